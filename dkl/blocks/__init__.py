@@ -1,0 +1,1 @@
+"""See CONTRIBUTING.md for what belongs here."""

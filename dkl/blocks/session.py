@@ -1,0 +1,85 @@
+"""The one door to Dask: where work runs. Threads of this process, or the workers of a cluster.
+
+A session offers ordered maps over a few large pieces of work, one task a worker and phase: a Dask task costs
+milliseconds, so the loop over blocks belongs inside the task, not in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from dkl.errors import InputError, WorkersLostError
+from dkl.resources import n_cpus
+
+Item = TypeVar("Item")
+Out = TypeVar("Out")
+
+
+class Session:
+    """Ordered maps on threads (`client=None`) or on the workers of a `distributed.Client`."""
+
+    def __init__(self, client: Any = None, *, threads: int | None = None) -> None:
+        self.client = client
+        self.threads = threads or n_cpus()
+
+    @classmethod
+    def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
+        """A session on `client`; else on the `distributed.Client` that is current, if any; else on threads.
+
+        No cluster is ever started here.
+        """
+        if client is None:
+            import sys
+
+            # A current client can only exist if somebody has imported distributed.
+            if "distributed" in sys.modules:
+                from distributed import get_client
+
+                try:
+                    client = get_client()
+                except ValueError:
+                    client = None
+        elif not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
+            raise InputError("not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client")
+        return cls(client, threads=threads)
+
+    @property
+    def is_distributed(self) -> bool:
+        return self.client is not None
+
+    def workers(self) -> list[str]:
+        """Addresses of the cluster's workers, in a fixed order (by name, then address); empty for threads."""
+        if self.client is None:
+            return []
+        info = self.client.scheduler_info(n_workers=-1)["workers"]
+        return [address for _, address in sorted((str(data.get("name")), address) for address, data in info.items())]
+
+    @property
+    def n_slots(self) -> int:
+        """How many pieces of work run at a time: threads, or workers."""
+        return self.threads if self.client is None else max(1, len(self.workers()))
+
+    def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: Any) -> list[Out]:
+        """[function(item, *shared) for item in items], in the order of `items`, spread over the slots.
+
+        On a cluster item k runs on worker k modulo their number, unless that worker is gone. `function` must be
+        importable there and must not keep state: a lost worker has its items run again.
+        """
+        pieces: Sequence[Item] = list(items)
+        if self.client is None:
+            if len(pieces) <= 1 or self.threads == 1:
+                return [function(piece, *shared) for piece in pieces]
+            with ThreadPoolExecutor(self.threads) as pool:
+                return list(pool.map(lambda piece: function(piece, *shared), pieces))
+        workers = self.workers()
+        if not workers:
+            raise WorkersLostError("the cluster has no workers", where="client", mend="add workers and try again")
+        futures = [
+            self.client.submit(
+                function, piece, *shared, pure=False, workers=[workers[k % len(workers)]], allow_other_workers=True
+            )
+            for k, piece in enumerate(pieces)
+        ]
+        return list(self.client.gather(futures))

@@ -1,0 +1,63 @@
+"""Memory and processors: what a process may use, and what it did use. Knows no Dask and no zarr."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+
+from dkl.errors import InputError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") -> int | None:
+    """Bytes in `text`: an integer, or a string such as "750 MB", "4GB" or "1.5 GiB". None stays None.
+
+    Powers of ten for kB, MB, GB, TB; powers of two for KiB, MiB, GiB, TiB.
+    """
+    if text is None:
+        return None
+    if isinstance(text, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE]\d+)?)\s*([kKmMgGtT]?i?)[bB]?\s*", text)
+        if match is None or match[2].lower() not in _UNITS:
+            raise InputError("not a size in bytes", where=where, got=repr(text), wanted='a size such as "750 MB"')
+        value = float(match[1]) * _UNITS[match[2].lower()]
+    elif isinstance(text, bool) or not isinstance(text, (int, float)) or text != text:
+        raise InputError("not a size in bytes", where=where, got=repr(text), wanted='a size such as "750 MB"')
+    else:
+        value = float(text)
+    if not 0 < value < 2**63:
+        raise InputError("a size must be positive and finite", where=where, got=repr(text), wanted="more than 0 bytes")
+    return int(value)
+
+
+def format_bytes(count: float) -> str:
+    """`count` bytes as a person reads them: 1.23 GB, 45.6 MB, 789 kB."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{int(count)} B"
+
+
+def peak_rss() -> int:
+    """Peak resident memory of this process since it started, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def current_rss() -> int:
+    """Resident memory of this process now, in bytes (peak where the system does not tell)."""
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return peak_rss()
+
+
+def n_cpus() -> int:
+    """Processors this process may run on (respects affinity)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
