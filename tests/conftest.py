@@ -1,0 +1,107 @@
+"""What a test may ask for: a seeded generator, the papers' data, a small cluster; and a watch over child processes."""
+
+import os
+
+# One BLAS thread a process, or the same sums round differently; read once, when numpy loads its BLAS.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import settings
+
+# Examples follow from the test alone, and a slow machine is no failure: a red test stays red when run again.
+settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
+settings.load_profile("dkl")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """A seed of the test's own, the same in every run and whatever other tests run."""
+    return zlib.crc32(request.node.name.encode())
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def data() -> Callable[[str], dict[str, np.ndarray]]:
+    """data("usps"): the arrays of `usps.npz` in the folder that DKL_DATA names; a skip where it is missing."""
+
+    def load(name: str) -> dict[str, np.ndarray]:
+        folder = os.environ.get("DKL_DATA")
+        path = Path(folder or "", f"{name}.npz")
+        if not folder or not path.is_file():
+            pytest.skip(f"data set {name!r}: no {name}.npz in the folder DKL_DATA ({folder or 'not set'})")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """A LocalCluster for the whole session: two worker processes, one thread each. A test that kills needs its own."""
+    from distributed import LocalCluster
+
+    before = _children()
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+    ) as local:
+        yield local
+    left = _remains(_children() - before)
+    assert not left, f"the cluster left processes behind: {left}"
+
+
+@pytest.fixture
+def client(cluster: Any) -> Iterator[Any]:
+    """A Client of the cluster. It is the current one for this test alone, so that others do not find it unasked."""
+    from distributed import Client
+
+    with Client(cluster) as current:
+        yield current
+
+
+@pytest.fixture(autouse=True)
+def no_orphans(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves child processes behind, and ends them."""
+    before = _children()
+    yield
+    new = _children() - before
+    if new and "cluster" in request.fixturenames:
+        # The shared cluster may have replaced a worker; it lives on by design.
+        workers = {nanny.pid for nanny in request.getfixturevalue("cluster").workers.values()}
+        new = {process for process in new if process.pid not in workers}
+    left = _remains(new)
+    if left:
+        pytest.fail(f"left child processes behind: {left}")
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _remains(processes: set[psutil.Process], patience: float = 3.0) -> list[str]:
+    """The command lines of those `processes` that are still there after `patience` seconds; these are killed."""
+    # Python's own resource trackers live as long as the process that they serve.
+    suspects = [process for process in processes if "resource_tracker" not in _command(process)]
+    _, alive = psutil.wait_procs(suspects, timeout=patience)
+    commands = [f"{process.pid} {_command(process)}" for process in alive]
+    for process in alive:
+        process.kill()
+    return commands
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return "(ended)"

@@ -1,0 +1,165 @@
+"""The shape of the package, read from its source: who may import whom, what nobody may call, how long things may be."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "dkl"
+LAYERS = ["linalg", "stores", "blocks", "problems", "solvers", "estimators", "cli"]
+# What a layer may import beside the root modules: itself and all to its left. Baselines stand beside the estimators.
+ALLOWED = {layer: set(LAYERS[: k + 1]) for k, layer in enumerate(LAYERS)}
+ALLOWED["cli"].add("baselines")
+ALLOWED["baselines"] = ALLOWED["solvers"] | {"baselines", "estimators.base"}
+ALLOWED["(front)"] = {"estimators", "baselines", "stores"}  # dkl/__init__.py: the public names
+ALLOWED["(root)"] = set()  # dkl/errors.py and its neighbours stand under all layers and know none
+DOORS = {"dask": {"blocks", "cli"}, "distributed": {"blocks", "cli"}, "zarr": {"stores"}}
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 400, 80
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(name: str) -> str:
+    """Where a dotted name lives: "linalg" for dkl.linalg.psd, "(root)" for dkl.errors, else "(front)": dkl itself."""
+    part = f"{name}.".split(".")[1]
+    if (PACKAGE / f"{part}.py").is_file() and part != "__init__":
+        return "(root)"
+    return part if part in ALLOWED else "(front)"
+
+
+def imports(module: str, tree: ast.AST, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything that `module` imports, at its top or inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
+                base = ".".join([*parents, base]).rstrip(".")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and called(node) in {"import_module", "__import__"} and node.args:
+            name = node.args[0]
+            yield node.lineno, name.value if isinstance(name, ast.Constant) else "(a name made at run time)"
+
+
+def called(node: ast.Call) -> str:
+    """The last name of what is called: "open_group" for zarr.open_group(...)."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
+def import_faults(module: str, tree: ast.AST, is_package: bool) -> Iterator[str]:
+    layer = layer_of(module)
+    allowed = [f"{place}." for place in ALLOWED[layer]]
+    for line, name in imports(module, tree, is_package):
+        top, _, rest = name.partition(".")
+        if top in UNSAFE_MODULES:
+            yield f"{line}: imports {name}, which can run code hidden in data"
+        if top in DOORS and layer not in DOORS[top]:
+            yield f"{line}: imports {name}; {top} is for {' and '.join(sorted(DOORS[top]))} alone"
+        if top == "dkl" and layer_of(name) != "(root)" and not any(f"{rest}.".startswith(ok) for ok in allowed):
+            yield f"{line}: imports {name}, which does not stand to its left"
+
+
+def call_faults(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", getattr(node, "name", None))
+        if name in {"to_zarr", "from_zarr"}:
+            yield f"{node.lineno}: {name} (stale tokens, torn chunks): read and write zarr inside tasks"
+        if not isinstance(node, ast.Call):
+            continue
+        callee = ast.unparse(node.func)
+        options = {option.arg: getattr(option.value, "value", None) for option in node.keywords}
+        if callee in {"eval", "exec", "os.system", "os.popen"} or (callee == "yaml.load"):
+            yield f"{node.lineno}: {callee} runs what it is given"
+        if options.get("shell") is True:
+            yield f"{node.lineno}: shell=True runs what it is given"
+        if options.get("allow_pickle") is True:
+            yield f"{node.lineno}: allow_pickle=True can run code hidden in data"
+        opens_store = callee.startswith("zarr.") or called(node) in {"open_group", "open_array"}
+        if (opens_store and options.get("mode") == "w") or options.get("overwrite") is True:
+            yield f"{node.lineno}: {callee} would erase what stands there; create anew or refuse"
+
+
+def length_faults(source: str, tree: ast.AST) -> Iterator[str]:
+    lines = source.count("\n")
+    if lines > MAX_FILE_LINES:
+        yield f"1: {lines} lines, at most {MAX_FILE_LINES}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                length -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield f"{node.lineno}: {node.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
+
+
+def faults(module: str, source: str, is_package: bool = False) -> list[str]:
+    tree = ast.parse(source)
+    return [*import_faults(module, tree, is_package), *call_faults(tree), *length_faults(source, tree)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_file_keeps_the_rules(path: Path) -> None:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    is_package = parts[-1] == "__init__"
+    found = faults(".".join(parts[:-1] if is_package else parts), path.read_text(encoding="utf-8"), is_package)
+    assert not found, "\n".join(f"dkl/{path.relative_to(PACKAGE)}:{fault}" for fault in found)
+
+
+def test_every_folder_has_its_place() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == ALLOWED.keys() - {"(front)", "(root)"}
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dkl.linalg.psd", "from dkl.stores import schema"),
+        ("dkl.linalg.psd", "from dkl import stores"),
+        ("dkl.linalg.psd", "from ..stores.schema import FACTOR"),
+        ("dkl.linalg.psd", "def f():\n    import dask.array"),
+        ("dkl.linalg.psd", "from dkl import PairwiseKernelLearner"),
+        ("dkl.errors", "import dkl.linalg"),
+        ("dkl.errors", "from . import linalg"),
+        ("dkl.stores.schema", "from dkl.blocks.session import Session"),
+        ("dkl.stores.schema", "from distributed import Client"),
+        ("dkl.blocks.session", "import zarr"),
+        ("dkl.blocks.session", "__import__('zarr')"),
+        ("dkl.solvers.admm", "import importlib\nimportlib.import_module('dask')"),
+        ("dkl.solvers.admm", "from dkl.estimators import base"),
+        ("dkl.estimators.base", "from dkl.baselines import itml"),
+        ("dkl.baselines.itml", "from dkl.estimators.pairwise import PairwiseKernelLearner"),
+        ("dkl", "from dkl.cli import main"),
+        ("dkl.stores.schema", "import pickle"),
+        ("dkl.stores.schema", "eval('1')"),
+        ("dkl.stores.schema", "yaml.load(text)"),
+        ("dkl.stores.schema", "subprocess.run(command, shell=True)"),
+        ("dkl.stores.schema", "np.load(path, allow_pickle=True)"),
+        ("dkl.stores.schema", "zarr.open_group(path, mode='w')"),
+        ("dkl.stores.schema", "group.create_array('x', overwrite=True)"),
+        ("dkl.blocks.session", "from dask.array import from_zarr"),
+        ("dkl.blocks.session", "x.to_zarr(path)"),
+        ("dkl.linalg.psd", "x = 1\n" * (MAX_FILE_LINES + 1)),
+        ("dkl.linalg.psd", "def f():\n" + "    x = 1\n" * MAX_FUNCTION_LINES),
+    ],
+)
+def test_rules_catch(module: str, source: str) -> None:
+    assert faults(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dkl.linalg.psd", "import numpy\nfrom dkl.errors import InputError\nfrom dkl import resources"),
+        ("dkl.blocks.session", "import dask\nfrom dkl.stores import schema\nfrom . import plan"),
+        ("dkl.baselines.itml", "from dkl.estimators.base import Estimator\nfrom dkl.solvers import loop"),
+        ("dkl.cli.main", "from dkl.baselines import itml\nfrom distributed import LocalCluster"),
+        ("dkl.stores.schema", "import zarr\nzarr.open_group(path, mode='w-')\nopen(path, mode='w')"),
+        ("dkl.stores.schema", "ast.literal_eval('1')\nmodel.eval()"),
+        ("dkl.linalg.psd", 'def f():\n    """' + "line\n" * MAX_FUNCTION_LINES + '"""\n    return 1'),
+    ],
+)
+def test_rules_let_pass(module: str, source: str) -> None:
+    assert not faults(module, source)
