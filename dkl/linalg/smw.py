@@ -1,0 +1,188 @@
+"""The small systems of KL-ADMM: one for each pattern, over the patterns it is paired with.
+
+With P_i = [u_j : j in T_i] (r x t) the update is v_i = (c_i - P_i w_i) / rho, where w_i solves the t x t system
+    (rho/gamma I + P_i' P_i) w_i = P_i' c_i,                        (Hu & Kwok 2013, (13) with SMW (25))
+so r appears only in dot products, which are sums over rank slabs. `SmallSystems` lists once which dot products are
+needed; `solve` assembles and solves all systems from them. A hub (t above `hub_size`) would need t^2/2 dot products:
+its system is built from the gathered rows u_j instead, r x r where t >= r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+HUB_SIZE = 64
+
+Chunked = Callable[[Callable[[int, int], None], int], None]
+"""Calls function(lo, hi) over a cut of range(n), perhaps on threads."""
+
+
+@dataclass(frozen=True, eq=False)
+class SmallSystems:
+    """Which dot products the systems of the pattern T (CSR, n x n, with its whole diagonal) need.
+
+    left, right : (p,) int32, the distinct pairs of rows whose dot products are needed, left >= right
+    slots       : for pattern i at slot_ptr[i], the lower triangle of its t x t Gram matrix, row by row, as positions in the pair list
+    edge_pair   : (nnz of T,) position in the pair list of the entry (i, j)
+    hubs        : patterns with t > hub_size; gathered: the rows they need, sorted
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    slot_ptr: NDArray[np.int64]
+    slots: NDArray[np.int32]
+    edge_pair: NDArray[np.int32]
+    hubs: NDArray[np.int64]
+    gathered: NDArray[np.int64]
+
+    @property
+    def diagonal(self) -> NDArray[np.bool_]:
+        """Which entries of T are on the diagonal."""
+        return self.indices == np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
+
+    @property
+    def n_pairs(self) -> int:
+        return int(self.left.size)
+
+    @classmethod
+    def of(cls, pattern: sparse.csr_array, *, hub_size: int = HUB_SIZE) -> SmallSystems:
+        indptr = pattern.indptr.astype(np.int64)
+        indices = pattern.indices.astype(np.int32)
+        n = indptr.size - 1
+        counts = np.diff(indptr)
+        hubs = np.flatnonzero(counts > hub_size)
+        sizes = np.where(counts > hub_size, 0, counts)
+        slot_ptr = np.concatenate(([0], np.cumsum(sizes * (sizes + 1) // 2))).astype(np.int64)
+        wanted = np.empty(slot_ptr[-1] + indices.size, np.int64)
+        _list_products(indptr, indices, sizes, slot_ptr, wanted)
+        distinct, position = np.unique(wanted, return_inverse=True)
+        rows = np.repeat(np.arange(n), counts)
+        gathered = np.unique(indices[np.isin(rows, hubs)]).astype(np.int64)
+        return cls(
+            indptr,
+            indices,
+            (distinct // n).astype(np.int32),
+            (distinct % n).astype(np.int32),
+            slot_ptr,
+            position[: slot_ptr[-1]].astype(np.int32),
+            position[slot_ptr[-1] :].astype(np.int32),
+            hubs,
+            gathered,
+        )
+
+    def solve(
+        self,
+        pair: NDArray[np.float64],
+        edge: NDArray[np.float64],
+        rho: float,
+        gamma: float,
+        weights: NDArray[np.floating],
+        rows: NDArray[np.float64] | None,
+        chunked: Chunked,
+    ) -> None:
+        """weights[k] <- -w for every entry k of T.
+
+        pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
+        that the hubs need. Bits do not depend on how `chunked` cuts: each pattern is solved by itself.
+        """
+        limit = int(np.diff(self.slot_ptr).max(initial=0))
+        size = int((np.sqrt(8 * limit + 1) - 1) / 2 + 0.5)
+
+        def part(lo: int, hi: int) -> None:
+            work = np.empty((size + 1, max(size, 1)))
+            _solve_range(
+                lo, hi, self.indptr, self.slot_ptr, self.slots, self.edge_pair, pair, edge, rho, gamma, work, weights
+            )
+
+        chunked(part, self.indptr.size - 1)
+        if self.hubs.size:
+            assert rows is not None
+            self._solve_hubs(pair, edge, rho, gamma, weights, rows)
+
+    def _solve_hubs(
+        self,
+        pair: NDArray[np.float64],
+        edge: NDArray[np.float64],
+        rho: float,
+        gamma: float,
+        weights: NDArray[np.floating],
+        rows: NDArray[np.float64],
+    ) -> None:
+        # One BLAS thread: the bits must not depend on how many processors the machine has.
+        with threadpool_limits(1, user_api="blas"):
+            for i in self.hubs:
+                span = slice(self.indptr[i], self.indptr[i + 1])
+                p = rows[np.searchsorted(self.gathered, self.indices[span])]  # (t, r), P_i' of the paper
+                right_side = edge[span] + rho * pair[self.edge_pair[span]]
+                t, r = p.shape
+                if t < r:
+                    system = p @ p.T
+                    system.flat[:: t + 1] += rho / gamma
+                    weights[span] = -scipy.linalg.solve(system, right_side, assume_a="pos", overwrite_a=True)
+                else:  # the push-through identity: (a I + P'P)^-1 b = (b - P' (a I + P P')^-1 P b) / a
+                    system = p.T @ p
+                    system.flat[:: r + 1] += rho / gamma
+                    inner = scipy.linalg.solve(system, p.T @ right_side, assume_a="pos", overwrite_a=True)
+                    weights[span] = -(gamma / rho) * (right_side - p @ inner)
+
+
+@njit(cache=True, nogil=True)
+def _list_products(indptr, indices, sizes, slot_ptr, wanted):  # type: ignore[no-untyped-def]
+    """Codes n * max(p, q) + min(p, q) of all needed products: each pattern's lower triangle, then each entry (i, j)."""
+    n = np.int64(indptr.size - 1)
+    for i in range(n):
+        start = indptr[i]
+        at = slot_ptr[i]
+        for a in range(sizes[i]):
+            for b in range(a + 1):
+                p, q = np.int64(indices[start + a]), np.int64(indices[start + b])
+                wanted[at] = n * max(p, q) + min(p, q)
+                at += 1
+        for k in range(start, indptr[i + 1]):
+            j = np.int64(indices[k])
+            wanted[slot_ptr[n] + k] = n * max(np.int64(i), j) + min(np.int64(i), j)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, pair, edge, rho, gamma, work, weights):  # type: ignore[no-untyped-def]
+    """Cholesky of every small system in [lo, hi): work is (t_max + 1, t_max), its last row the right-hand side."""
+    shift = rho / gamma
+    last = work.shape[0] - 1
+    for i in range(lo, hi):
+        if slot_ptr[i + 1] == slot_ptr[i]:
+            continue
+        start = indptr[i]
+        t = indptr[i + 1] - start
+        at = slot_ptr[i]
+        for a in range(t):
+            for b in range(a + 1):
+                work[a, b] = pair[slots[at]]
+                at += 1
+            work[a, a] += shift
+            work[last, a] = edge[start + a] + rho * pair[edge_pair[start + a]]
+        for a in range(t):
+            for b in range(a + 1):
+                value = work[a, b]
+                for c in range(b):
+                    value -= work[a, c] * work[b, c]
+                work[a, b] = np.sqrt(value) if a == b else value / work[b, b]
+            value = work[last, a]
+            for c in range(a):
+                value -= work[a, c] * work[last, c]
+            work[last, a] = value / work[a, a]
+        for a in range(t - 1, -1, -1):
+            value = work[last, a]
+            for c in range(a + 1, t):
+                value -= work[c, a] * work[last, c]
+            work[last, a] = value / work[a, a]
+            weights[start + a] = -work[last, a]

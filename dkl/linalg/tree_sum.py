@@ -1,0 +1,59 @@
+"""Sums whose bits do not depend on who adds: a fixed binary tree over a fixed cut.
+
+Slabs are cut into groups, a power of two of them that depends on the number of slabs alone. A group's slabs are added in
+order; groups are added pairwise up the binary tree. Whoever holds both children of a node may add them, so a worker
+sends only the largest whole subtrees of its range: one, when its range is aligned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_GROUPS = 16
+
+Node = tuple[int, int]
+"""(level, index): level 0 are the groups, the root is (log2(groups), 0)."""
+
+Partials = dict[Node, NDArray[np.float64]]
+
+
+def group_bounds(n_slabs: int, max_groups: int = MAX_GROUPS) -> list[tuple[int, int]]:
+    """[(first slab, last slab + 1)] of each group; as many groups as the largest power of two in reach."""
+    groups = 1
+    while 2 * groups <= min(n_slabs, max_groups):
+        groups *= 2
+    return [(k * n_slabs // groups, (k + 1) * n_slabs // groups) for k in range(groups)]
+
+
+def share(n_groups: int, n_owners: int) -> list[range]:
+    """Contiguous ranges of groups, one an owner, as equal as can be; owners beyond the groups get nothing."""
+    owners = min(n_groups, n_owners)
+    return [range(k * n_groups // owners, (k + 1) * n_groups // owners) for k in range(owners)]
+
+
+def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Put `vector` at `node`, then add siblings upwards as long as both are there. Returns the buffers set free."""
+    free = []
+    level, index = node
+    while (level, index ^ 1) in partials:
+        sibling = partials.pop((level, index ^ 1))
+        # IEEE addition commutes, so it does not matter which of the two came first.
+        vector += sibling
+        free.append(sibling)
+        level, index = level + 1, index >> 1
+    partials[level, index] = vector
+    return free
+
+
+def total(parts: Iterable[Partials]) -> NDArray[np.float64]:
+    """The root's sum, from subtrees that together cover the tree. The inputs are left as they are."""
+    merged: Partials = {}
+    for part in parts:
+        for node, vector in part.items():
+            absorb(merged, node, vector.copy())
+    if len(merged) != 1:
+        raise ValueError(f"subtrees do not cover the tree: left with nodes {sorted(merged)}")
+    return next(iter(merged.values()))

@@ -1,0 +1,208 @@
+"""KL-ADMM (Hu & Kwok 2013): the updates of problem (5), written for rank slabs.
+
+    minimise over V, U   tr(V'LU) + gamma/2 sum over (i,j) in T of (v_i.u_j - T_ij)^2   subject to V = U           (5)
+
+rows v_i, u_i of V, U (n x r; the paper's are r x n). With M = gamma T - L, one sparse matrix, the updates (11)-(13) are
+    c_i = (M U - Lambda + rho U)_i,   v_i = (c_i - sum_{j in T_i} w_ij u_j) / rho,
+    d_i = (M V + Lambda + rho V)_i,   u_i = (d_i - sum_{j in T_i} w_ij v_j) / rho,   Lambda += rho (V - U),
+w_i from the small systems of linalg/smw.py. Everything but the dot products in those systems is local to a slab of
+columns, so an iteration is two visits of each slab with one sum over slabs after each: after "v" (V.V and V.D) and after
+"u" (U.U and U.C). The penalty rho of the next half-step is known only after the sum; therefore the slabs keep M U - Lambda
+and the term rho U enters where it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.linalg import slab_kernels as kernels
+from dkl.linalg.lanes import lanes_of
+from dkl.linalg.smw import Chunked, SmallSystems
+
+RHO_FLOOR = 10.0  # (15)
+RHO_BALANCE = 10.0  # (15)
+SCALARS = ("moved", "size", "gradient_scale", "gap", "multiplier_size", "u_size", "u_multiplier")
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseADMM:
+    """The program of an owner of slabs. Arrays: V, U, Lambda, and C, which holds M U - Lambda or M V + Lambda."""
+
+    matrix: sparse.csr_array  # M = gamma T - L in the factors' dtype
+    systems: SmallSystems
+    targets: NDArray[np.float64]  # T_ij for every entry of the pattern, explicit zeros kept
+    gamma: float
+    rank: int
+    width: int
+    dtype: np.dtype
+    tol: float
+    adapt_rho: bool = True
+
+    opening = "prime"
+    cycle = ("v", "u")
+    arrays = ("V", "U", "Lambda", "C")
+    committed = ("V", "U", "Lambda")
+
+    @classmethod
+    def of(
+        cls,
+        laplacian: sparse.csr_array,
+        targets: sparse.csr_array,
+        *,
+        gamma: float,
+        rank: int,
+        width: int,
+        dtype: Any,
+        tol: float,
+        adapt_rho: bool = True,
+    ) -> PairwiseADMM:
+        """`targets` is T in CSR with its whole diagonal and explicit zeros for cannot-link pairs, indices sorted."""
+        weighted = sparse.csr_array((gamma * targets.data, targets.indices, targets.indptr), shape=targets.shape)
+        matrix = sparse.csr_array(weighted - laplacian)
+        matrix.sort_indices()
+        packed = sparse.csr_array(
+            (matrix.data.astype(dtype), matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64)),
+            shape=matrix.shape,
+        )
+        systems = SmallSystems.of(targets)
+        return cls(packed, systems, targets.data.astype(float), gamma, rank, width, np.dtype(dtype), tol, adapt_rho)
+
+    @property
+    def n(self) -> int:
+        return int(self.matrix.shape[0])
+
+    # -- the contract of an owner ---------------------------------------------------------------------------------
+
+    def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return {
+            "prime": (("U", "Lambda"), ("C",)),
+            "v": (("U", "C", "V", "Lambda"), ("V", "C")),
+            "u": (("V", "C", "Lambda"), ("U", "Lambda", "C")),
+        }[phase]
+
+    def sums_size(self, phase: str) -> int:
+        return self.systems.n_pairs + self.systems.indices.size + len(SCALARS)
+
+    def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
+        if self.systems.hubs.size == 0:
+            return None
+        return ("V" if phase == "v" else "U"), self.systems.gathered
+
+    def split(self, sums: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
+        """(pair dots, edge dots, scalars) of a vector of sums."""
+        pairs, edges = self.systems.n_pairs, self.systems.indices.size
+        return sums[:pairs], sums[pairs : pairs + edges], sums[pairs + edges :]
+
+    def start(self, rho: float) -> dict[str, Any]:
+        """The carry before the first iteration."""
+        return {"iteration": 0, "rho": float(rho), "converged": False}
+
+    def conclude(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
+        """Scalars of a finished phase: objective after "v"; residuals (14), penalty (15) and the test after "u"."""
+        pair, edge, scalars = self.split(sums)
+        if phase == "prime":
+            return carry
+        moved, size, gradient_scale, gap, multiplier_size, _, u_multiplier = (float(value) for value in scalars)
+        if phase == "v":
+            return carry | {
+                "dual_residual": carry["rho"] * moved**0.5,
+                "v_norm": size**0.5,
+                "gradient_scale": gradient_scale**0.5,
+            }
+        objective, loss = self.objective(pair, edge, u_multiplier)
+        primal, dual = gap**0.5, carry["dual_residual"]
+        # Boyd's relative test. The multiplier tends to zero here (both half-steps are stationary only then), so the
+        # dual residual is measured against the terms that cancel in the gradient, |M V + Lambda|.
+        converged = primal <= self.tol * carry["v_norm"] and dual <= self.tol * carry["gradient_scale"]
+        done = carry | {
+            "iteration": carry["iteration"] + 1,
+            "objective": objective,
+            "loss": loss,
+            "primal_residual": primal,
+            "multiplier_norm": multiplier_size**0.5,
+            "rho_used": carry["rho"],
+            "converged": bool(converged),
+            "finite": bool(np.isfinite(primal + dual + objective)),
+        }
+        if self.adapt_rho:
+            done["rho"] = next_rho(carry["rho"], primal, dual)
+        return done
+
+    def entries(self, pair: NDArray) -> NDArray:
+        """K_ij for every entry of T."""
+        return pair[self.systems.edge_pair]
+
+    def objective(self, pair: NDArray, edge: NDArray, multiplier_dot: float) -> tuple[float, float]:
+        """((1), its loss term) at K = U U', for nothing: tr(KL) = gamma <T, K> - U.Lambda - U.C with C = M U - Lambda."""
+        entries = self.entries(pair)
+        smooth = self.gamma * float(self.targets @ entries) - multiplier_dot - float(edge[self.systems.diagonal].sum())
+        loss = 0.5 * self.gamma * float(np.sum((entries - self.targets) ** 2))
+        return smooth + loss, loss
+
+    def message(
+        self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], chunked: Chunked
+    ) -> tuple[float, NDArray] | None:
+        """(rho, -W) for the next half-step; None once converged."""
+        if carry["converged"]:
+            return None
+        pair, edge, _ = self.split(sums)
+        weights = np.empty(edge.size, self.dtype)
+        self.systems.solve(pair, edge, carry["rho"], self.gamma, weights, rows, chunked)
+        return carry["rho"], weights
+
+    def visit(
+        self, phase: str, slab: dict[str, NDArray], columns: range, message: Any, total: NDArray[np.float64]
+    ) -> None:
+        lanes = lanes_of(self.width)
+        v, u, multiplier, linear = slab["V"], slab["U"], slab["Lambda"], slab["C"]
+        _, _, scalars = self.split(total)
+        if phase == "prime":
+            self._next_linear(u, -1.0, multiplier, linear, total)
+            return
+        rho, weights = message
+        t = self.systems
+        # Every argument of a kernel is in the factors' dtype: a double here would compute single precision in double.
+        rho = self.dtype.type(rho)
+        if phase == "v":
+            moved, size = kernels.proximal_update(t.indptr, t.indices, weights, rho, u, linear, v, lanes)
+            scalars[0] += moved
+            scalars[1] += size
+            self._next_linear(v, 1.0, multiplier, linear, total)
+            scalars[2] += kernels.flat_dot(linear, linear)
+        else:
+            kernels.proximal_update(t.indptr, t.indices, weights, rho, v, linear, u, lanes)
+            scalars[3:7] += kernels.multiplier_update(rho, v, u, multiplier)
+            self._next_linear(u, -1.0, multiplier, linear, total)
+
+    def _next_linear(self, x: NDArray, sign: float, multiplier: NDArray, linear: NDArray, total: NDArray) -> None:
+        """linear <- M x + sign Lambda, and the dot products of x with itself and with it that the systems need."""
+        pair, edge, _ = self.split(total)
+        lanes = lanes_of(self.width)
+        np.multiply(multiplier, self.dtype.type(sign), out=linear)
+        m, t = self.matrix, self.systems
+        kernels.product_and_edge_dots(m.indptr, m.indices, m.data, t.indptr, t.indices, x, linear, edge, lanes)
+        kernels.pair_dots(t.left, t.right, x, x, pair, lanes)
+
+
+def next_rho(rho: float, primal: float, dual: float) -> float:
+    """The penalty's update (15)."""
+    if primal > RHO_BALANCE * dual:
+        return 2.0 * rho
+    if dual > RHO_BALANCE * primal:
+        return max(rho / 2.0, RHO_FLOOR)
+    return rho
+
+
+def paper_rank(n_constraints: int) -> int:
+    """The largest r with r (r + 1) / 2 <= m, m the number of entries of T (section 4)."""
+    r = int((np.sqrt(8.0 * n_constraints + 1.0) - 1.0) / 2.0)
+    while (r + 1) * (r + 2) // 2 <= n_constraints:
+        r += 1
+    while r * (r + 1) // 2 > n_constraints:
+        r -= 1
+    return max(r, 1)

@@ -1,0 +1,146 @@
+"""Rank slabs on disk: zarr v3 arrays of shape (slabs, n, width), one chunk a slab, that any zarr reader opens.
+
+The chunks are uncompressed, so a chunk's file is the slab's bytes (with the checksum of zarr's crc32c codec behind them
+in committed arrays). Slabs are therefore read straight into resident buffers and written from them: no copy, no new
+pages, 0.1 ms of overhead instead of the 1 to 3 ms of a round through zarr's event loop. The metadata is zarr's own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import zarr
+from numpy.typing import DTypeLike, NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from dkl.errors import DiskError, StoreError
+
+CHECKSUM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class SlabArray:
+    """A (n_slabs, n, width) array on disk, slab by slab. `checked`: with the crc32c codec, written once and fsynced."""
+
+    path: Path
+    n_slabs: int
+    n: int
+    width: int
+    dtype: np.dtype
+    checked: bool
+
+    @classmethod
+    def create(
+        cls, path: Path, n_slabs: int, n: int, width: int, dtype: DTypeLike, *, checked: bool = False
+    ) -> SlabArray:
+        """Write the metadata and the folders. The folder must not exist. Float chunks never written read as NaN."""
+        zarr.create_array(
+            store=str(path),
+            shape=(n_slabs, n, width),
+            chunks=(1, n, width),
+            dtype=np.dtype(dtype),
+            serializer=BytesCodec(endian="little"),
+            filters=None,
+            compressors=[Crc32cCodec()] if checked else None,
+            fill_value=np.nan,
+            dimension_names=("slab", "sample", "column"),
+        )
+        for slab in range(n_slabs):
+            (path / "c" / str(slab) / "0").mkdir(parents=True, exist_ok=True)
+        return cls(path, n_slabs, n, width, np.dtype(dtype), checked)
+
+    @classmethod
+    def open(cls, path: Path) -> SlabArray:
+        try:
+            array = zarr.open_array(str(path), mode="r")
+        except Exception as error:
+            raise StoreError("no readable slab array", where=str(path), got=type(error).__name__) from error
+        codecs = [type(codec).__name__ for codec in array.metadata.codecs]  # type: ignore[union-attr]
+        if array.ndim != 3 or array.chunks != (1, *array.shape[1:]) or codecs[:1] != ["BytesCodec"]:
+            raise StoreError("not laid out as rank slabs", where=str(path), got=f"{array.shape} in {array.chunks}")
+        checked = codecs == ["BytesCodec", "Crc32cCodec"]
+        if not checked and len(codecs) != 1:
+            raise StoreError("unknown codecs", where=str(path), got=codecs, wanted="bytes, crc32c")
+        return cls(path, *array.shape, array.dtype, checked)
+
+    @property
+    def slab_bytes(self) -> int:
+        return self.n * self.width * self.dtype.itemsize
+
+    def chunk(self, slab: int) -> Path:
+        return self.path / "c" / str(slab) / "0" / "0"
+
+    def read(self, slab: int, out: NDArray) -> None:
+        """Fill `out` (n, width) with a slab; a short, missing or (when checked) damaged chunk is a StoreError."""
+        chunk = self.chunk(slab)
+        try:
+            descriptor = os.open(chunk, os.O_RDONLY)
+        except OSError as error:
+            raise StoreError("a slab is missing", where=str(chunk), got=error.strerror) from error
+        try:
+            _read_exactly(descriptor, memoryview(out).cast("B"), 0, chunk)
+            if self.checked:
+                tail = bytearray(CHECKSUM_BYTES)
+                _read_exactly(descriptor, memoryview(tail), self.slab_bytes, chunk)
+                if int.from_bytes(tail, "little") != google_crc32c.value(memoryview(out).cast("B")):
+                    raise StoreError("a slab's checksum does not match its bytes", where=str(chunk))
+        finally:
+            os.close(descriptor)
+
+    def read_rows(self, slab: int, lo: int, hi: int, out: NDArray) -> None:
+        """Fill `out` (hi - lo, width) with rows of a slab, without its checksum."""
+        chunk = self.chunk(slab)
+        try:
+            descriptor = os.open(chunk, os.O_RDONLY)
+        except OSError as error:
+            raise StoreError("a slab is missing", where=str(chunk), got=error.strerror) from error
+        try:
+            row = self.width * self.dtype.itemsize
+            _read_exactly(descriptor, memoryview(out).cast("B"), lo * row, chunk)
+        finally:
+            os.close(descriptor)
+
+    def write(self, slab: int, values: NDArray) -> tuple[int, int]:
+        """Write a slab; returns (bytes of the file, its crc32c or 0). Checked slabs are fsynced before this returns.
+
+        An unchecked slab is overwritten in place: its pages stay in the system's cache and nothing is allocated.
+        """
+        chunk = self.chunk(slab)
+        data = memoryview(values).cast("B")
+        checksum = google_crc32c.value(data) if self.checked else 0
+        try:
+            descriptor = os.open(chunk, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                _write_all(descriptor, data, 0)
+                if self.checked:
+                    _write_all(descriptor, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")), len(data))
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DiskError(
+                f"could not write a slab ({error.strerror})",
+                where=str(chunk),
+                wanted=f"{len(data)} bytes",
+                mend="free space on that disk, then `dkl resume` the run",
+            ) from error
+        return len(data) + (CHECKSUM_BYTES if self.checked else 0), checksum
+
+
+def _read_exactly(descriptor: int, buffer: memoryview, offset: int, path: Path) -> None:
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(descriptor, [buffer[done:]], offset + done)
+        if count == 0:
+            raise StoreError("a slab is cut short", where=str(path), got=f"{offset + done} bytes")
+        done += count
+
+
+def _write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(buffer):
+        done += os.pwrite(descriptor, buffer[done:], offset + done)
