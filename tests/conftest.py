@@ -54,7 +54,12 @@ def cluster() -> Iterator[Any]:
 
     before = _children()
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # no dashboard, yet a port: the default one may be taken
     ) as local:
         yield local
     left = _remains(_children() - before)
@@ -97,6 +102,7 @@ def _remains(processes: set[psutil.Process], patience: float = 3.0) -> list[str]
     commands = [f"{process.pid} {_command(process)}" for process in alive]
     for process in alive:
         process.kill()
+    psutil.wait_procs(alive, timeout=patience)
     return commands
 
 

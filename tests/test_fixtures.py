@@ -35,7 +35,7 @@ def test_orphans_are_noticed_and_ended(tmp_path: Path) -> None:
     )
     inner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "test_orphan.py"]
     run = subprocess.run(inner, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert "1 passed, 1 error" in run.stdout
-    assert "left child processes behind" in run.stdout
+    for words in ("1 passed", "1 error", "left child processes behind"):
+        assert words in run.stdout
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
