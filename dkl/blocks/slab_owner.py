@@ -18,9 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.errors import StoreError
 from dkl.linalg.slabs import empty_aligned
 from dkl.linalg.tree_sum import Partials, absorb, group_bounds, total
 from dkl.stores.slab_arrays import SlabArray
+
+REMEMBERED = 256
+"""Steps whose carry an owner can still tell; more than a driver ever queues."""
 
 Slab = dict[str, NDArray]
 Carry = dict[str, Any]
@@ -29,12 +33,20 @@ Carry = dict[str, Any]
 class SlabProgram(Protocol):
     """What to do on a slab. Immutable and picklable; every owner holds the same one."""
 
-    n: int
     rank: int
     width: int
     dtype: np.dtype
-    arrays: tuple[str, ...]  # every array of the state
-    committed: tuple[str, ...]  # those a checkpoint needs
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def arrays(self) -> tuple[str, ...]: ...  # every array of the state
+    @property
+    def committed(self) -> tuple[str, ...]: ...  # those a checkpoint needs
+    @property
+    def opening(self) -> str: ...  # the phase that makes the rest of the state from the committed arrays
+    @property
+    def cycle(self) -> tuple[str, ...]: ...  # the phases of an iteration
 
     def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]: ...  # arrays read, arrays written
     def sums_size(self, phase: str) -> int: ...
@@ -46,9 +58,10 @@ class SlabProgram(Protocol):
 
 @dataclass
 class PhaseSums:
-    """What an owner hands round after a phase: subtree sums, and gathered rows by slab."""
+    """What an owner hands round after a phase: subtree sums, and gathered rows by slab. `step` numbers the phases."""
 
     phase: str
+    step: int
     partials: Partials
     rows: dict[int, NDArray] = field(default_factory=dict)
 
@@ -100,11 +113,11 @@ class SlabOwner:
         bounds = group_bounds(n_slabs)
         self.groups = [(index, range(*bounds[index])) for index in groups]
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
-        self.carry: Carry = {}
+        self.carries: dict[int, Carry] = {}  # by step
+        self.held: PhaseSums | None = None
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.lock = threading.Lock()
         self.spare: list[NDArray[np.float64]] = []
-        self.concluded: str | None = None
 
     def close(self) -> None:
         if self.pool is not None:
@@ -117,26 +130,38 @@ class SlabOwner:
     # -- phases ---------------------------------------------------------------------------------------------------
 
     def conclude(self, parts: list[PhaseSums]) -> Carry:
-        """Take the scalars of a finished phase into the carry, once; every owner comes to the same carry."""
-        if self.concluded != parts[0].phase:
-            self.carry = self.program.conclude(parts[0].phase, total(part.partials for part in parts), self.carry)
-            self.concluded = parts[0].phase
-        return self.carry
+        """The carry after a finished phase; every owner comes to the same one.
+
+        The first call takes the phase's scalars in, be it for the next phase or for the driver: on a cluster either
+        may come first.
+        """
+        phase, step = parts[0].phase, parts[0].step
+        if step not in self.carries:
+            sums = total(part.partials for part in parts)
+            self.carries[step] = self.program.conclude(phase, sums, self.carries[step - 1])
+            self.carries.pop(step - REMEMBERED, None)
+        return self.carries[step]
 
     def run(self, phase: str, parts: list[PhaseSums]) -> PhaseSums:
         """Run `phase` on every slab here, given all owners' sums of the phase before (none at a start)."""
-        message = None
+        message, step = None, 0
         if parts:
-            self.conclude(parts)
+            step = parts[0].step + 1
+            carry = self.conclude(parts)
             message = self.program.message(
-                phase, total(part.partials for part in parts), self._rows(parts), self.carry, self._chunked
+                phase, total(part.partials for part in parts), self._rows(parts), carry, self._chunked
             )
-            if message is None:  # converged: nothing is touched any more, and nothing is concluded twice
-                return PhaseSums(parts[0].phase, {}, {})
-        self.concluded = None
-        result = PhaseSums(phase, {}, {})
+            if message is None:  # converged: phases queued beyond the end change nothing and pass their sums on
+                assert self.held is not None
+                return self.held
+        result = PhaseSums(phase, step, {}, {})
         self._each(lambda group: self._visit_group(phase, group, message, result), self.groups)
+        self.held = result
         return result
+
+    def begin(self, carry: Carry) -> None:
+        """Set the carry from which the opening phase starts."""
+        self.carries = {-1: dict(carry)}
 
     def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
         index, slabs = group
@@ -218,7 +243,15 @@ class SlabOwner:
         self._each(one, list(self.slabs))
         return sorted(written)
 
-    def read_generation(self, folder: Path, carry: Carry) -> None:
+    def read_generation(self, folder: Path, files: Mapping[str, tuple[int, int]], carry: Carry) -> None:
+        """Take a committed state; a chunk whose checksum is not the manifest's is a StoreError."""
         sources = {name: SlabArray.open(folder / name) for name in self.program.committed}
-        self.fill(lambda name, slab, columns, out: sources[name].read(slab, out))
-        self.carry = dict(carry)
+
+        def load(name: str, slab: int, columns: range, out: NDArray) -> None:
+            source = sources[name]
+            checksum = source.read(slab, out)
+            if files[str(source.chunk(slab).relative_to(folder))][1] != checksum:
+                raise StoreError("a slab is not the one that was committed", where=str(source.chunk(slab)))
+
+        self.fill(load)
+        self.begin(carry)

@@ -74,8 +74,11 @@ class SlabArray:
     def chunk(self, slab: int) -> Path:
         return self.path / "c" / str(slab) / "0" / "0"
 
-    def read(self, slab: int, out: NDArray) -> None:
-        """Fill `out` (n, width) with a slab; a short, missing or (when checked) damaged chunk is a StoreError."""
+    def read(self, slab: int, out: NDArray) -> int:
+        """Fill `out` (n, width) with a slab; returns its crc32c (0 if unchecked).
+
+        A short, missing or (when checked) damaged chunk is a StoreError.
+        """
         chunk = self.chunk(slab)
         try:
             descriptor = os.open(chunk, os.O_RDONLY)
@@ -86,8 +89,11 @@ class SlabArray:
             if self.checked:
                 tail = bytearray(CHECKSUM_BYTES)
                 _read_exactly(descriptor, memoryview(tail), self.slab_bytes, chunk)
-                if int.from_bytes(tail, "little") != google_crc32c.value(memoryview(out).cast("B")):
+                checksum = google_crc32c.value(memoryview(out).cast("B"))
+                if int.from_bytes(tail, "little") != checksum:
                     raise StoreError("a slab's checksum does not match its bytes", where=str(chunk))
+                return int(checksum)
+            return 0
         finally:
             os.close(descriptor)
 
