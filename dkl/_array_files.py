@@ -1,0 +1,157 @@
+"""Arrays in files: .npy, .npz, .csv and svmlight. Nothing is unpickled, and whatever is wrong is an `InputError`."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from dkl.errors import DklError, InputError
+
+_CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
+_SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError`."""
+    try:
+        yield
+    except DklError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path)) from error
+    except (OSError, ValueError, EOFError, KeyError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+        objects = "pickle" in str(error) or "Python objects" in str(error)
+        mend = "arrays of objects are never read; store numbers" if objects else None
+        raise InputError("the file cannot be read", where=str(path), got=error, mend=mend) from error
+
+
+def read_array(path: str | Path, key: str | None = None) -> Any:
+    """The array in a file, by the file's suffix.
+
+    .npy : memory-mapped, read-only.
+    .npz : the array `key`; without a key X, else the CSR matrix in data, indices, indptr and shape (also as
+        `scipy.sparse.save_npz` writes it), else the only array there is.
+    .csv : (n, d) float64, comma-separated, with or without a first line of names, none of them a number.
+    .svmlight, .svm, .libsvm : (n, d) csr_array of float64; with key="y" the labels (n,).
+
+    A zarr array is not read here: it stays where it is, open it and hand it on as it is.
+    Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in {".npy", ".npz", ".csv"} | _SVMLIGHT:
+        mend = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
+        wanted = ".npy, .npz, .csv, " + ", ".join(sorted(_SVMLIGHT))
+        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted, mend=mend)
+    if key is not None and suffix != ".npz" and not (suffix in _SVMLIGHT and key == "y"):
+        raise InputError("no keys in such a file", where=str(path), got=repr(key))
+    if suffix == ".npz":
+        return _from_npz(path, key)
+    with reading(path):
+        if suffix == ".npy":
+            return _numbers(np.load(path, mmap_mode="r", allow_pickle=False), path)
+        return _from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
+
+
+def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file, or those of them among `names`."""
+    with _archive(path) as archive:
+        return {name: archive[name] for name in archive.files if not names or name in names}
+
+
+@contextmanager
+def _archive(path: str | Path) -> Iterator[Any]:
+    # NumPy leaves a file that it opened itself open where the archive is damaged.
+    with reading(path), open(path, "rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError("not an .npz archive", where=str(path))
+        with archive:
+            yield archive
+
+
+def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr_array:
+    """The CSR matrix in data, indices, indptr and shape, with every index checked."""
+    if not arrays.keys() >= _CSR_PARTS:
+        wanted = "X, or data, indices, indptr and shape of a CSR matrix"
+        raise InputError("no X in the file", where=str(where), got=", ".join(sorted(arrays)), wanted=wanted)
+    if "format" in arrays and arrays["format"].item() not in (b"csr", "csr"):
+        raise InputError("not a CSR matrix", where=str(where), got=arrays["format"].item(), wanted="csr")
+    data = _numbers(arrays["data"], where)
+    try:
+        matrix = csr_array((data, arrays["indices"], arrays["indptr"]), shape=tuple(map(int, arrays["shape"])))
+        matrix.check_format(full_check=True)
+    except (ValueError, TypeError, IndexError) as error:
+        raise InputError("damaged CSR matrix", where=str(where), got=error) from error
+    return matrix
+
+
+def _from_npz(path: Path, key: str | None) -> Any:
+    with _archive(path) as archive:
+        names = archive.files
+    if key is None and "X" not in names and _CSR_PARTS.issubset(names):
+        return csr_from_parts(read_npz(path, "format", *_CSR_PARTS), path)
+    wanted = key or (names[0] if len(names) == 1 else "X")
+    if wanted not in names:
+        mend = "name the array that is meant by its key"
+        raise InputError("no such array", where=str(path), got=repr(wanted), wanted=", ".join(names), mend=mend)
+    return _numbers(read_npz(path, wanted)[wanted], path)
+
+
+def _from_csv(path: Path) -> NDArray[np.float64]:
+    with open(path, encoding="utf-8-sig") as text:
+        first = text.readline().split(",")
+        header = not any(map(_is_number, first))  # a damaged first row is not a header
+        if header and not any(line.strip() for line in text):
+            raise InputError("no rows in the file", where=str(path))
+    try:
+        X = np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=2, comments=None, encoding="utf-8-sig")
+        if X.shape[1] != len(first):
+            raise ValueError("header and rows differ in length")
+    except ValueError as error:
+        raise _malformed_line(path, header, len(first)) or error from error
+    return X
+
+
+def _malformed_line(path: Path, header: bool, width: int) -> InputError | None:
+    """The error that names the first line of a CSV file that is not `width` numbers."""
+    with open(path, encoding="utf-8-sig") as text:
+        for number, line in enumerate(text, 1):
+            cells = line.split(",")
+            good = len(cells) == width and all(map(_is_number, cells))
+            if line.strip() and not good and not (header and number == 1):
+                got = f"{len(cells)} cells, {line.strip()[:60]!r}"
+                where = f"{path}, line {number}"
+                return InputError("malformed line", where=where, got=got, wanted=f"{width} numbers")
+    return None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _from_svmlight(path: Path, key: str | None) -> Any:
+    from sklearn.datasets import load_svmlight_file
+
+    X, y = load_svmlight_file(str(path))
+    return y if key == "y" else csr_array(X)
+
+
+def _numbers(array: Any, where: str | Path) -> Any:
+    if array.dtype.kind not in "biuf":
+        raise InputError("not numbers", where=str(where), got=f"dtype {array.dtype}", wanted="integers or floats")
+    return array

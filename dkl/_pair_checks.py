@@ -1,0 +1,179 @@
+"""What pairs must satisfy before anything is learned from them; each refusal names the offending pairs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from dkl.errors import InconsistentPairsError, InputError
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_SHOWN = 3
+
+# The functions of scikit-learn that fit on a part of the rows they were given: fit arguments as long as the rows
+# are cut as the rows are, all others are handed on whole. None: every function of the module.
+SLICERS: dict[str, frozenset[str] | None] = {
+    "sklearn.model_selection._validation": None,
+    "sklearn.model_selection._classification_threshold": frozenset({"_fit_and_score_over_thresholds"}),
+    "sklearn.calibration": frozenset({"_fit_classifier_calibrator_pair"}),
+    "sklearn.ensemble._bagging": frozenset({"_parallel_build_estimators"}),
+    "sklearn.feature_selection._rfe": frozenset({"_rfe_single_fit"}),
+    "sklearn.multiclass": frozenset({"_fit_ovo_binary", "_partial_fit_ovo_binary"}),
+}
+
+
+def inside_cross_validation() -> bool:
+    """Whether the call comes from a part of scikit-learn that fits on some of the rows only.
+
+    Nothing in a plain array of pairs tells that its rows were cut or that X was, so the call stack is asked. That is
+    crude but certain where it looks: the worker processes and threads of joblib run the very same functions.
+    """
+    return any(_is_slicer(frame) for frame in _callers())
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_slicer(frame: FrameType) -> bool:
+    names = SLICERS.get(frame.f_globals.get("__name__", ""), frozenset())
+    return names is None or frame.f_code.co_name in names
+
+
+def as_integers(value: Any, where: str, wanted: str) -> Integers:
+    """A read-only int64 copy of `value`; anything that is not of an integer type is refused, 3.0 and True too."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError("rows of different lengths", where=where, wanted=wanted) from error
+    if array.size == 0:
+        array = array.astype(np.int64)  # an empty list is a float array to NumPy
+    if array.dtype.kind not in "iu":
+        whole = array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))
+        mend = "the values are whole: convert them with .astype(numpy.int64)" if whole else None
+        raise InputError("not of an integer type", where=where, got=f"dtype {array.dtype}", wanted=wanted, mend=mend)
+    if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+        raise InputError("too large for a 64-bit integer", where=where, got=array.max(), wanted=wanted)
+    array = np.array(array, dtype=np.int64, order="C")
+    array.setflags(write=False)
+    return array
+
+
+def as_pairs(value: Any, where: str) -> Integers:
+    """`value` as a read-only (m, 2) int64 array; None and empty lists are no pairs."""
+    wanted = "an (m, 2) array of integers, a row a pair"
+    array = as_integers([] if value is None else value, where, wanted)
+    if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (2,)):
+        return array.reshape(0, 2)
+    if array.ndim != 2 or array.shape[1] != 2:
+        mend = "one pair is written [[i, j]]" if array.shape == (2,) else None
+        raise InputError("not an array of pairs", where=where, got=f"shape {array.shape}", wanted=wanted, mend=mend)
+    return array
+
+
+def as_ids(value: Any, where: str = "sample_ids") -> Integers:
+    """`value` as a read-only (n,) int64 array without repeats."""
+    wanted = "one distinct integer a row of X"
+    ids = as_integers(value, where, wanted)
+    if ids.ndim != 1:
+        raise InputError("not one-dimensional", where=where, got=f"shape {ids.shape}", wanted=wanted)
+    distinct, counts = np.unique(ids, return_counts=True)
+    if len(distinct) < len(ids):
+        repeated = [int(value) for value in distinct[counts > 1][:_SHOWN]]
+        mend = "pairs cannot be carried over to rows drawn with replacement"
+        raise InputError("repeated identifiers", where=where, got=f"{repeated}", wanted=wanted, mend=mend)
+    return ids
+
+
+def canonical(pairs: Integers) -> Integers:
+    """The distinct unordered pairs, each with its smaller end first, in lexicographic order."""
+    if not len(pairs):
+        return pairs
+    ordered = np.sort(pairs, axis=1)
+    ordered = ordered[np.lexsort((ordered[:, 1], ordered[:, 0]))]
+    first = np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]
+    return ordered[first]
+
+
+def refuse_bad_ends(pairs: Integers, n: int, where: str) -> None:
+    """Refuses pairs with a negative end, an end beyond row n - 1, or twice the same end."""
+    within = f"row numbers from 0 to {n - 1}"
+    another = "these look like pairs of another X; for a part of the rows pass dkl.Pairs together with sample_ids"
+    diagonal = "leave them out: that K_ii is to be 1 is always asked for"
+    for bad, what, wanted, mend in (
+        (pairs.min(axis=1, initial=0) < 0, "negative row numbers", within, None),
+        (pairs.max(axis=1, initial=0) >= n, "row numbers out of range", within, another),
+        (pairs[:, 0] == pairs[:, 1], "a row paired with itself", "two different rows", diagonal),
+    ):
+        places = np.flatnonzero(bad)
+        if len(places):
+            raise InputError(what, where=where, got=_show(pairs, places, where), wanted=wanted, mend=mend)
+
+
+def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
+    """Which cannot-link pairs have both ends in one connected component of the must-link graph.
+
+    must (m, 2), cannot (c, 2) -> (c,) bool; O(n + m + c). A pair that is in both sets is the shortest such case.
+    """
+    _, component = connected_components(_graph(must, n), directed=False)
+    flags: Flags = component[cannot[:, 0]] == component[cannot[:, 1]]
+    return flags
+
+
+def in_both(must: Integers, cannot: Integers, n: int) -> Flags:
+    """Which cannot-link pairs are must-link pairs too, whatever the order of their ends."""
+    must_keys, cannot_keys = (pairs.min(axis=1) * n + pairs.max(axis=1) for pairs in (must, cannot))
+    return np.isin(cannot_keys, must_keys)
+
+
+def contradiction_error(must: Integers, cannot: Integers, bad: Flags, n: int) -> InconsistentPairsError:
+    """The error that names the first contradicted cannot-link pairs and the must-links that join their ends."""
+    graph = _graph(must, n)
+    places = np.flatnonzero(bad)
+    shown = []
+    for place in places[:_SHOWN]:
+        i, j = (int(end) for end in cannot[place])
+        chain = _chain(graph, i, j)
+        reason = "also in must_link" if len(chain) == 2 else "must-linked through " + "-".join(map(str, chain))
+        shown.append(f"cannot_link[{place}] = ({i}, {j}), {reason}")
+    return InconsistentPairsError(
+        "cannot-link pairs whose ends the must-links join",
+        where="cannot_link",
+        got="; ".join(shown) + _others(len(places)),
+        wanted="ends in different must-link components",
+        mend='mend the pairs, or give contradictions="warn" or "drop"',
+    )
+
+
+def _graph(pairs: Integers, n: int) -> csr_array:
+    # Repeated pairs are summed: in floats, where 256 of them do not add up to 0.
+    return csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+
+
+def _chain(graph: csr_array, start: int, end: int) -> list[int]:
+    """The shortest path of must-links from `start` to `end`, which lie in one component."""
+    _, before = breadth_first_order(graph, start, directed=False)
+    chain = [end]
+    while chain[-1] != start:
+        chain.append(int(before[chain[-1]]))
+    return chain[::-1]
+
+
+def _show(pairs: Integers, places: Integers, where: str) -> str:
+    shown = ", ".join(f"{where}[{place}] = ({pairs[place, 0]}, {pairs[place, 1]})" for place in places[:_SHOWN])
+    return shown + _others(len(places))
+
+
+def _others(count: int) -> str:
+    return f" and {count - _SHOWN} more" if count > _SHOWN else ""

@@ -1,0 +1,174 @@
+"""Where pairs come from besides a user's arrays: labels, signed sparse matrices, files."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array, issparse
+
+from dkl._array_files import read_npz, reading
+from dkl._pair_checks import Integers
+from dkl.datasets import generator
+from dkl.errors import InputError
+
+PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
+_MUST = frozenset({"must", "must_link", "must-link", "1", "+1"})
+_CANNOT = frozenset({"cannot", "cannot_link", "cannot-link", "0", "-1"})
+_COLUMNS = ["i", "j", "label"]
+
+
+def encode_labels(y: Any) -> Integers:
+    """Class numbers from 0 for the labelled rows of `y` (n,), and -1 for the unlabelled.
+
+    Unlabelled is -1 in numbers and None in an array of objects, such as a list of strings.
+    """
+    wanted = "one class label a row, -1 (or None among strings) for unlabelled"
+    labels = np.asarray(y)
+    if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        labels = np.asarray(y, dtype=object)  # NumPy has made a string of a -1 among strings
+    if labels.ndim != 1:
+        raise InputError("labels are not one-dimensional", where="y", got=f"shape {labels.shape}", wanted=wanted)
+    invalid = np.flatnonzero(_not_labels(labels))
+    if len(invalid):
+        got = f"y[{invalid[0]}] = {labels[invalid[0]]}"
+        raise InputError("not a class label", where="y", got=got, wanted=wanted)
+    if labels.dtype.kind == "O":
+        unlabelled = np.array([label is None or label == -1 for label in labels], dtype=bool)
+    else:
+        unlabelled = labels == -1 if labels.dtype.kind in "iuf" else np.zeros(len(labels), dtype=bool)
+    codes = np.full(len(labels), -1, dtype=np.int64)
+    try:
+        codes[~unlabelled] = np.unique(labels[~unlabelled], return_inverse=True)[1]
+    except TypeError as error:
+        raise InputError("labels of types that do not compare", where="y", wanted=wanted) from error
+    if unlabelled.any() and codes.max(initial=-1) == 0:
+        mend = "if -1 is a class here, recode the labels (to 0 and 1, say): -1 means unlabelled"
+        raise InputError("all labelled rows are of one class", where="y", got="-1 and one label", mend=mend)
+    return codes
+
+
+def _not_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which entries are NaN, infinite or fractional."""
+    if labels.dtype.kind == "f":
+        return ~np.isfinite(labels) | (labels != np.floor(labels))
+    if labels.dtype.kind == "O":
+        return np.array([label != label for label in labels], dtype=bool)
+    return np.zeros(len(labels), dtype=bool)
+
+
+def sample_pairs(
+    codes: Integers, n_must: int | None, n_cannot: int | None, random_state: Any
+) -> tuple[Integers, Integers]:
+    """Distinct unordered pairs of labelled rows: `n_must` of one class, `n_cannot` of two; uniform, exact.
+
+    The pairs of either kind are numbered 0, 1, ... without being formed; distinct numbers are drawn uniformly, and
+    each is turned back into its pair. O(n log n + pairs log classes) time, and no n^2 anywhere.
+    """
+    rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]  # labelled rows, class after class
+    sizes = np.bincount(codes[rows]).astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    # A class of s rows has s (s - 1) / 2 pairs inside, and s times the rows of later classes across.
+    later = len(rows) - starts - sizes
+    rng = generator(random_state)
+    kind, rank = _draw(sizes * (sizes - 1) // 2, n_must, len(rows), "n_must", rng)
+    second = _triangle_row(rank)
+    first = rank - second * (second - 1) // 2
+    must = rows[np.stack([starts[kind] + first, starts[kind] + second], axis=1)]
+    kind, rank = _draw(sizes * later, n_cannot, len(rows), "n_cannot", rng)
+    first, second = np.divmod(rank, later[kind])
+    cannot = rows[np.stack([starts[kind] + first, starts[kind] + sizes[kind] + second], axis=1)]
+    return must, cannot
+
+
+def _draw(
+    counts: Integers, wanted: Any, n_labelled: int, where: str, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
+    """Distinct pairs out of sum(counts), as (class, number within that class's pairs)."""
+    total = int(counts.sum())
+    if wanted is None:
+        wanted = min(round(PAIRS_PER_PATTERN * n_labelled), total)
+    elif not isinstance(wanted, (int, np.integer)) or not 0 <= wanted <= total:
+        raise InputError("no such number of distinct pairs", where=where, got=wanted, wanted=f"0 to {total}")
+    number = np.sort(rng.choice(total, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
+    ends: Integers = np.cumsum(counts)
+    kind = np.searchsorted(ends, number, side="right")
+    return kind, number - (ends - counts)[kind]
+
+
+def _triangle_row(rank: Integers) -> Integers:
+    """The b of pair (a, b), a < b, number b (b - 1) / 2 + a; the root is rounded, so it is put right by one."""
+    b = ((1.0 + np.sqrt(1.0 + 8.0 * rank)) / 2.0).astype(np.int64)
+    b -= b * (b - 1) // 2 > rank
+    b += b * (b + 1) // 2 <= rank
+    return b
+
+
+def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
+    """(must_link, cannot_link) of an n x n sparse matrix in one of the two forms of `Pairs.from_sparse`."""
+    if not issparse(matrix) or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        got = f"{type(matrix).__name__} of shape {getattr(matrix, 'shape', None)}"
+        raise InputError("not a square sparse matrix", where="matrix", got=got, wanted="n x n, scipy sparse")
+    if form not in ("signed", "target"):
+        raise InputError("no such form", where="form", got=repr(form), wanted='"signed" or "target"')
+    entries = coo_array(csr_array(matrix))  # entries stored twice are added up on the way
+    values: npt.NDArray[Any] = entries.data
+    ends = np.stack(entries.coords, axis=1).astype(np.int64)
+    must, cannot = (values > 0, values < 0) if form == "signed" else (values == 1, values == 0)
+    if not np.all(must | cannot):
+        place = int(np.flatnonzero(~(must | cannot))[0])
+        i, j = ends[place]
+        wanted = "stored entries above or below 0" if form == "signed" else "stored entries 1 or 0"
+        mend = 'form="target" reads stored zeros as cannot-link' if form == "signed" else None
+        got = f"matrix[{i}, {j}] = {values[place]}"
+        raise InputError("neither must-link nor cannot-link", where="matrix", got=got, wanted=wanted, mend=mend)
+    apart = ends[:, 0] != ends[:, 1]  # that a row goes with itself is no news
+    return ends[must & apart], ends[cannot]
+
+
+def read_pair_file(path: str | Path) -> tuple[Any, Any]:
+    """(must_link, cannot_link) as they stand in a .csv or .npz file (see `dkl.pairs.load_pairs`)."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".csv":
+        with reading(path):
+            return _read_csv(path)
+    if suffix != ".npz":
+        raise InputError("not a file of pairs", where=str(path), got=repr(suffix), wanted=".csv or .npz")
+    arrays = read_npz(path)
+    if not arrays.keys() & {"must_link", "cannot_link"}:
+        wanted = "arrays must_link and cannot_link"
+        raise InputError("no pairs in the file", where=str(path), got=", ".join(sorted(arrays)), wanted=wanted)
+    return arrays.get("must_link"), arrays.get("cannot_link")
+
+
+def _read_csv(path: str | Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    must: list[tuple[int, int]] = []
+    cannot: list[tuple[int, int]] = []
+    columns = _COLUMNS
+    first = True
+    with open(path, newline="", encoding="utf-8-sig") as text:
+        lines = csv.reader(text)
+        for line in lines:
+            cells = [cell.strip().lower() for cell in line]
+            if not any(cells):
+                continue
+            if first and sorted(cells) == sorted(_COLUMNS):
+                columns = cells
+            else:
+                row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
+                (must if _is_must(row, path, lines.line_num, line) else cannot).append((int(row["i"]), int(row["j"])))
+            first = False
+    return must, cannot
+
+
+def _is_must(row: dict[str, str], path: str | Path, number: int, line: list[str]) -> bool:
+    """Checks one line of a CSV file and tells its kind."""
+    ends = [row.get(name, "") for name in ("i", "j")]
+    label = row.get("label", "")
+    if not all(end.removeprefix("-").isdecimal() for end in ends) or label not in _MUST | _CANNOT:
+        wanted = "i,j,label with integers i and j and a label must or cannot (or 1 and 0, or 1 and -1)"
+        raise InputError("malformed line", where=f"{path}, line {number}", got=repr(",".join(line)), wanted=wanted)
+    return label in _MUST
