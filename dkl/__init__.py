@@ -1,0 +1,50 @@
+"""Kernel learning at scale: kernels learned from side information, out of core, on a Dask cluster, with a certificate.
+
+    import dkl
+    learner = dkl.PairwiseKernelLearner().fit(X, must_link=ml, cannot_link=cl)
+    learner.factor_        # K = factor_ @ factor_.T
+    learner.certificate_   # how far from the optimum it can be
+
+The names below are imported when they are first used, so that `import dkl` is quick and starts nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.pairwise import PairwiseKernelLearner
+    from dkl.metrics import adjusted_rand_index, pair_accuracy
+    from dkl.pairs import Pairs, pair_train_test_split
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "PairwiseKernelLearner": "dkl.estimators.pairwise",
+    "Pairs": "dkl.pairs",
+    "adjusted_rand_index": "dkl.metrics",
+    "pair_accuracy": "dkl.metrics",
+    "pair_train_test_split": "dkl.pairs",
+}
+
+__all__ = [
+    "KernelKMeans",
+    "PairwiseKernelLearner",
+    "Pairs",
+    "adjusted_rand_index",
+    "pair_accuracy",
+    "pair_train_test_split",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'dkl' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -234,6 +234,9 @@ def wait_for_workers(session: Session, count: int, timeout: float) -> None:
         time.sleep(0.1)
     if not session.workers():
         raise WorkersLostError(
-            "all workers are gone and none came back", where="client", got=0, wanted=f"{count} workers",
+            "all workers are gone and none came back",
+            where="client",
+            got=0,
+            wanted=f"{count} workers",
             mend="start workers, then `dkl resume` the run",
         )

@@ -42,7 +42,9 @@ class Session:
                 except ValueError:
                     client = None
         elif not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
-            raise InputError("not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client")
+            raise InputError(
+                "not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client"
+            )
         return cls(client, threads=threads)
 
     @property

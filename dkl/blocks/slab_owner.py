@@ -33,10 +33,12 @@ Carry = dict[str, Any]
 class SlabProgram(Protocol):
     """What to do on a slab. Immutable and picklable; every owner holds the same one."""
 
-    rank: int
-    width: int
-    dtype: np.dtype
-
+    @property
+    def rank(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype: ...
     @property
     def n(self) -> int: ...
     @property
@@ -52,7 +54,9 @@ class SlabProgram(Protocol):
     def sums_size(self, phase: str) -> int: ...
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None: ...  # rows to hand round after a phase
     def conclude(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry: ...
-    def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, chunked: Any) -> Any: ...
+    def message(
+        self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, chunked: Any
+    ) -> Any: ...
     def visit(self, phase: str, slab: Slab, columns: range, message: Any, total: NDArray[np.float64]) -> None: ...
 
 
@@ -92,7 +96,7 @@ class DiskSlabs:
         if not hasattr(self.local, "buffers"):
             shape = (self.program.n, self.program.width)
             self.local.buffers = {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
-        return self.local.buffers  # type: ignore[no-any-return]
+        return self.local.buffers
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
         buffers = self._buffers()
@@ -227,7 +231,7 @@ class SlabOwner:
 
     def read(self, name: str, slab: int) -> NDArray:
         """A copy of one slab."""
-        return self.storage.open(slab, (name,), ())[name].copy()  # type: ignore[no-any-return]
+        return self.storage.open(slab, (name,), ())[name].copy()
 
     def write_generation(self, folder: Path) -> list[tuple[str, int, int]]:
         """Write the committed arrays of these slabs into `folder`; returns (file, bytes, crc32c) of each chunk."""

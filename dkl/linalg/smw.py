@@ -30,7 +30,7 @@ class SmallSystems:
     """Which dot products the systems of the pattern T (CSR, n x n, with its whole diagonal) need.
 
     left, right : (p,) int32, the distinct pairs of rows whose dot products are needed, left >= right
-    slots       : for pattern i at slot_ptr[i], the lower triangle of its t x t Gram matrix, row by row, as positions in the pair list
+    slots       : for pattern i at slot_ptr[i], its Gram matrix's lower triangle by rows, as positions in the pair list
     edge_pair   : (nnz of T,) position in the pair list of the entry (i, j)
     hubs        : patterns with t > hub_size; gathered: the rows they need, sorted
     """

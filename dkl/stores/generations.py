@@ -46,9 +46,7 @@ class Generations:
         self.root, self.attempt = root, attempt
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def begin(
-        self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike
-    ) -> Path:
+    def begin(self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike) -> Path:
         """A new folder with the metadata of the arrays, for owners to write their slabs into."""
         folder = self.root / f"tmp-{self.attempt}"
         shutil.rmtree(folder, ignore_errors=True)
@@ -60,7 +58,9 @@ class Generations:
             raise _disk_error(folder, error) from error
         return folder
 
-    def commit(self, folder: Path, written: Written, expected: int, iteration: int, carry: dict[str, Any]) -> Generation:
+    def commit(
+        self, folder: Path, written: Written, expected: int, iteration: int, carry: dict[str, Any]
+    ) -> Generation:
         """Make `folder` the newest generation. `expected`: how many chunks the owners together had to write."""
         if len(written) != expected:
             raise DiskError("a checkpoint is not whole", where=str(folder), got=len(written), wanted=expected)

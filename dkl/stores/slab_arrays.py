@@ -65,7 +65,8 @@ class SlabArray:
         checked = codecs == ["BytesCodec", "Crc32cCodec"]
         if not checked and len(codecs) != 1:
             raise StoreError("unknown codecs", where=str(path), got=codecs, wanted="bytes, crc32c")
-        return cls(path, *array.shape, array.dtype, checked)
+        n_slabs, n, width = array.shape
+        return cls(path, n_slabs, n, width, array.dtype, checked)
 
     @property
     def slab_bytes(self) -> int:
@@ -85,11 +86,11 @@ class SlabArray:
         except OSError as error:
             raise StoreError("a slab is missing", where=str(chunk), got=error.strerror) from error
         try:
-            _read_exactly(descriptor, memoryview(out).cast("B"), 0, chunk)
+            _read_exactly(descriptor, out.data.cast("B"), 0, chunk)
             if self.checked:
                 tail = bytearray(CHECKSUM_BYTES)
                 _read_exactly(descriptor, memoryview(tail), self.slab_bytes, chunk)
-                checksum = google_crc32c.value(memoryview(out).cast("B"))
+                checksum = google_crc32c.value(out.data.cast("B").toreadonly())
                 if int.from_bytes(tail, "little") != checksum:
                     raise StoreError("a slab's checksum does not match its bytes", where=str(chunk))
                 return int(checksum)
@@ -106,7 +107,7 @@ class SlabArray:
             raise StoreError("a slab is missing", where=str(chunk), got=error.strerror) from error
         try:
             row = self.width * self.dtype.itemsize
-            _read_exactly(descriptor, memoryview(out).cast("B"), lo * row, chunk)
+            _read_exactly(descriptor, out.data.cast("B"), lo * row, chunk)
         finally:
             os.close(descriptor)
 
@@ -116,8 +117,8 @@ class SlabArray:
         An unchecked slab is overwritten in place: its pages stay in the system's cache and nothing is allocated.
         """
         chunk = self.chunk(slab)
-        data = memoryview(values).cast("B")
-        checksum = google_crc32c.value(data) if self.checked else 0
+        data = values.data.cast("B")
+        checksum = google_crc32c.value(data.toreadonly()) if self.checked else 0
         try:
             descriptor = os.open(chunk, os.O_WRONLY | os.O_CREAT, 0o600)
             try:

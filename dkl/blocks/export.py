@@ -1,0 +1,59 @@
+"""Results out of slabs: from columns on disk to rows on disk, a few chunks of rows at a time, spread over the workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.session import Session
+from dkl.stores.generations import Generation
+from dkl.stores.run import RunStore, write_factor_rows
+from dkl.stores.slab_arrays import SlabArray
+
+
+def export_factor(session: Session, run: RunStore, generation: Generation, name: str, rank: int, scale: float) -> None:
+    """Write scale * (committed array `name`) as the run's factor, (n, rank) in row chunks."""
+    source = SlabArray.open(generation.folder / name)
+    rows = run.create_factor(source.n, rank, source.dtype)
+    starts = list(range(0, source.n, rows))
+    pieces = [starts[k :: session.n_slots] for k in range(min(session.n_slots, len(starts)))]
+    session.map(_copy_rows, pieces, str(generation.folder / name), str(run.path / "factor"), rows, rank, scale)
+
+
+def _copy_rows(starts: list[int], source_path: str, target: str, rows: int, rank: int, scale: float) -> None:
+    source = SlabArray.open(Path(source_path))
+    block = np.empty((rows, source.width), source.dtype)
+    for lo in starts:
+        hi = min(lo + rows, source.n)
+        out = np.empty((hi - lo, rank), source.dtype)
+        for slab in range(source.n_slabs):
+            first = slab * source.width
+            last = min(first + source.width, rank)
+            source.read_rows(slab, lo, hi, block[: hi - lo])
+            out[:, first:last] = block[: hi - lo, : last - first]
+        out *= source.dtype.type(scale)
+        write_factor_rows(target, lo, out)
+
+
+def store_factor(run: RunStore, factor: NDArray) -> None:
+    """Write a factor in memory as the run's result."""
+    rows = run.create_factor(len(factor), factor.shape[1], factor.dtype)
+    for lo in range(0, len(factor), rows):
+        write_factor_rows(str(run.path / "factor"), lo, factor[lo : lo + rows])
+
+
+def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.float64]:
+    """The stored factor's leading principal columns in memory: V Q with V'V = Q diag Q', at most `max_rank` of them."""
+    factor = run.factor()
+    n, rank = factor.shape
+    rows = factor.chunks[0]
+    gram = np.zeros((rank, rank))
+    for lo in range(0, n, rows):
+        part = np.asarray(factor[lo : lo + rows], dtype=float)
+        gram += part.T @ part
+    values, vectors = np.linalg.eigh(gram)
+    keep = np.flatnonzero(values > tol * values[-1])[::-1][:max_rank]
+    basis = vectors[:, keep]
+    return np.concatenate([np.asarray(factor[lo : lo + rows], dtype=float) @ basis for lo in range(0, n, rows)])

@@ -1,0 +1,159 @@
+"""Bytes before work: what each process will hold and what the disk will take, from shapes and dtypes alone.
+
+Nothing here touches data or imports Dask. A plan that does not fit is refused by naming its worst item, what is needed,
+what is allowed and the setting that mends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from dkl.errors import MemoryBudgetError
+from dkl.linalg.slabs import n_slabs, slab_width
+from dkl.linalg.tree_sum import group_bounds, share
+from dkl.resources import format_bytes
+
+PROCESS_BASE = 250_000_000
+"""Resident memory of a process that has imported and compiled everything and holds no data; measured 190 to 240 MB."""
+
+SUMS_PER_PATTERN = 8.6
+"""Dot products a pattern at the paper's 1.2 pairs a pattern; used when the pairs are not known yet."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes by name. `items` are held by each process at once, beside `base`; `disk` is what the run writes at most."""
+
+    placement: str  # "memory", "disk"
+    processes: int
+    threads: int
+    base: int
+    items: dict[str, int]
+    disk: dict[str, int]
+    limit: int | None
+    tasks_per_iteration: int = 0
+    exchanged_per_iteration: int = 0
+    shape: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def process_bytes(self) -> int:
+        return self.base + sum(self.items.values())
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(self.disk.values())
+
+    @property
+    def fits(self) -> bool:
+        return self.limit is None or self.process_bytes <= self.limit
+
+    def validate(self) -> Plan:
+        """This plan, or a MemoryBudgetError."""
+        if not self.fits:
+            assert self.limit is not None
+            worst = max(self.items, key=lambda name: self.items[name])
+            mend = (
+                "raise memory_limit, lower rank or n_neighbors, or use dtype='float32'"
+                if self.placement == "disk"
+                else "raise memory_limit, or give work_dir so that the state can be kept on disk"
+            )
+            raise MemoryBudgetError(
+                f"the plan does not fit: {worst} takes {format_bytes(self.items[worst])} of"
+                f" {format_bytes(self.process_bytes)} a process",
+                where="memory plan",
+                got=f"memory_limit {format_bytes(self.limit)}",
+                wanted=f"at least {format_bytes(self.process_bytes)}",
+                mend=mend,
+            )
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("placement", "processes", "threads", "base", "items", "disk", "limit", "tasks_per_iteration")
+        content = {name: getattr(self, name) for name in names}
+        content |= {"exchanged_per_iteration": self.exchanged_per_iteration, **self.shape}
+        return content | {"process_bytes": self.process_bytes, "disk_bytes": self.disk_bytes}
+
+    def describe(self) -> str:
+        """A table for a person."""
+        lines = [f"state in {self.placement}, {self.processes} process(es) of {self.threads} thread(s)"]
+        lines += [f"  {'the process itself':<34}{format_bytes(self.base):>10}"]
+        lines += [f"  {name:<34}{format_bytes(size):>10}" for name, size in self.items.items()]
+        limit = "none" if self.limit is None else format_bytes(self.limit)
+        lines += [f"  {'a process, at most':<34}{format_bytes(self.process_bytes):>10}   limit {limit}"]
+        lines += [f"  disk: {name:<28}{format_bytes(size):>10}" for name, size in self.disk.items()]
+        if self.processes > 1:
+            lines += [
+                f"  {self.tasks_per_iteration} tasks and {format_bytes(self.exchanged_per_iteration)} exchanged an iteration"
+            ]
+        return "\n".join(lines)
+
+
+def plan_pairwise(
+    n: int,
+    rank: int,
+    dtype: DTypeLike,
+    *,
+    laplacian_entries: int,
+    target_entries: int,
+    dot_products: int | None = None,
+    gathered_rows: int = 0,
+    processes: int = 1,
+    threads: int = 1,
+    memory_limit: int | None = None,
+    on_disk: bool = False,
+    checkpoints: bool = False,
+    driver_shares: bool = False,
+) -> Plan:
+    """What KL-ADMM at (n, rank) needs. `processes` are the owners of slabs, each with `threads`.
+
+    dot_products: entries of the vector of sums, if the pairs are known. driver_shares: the only owner is this process,
+    which also holds the graph and makes the result.
+    """
+    size = np.dtype(dtype).itemsize
+    width = slab_width(rank, dtype)
+    slabs = n_slabs(rank, width)
+    slab = n * width * size
+    groups = group_bounds(slabs)
+    shares = share(len(groups), processes)
+    processes = len(shares)
+    most_groups = max(len(part) for part in shares)
+    most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
+    sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
+    # A path up the tree for each thread, the parts of the others twice (received, summed), and one being handed over.
+    vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups + 1)))) + 2 * processes + 2
+    matrix = (laplacian_entries + target_entries) * (size + 4)
+    items = {
+        "factors (3) and linear term": 4 * slab * (threads if on_disk else most_slabs),
+        "matrix gamma T - L": matrix,
+        "small systems": 16 * int(SUMS_PER_PATTERN * n) + 24 * target_entries,
+        "sums over slabs": vectors * sums,
+        "rows of hubs": 3 * gathered_rows * slabs * width * 8,
+    }
+    if driver_shares:
+        items["graph and targets"] = 12 * laplacian_entries + 40 * target_entries
+        if not on_disk:
+            items["result"] = n * rank * size
+    disk = {}
+    if on_disk:
+        disk["working arrays"] = 4 * slab * slabs
+    if checkpoints:
+        disk["checkpoints (2 and 1 in progress)"] = 9 * slab * slabs
+    if on_disk or checkpoints:
+        disk["result"] = n * rank * size
+        disk["graph"] = 12 * laplacian_entries
+    return Plan(
+        placement="disk" if on_disk else "memory",
+        processes=processes,
+        threads=threads,
+        base=PROCESS_BASE,
+        items={name: count for name, count in items.items() if count},
+        disk=disk,
+        limit=memory_limit,
+        tasks_per_iteration=2 * processes + 1 if processes > 1 else 0,
+        exchanged_per_iteration=2 * processes * (processes - 1) * sums,
+        shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width},
+    )

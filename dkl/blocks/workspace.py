@@ -1,0 +1,132 @@
+"""Where a run works: which placement its plan calls for, when it commits, and how it is put together again after a loss."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from dkl.blocks.placement import (
+    ClusterPlacement,
+    LocalPlacement,
+    Placement,
+    create_scratch,
+    wait_for_workers,
+)
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.blocks.slab_owner import SlabProgram
+from dkl.errors import StoreError
+from dkl.stores.generations import Generation
+from dkl.stores.run import RunStore
+
+COMMIT_SHARE = 20.0
+"""Automatic commits: at most one twentieth of the time goes into them, ..."""
+COMMIT_SECONDS = 30.0
+"""... and none is older than this, or than twenty commits take."""
+WORKER_TIMEOUT = 60.0
+
+
+class Workspace:
+    """Places a program's state as the plan says, with the run's folder (if there is one) for commits and scratch."""
+
+    def __init__(self, session: Session, plan: Plan, run: RunStore | None, scratch_run: RunStore | None = None) -> None:
+        self.session, self.plan, self.run = session, plan, run
+        self._scratch_run = scratch_run or run
+        self._placements = 0
+
+    def place(self, program: SlabProgram) -> Placement:
+        """An empty placement. On a cluster that lost workers it waits for them to come back, or goes on with fewer."""
+        self._placements += 1
+        scratch = None
+        if self.plan.placement == "disk":
+            assert self._scratch_run is not None
+            # A folder of its own for every placement: tasks of a lost one may still be writing into theirs.
+            folder = self._scratch_run.scratch / f"{self._placements:03d}"
+            self._scratch_run.drop_scratch()
+            scratch = create_scratch(program, folder)
+        if not self.session.is_distributed:
+            return LocalPlacement(program, threads=self.session.threads, scratch=scratch)
+        if self._placements > 1:
+            self.heal()
+        return ClusterPlacement(program, self.session, uuid.uuid4().hex, scratch=scratch)
+
+    def heal(self) -> None:
+        """Ask a cluster of our own for its workers again (nannies do not always bring them back), and wait."""
+        cluster = getattr(self.session.client, "cluster", None)
+        wanted = self.plan.processes
+        if cluster is not None and hasattr(cluster, "scale"):
+            with contextlib.suppress(Exception):
+                cluster.scale(max(wanted, len(getattr(cluster, "worker_spec", {}))))
+        wait_for_workers(self.session, wanted, WORKER_TIMEOUT)
+
+    def newest(self, restore: Callable[[Generation], None]) -> Generation | None:
+        """Restore the newest commit that is whole; a damaged one is passed over for the one before it."""
+        if self.run is None:
+            return None
+        for generation in self.run.generations().newest_first():
+            try:
+                restore(generation)
+            except StoreError as damage:
+                self.run.log(event="damaged checkpoint passed over", what=str(damage))
+                continue
+            return generation
+        return None
+
+    def close(self) -> None:
+        if self._scratch_run is not None:
+            self._scratch_run.drop_scratch()
+
+
+class RunCheckpoints:
+    """Commits of a run: every `every` iterations, or by time ("auto")."""
+
+    def __init__(self, run: RunStore, placement: Callable[[], Placement], every: int | str = "auto") -> None:
+        self.run, self.placement, self.every = run, placement, every
+        self.generations = run.generations()
+        self.committed = -1
+        self.last = time.monotonic()
+        self.cost = 0.0
+
+    def room(self, iteration: int) -> int:
+        return self.every - iteration % self.every if isinstance(self.every, int) else 1 << 30
+
+    def save(self, iteration: int, row: dict[str, Any], *, force: bool = False) -> None:
+        """Commit if one is due (or forced), and log the iteration."""
+        self.run.log(event="iteration", **row)
+        if iteration == self.committed:
+            return
+        if isinstance(self.every, int):
+            due = iteration % self.every == 0
+        else:
+            due = time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
+        if not (due or force):
+            return
+        start = time.monotonic()
+        self.placement().commit(self.generations, iteration, row)
+        self.last = time.monotonic()
+        self.cost = self.last - start
+        self.committed = iteration
+        self.run.log(event="commit", iteration=iteration, cost=self.cost)
+
+
+def worker_memory(session: Session) -> int | None:
+    """The least memory limit of the cluster's workers, in bytes; None when there is none, or no cluster."""
+    if not session.is_distributed:
+        return None
+    info = session.client.scheduler_info(n_workers=-1)["workers"]
+    limits = [data["memory_limit"] for data in info.values() if data.get("memory_limit")]
+    return min(limits) if limits else None
+
+
+def worker_threads(session: Session) -> int:
+    """Threads of a worker (the most that any has), or of this process."""
+    if not session.is_distributed:
+        return session.threads
+    info = session.client.scheduler_info(n_workers=-1)["workers"]
+    return max((data["nthreads"] for data in info.values()), default=1)
+
+
+__all__ = ["RunCheckpoints", "Workspace", "worker_memory", "worker_threads"]

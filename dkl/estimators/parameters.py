@@ -1,0 +1,71 @@
+"""Parameter checks in one table: the error names the parameter, what it was and what it may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+from dkl.errors import InputError
+from dkl.resources import parse_bytes
+
+Check = tuple[Callable[[Any], bool], str]
+
+
+def integer(least: int) -> Check:
+    return lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least, (
+        f"an integer >= {least}"
+    )
+
+
+def real(least: float = 0.0, *, strict: bool = True) -> Check:
+    def check(value: Any) -> bool:
+        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+            return False
+        return float(value) > least or (not strict and float(value) == least)
+
+    return check, f"a finite number {'>' if strict else '>='} {least:g}"
+
+
+def one_of(*words: str) -> Check:
+    return lambda value: isinstance(value, str) and value in words, " or ".join(repr(word) for word in words)
+
+
+def either(*checks: Check) -> Check:
+    return lambda value: any(check(value) for check, _ in checks), ", or ".join(text for _, text in checks)
+
+
+NONE: Check = (lambda value: value is None, "None")
+BOOL: Check = (lambda value: isinstance(value, bool) or type(value).__name__ == "bool_", "True or False")
+
+PARAMETERS: dict[str, Check] = {
+    "rank": either(integer(1), one_of("auto")),
+    "gamma": real(),
+    "solver": one_of("admm", "factored"),
+    "n_neighbors": integer(1),
+    "sigma": either(real(), one_of("auto")),
+    "laplacian": one_of("normalized", "unnormalized"),
+    "neighbors_method": one_of("auto", "exact", "approximate"),
+    "affinity": one_of("neighbors", "precomputed"),
+    "rho": real(),
+    "adapt_rho": BOOL,
+    "max_iter": integer(1),
+    "tol": real(strict=False),
+    "target_gap": either(real(), NONE),
+    "dtype": one_of("float64", "float32"),
+    "checkpoint_every": either(integer(1), one_of("auto")),
+    "n_jobs": either(integer(1), NONE),
+    "warm_start": BOOL,
+}
+
+
+def check_parameters(estimator: Any) -> None:
+    """Check all parameters of a pairwise learner; InputError for the first that is wrong."""
+    for name, (check, wanted) in PARAMETERS.items():
+        value = getattr(estimator, name)
+        if not check(value):
+            raise InputError(
+                f"The {name!r} parameter of {type(estimator).__name__} must be {wanted}", got=f"{value!r} instead"
+            )
+    parse_bytes(estimator.memory_limit)

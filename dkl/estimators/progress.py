@@ -1,0 +1,35 @@
+"""Progress of a long fit on standard error: a bar where rich is installed and somebody looks, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """A callback that shows the iteration, objective and residuals."""
+
+    def __init__(self, max_iter: int) -> None:
+        self.max_iter = max_iter
+        self.last = 0.0
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        now = time.monotonic()
+        done = bool(row.get("converged")) or row["iteration"] >= self.max_iter
+        if not done and now - self.last < (0.1 if self.live else SECONDS_BETWEEN_LINES):
+            return
+        self.last = now
+        parts = [f"iteration {row['iteration']}/{self.max_iter}"]
+        for name, label in (("objective", "objective"), ("primal_residual", "primal"), ("dual_residual", "dual")):
+            if name in row:
+                parts.append(f"{label} {row[name]:.5g}")
+        parts.append(f"{row.get('seconds', 0.0):.1f} s")
+        text = "  ".join(parts)
+        if self.live:
+            print(f"\r\x1b[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,137 @@
+"""Kernel learning from must-link and cannot-link pairs (PCP; Hu & Kwok 2013, problem (1)).
+
+    minimise over K psd   f(K) = tr(K L) + gamma/2 * sum over (i,j) in T of (K_ij - T_ij)^2                        (1)
+
+T holds every diagonal entry (target 1), every must-link pair (1) and every cannot-link pair (0), both (i,j) and (j,i).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy import sparse
+
+from dkl.linalg.slabs import random_columns, slab_width
+from dkl.problems.certificate import Certificate, certify, gradient_matrix, optimal_scale
+from dkl.problems.pairwise_admm import PairwiseADMM, paper_rank
+
+
+def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> sparse.csr_array:
+    """T in CSR, n x n, sorted, symmetric, with its whole diagonal; a cannot-link target is a stored zero.
+
+    must_link, cannot_link : (m, 2) distinct unordered pairs, i != j, in no common pair.
+    """
+    diagonal = np.arange(n)
+    rows = np.concatenate([diagonal, must_link[:, 0], must_link[:, 1], cannot_link[:, 0], cannot_link[:, 1]])
+    columns = np.concatenate([diagonal, must_link[:, 1], must_link[:, 0], cannot_link[:, 1], cannot_link[:, 0]])
+    values = np.concatenate([np.ones(n + 2 * len(must_link)), np.zeros(2 * len(cannot_link))])
+    # Not through scipy's COO: its conversions are free to drop the zeros.
+    order = np.lexsort((columns, rows))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
+    return sparse.csr_array((values[order], columns[order], indptr), shape=(n, n))
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseKernel:
+    """Problem (1): the Laplacian, the targets and their weight gamma."""
+
+    laplacian: sparse.csr_array
+    targets: sparse.csr_array
+    gamma: float
+
+    @property
+    def n(self) -> int:
+        return int(self.laplacian.shape[0])
+
+    @property
+    def paper_rank(self) -> int:
+        """The paper's rank rule, over all entries of T; never more than n."""
+        return min(paper_rank(int(self.targets.nnz)), self.n)
+
+    def admm(self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool = True) -> PairwiseADMM:
+        """The program of the ADMM iteration at a rank."""
+        return PairwiseADMM.of(
+            self.laplacian,
+            self.targets,
+            gamma=self.gamma,
+            rank=rank,
+            width=slab_width(rank, dtype),
+            dtype=dtype,
+            tol=tol,
+            adapt_rho=adapt_rho,
+        )
+
+    def evaluate_sums(self, program: PairwiseADMM, sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+        """(K on T, tr(KL)) at K = U U', from the sums after a "u" or "prime" phase."""
+        pair, edge, scalars = program.split(sums)
+        entries = program.entries(pair)
+        objective, loss = program.objective(pair, edge, float(scalars[-1]))
+        return entries, objective - loss
+
+    def evaluate(self, factor: NDArray) -> tuple[NDArray[np.float64], float]:
+        """(K on T, tr(KL)) at K = factor factor', in memory, a few columns at a time."""
+        entries = np.zeros(self.targets.nnz)
+        smooth = 0.0
+        rows = np.repeat(np.arange(self.n), np.diff(self.targets.indptr))
+        for lo in range(0, factor.shape[1], 16):
+            part = np.ascontiguousarray(factor[:, lo : lo + 16], dtype=float)
+            for start in range(0, rows.size, 1 << 18):
+                span = slice(start, start + (1 << 18))
+                entries[span] += np.einsum("ij,ij->i", part[rows[span]], part[self.targets.indices[span]])
+            smooth += float(np.vdot(part, self.laplacian @ part))
+        return entries, smooth
+
+    def value(self, entries: NDArray[np.float64], smooth: float) -> float:
+        """f from K on T and tr(KL)."""
+        difference = entries - self.targets.data
+        return smooth + 0.5 * self.gamma * float(difference @ difference)
+
+    def scale(self, entries: NDArray[np.float64], smooth: float) -> float:
+        """The t for which f(t K) is least."""
+        return optimal_scale(entries, self.targets.data, self.gamma, smooth)
+
+    def certificate(
+        self, entries: NDArray[np.float64], smooth: float, *, product: Any = None, seed: int = 0
+    ) -> Certificate:
+        """How far K, given on T and by tr(KL), is from the optimum of (1)."""
+        gradient = gradient_matrix(self.laplacian, self.targets, self.gamma, entries)
+        wrapped = None if product is None else product(gradient)
+        return certify(gradient, self.targets, self.gamma, entries, smooth, product=wrapped, seed=seed)
+
+
+@dataclass(frozen=True)
+class RandomStart:
+    """V = U with normal entries of variance 1/r, so that K_ii is near 1; Lambda = 0. Picklable, for workers."""
+
+    seed: int
+    n: int
+    rank: int
+
+    def __call__(self, name: str, slab: int, columns: range, out: NDArray) -> None:
+        if name == "Lambda":
+            out[...] = 0
+        else:
+            random_columns(self.seed, columns, self.n, self.rank**-0.5, out)
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """V = U = a given factor (n, r0) in the first columns, small normal deviates in the others; Lambda = 0."""
+
+    factor: NDArray
+    seed: int
+    rank: int
+
+    def __call__(self, name: str, slab: int, columns: range, out: NDArray) -> None:
+        out[...] = 0
+        if name == "Lambda":
+            return
+        known = range(columns.start, min(columns.stop, self.factor.shape[1]))
+        if len(known) < len(columns):
+            # A column of zeros stays zero for ever; a little noise lets the rank be used.
+            random_columns(self.seed, columns, self.factor.shape[0], 1e-3 * self.rank**-0.5, out)
+        if len(known) > 0:
+            out[:, : len(known)] = self.factor[:, known.start : known.stop]

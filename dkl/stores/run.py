@@ -1,0 +1,241 @@
+"""A run's folder: everything about one fit, so that it can be resumed, inspected and used by path alone.
+
+run.zarr/               a zarr group (mode 0700) whose attributes say kind and version
+    config.json         parameters, inputs and their fingerprints; written once
+    LOCK                who works on it (flock; empty of meaning once its holder is gone)
+    events.jsonl        a line an iteration and a line an event
+    graph/              block CSR Laplacian
+    pairs/              must_link, cannot_link
+    generations/        checkpoints
+    scratch-<attempt>/  working arrays of an out-of-core run
+    factor/             the result, (n, rank) in row chunks, with checksums
+    report.json         outcome, certificate, plan, seconds; written last: a run with a report is complete
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from dkl.errors import DiskError, InputError, StoreError
+from dkl.stores.generations import Generations, read_json, write_json
+
+KIND, VERSION = "dkl-run", 1
+CHUNK_BYTES = 8_000_000
+
+
+class RunStore:
+    """One run's folder, locked while it is worked on."""
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path, self.config = path, config
+        self.attempt = uuid.uuid4().hex[:8]
+        self._lock: int | None = None
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunStore:
+        """A new run, locked. The folder must not exist (or be empty); nothing that exists is ever overwritten."""
+        folder = Path(path).absolute()
+        if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+            raise InputError(
+                "exists already and is never overwritten",
+                where=str(folder),
+                wanted="a new path",
+                mend="choose another path, or `dkl resume` it if it is a run",
+            )
+        if not folder.parent.is_dir():
+            raise InputError("its parent folder does not exist", where=str(folder), mend="create the parent folder")
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            run = cls(folder, config)
+            run.lock()
+            zarr.create_group(str(folder), attributes={"kind": KIND, "version": VERSION})
+            write_json(folder / "config.json", config)
+        except OSError as error:
+            raise DiskError(
+                f"cannot be written ({error.strerror})", where=str(folder), mend="choose a path that you may write to"
+            ) from error
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunStore:
+        """An existing run, not locked; StoreError if it is none, damaged, or of another version."""
+        folder = Path(path).absolute()
+        if not folder.is_dir():
+            raise InputError("no such run", where=str(folder), wanted="a folder made by `dkl fit`")
+        if not (folder / "zarr.json").is_file() or not (folder / "config.json").is_file():
+            raise StoreError("not a run of dkl, or one that was never begun", where=str(folder))
+        attributes = read_json(folder / "zarr.json").get("attributes", {})
+        if attributes.get("kind") != KIND:
+            raise StoreError("a zarr store, but not a run of dkl", where=str(folder), got=attributes.get("kind"))
+        if attributes.get("version") != VERSION:
+            raise StoreError(
+                "a run of another version", where=str(folder), got=attributes.get("version"), wanted=VERSION
+            )
+        return cls(folder, read_json(folder / "config.json"))
+
+    def lock(self) -> None:
+        """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
+        descriptor = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise InputError(
+                "another process works on this run",
+                where=str(self.path),
+                got=holder or "a lock",
+                mend="wait for it to end, or end it",
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, attempt {self.attempt}".encode(), 0)
+        self._lock = descriptor
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def sweep(self) -> None:
+        """Remove what dead attempts have left; only under the lock."""
+        self.generations().sweep()
+        for scratch in self.path.glob("scratch-*"):
+            if scratch.name != self.scratch.name:
+                shutil.rmtree(scratch, ignore_errors=True)
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def scratch(self) -> Path:
+        return self.path / f"scratch-{self.attempt}"
+
+    def drop_scratch(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def generations(self) -> Generations:
+        return Generations(self.path / "generations", self.attempt)
+
+    def log(self, **event: Any) -> None:
+        """Append a line to events.jsonl."""
+        line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float)
+        with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events; a last line that was cut short by a crash is left out."""
+        try:
+            lines = (self.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        events = []
+        for line in lines:
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                continue
+        return events
+
+    def write_pairs(self, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> None:
+        (self.path / "pairs").mkdir(mode=0o700, exist_ok=True)
+        for name, pairs in (("must_link", must_link), ("cannot_link", cannot_link)):
+            target = self.path / "pairs" / name
+            shutil.rmtree(target, ignore_errors=True)
+            write_array(target, pairs.astype(np.int64), ("pair", "end"), attributes={"count": len(pairs)})
+
+    def read_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return read_array(self.path / "pairs" / "must_link"), read_array(self.path / "pairs" / "cannot_link")
+
+    # -- result -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        return (self.path / "report.json").is_file()
+
+    def write_report(self, report: dict[str, Any]) -> None:
+        write_json(self.path / "report.json", report)
+
+    def report(self) -> dict[str, Any]:
+        return read_json(self.path / "report.json") if self.is_complete else {}
+
+    def create_factor(self, n: int, rank: int, dtype: Any) -> int:
+        """An empty (n, rank) result in whole-row chunks; returns rows a chunk. Any earlier, unfinished one goes."""
+        shutil.rmtree(self.path / "factor", ignore_errors=True)
+        rows = rows_per_chunk(n, rank, dtype)
+        _create(self.path / "factor", (n, rank), (rows, rank), np.dtype(dtype), ("sample", "rank"), {})
+        return rows
+
+    def factor(self) -> zarr.Array:
+        """The result as a zarr array (n, rank), read-only."""
+        if not (self.path / "factor" / "zarr.json").is_file():
+            raise StoreError("this run has no result yet", where=str(self.path), mend="`dkl resume` it first")
+        return zarr.open_array(str(self.path / "factor"), mode="r")
+
+
+def rows_per_chunk(n: int, rank: int, dtype: Any) -> int:
+    return min(n, max(1, CHUNK_BYTES // (rank * np.dtype(dtype).itemsize)))
+
+
+def _create(
+    path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, dims: tuple[str, ...], attributes: Any
+) -> zarr.Array:
+    return zarr.create_array(
+        store=str(path),
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        serializer=BytesCodec(endian="little"),
+        filters=None,
+        compressors=[Crc32cCodec()],
+        fill_value=np.nan if np.dtype(dtype).kind == "f" else -1,
+        dimension_names=dims,
+        attributes=attributes,
+    )
+
+
+def write_array(
+    path: Path, values: NDArray, dims: tuple[str, ...], *, attributes: dict[str, Any] | None = None
+) -> None:
+    """A small array in one checked chunk; zero rows are kept in the attributes, zarr having no empty chunk."""
+    shape = (max(1, values.shape[0]), *values.shape[1:])
+    array = _create(path, shape, shape, values.dtype, dims, {"rows": len(values), **(attributes or {})})
+    if len(values):
+        array[...] = values
+
+
+def read_array(path: Path) -> NDArray:
+    try:
+        array = zarr.open_array(str(path), mode="r")
+        rows = int(array.attrs["rows"])  # type: ignore[arg-type]
+        values = np.asarray(array[:rows])
+    except Exception as error:
+        raise StoreError(
+            "a stored array cannot be read", where=str(path), got=f"{type(error).__name__}: {error}"
+        ) from error
+    if rows and bool((values == -1).all()):
+        raise StoreError("a stored array's chunk is missing", where=str(path))
+    return values
+
+
+def write_factor_rows(path: str, lo: int, values: NDArray) -> None:
+    """Store whole chunks of rows of a result, starting at row lo."""
+    try:
+        zarr.open_array(path, mode="r+")[lo : lo + len(values)] = values
+    except OSError as error:
+        raise DiskError(
+            f"could not write the result ({error.strerror})", where=path, mend="free space, then resume"
+        ) from error
