@@ -1,0 +1,249 @@
+"""The k-nearest-neighbour similarity graph of X and its Laplacian, for an X that need not fit in memory.
+
+W_ij = exp(-|x_i - x_j|^2 / (2 sigma^2)) where i is among the k nearest of j or j among those of i; see
+`dkl.linalg.laplacian` for L, and Hu and Kwok (2013), section 4, for both.
+
+The graph is the same to the bit for every block size, memory limit, number of threads and of workers, and whatever
+holds X. The exact methods agree to the bit with each other too.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.neighbor_search import NeighborSearch
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import DataWarning, InputError, MemoryBudgetError
+from dkl.linalg import neighbors_ivf
+from dkl.linalg.laplacian import (
+    SIGMA_NEIGHBORS,
+    average_width,
+    check_laplacian,
+    components,
+    laplacian_matrix,
+    laplacian_of,
+    similarity_graph,
+)
+from dkl.linalg.neighbors import Lists
+from dkl.resources import parse_bytes
+
+__all__ = ["Graph", "build_graph", "laplacian_of", "plan_graph"]
+
+METHODS = ("auto", "exact", "approximate")
+_EXACT_UP_TO = 50_000
+_TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
+_DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
+_SIZES_KEPT = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A similarity graph by its Laplacian, and what is worth knowing about it.
+
+    laplacian        (n, n) csr_array, float64, sorted indices, symmetric to the bit
+    kind             "normalized" or "unnormalized"
+    n_neighbors      k
+    sigma            width of the similarity, in units of X; 0 where patterns are all duplicates
+    n_components     connected components, isolated patterns included
+    component_sizes  of the 10 largest, largest first
+    isolated         patterns of degree 0: all their similarities underflow
+    n_duplicates     rows that repeat an earlier row
+    method           "brute", "tree" or "approximate"
+    recall           share of true neighbours found, measured on a sample (approximate), or None
+    seconds          wall time
+    """
+
+    laplacian: csr_array
+    kind: str
+    n_neighbors: int
+    sigma: float
+    n_components: int
+    component_sizes: NDArray[np.int64]
+    isolated: NDArray[np.int64]
+    n_duplicates: int
+    method: str
+    recall: float | None
+    seconds: float
+
+    @property
+    def n(self) -> int:
+        return self.laplacian.shape[0]
+
+    def describe(self) -> str:
+        """One line for a person."""
+        parts = [
+            f"{self.n_neighbors}-nearest-neighbour graph of {self.n:,} patterns",
+            f"{(self.laplacian.nnz - self.n + self.isolated.size) // 2:,} edges",
+            f"sigma {self.sigma:.4g}",
+        ]
+        if self.n_components > 1:
+            sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
+            parts.append(f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''})")
+        if self.isolated.size:
+            parts.append(f"{self.isolated.size:,} isolated")
+        if self.n_duplicates:
+            parts.append(f"{self.n_duplicates:,} duplicate rows")
+        search = self.method if self.recall is None else f"{self.method}, recall {self.recall:.3f}"
+        return "; ".join([*parts, f"{search} search", f"{self.seconds:.3g} s"])
+
+
+def build_graph(
+    X: Any,
+    *,
+    n_neighbors: int = 10,
+    sigma: float | str = "auto",
+    laplacian: str = "normalized",
+    method: str = "auto",
+    memory_limit: int | float | str | None = None,
+    session: Session | None = None,
+    random_state: int | np.random.Generator | None = 0,
+) -> Graph:
+    """The graph of the rows of `X` (n, features) with their `n_neighbors` nearest by Euclidean distance.
+
+    X: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr, or any object with shape, dtype
+    and slices of rows. Rows in memory are sent to the workers of a cluster, each of which gets them all; rows on disk
+    and dask arrays are read by the workers, once for each range of queries: one a thread, more under a tight limit.
+    No pattern is its own neighbour; duplicates are neighbours at distance 0; ties go to the lower row number.
+    sigma: "auto", half the average distance to the 10 nearest whatever `n_neighbors` is, or a positive number.
+    method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features asks a k-d tree.
+    "approximate" asks faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbours of 1,000 sampled rows.
+    "auto" is exact up to n = 50,000, with a tree, without faiss, and where approximating would take longer.
+    memory_limit: bytes that a process may use for this beside X; see `plan_graph`.
+    random_state: for the samples of "approximate".
+
+    Raises InputError (arguments; NaN, infinity or overflow in X, with its place), MemoryBudgetError. Warns
+    (DataWarning) of isolated patterns and of a recall below 0.99. Several components are usual and only described.
+    """
+    start = time.perf_counter()
+    session = session or Session.find()
+    source = row_source(X)
+    _check_arguments(source.n, n_neighbors, sigma, laplacian, method)
+    if source.is_foreign and session.is_distributed:
+        source = source.load([(0, source.n)])
+    limit = parse_bytes(memory_limit)
+    way, plan = _way(source, n_neighbors, method, limit, session)
+    search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
+    n_duplicates = search.check()
+    k = max(n_neighbors, min(SIGMA_NEIGHBORS, source.n - 1))
+    lists, way, recall = _neighbors(search, way, k, np.random.default_rng(random_state), method == "auto")
+    width = average_width(lists.dist2) if isinstance(sigma, str) else float(sigma)
+    affinity = similarity_graph(lists.dist2[:, :n_neighbors], lists.rows[:, :n_neighbors], width)
+    del lists
+    sizes = components(affinity)
+    matrix, isolated = laplacian_matrix(affinity, laplacian)
+    if isolated.size:
+        warnings.warn(
+            f"{isolated.size} of {source.n} patterns are isolated: all their similarities underflow at sigma = "
+            f"{width:.4g} (first: row {isolated[0]}); scale X, or set sigma",
+            DataWarning,
+            stacklevel=2,
+        )
+    seconds = time.perf_counter() - start
+    return Graph(
+        matrix,
+        laplacian,
+        n_neighbors,
+        width,
+        sizes.size,
+        sizes[:_SIZES_KEPT],
+        isolated,
+        n_duplicates,
+        way,
+        recall,
+        seconds,
+    )
+
+
+def _neighbors(
+    search: NeighborSearch, way: str, k: int, rng: np.random.Generator, worth_it: bool
+) -> tuple[Lists, str, float | None]:
+    if way == "approximate":
+        found = search.approximate(k, rng, worth_it=worth_it)
+        if found is not None:
+            return found[0], way, found[1]
+        way = "brute"
+    tree = None
+    if way == "tree":
+        from sklearn.neighbors import KDTree
+
+        source = search.source
+        tree = KDTree(np.asarray(source.read(0, source.n), dtype=np.float64))
+    return search.exact(k, tree), way, None
+
+
+def _way(
+    source: RowSource, n_neighbors: int, method: str, limit: int | None, session: Session
+) -> tuple[str, dict[str, int]]:
+    """("brute", "tree" or "approximate", its plan): what `method` means here, within the limit.
+
+    There is a task a thread; where rows come from memory, four, which evens out their times.
+    """
+    n, n_features, sparse = source.n, source.n_features, source.is_sparse
+    density = min(1.0, source.array.nnz / (n * n_features)) if sparse else 1.0
+    threads = _threads(session)
+
+    def plan(index: str) -> dict[str, int]:
+        return plan_graph(
+            n,
+            n_features,
+            source.dtype.itemsize,
+            n_neighbors,
+            limit,
+            n_slots=max(threads),
+            n_tasks=sum(threads) * (4 if source.is_in_memory and not session.is_distributed else 1),
+            chunk_rows=source.rows_per_chunk,
+            density=density,
+            in_place=(source.is_in_memory or source.is_mapped) and source.array.dtype == source.dtype,
+            index=index,
+        )
+
+    wishes = []
+    tree = not sparse and n_features <= _TREE_FEATURES
+    if method == "approximate":
+        neighbors_ivf.require_faiss()
+        if sparse and n_features > _DENSE_FEATURES:
+            wanted = f"at most {_DENSE_FEATURES} features"
+            raise InputError("too many sparse features for faiss", where="X", got=n_features, wanted=wanted)
+        return "approximate", plan("ivf")
+    if tree:
+        wishes.append(("tree", "tree"))
+    elif method == "auto" and n > _EXACT_UP_TO and neighbors_ivf.faiss_available():
+        wishes += [("approximate", "ivf")] if not sparse or n_features <= _DENSE_FEATURES else []
+    for way, index in wishes:
+        try:
+            return way, plan(index)
+        except MemoryBudgetError:
+            continue
+    return "brute", plan("none")
+
+
+def _threads(session: Session) -> list[int]:
+    """Threads of each process that does the work."""
+    if not session.is_distributed:
+        return [session.threads]
+    return list(session.client.nthreads().values()) or [1]
+
+
+def _check_arguments(n: int, n_neighbors: Any, sigma: Any, laplacian: str, method: str) -> None:
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)) or not 1 <= n_neighbors < n:
+        raise InputError(
+            "as many neighbours as that cannot be found",
+            where="n_neighbors",
+            got=repr(n_neighbors),
+            wanted=f"an integer from 1 to {n - 1}, the number of other rows",
+        )
+    is_number = isinstance(sigma, (int, float, np.number)) and not isinstance(sigma, bool)
+    if sigma != "auto" and not (is_number and 0 < sigma < np.inf):
+        raise InputError("not a width", where="sigma", got=repr(sigma), wanted='"auto", or a positive number')
+    if method not in METHODS:
+        raise InputError("unknown method", where="method", got=repr(method), wanted=METHODS)
+    check_laplacian(laplacian)

@@ -1,0 +1,114 @@
+"""What building a neighbour graph will hold in memory, from shapes alone; how many rows are read at a time."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from dkl.errors import MemoryBudgetError
+from dkl.linalg import neighbors_ivf
+from dkl.linalg.laplacian import SIGMA_NEIGHBORS
+from dkl.linalg.neighbors import QUERY_TILE, REFERENCE_TILE
+from dkl.resources import format_bytes
+
+SPARE = 8  # candidates asked for beyond the neighbours: the index is of single precision, and finds the query itself
+SPAN = neighbors_ivf.PIECE  # query ranges begin at its multiples, so that pieces are the same for every plan
+_ROOMY = 256 * 10**6  # bytes of blocks a slot where no limit is given
+# Bytes a directed edge at the peaks of making W and L, measured where no edge is mutual: 49 and 110 to 115.
+_GRAPH, _LAPLACIAN = 55, 120
+
+
+def plan_graph(
+    n: int,
+    n_features: int,
+    itemsize: int,
+    n_neighbors: int,
+    memory_limit: int | None,
+    *,
+    n_slots: int = 1,
+    n_tasks: int = 1,
+    chunk_rows: int = 1,
+    density: float = 1.0,
+    in_place: bool = False,
+    index: str = "none",
+) -> dict[str, int]:
+    """Bytes that `build_graph` holds beside X, and the two block sizes that make it so.
+
+    X is (n, n_features) of `itemsize` bytes once read, of which the share `density` is stored (1: dense), in chunks of
+    `chunk_rows`, or in this process' memory already (`in_place`). At a time `n_slots` tasks run in a process, which may
+    use `memory_limit` bytes (None: no limit); with room there are `n_tasks` tasks in all. `index`: "none", "tree" or
+    "ivf", held once.
+
+    Returns `query_rows` and `reference_rows` (counts) and, in bytes: `block` (one task), `blocks` (all slots), `index`,
+    `lists` (neighbours, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
+    (W and L, beside the lists) and `peak`, the largest stage. Raises MemoryBudgetError if `peak` exceeds the limit.
+    """
+    k = max(n_neighbors, min(SIGMA_NEIGHBORS, n - 1))
+    entries = ceil(density * n_features)
+    if density < 1:
+        read, work = (1 if in_place else 2) * entries * (itemsize + 4), 16 * entries
+    else:
+        read, work = (0 if in_place else 2) * entries * itemsize, (0 if index == "none" else 8) * entries
+    proposed = {"none": 0, "tree": 48 * (k + 2), "ivf": 24 * (k + SPARE)}[index]
+    query_row = read + work + 16 * k + proposed
+    reference_row = read + work + 8
+    tiles = (
+        8 * (n_features + 1) + 4 * 8 * (QUERY_TILE + REFERENCE_TILE) * (entries + 1) + 8 * QUERY_TILE * REFERENCE_TILE
+    )
+    chunk = read * min(n, chunk_rows) if chunk_rows > 1 else 0
+    held = {"none": 0, "tree": _tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
+    lists = 2 * n * k * 16
+    edges = n * n_neighbors * (2 if 2 * n * n_neighbors + n >= 2**31 else 1)  # then indices are of 64 bits
+    assembly = max(lists // 2 + edges * _GRAPH, edges * _LAPLACIAN) + 64 * n
+
+    least = min(n, SPAN) * (query_row + reference_row) + tiles + chunk
+    room = _ROOMY if memory_limit is None else (memory_limit - held - lists) // n_slots
+    free = max(0, room - least)
+    query_rows = min(_whole(SPAN + free // 2 // query_row, SPAN), _whole(ceil(n / n_tasks) + SPAN - 1, SPAN), n)
+    reference_rows = min(_whole(SPAN + free // 2 // reference_row, chunk_rows), n)
+    block = query_rows * query_row + reference_rows * reference_row + tiles + chunk
+    plan = {
+        "query_rows": query_rows,
+        "reference_rows": reference_rows,
+        "block": block,
+        "blocks": n_slots * block,
+        "index": held,
+        "lists": lists,
+        "search": n_slots * block + held + lists,
+        "check": n_slots * (reference_rows * reference_row + chunk) + 64 * n,
+        "assembly": assembly,
+    }
+    plan["peak"] = max(plan[stage] for stage in ("search", "check", "assembly"))
+    if memory_limit is not None and plan["peak"] > memory_limit:
+        _refuse(plan, memory_limit, n_slots)
+    return plan
+
+
+def _refuse(plan: dict[str, int], memory_limit: int, n_slots: int) -> None:
+    stage = max(("search", "check", "assembly"), key=lambda name: plan[name])
+    what, mend = {
+        "search": ("the search for neighbours", f"use fewer threads than {n_slots}, smaller chunks, or method='exact'"),
+        "check": ("the first pass over X", f"use fewer threads than {n_slots}, or smaller chunks"),
+        "assembly": ("putting the graph together", "lower n_neighbors"),
+    }[stage]
+    raise MemoryBudgetError(
+        f"{what} does not fit",
+        where="build_graph",
+        got=f"memory_limit={format_bytes(memory_limit)}",
+        wanted=f"{format_bytes(plan['peak'])}",
+        mend=f"raise memory_limit, or {mend}",
+    )
+
+
+def _whole(rows: int, unit: int) -> int:
+    """The largest multiple of `unit` up to `rows`, at least one."""
+    return max(unit, rows // unit * unit)
+
+
+def _tree_bytes(n: int, n_features: int) -> int:
+    """A k-d tree: a copy of the rows in float64, their order, and two corners a leaf of 20 to 40 rows and a node."""
+    return n * (8 * n_features + 8) + n // 10 * (16 * n_features + 32)
+
+
+def _ivf_bytes(n: int, n_features: int) -> int:
+    """An inverted file: rows in float32 and their numbers, in lists that grow by doubling; the training sample."""
+    return 2 * n * (4 * n_features + 8) + neighbors_ivf.sample_size(n) * 24 * n_features

@@ -1,0 +1,225 @@
+"""The nearest neighbours of all rows of X, block by block, on threads or workers.
+
+A task owns a range of query rows. It reads X once from end to end, block by block, and merges each block into its
+lists. An index shortens the way: a k-d tree finds the neighbours of rows of few features without a pass; an inverted
+file proposes candidates, whose distances are then taken from X in one pass.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse, vstack
+
+from dkl.blocks.graph_plan import SPARE
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import DataWarning, InputError
+from dkl.linalg import neighbors_ivf
+from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, largest_value, search_tree
+from dkl.linalg.one_blas_thread import one_blas_thread
+
+RECALL_WANTED = 0.99
+_SAMPLE = 1000
+_FIRST_PROBES = 8
+# With more of the cells an inverted file is slower than a look at all rows: 7 ns a row and query against 1 to 2.
+_PROBES_WORTH_IT = 1 / 8
+
+
+@dataclass(frozen=True)
+class NeighborSearch:
+    """Searches `source` in `session`, with query and reference blocks of the given rows; small work as `n_tasks`."""
+
+    source: RowSource
+    session: Session
+    query_rows: int
+    reference_rows: int
+    n_tasks: int
+
+    def check(self) -> int:
+        """The number of rows that repeat an earlier one, counted in a pass that refuses NaN, infinity and overflow."""
+        parts = self._map(check_rows, self._ranges(), self._shared, self.reference_rows)
+        faults = [fault for fault, _ in parts if fault is not None]
+        if faults:
+            row, column, value = faults[0]
+            raise InputError(
+                "a value is not finite" if not np.isfinite(value) else "a value is so large that distances overflow",
+                where=f"X[{row}, {column}], in the block of rows from {row - row % self.query_rows}",
+                got=value,
+                wanted=f"|x| <= {largest_value(self.source.n_features):.3g}",
+                mend="drop the row, fill the gap or scale the column",
+            )
+        digests = np.concatenate([np.frombuffer(digest, dtype="S16") for _, digest in parts])
+        return self.source.n - np.unique(digests).size
+
+    def exact(self, k: int, tree: Any = None) -> Lists:
+        """The k nearest rows of every row; `tree` is a scikit-learn KDTree of all rows, or None."""
+        return self._lists(self._ranges(), k, share(self.session, tree))
+
+    def approximate(self, k: int, rng: np.random.Generator, *, worth_it: bool) -> tuple[Lists, float] | None:
+        """(lists, recall) by an inverted file; None where `worth_it` is asked for and an exact search is faster.
+
+        Twice as many cells are visited until the recall on a sample of 1,000 rows is 0.99, or all are. A neighbour
+        counts as found if it is no farther than the true k-th one.
+        """
+        n = self.source.n
+        sample = np.sort(rng.choice(n, min(_SAMPLE, n), replace=False))
+        pieces = np.array_split(sample, min(self.n_tasks, sample.size))
+        truth = self._lists(pieces, k, None)
+        n_cells, n_probes = neighbors_ivf.n_cells(n), _FIRST_PROBES
+        index = share(self.session, self._inverted_file(rng))
+        while True:
+            n_probes = min(n_probes, n_cells)
+            if worth_it and n_probes > _PROBES_WORTH_IT * n_cells:
+                return None
+            if recall(self._lists(pieces, k, index, n_probes), truth) >= RECALL_WANTED or n_probes == n_cells:
+                break
+            n_probes *= 2
+        lists = self._lists(self._ranges(), k, index, n_probes)
+        short = np.flatnonzero(~np.isfinite(lists.dist2[:, -1]))
+        if short.size:  # too few rows in the cells that were visited
+            full = self._lists(np.array_split(short, min(self.n_tasks, short.size)), k, None)
+            lists.dist2[short], lists.rows[short] = full
+        reached = recall(Lists(lists.dist2[sample], lists.rows[sample]), truth)
+        if reached < RECALL_WANTED:
+            warnings.warn(
+                f"approximate neighbours: recall {reached:.3f} on a sample, wanted {RECALL_WANTED}; try 'exact'",
+                DataWarning,
+                stacklevel=4,
+            )
+        return lists, reached
+
+    @cached_property
+    def _shared(self) -> Any:
+        return share(self.session, self.source)
+
+    def _ranges(self) -> list[NDArray[np.int64]]:
+        n, step = self.source.n, self.query_rows
+        return [np.arange(lo, min(lo + step, n)) for lo in range(0, n, step)]
+
+    def _lists(self, pieces: list[NDArray[np.int64]], k: int, index: Any, n_probes: int = 0) -> Lists:
+        parts = self._map(search_rows, pieces, self._shared, index, n_probes, k, self.reference_rows)
+        return Lists(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _map(self, function: Any, items: list[Any], *shared: Any) -> list[Any]:
+        with nullcontext() if self.session.is_distributed else one_blas_thread():
+            return self.session.map(function, items, *shared)
+
+    def _inverted_file(self, rng: np.random.Generator) -> neighbors_ivf.InvertedFile:
+        """Made in this process, from blocks of rows."""
+        n = self.source.n
+        sample = np.sort(rng.choice(n, neighbors_ivf.sample_size(n), replace=False))
+        with one_blas_thread():
+            index = neighbors_ivf.train(take(self.source, sample, self.reference_rows), n)
+            for _, rows in blocks(self.source, self.reference_rows):
+                neighbors_ivf.add(index, rows)
+        return index
+
+
+def share(session: Session, item: Any) -> Any:
+    """`item` for `session.map` to hand to its tasks: itself on threads; on a cluster a copy on every worker, sent once.
+
+    Rows on disk and dask arrays are not sent: the workers open them.
+    """
+    if not session.is_distributed or item is None:
+        return item
+    if isinstance(item, RowSource):
+        if not item.is_in_memory:
+            return item
+        item = item.array
+    return session.client.scatter(item, broadcast=True, hash=False)
+
+
+def blocks(source: RowSource, n_rows: int, lo: int = 0, hi: int | None = None) -> Iterator[tuple[int, Rows]]:
+    """(first row, rows) of rows lo to hi, `n_rows` at a time."""
+    hi = source.n if hi is None else hi
+    for first in range(lo, hi, n_rows):
+        yield first, source.read(first, min(first + n_rows, hi))
+
+
+def take(source: RowSource, ids: NDArray[np.int64], n_rows: int) -> Rows:
+    """The rows of the ascending numbers `ids`, read at most `n_rows` at a time unless they follow each other."""
+    lo, hi = int(ids[0]), int(ids[-1]) + 1
+    if hi - lo == len(ids):
+        return source.read(lo, hi)
+    parts = []
+    for first in range(lo, hi, n_rows):
+        wanted = ids[slice(*np.searchsorted(ids, (first, first + n_rows)))]
+        if wanted.size:
+            parts.append(source.read(first, int(wanted[-1]) + 1)[wanted - first])
+    return csr_array(vstack(parts, format="csr")) if issparse(parts[0]) else np.concatenate(parts)
+
+
+def recall(found: Lists, truth: Lists) -> float:
+    """The share of neighbours that are no farther than the last true one, so that ties count."""
+    return float((found.dist2 <= truth.dist2[:, -1:]).mean())
+
+
+def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, k: int, reference_rows: int) -> Lists:
+    """Task: the k nearest rows of the rows `ids`."""
+    source = _opened(shared)
+    queries = take(source, ids, reference_rows)
+    if index is not None and not isinstance(index, neighbors_ivf.InvertedFile):
+        return search_tree(index, np.require(queries, np.float64, ["C", "A"]), ids, k)
+    lists = empty_lists(len(ids), k)
+    proposed = None if index is None else neighbors_ivf.candidates(index, queries, k + SPARE, n_probes)
+    for first, references in blocks(source, reference_rows):
+        if proposed is None:
+            absorb(lists, queries, ids, references, first)
+        else:
+            absorb_candidates(lists, queries, ids, references, first, proposed)
+    return lists
+
+
+def check_rows(ids: NDArray[np.int64], shared: Any, reference_rows: int) -> tuple[tuple[int, int, float] | None, bytes]:
+    """Task: the first bad entry (row, column, value) if there is one, and a digest of 16 bytes for each row.
+
+    Digests are of values: float32 and float64 rows, sparse rows with and without stored zeros, 0.0 and -0.0 agree.
+    """
+    source, digests = _opened(shared), []
+    for first, rows in blocks(source, reference_rows, int(ids[0]), int(ids[-1]) + 1):
+        values = rows.data if issparse(rows) else rows
+        # NaN fails the comparison too; the limit is no float32.
+        if not (np.abs(values) <= largest_value(source.n_features)).all():
+            return _first_bad(rows, first, largest_value(source.n_features)), b""
+        digests.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
+    return None, b"".join(digests)
+
+
+def _first_bad(rows: Rows, first: int, largest: np.float64) -> tuple[int, int, float]:
+    if not issparse(rows):
+        i, j = np.argwhere(~(np.abs(rows) <= largest))[0]
+        return first + int(i), int(j), float(rows[i, j])
+    entry = int(np.argmax(~(np.abs(rows.data) <= largest)))
+    i = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
+    return first + i, int(rows.indices[entry]), float(rows.data[entry])
+
+
+def _row_bytes(rows: Rows) -> Iterator[bytes]:
+    """Each row as bytes that are equal where the rows are."""
+    if not issparse(rows):
+        # Adding 0 makes -0.0 a 0.0.
+        yield from (np.add(row, 0.0, dtype=np.float64).tobytes() for row in rows)
+        return
+    rows = csr_array(rows, copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    data, indices = rows.data.astype(np.float64), rows.indices.astype(np.int64)
+    for lo, hi in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        yield indices[lo:hi].tobytes() + data[lo:hi].tobytes()
+
+
+def _opened(shared: Any) -> RowSource:
+    """The rows, for one task alone: what reads files keeps what it read last."""
+    if not isinstance(shared, RowSource):
+        return row_source(shared)
+    return RowSource(copy.copy(shared.array)) if shared.is_stored else shared

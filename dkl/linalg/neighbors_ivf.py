@@ -1,0 +1,108 @@
+"""Candidates for nearest neighbours from an inverted-file index (faiss): the rows of the cells nearest to a query.
+
+The index holds float32 copies of all rows, less their centre. It only proposes; the distances that count are taken
+afterwards from the rows themselves. Searches go in pieces of a fixed size on one thread each, since the shape of
+a matrix product may decide its rounding, hence a tie between two cells.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.linalg.neighbors import Rows
+
+PIECE = 1024  # query rows searched together
+_SAMPLE_PER_CELL = 64  # training rows a cell; faiss wants 39 at least
+_ADD_PIECE = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class InvertedFile:
+    """`index` over all rows less `centre` (features,)."""
+
+    index: Any
+    centre: NDArray[np.float64]
+
+
+def faiss_available() -> bool:
+    return importlib.util.find_spec("faiss") is not None
+
+
+def require_faiss() -> Any:
+    """The faiss module, or an InputError that says how to get it."""
+    if not faiss_available():
+        raise InputError(
+            "approximate neighbours need faiss, which is not installed",
+            where='method="approximate"',
+            mend="pip install 'dkl[knn]', or take method=\"exact\"",
+        )
+    import faiss
+
+    return faiss
+
+
+def n_cells(n: int) -> int:
+    """2 sqrt(n) cells: measured best of 1, 2, 4 times sqrt(n) at n = 300,000; fewer where a cell would starve."""
+    return max(1, min(int(2 * np.sqrt(n)), n // 40))
+
+
+def sample_size(n: int) -> int:
+    """How many rows `train` should see."""
+    return min(n, _SAMPLE_PER_CELL * n_cells(n))
+
+
+def train(sample: Rows, n: int) -> InvertedFile:
+    """An empty index for `n` rows, its cells found by k-means on `sample` (rows, features)."""
+    faiss = require_faiss()
+    dense = _dense(sample)
+    centre = dense.mean(axis=0)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dense.shape[1]), dense.shape[1], n_cells(n))
+    index.cp.max_points_per_centroid = 2 * _SAMPLE_PER_CELL  # no second sample from our sample
+    with _one_thread(faiss):
+        index.train((dense - centre).astype(np.float32))
+    return InvertedFile(index, centre)
+
+
+def add(inverted: InvertedFile, rows: Rows) -> None:
+    """Add the next rows; they are numbered as they come."""
+    with _one_thread(require_faiss()):
+        for start in range(0, rows.shape[0], _ADD_PIECE):
+            inverted.index.add((_dense(rows[start : start + _ADD_PIECE]) - inverted.centre).astype(np.float32))
+
+
+def candidates(inverted: InvertedFile, queries: Rows, m: int, n_probes: int) -> NDArray[np.int64]:
+    """(rows, m) numbers of the rows nearest to each query among those in the `n_probes` nearest cells; -1 where fewer.
+
+    A query's own row is mostly among them.
+    """
+    faiss = require_faiss()
+    found = np.empty((queries.shape[0], m), dtype=np.int64)
+    parameters = faiss.SearchParametersIVF(nprobe=n_probes)
+    with _one_thread(faiss):
+        for start in range(0, len(found), PIECE):
+            piece = (_dense(queries[start : start + PIECE]) - inverted.centre).astype(np.float32)
+            found[start : start + PIECE] = inverted.index.search(piece, m, params=parameters)[1]
+    return found
+
+
+def _dense(rows: Rows) -> NDArray[np.float64]:
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+@contextmanager
+def _one_thread(faiss: Any) -> Iterator[None]:
+    """OpenMP's setting belongs to the calling thread, so searches in other threads are not disturbed."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
