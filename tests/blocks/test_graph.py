@@ -266,6 +266,9 @@ def test_on_a_cluster(client, X, tmp_path):
     for name, form in forms(X, tmp_path).items():
         form = np.asarray(form) if name == "list" else form
         assert same(build_graph(form, session=session), graph), name
+    memory = zarr.create_array(zarr.storage.MemoryStore(), shape=X.shape, chunks=(70, 5), dtype=X.dtype)
+    memory[:] = X
+    assert same(build_graph(memory, session=session), graph)
     persisted = client.persist(dask.array.from_array(X, chunks=(70, 5)))
     assert same(build_graph(persisted, session=session), graph)
     low = build_graph(X[:, :4], session=HERE)
@@ -304,6 +307,13 @@ def test_approximate_does_not_depend_on_threads_or_limits(rng):
     graph = build_graph(X, method="approximate", session=Session(threads=1))
     assert same(build_graph(X, method="approximate", session=Session(threads=3)), graph)
     assert same(build_graph(X, method="approximate", memory_limit="30 MB", session=HERE), graph)
+
+
+def test_approximate_on_a_cluster(rng, client):
+    pytest.importorskip("faiss")
+    X = clusters(rng)
+    graph = build_graph(X, method="approximate", session=HERE)
+    assert same(build_graph(X, method="approximate", session=Session.find(client)), graph)
 
 
 def test_auto_approximates_many_rows_where_it_pays(rng, monkeypatch):
