@@ -12,6 +12,8 @@ SECONDS_BETWEEN_LINES = 5.0
 class Progress:
     """A callback that shows the iteration, objective and residuals."""
 
+    passive = True
+
     def __init__(self, max_iter: int) -> None:
         self.max_iter = max_iter
         self.last = 0.0

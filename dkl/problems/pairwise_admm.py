@@ -26,6 +26,8 @@ from dkl.linalg.smw import Chunked, SmallSystems
 
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)
+CYCLE_WINDOW = 20
+CYCLE_SHARE = 0.1
 SCALARS = ("moved", "size", "gradient_scale", "gap", "multiplier_size", "u_size", "u_multiplier")
 
 
@@ -41,6 +43,7 @@ class PairwiseADMM:
     width: int
     dtype: np.dtype
     tol: float
+    rho_floor: float = RHO_FLOOR
     adapt_rho: bool = True
 
     opening = "prime"
@@ -70,7 +73,9 @@ class PairwiseADMM:
             shape=matrix.shape,
         )
         systems = SmallSystems.of(targets)
-        return cls(packed, systems, targets.data.astype(float), gamma, rank, width, np.dtype(dtype), tol, adapt_rho)
+        floor = max(RHO_FLOOR, spectral_bound(laplacian))
+        values = targets.data.astype(float)
+        return cls(packed, systems, values, gamma, rank, width, np.dtype(dtype), tol, floor, adapt_rho)
 
     @property
     def n(self) -> int:
@@ -100,7 +105,9 @@ class PairwiseADMM:
 
     def start(self, rho: float) -> dict[str, Any]:
         """The carry before the first iteration."""
-        return {"iteration": 0, "rho": float(rho), "converged": False}
+        first = max(float(rho), self.rho_floor)
+        cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
+        return {"iteration": 0, "rho": first, "converged": False, **cycle}
 
     def conclude(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
         """Scalars of a finished phase: objective after "v"; residuals (14), penalty (15) and the test after "u"."""
@@ -130,7 +137,8 @@ class PairwiseADMM:
             "finite": bool(np.isfinite(primal + dual + objective)),
         }
         if self.adapt_rho:
-            done["rho"] = next_rho(carry["rho"], primal, dual)
+            done |= guard_against_cycle(done, primal, moved=dual / carry["rho"])
+            done["rho"] = max(next_rho(carry["rho"], primal, dual, done["rho_floor"]), done["rho_floor"])
         return done
 
     def entries(self, pair: NDArray) -> NDArray:
@@ -190,13 +198,43 @@ class PairwiseADMM:
         kernels.pair_dots(t.left, t.right, x, x, pair, lanes)
 
 
-def next_rho(rho: float, primal: float, dual: float) -> float:
+def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -> float:
     """The penalty's update (15)."""
     if primal > RHO_BALANCE * dual:
         return 2.0 * rho
     if dual > RHO_BALANCE * primal:
-        return max(rho / 2.0, RHO_FLOOR)
+        return max(rho / 2.0, floor)
     return rho
+
+
+def guard_against_cycle(carry: dict[str, Any], primal: float, moved: float) -> dict[str, Any]:
+    """Raise rho's floor where the iteration has come to a cycle; the paper's rule (15) cannot see one.
+
+    At a penalty too small for the bilinear terms the iterates alternate for ever between two points, both residuals
+    constant and of like size. A converging run has |V - U| falling, or small against the step |V+ - V|.
+    """
+    if primal < 0.9 * carry["least_primal"]:
+        return {"least_primal": primal, "least_at": carry["iteration"]}
+    if carry["iteration"] - carry["least_at"] < CYCLE_WINDOW or primal < CYCLE_SHARE * moved:
+        return {}
+    return {"rho_floor": 2.0 * carry["rho"], "least_primal": primal, "least_at": carry["iteration"]}
+
+
+def spectral_bound(laplacian: sparse.csr_array, steps: int = 20) -> float:
+    """An upper bound on lambda_max(L): max of (|L| x)_i / x_i for a positive x (Collatz-Wielandt), x by power steps.
+
+    ADMM must not let rho fall below it. Along an eigenvector of L with eigenvalue l rho an iteration without pairs maps
+    (u, Lambda/rho) by [[(1-l)^2, l], [l(1-l), -l]], which is stable only for l < 1.618. The paper's floor of 10 is enough
+    for a normalised Laplacian, whose eigenvalues are at most 2, and not for others.
+    """
+    magnitude = abs(laplacian)
+    x = np.ones(laplacian.shape[0])
+    bound = np.inf
+    for _ in range(steps):
+        y = magnitude @ x
+        bound = min(bound, float((y / x).max()))
+        x = np.maximum(y / max(float(y.max()), np.finfo(float).tiny), 1e-6)
+    return bound
 
 
 def paper_rank(n_constraints: int) -> int:

@@ -1,7 +1,7 @@
 """The one loop of every iterative solver: limits, the non-finite test, history, callbacks, checkpoints, lost workers.
 
 A solver supplies a stepper; the loop never sees arrays. Iterations may be asked for several at a time, so that a cluster
-is kept busy while the driver waits; with callbacks, which may stop the run at a given iteration, it is one at a time.
+is kept busy while the driver waits; with callbacks that may stop the run at a given iteration it is one at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from dkl.solvers.result import Outcome
 
 Row = dict[str, Any]
 Callback = Callable[[Row], Any]
-"""Called with the row of every finished iteration; returning True ends the run."""
+"""Called with the row of every finished iteration; returning True ends the run.
+
+One that only looks may say so by an attribute `passive = True`: then several iterations may be under way at a time.
+"""
 
 
 class Stepper(Protocol):
@@ -73,7 +76,7 @@ class Loop:
             steps = min(
                 self.max_iter - iteration,
                 self.checkpoints.room(iteration),
-                1 if self.callbacks else stepper.lookahead,
+                stepper.lookahead if all(getattr(call, "passive", False) for call in self.callbacks) else 1,
             )
             try:
                 rows = stepper.advance(steps)

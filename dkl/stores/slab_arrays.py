@@ -90,7 +90,7 @@ class SlabArray:
             if self.checked:
                 tail = bytearray(CHECKSUM_BYTES)
                 _read_exactly(descriptor, memoryview(tail), self.slab_bytes, chunk)
-                checksum = google_crc32c.value(out.data.cast("B").toreadonly())
+                checksum = google_crc32c.value(out)
                 if int.from_bytes(tail, "little") != checksum:
                     raise StoreError("a slab's checksum does not match its bytes", where=str(chunk))
                 return int(checksum)
@@ -118,7 +118,7 @@ class SlabArray:
         """
         chunk = self.chunk(slab)
         data = values.data.cast("B")
-        checksum = google_crc32c.value(data.toreadonly()) if self.checked else 0
+        checksum = google_crc32c.value(values) if self.checked else 0
         try:
             descriptor = os.open(chunk, os.O_WRONLY | os.O_CREAT, 0o600)
             try:

@@ -1,0 +1,76 @@
+"""Small pairwise problems, the paper's updates as a plain loop, and the SDP's optimum by a conic solver."""
+
+import clarabel
+import numpy as np
+from scipy import sparse
+
+
+def random_problem(rng, n, pairs=None, density=0.3):
+    """(laplacian, must_link, cannot_link) of a random connected weighted graph on n patterns."""
+    weights = np.triu(rng.random((n, n)) * (rng.random((n, n)) < density), 1)
+    weights[np.arange(n - 1), np.arange(1, n)] += 0.1
+    weights = weights + weights.T
+    laplacian = sparse.csr_array(np.diag(weights.sum(axis=1)) - weights)
+    everything = np.array([(i, j) for i in range(n) for j in range(i)])
+    chosen = everything[rng.permutation(len(everything))[: pairs or n]]
+    half = len(chosen) // 2
+    return laplacian, chosen[:half], chosen[half:]
+
+
+def dense_targets(n, must_link, cannot_link):
+    """(T, mask): targets and which entries of K they bind, as the paper's (2) defines them."""
+    target, mask = np.eye(n), np.eye(n, dtype=bool)
+    for value, pairs in ((1.0, must_link), (0.0, cannot_link)):
+        for i, j in pairs:
+            target[i, j] = target[j, i] = value
+            mask[i, j] = mask[j, i] = True
+    return target, mask
+
+
+def objective(K, laplacian, target, mask, gamma):
+    return np.trace(K @ laplacian) + 0.5 * gamma * np.sum((K - target)[mask] ** 2)
+
+
+def plain_iteration(laplacian, target, mask, gamma, rho, V, U, multiplier):
+    """One iteration of Algorithm 1 by (9)-(13), pattern by pattern, with dense inverses."""
+    n, r = V.shape
+
+    def half_step(other, sign):
+        out = np.empty((n, r))
+        for i in range(n):
+            neighbors = np.flatnonzero(mask[i])
+            A = rho * np.eye(r) + gamma * sum(np.outer(other[j], other[j]) for j in neighbors)
+            c = gamma * sum(target[i, j] * other[j] for j in neighbors)
+            c = c - laplacian[i] @ other + rho * other[i] + sign * multiplier[i]
+            out[i] = np.linalg.inv(A) @ c
+        return out
+
+    V = half_step(U, -1.0)
+    U = half_step(V, 1.0)
+    return V, U, multiplier + rho * (V - U)
+
+
+def sdp_optimum(laplacian, target, mask, gamma):
+    """The optimal value of problem (1) by an interior-point method on its conic form.
+
+    With x = svec(K) (upper triangle by columns, off-diagonals times sqrt 2) both (i,j) and (j,i) of a pair together give
+    gamma/2 (x_k - sqrt 2 t)^2, and a diagonal entry gamma/2 (x_k - 1)^2: a diagonal quadratic over the psd cone.
+    """
+    n = len(target)
+    rows, columns = np.triu_indices(n)
+    order = np.lexsort((rows, columns))
+    rows, columns = rows[order], columns[order]
+    weight = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    bound = mask[rows, columns]
+    goal = weight * target[rows, columns]
+    P = sparse.diags(gamma * bound.astype(float), format="csc")
+    q = weight * laplacian[rows, columns] - gamma * bound * goal
+    m = len(rows)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    solver = clarabel.DefaultSolver(
+        P, q, sparse.csc_matrix(-sparse.identity(m)), np.zeros(m), [clarabel.PSDTriangleConeT(n)], settings
+    )
+    solution = solver.solve()
+    return solution.obj_val + 0.5 * gamma * float(np.sum(goal[bound] ** 2))
