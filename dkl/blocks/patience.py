@@ -1,0 +1,63 @@
+"""Waiting for futures without waiting for ever.
+
+When the last worker of a cluster dies, Dask sets tasks that are pinned to workers aside; it looks at them again for new
+workers with the old address only, even when other workers were allowed. Such tasks would never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+from dkl.blocks.session import Session
+from dkl.errors import WorkersLostError
+
+LOOK_AGAIN_SECONDS = 5.0
+GIVE_UP_SECONDS = 60.0
+"""How long a cluster may be without any worker."""
+
+
+def workers(session: Session) -> list[str]:
+    """The session's workers, once there is one. Raises WorkersLostError after GIVE_UP_SECONDS without any."""
+    if not session.workers():
+        try:
+            session.client.wait_for_workers(1, timeout=GIVE_UP_SECONDS)
+        except TimeoutError:
+            raise _no_workers(GIVE_UP_SECONDS) from None
+    return session.workers()
+
+
+def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
+    """Results of `futures`, in order, once all are there. `inputs` are the futures that these wait for.
+
+    Raises CancelledError when one of them was set aside for good: the caller submits them again. Raises
+    WorkersLostError after GIVE_UP_SECONDS without a worker; and what a future raised.
+    """
+    from distributed import wait
+
+    keys = {future.key for future in [*futures, *inputs]}
+    alone = 0.0
+    while True:
+        try:
+            with client.as_current():  # `wait` takes no client
+                wait(futures, timeout=LOOK_AGAIN_SECONDS)
+            return list(client.gather(list(futures)))
+        except TimeoutError:
+            n_workers, n_set_aside = client.run_on_scheduler(_look, keys)
+        if n_workers and n_set_aside:
+            client.cancel(list(futures))
+            raise CancelledError(f"{n_set_aside} tasks were set aside when all workers were lost")
+        alone = 0.0 if n_workers else alone + LOOK_AGAIN_SECONDS
+        if alone >= GIVE_UP_SECONDS:
+            raise _no_workers(alone)
+
+
+def _no_workers(seconds: float) -> WorkersLostError:
+    got, mend = f"none for {seconds:.0f} s", "start workers and try again"
+    return WorkersLostError("the cluster has no workers", where="client", got=got, mend=mend)
+
+
+def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, int]:
+    """(workers that take tasks, tasks with these keys that are set aside), seen from the scheduler."""
+    return len(dask_scheduler.running), sum(task.key in keys for task in dask_scheduler.unrunnable)

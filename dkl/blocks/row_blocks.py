@@ -1,0 +1,244 @@
+"""A pass over the rows of a large 2-d array: the same function on every block of rows, on threads or on workers.
+
+    rows = RowBlocks(X, Session.find(client))
+    norms = rows.map(row_norms)                  # [row_norms(block) for each block], in block order
+    (gram,) = rows.sum(gram_matrix)              # sum over the blocks of gram_matrix(block), a tuple of arrays
+
+The function gets a `Block` (`block.rows`, `block.start`, `block.stop`, ...) and whatever is passed behind it. Workers
+must be able to import it, and may run it again when one of them is lost: it should change nothing but `block.memo`.
+
+- Blocks are cut by n and the bytes of a row alone, never by who works on them, and `sum` adds along a fixed binary
+  tree: equal rows give equal bits on any number of threads and workers.
+- There is one task a worker and pass. A worker owns a contiguous piece of the blocks, runs its threads over them, and
+  keeps the piece between passes. What only this process holds is sent once. What stands on disk is read by the workers,
+  and kept by them where it fits. A lost worker's piece is sent or read again, elsewhere if need be.
+- `memory_limit` (bytes a process) bounds the rows a process keeps. Beyond it, stored rows are read anew in each pass,
+  and pieces of other arrays are cut small, for Dask to spill those not in use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from concurrent.futures import CancelledError
+from typing import Any
+
+import numpy as np
+
+from dkl.blocks import patience
+from dkl.blocks.row_pieces import (
+    Block,
+    Node,
+    Piece,
+    Sums,
+    absorb,
+    forget_piece,
+    load_piece,
+    map_piece,
+    open_piece,
+    piece_of,
+    sum_piece,
+)
+from dkl.blocks.row_sources import row_source
+from dkl.blocks.session import Session
+from dkl.errors import MemoryBudgetError, WorkersLostError
+from dkl.resources import format_bytes, parse_bytes
+
+__all__ = ["Block", "RowBlocks", "machine_memory", "row_bounds"]
+
+SMALLEST_BLOCK, LARGEST_BLOCK = 2 * 10**6, 16 * 10**6
+"""Bytes: enough for a block's arithmetic to outweigh what a call costs; few enough for threads to hold several."""
+
+BLOCKS_AIMED_AT = 256
+RESENDS = 5
+LARGE_ARGUMENT = 10**6
+
+
+def row_bounds(n: int, row_bytes: int) -> list[tuple[int, int]]:
+    """[(start, stop)] of the blocks of n rows: a power of two of near-equal blocks, for the tree of sums.
+
+    As many as give blocks of 2 to 16 MB (or less, by up to half), about 256 in between; none is empty. A row counts
+    128 bytes at least, for what is computed for a row (distances, labels) not to outgrow the rows.
+    """
+    total = n * max(row_bytes, 128)
+    target = min(max(total / BLOCKS_AIMED_AT, SMALLEST_BLOCK), LARGEST_BLOCK)
+    count = 1
+    while count * target < total and 2 * count <= n:
+        count *= 2
+    return [(k * n // count, (k + 1) * n // count) for k in range(count)]
+
+
+class RowBlocks:
+    """The rows of `X`, block by block, where `session` runs. `X` and the rest: see the head of this file.
+
+    Attributes: n, n_features, dtype (of `block.rows`: float32 or float64), bounds [(start, stop)], is_sparse.
+    Raises InputError for what is not a 2-d array of real numbers, MemoryBudgetError when `memory_limit` is less than
+    a pass needs.
+    """
+
+    def __init__(
+        self, X: Any, session: Session, memory_limit: int | float | str | None = None, *, where: str = "X"
+    ) -> None:
+        self.source, self.session = row_source(X, where=where), session
+        self.n, self.n_features, self.dtype = self.source.n, self.source.n_features, self.source.dtype
+        self.is_sparse = self.source.is_sparse
+        self.bounds = row_bounds(self.n, self.source.row_bytes)
+        limit = parse_bytes(memory_limit)
+        if limit is not None:
+            self._check_pass(limit, where)
+        self.budget = limit or (_worker_budget(session) if session.is_distributed else machine_memory() // 4)
+        self._ranges = self._cut()
+        self._items: list[Any] = [None] * len(self._ranges)
+
+    def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
+        """[function(block, *shared) for each block], in block order; of those with an index in `only`, if given."""
+        pairs = [pair for part in self._run(map_piece, function, only, *shared) for pair in part]
+        return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
+
+    def sum(self, function: Callable[..., Sums], *shared: Any) -> Sums:
+        """The sum over all blocks of the tuple of arrays function(block, *shared), component by component.
+
+        The function returns arrays of its own, which are added in place. Only sums of whole subtrees cross the network.
+        """
+        merged: dict[Node, Sums] = {}
+        for part in self._run(sum_piece, function, *shared):
+            for node, value in part.items():
+                absorb(merged, node, _owned(value))
+        (total,) = merged.values()
+        return total
+
+    def keeps(self, bytes_per_row: float) -> bool:
+        """Whether memos of this size fit into the budget beside the rows that are kept there already."""
+        kept = self._share if self._holds_copies else 0
+        return kept + bytes_per_row * self.n / self._processes <= self.budget
+
+    def forget(self) -> None:
+        """Drop all memos."""
+        self._run(forget_piece)
+
+    # What follows decides who holds which rows.
+
+    @property
+    def _processes(self) -> int:
+        return min(self.session.n_slots, len(self.bounds)) if self.session.is_distributed else 1
+
+    @property
+    def _share(self) -> float:
+        """Bytes of rows for each process."""
+        return self.n * self.source.row_bytes / self._processes
+
+    @property
+    def _holds_copies(self) -> bool:
+        """Whether passes run over copies of the rows in memory, rather than over X itself or what is read each time."""
+        if self.source.is_mapped:
+            return False
+        if self.source.is_stored or not self.session.is_distributed:
+            return not self.source.is_in_memory and not self.source.is_foreign and self._share <= self.budget
+        return True
+
+    def _cut(self) -> list[list[tuple[int, int, int]]]:
+        """The blocks [(index, start, stop)] of each piece; one piece a process, or several where rows are sent that do
+        not fit: then of a quarter of the budget, so that Dask can spill those not in use."""
+        blocks = [(index, start, stop) for index, (start, stop) in enumerate(self.bounds)]
+        processes, rounds = self._processes, 1
+        if self.session.is_distributed and not self.source.is_stored and self._share > self.budget:
+            rounds = min(-int(-4 * self._share // self.budget), len(blocks) // processes)
+        pieces = processes * rounds
+        cuts = [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
+        # Piece k goes to worker k modulo their number: dealt like this, a worker's pieces are neighbours.
+        return [cuts[worker * rounds + turn] for turn in range(rounds) for worker in range(processes)]
+
+    def _run(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
+        """task(piece, *shared) for each piece. Sent rows that are lost with their worker are sent again."""
+        if self.session.client is None:
+            return self.session.map(task, self._placed_items(), *shared)
+        for _ in range(RESENDS):
+            try:
+                return self._run_on_workers(task, *shared)
+            except CancelledError:
+                continue
+            except Exception as error:
+                if type(error).__name__ != "KilledWorker":
+                    raise
+                mend = "give workers more memory, or set memory_limit lower"
+                raise WorkersLostError("several workers died in one task", where=str(error), mend=mend) from error
+        raise WorkersLostError("workers were lost with their rows", got=f"{RESENDS} times", wanted="workers that stay")
+
+    def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
+        # Not Session.map: it would wait for ever for pieces that were set aside when all workers were lost.
+        client, items, workers = self.session.client, self._placed_items(), patience.workers(self.session)
+        sent = [self._sent(argument) for argument in shared]
+        futures = [
+            client.submit(task, item, *sent, pure=False, allow_other_workers=True, workers=[workers[k % len(workers)]])
+            for k, item in enumerate(items)
+        ]
+        try:
+            return patience.gather(client, futures, items)
+        except CancelledError:
+            self._items = [item if item.status == "finished" else None for item in items]
+            raise
+
+    def _placed_items(self) -> list[Any]:
+        """A piece for each range: here, or a future of one that lives on its worker. Those lost are placed again."""
+        for k, item in enumerate(self._items):
+            if item is None or getattr(item, "status", "pending") not in ("finished", "pending"):
+                self._items[k] = self._placed(k)
+        return self._items
+
+    def _placed(self, k: int) -> Any:
+        bounds, source, client = self._ranges[k], self.source, self.session.client
+        if client is None:
+            piece = Piece(source, bounds, self.session.threads)
+            return load_piece(piece) if self._holds_copies else piece
+        workers = patience.workers(self.session)
+        home = [workers[k % len(workers)]]
+        if source.is_stored:
+            task = load_piece if self._holds_copies else open_piece
+            return client.submit(task, Piece(source, bounds), pure=False, allow_other_workers=True, workers=home)
+        start, stop = bounds[0][1], bounds[-1][2]
+        if source.is_dask:
+            from dask.delayed import delayed
+
+            rows = source.array[start:stop].rechunk(-1).to_delayed().item()
+            piece = delayed(piece_of, pure=False)(rows, bounds, source.dtype)
+            return client.compute(piece, allow_other_workers=True, workers=home)
+        return client.scatter(Piece(source.part(start, stop), bounds), hash=False, workers=home)
+
+    def _sent(self, argument: Any) -> Any:
+        """Large arrays go to the workers once a pass, not inside each task through the scheduler."""
+        if self.session.client is None or getattr(argument, "nbytes", 0) < LARGE_ARGUMENT:
+            return argument
+        return self.session.client.scatter(argument, broadcast=True, hash=False)
+
+    def _check_pass(self, limit: int, where: str) -> None:
+        """Refuse a limit below what a pass over rows that are read holds at a time."""
+        if self.source.is_in_memory or self.source.is_mapped:
+            return
+        rows = max(stop - start for start, stop in self.bounds)
+        # Two threads' blocks, one being read, and the chunks it is cut from, packed and unpacked.
+        need = (3 * rows + 2 * (rows + self.source.rows_per_chunk)) * self.source.row_bytes
+        if need > limit:
+            raise MemoryBudgetError(
+                "a pass over the rows does not fit",
+                where=where,
+                got=f"memory_limit={format_bytes(limit)}",
+                wanted=f"{format_bytes(need)} for blocks of {rows} rows and chunks of {self.source.rows_per_chunk}",
+                mend="raise memory_limit, or store the rows in smaller chunks",
+            )
+
+
+def _owned(value: Sums) -> Sums:
+    # Arrays that came over a network may be read-only.
+    return tuple(np.require(item, requirements="W") if isinstance(item, np.ndarray) else item for item in value)
+
+
+def _worker_budget(session: Session) -> int:
+    """Two fifths of the smallest worker's limit: Dask spills from three fifths on."""
+    workers = session.client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [worker.get("memory_limit") or machine_memory() // max(1, len(workers)) for worker in workers]
+    return int(0.4 * min(limits, default=machine_memory()))
+
+
+def machine_memory() -> int:
+    """Physical memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

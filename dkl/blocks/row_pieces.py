@@ -1,0 +1,144 @@
+"""What one process does in a pass over rows: its piece of the blocks, its threads, its partial sums.
+
+Sums go up a binary tree whose leaves are all blocks, a power of two of them. Whoever holds both children of a node may
+add them, so a piece returns only the largest whole subtrees of its range, and the sum's bits do not depend on the cut
+into pieces. While it runs, a piece holds one partial sum a level.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from dkl.blocks.row_sources import RowSource, tidy
+from dkl.linalg.one_blas_thread import one_blas_thread
+
+Node = tuple[int, int]
+"""(level, index) in the tree of blocks: level 0 are the blocks."""
+
+Sums = tuple[Any, ...]
+"""What a summed function returns: arrays of its own (they are added in place), one tuple a block."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows `start` to `stop` of the whole. `memo` keeps what the function puts there between passes, as long as the
+    process lives and has room: a cache, so what it holds must follow from the rows and the function's arguments."""
+
+    index: int
+    start: int
+    stop: int
+    rows: Any
+    memo: dict[str, Any]
+
+
+class Piece:
+    """The blocks that one process owns, `bounds` = [(index, start, stop)], and where their rows come from.
+
+    `threads=None`: as many as the Dask worker has.
+    """
+
+    def __init__(self, source: RowSource, bounds: list[tuple[int, int, int]], threads: int | None = None) -> None:
+        self.source, self.bounds, self.threads = source, bounds, threads
+        self.memos: dict[int, dict[str, Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Memos do not travel: they are cheaper to make again than to send.
+        return {**self.__dict__, "memos": {}}
+
+    def __sizeof__(self) -> int:
+        """Bytes, for Dask to know what it holds."""
+        rows = self.source.row_bytes * sum(stop - start for _, start, stop in self.bounds)
+        notes = sum(getattr(item, "nbytes", 0) for memo in list(self.memos.values()) for item in list(memo.values()))
+        return notes + (rows if self.source.is_in_memory else 0)
+
+    def run(
+        self, function: Callable[..., Any], only: Collection[int] | None, shared: tuple[Any, ...]
+    ) -> Iterator[tuple[int, Any]]:
+        """(index, function(block, *shared)) for each block (those in `only`, if given), in order.
+
+        Rows are read here, one block after the other, while the threads work on the blocks before.
+        """
+        wanted = [(index, start, stop) for index, start, stop in self.bounds if only is None or index in only]
+        blocks = (
+            Block(index, start, stop, self.source.read(start, stop), self.memos.setdefault(index, {}))
+            for index, start, stop in wanted
+        )
+        threads = min(self.threads or _worker_threads(), len(wanted))
+        with one_blas_thread():
+            yield from _ordered(lambda block: (block.index, function(block, *shared)), blocks, threads)
+
+
+def _worker_threads() -> int:
+    from distributed import get_worker
+
+    return int(get_worker().state.nthreads)
+
+
+def _ordered(function: Callable[[Block], Any], blocks: Iterable[Block], threads: int) -> Iterator[Any]:
+    """function over blocks on threads, results in order; never more than `threads` + 1 blocks are held."""
+    if threads <= 1:
+        yield from map(function, blocks)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        pending: deque[Future[Any]] = deque()
+        try:
+            for block in blocks:
+                pending.append(pool.submit(function, block))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def map_piece(
+    piece: Piece, function: Callable[..., Any], only: Collection[int] | None, *shared: Any
+) -> list[tuple[int, Any]]:
+    """Task: [(index, function(block, *shared))] of the piece's blocks."""
+    return list(piece.run(function, only, shared))
+
+
+def sum_piece(piece: Piece, function: Callable[..., Sums], *shared: Any) -> dict[Node, Sums]:
+    """Task: the sums of function(block, *shared) over the largest whole subtrees of the piece's blocks."""
+    partials: dict[Node, Sums] = {}
+    for index, value in piece.run(function, None, shared):
+        absorb(partials, (0, index), value)
+    return partials
+
+
+def absorb(partials: dict[Node, Sums], node: Node, value: Sums) -> None:
+    """Put `value` at `node`, then add siblings upwards as long as both are there."""
+    level, index = node
+    while (level, index ^ 1) in partials:
+        # Floating-point addition commutes, so it does not matter which of the two came first.
+        value = tuple(map(operator.iadd, value, partials.pop((level, index ^ 1))))
+        level, index = level + 1, index >> 1
+    partials[level, index] = value
+
+
+def load_piece(piece: Piece) -> Piece:
+    """Task: the piece with its rows in the worker's memory."""
+    source = piece.source.load([(start, stop) for _, start, stop in piece.bounds])
+    return Piece(source, piece.bounds, piece.threads)
+
+
+def open_piece(piece: Piece) -> Piece:
+    """Task: the piece itself, to live on a worker with its open files and memos."""
+    return piece
+
+
+def piece_of(rows: Any, bounds: list[tuple[int, int, int]], dtype: Any) -> Piece:
+    """Task: a piece of rows that Dask has put together."""
+    return Piece(RowSource(tidy(rows, dtype), bounds[0][1]), bounds)
+
+
+def forget_piece(piece: Piece) -> None:
+    """Task: drop the memos."""
+    piece.memos.clear()

@@ -1,0 +1,136 @@
+"""Where rows come from, behind one face: n, n_features, the dtype they are worked on in, and reading a range of them.
+
+A source reads in the process that holds it. What a worker can open by itself (`StoredRows`) is sent as it is; what
+only this process has is sent as rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dkl.errors import InputError
+from dkl.stores.rows import StoredRows, stored_rows
+
+Rows = Any
+"""(m, r) C-contiguous, aligned ndarray of float32 or float64, or scipy.sparse.csr_array of one of them."""
+
+
+class RowSource:
+    """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some."""
+
+    def __init__(self, array: Any, start: int = 0) -> None:
+        self.array, self.start = array, start
+        self.n, self.n_features = array.shape
+        self.dtype = working_dtype(array.dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes a row takes once read; of sparse rows, on average."""
+        if self.is_sparse:
+            return max(1, self.array.nnz * (self.dtype.itemsize + 4) // max(1, self.n))
+        return max(1, self.n_features * self.dtype.itemsize)
+
+    @property
+    def rows_per_chunk(self) -> int:
+        """Rows that are read together."""
+        if isinstance(self.array, StoredRows):
+            return self.array.rows_per_chunk
+        return max(self.array.chunks[0]) if self.is_dask else 1
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sp.issparse(self.array))
+
+    @property
+    def is_in_memory(self) -> bool:
+        return isinstance(self.array, np.ndarray) or self.is_sparse
+
+    @property
+    def is_stored(self) -> bool:
+        return isinstance(self.array, StoredRows)
+
+    @property
+    def is_mapped(self) -> bool:
+        return isinstance(self.array, StoredRows) and self.array.mapped
+
+    @property
+    def is_dask(self) -> bool:
+        return is_dask_array(self.array)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Of a kind that only this process is known to be able to read, block by block."""
+        return not (self.is_in_memory or self.is_stored or self.is_dask)
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Rows start to stop (of the whole, when this source is the part that begins at `self.start`)."""
+        start, stop = start - self.start, stop - self.start
+        if isinstance(self.array, StoredRows):
+            return tidy(self.array.read(start, stop), self.dtype)
+        part = self.array[start:stop]
+        return tidy(part.compute() if self.is_dask else part, self.dtype)
+
+    def load(self, bounds: list[tuple[int, int]]) -> RowSource:
+        """The same rows, from the first bound to the last, in this process' memory."""
+        start, stop = bounds[0][0], bounds[-1][1]
+        if self.is_dask:
+            return RowSource(self.read(start, stop), start)  # one graph, and Dask's own threads
+        rows = np.empty((stop - start, self.n_features), self.dtype)
+        for lo, hi in bounds:
+            rows[lo - start : hi - start] = self.read(lo, hi)
+        return RowSource(rows, start)
+
+    def part(self, start: int, stop: int) -> RowSource:
+        """Rows start to stop in memory, to be sent away. Contiguous rows are not copied for it."""
+        return RowSource(self.read(start, stop), start)
+
+
+def row_source(X: Any, *, where: str = "X") -> RowSource:
+    """A source on `X`: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr, or any other 2-d
+    object with shape, dtype and slices of rows; or a source already. Raises InputError when it is none of these, or
+    empty, or not real numbers.
+    """
+    if isinstance(X, RowSource):
+        return X
+    array = stored_rows(X)
+    if array is None:
+        array = X.tocsr() if sp.issparse(X) else X
+    if sp.issparse(array):
+        array = sp.csr_array(array)
+    shape = getattr(array, "shape", None)
+    if shape is None or not hasattr(array, "dtype"):
+        wanted = "an array, or a path to a .npy file or zarr array"
+        raise InputError("not an array", where=where, got=type(X).__name__, wanted=wanted)
+    if len(shape) != 2:
+        raise InputError("rows must be 2-d", where=where, got=f"shape {shape}", wanted="(n_samples, n_features)")
+    if any(size != size for size in shape):
+        mend = "call X.compute_chunk_sizes() first"
+        raise InputError("dask array of unknown size", where=where, got=f"shape {shape}", mend=mend)
+    if shape[0] == 0 or shape[1] == 0:
+        got = f"shape {tuple(shape)}"
+        raise InputError("no rows or no columns", where=where, got=got, wanted="a minimum of 1 is required of each")
+    return RowSource(array)
+
+
+def working_dtype(dtype: Any) -> np.dtype:
+    """float32 stays float32 (and float16 becomes it); all other real numbers become float64."""
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "biuf":
+        raise InputError("rows must be real numbers", where="X", got=f"dtype {dtype}", wanted="float32 or float64")
+    return np.dtype(np.float32) if dtype in (np.float16, np.float32) else np.dtype(np.float64)
+
+
+def tidy(rows: Any, dtype: np.dtype) -> Rows:
+    """`rows` as kernels want them. Arrays that came over a network may be misaligned, which changes the path NumPy
+    takes and so the last bits."""
+    if sp.issparse(rows):
+        return sp.csr_array(rows, dtype=dtype)
+    return np.require(np.asarray(rows), dtype=dtype, requirements=["C", "A"])
+
+
+def is_dask_array(array: Any) -> bool:
+    # Asked of the class by name: dask.array takes 0.3 s to import, and only its own arrays need it.
+    return type(array).__module__.startswith("dask.array") and hasattr(array, "rechunk")

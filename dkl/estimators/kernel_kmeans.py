@@ -1,0 +1,303 @@
+"""Kernel k-means: clusters of patterns under a kernel, from a factor of it, from a learner, or from the patterns."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import ClusterMixin
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dkl.blocks.row_blocks import RowBlocks, machine_memory
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
+from dkl.estimators.client_parameter import ClientParameter
+from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
+from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
+from dkl.resources import format_bytes, parse_bytes
+from dkl.solvers.kmeans_seeding import at_random, plus_plus
+from dkl.solvers.lloyd import lloyd
+
+ROWS_ARE_FEATURES = ("factor", "linear")
+SAME_INERTIA = 1e-10
+"""Relative difference below which two restarts found the same clustering, and the first of them counts."""
+
+
+class KernelKMeans(ClusterMixin, ClientParameter):
+    """k-means in the feature space of a kernel K = V V', that is, k-means on the rows of V.
+
+        minimise over labels:  sum_i |phi(x_i) - mean of phi over the cluster of i|^2  =  sum_i min_j |v_i - c_j|^2
+
+    Lloyd's algorithm from greedy k-means++ starts, all restarts in one pass over the rows; the rows are processed block
+    by block, on threads or on the workers of a Dask cluster, and may be larger than memory. The result has the same
+    bits on any number of threads and workers.
+
+    Parameters
+    ----------
+    n_clusters : int
+    kernel : "factor", "linear", "precomputed", a kernel's name in scikit-learn, or a callable on two rows
+        With "factor" or "linear" the rows given are the v_i: ndarray, sparse, np.memmap, dask or zarr array, path to a
+        .npy file or zarr array, any 2-d object with shape, dtype and slices; or a fitted learner, an object with a
+        `factor_`. With any other, the n x n kernel matrix of the patterns is decomposed, which takes 48 n^2 bytes and
+        time of order n^3.
+    gamma, degree, coef0, kernel_params : as in sklearn.metrics.pairwise.pairwise_kernels
+        `kernel_params` is for callables and kernels with other parameters.
+    init : "k-means++", "random" or array (n_clusters, r)
+        An array makes a single start, whatever n_init.
+    n_init : int, or "auto": one start with "k-means++", ten with "random"
+        The start that ends with the least inertia counts.
+    max_iter : int
+        Most iterations of a start.
+    tol : float
+        A start has converged when no label changes, or when the squared shift of its centres is at most `tol` times the
+        mean variance of the columns.
+    random_state : int, RandomState or None
+    client : distributed.Client, or None for the current one, or threads where there is none
+    memory_limit : bytes, or a text such as "4 GB"
+        How much of rows that are not in this process' memory already a process may hold. Default: a quarter of the
+        machine's memory, or two fifths of a worker's. Below it stored rows are kept, above it they are read anew in
+        each iteration.
+    verbose : int
+        1 prints a line an iteration.
+
+    Attributes
+    ----------
+    labels_ : (n,) int32
+    cluster_centers_ : (n_clusters, r)
+        Means of the rows. With a kernel, in the coordinates of an exact factor of the kernel matrix.
+    inertia_ : float
+        Sum of squared distances to the nearest centre, in units of the kernel.
+    n_iter_ : int
+        Iterations of the start that counts.
+    n_features_in_ : int
+    X_fit_ : the patterns, which `predict` needs, with a kernel other than "factor", "linear" and "precomputed"
+
+    References
+    ----------
+    I. Dhillon, Y. Guan, B. Kulis, Kernel k-means, spectral clustering and normalized cuts, KDD 2004.
+    D. Arthur, S. Vassilvitskii, k-means++: the advantages of careful seeding, SODA 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl.estimators.kernel_kmeans import KernelKMeans
+    >>> KernelKMeans(2, random_state=0).fit_predict(np.array([[0.0], [0.1], [9.0], [9.1]])).tolist()
+    [0, 0, 1, 1]
+    """
+
+    _projection: NDArray[np.float64]
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        kernel: Any = "factor",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        init: Any = "k-means++",
+        n_init: int | str = 10,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        client: Any = None,
+        memory_limit: int | float | str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.client = client
+        self.memory_limit = memory_limit
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.sparse = not precomputed
+        tags.input_tags.pairwise = precomputed
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> KernelKMeans:
+        """Cluster the rows of a factor, the patterns of a learner, or patterns under a kernel. `y` is not used.
+
+        Raises InputError for rows that are not finite numbers, fewer rows than clusters, or a kernel matrix that is not
+        positive semidefinite; MemoryBudgetError when the work does not fit into memory_limit. Warns with
+        ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
+        """
+        self._check_parameters()
+        rows = RowBlocks(self._rows(X, reset=True), Session.find(self.client), self.memory_limit)
+        problem = KMeansProblem(rows)
+        found = lloyd(
+            problem,
+            self._starts(problem),
+            max_iter=self.max_iter,
+            tol=self.tol * problem.variance,
+            report=_print if self.verbose else None,
+        )
+        inertias = problem.inertia(found.centers)
+        # Of restarts that agree but for rounding always the first, or rounding could decide how clusters are numbered.
+        best = int(np.flatnonzero(inertias <= inertias.min() * (1 + SAME_INERTIA))[0])
+        self.cluster_centers_ = problem.shifted(found.centers[best], +1).astype(rows.dtype)
+        self.labels_, self.inertia_ = label_rows(rows, self.cluster_centers_)
+        self.n_iter_ = int(found.n_iter[best])
+        self._warn(bool(found.converged[best]))
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.int32]:
+        """Labels (m,) of the nearest centres. X is of the kind that was fitted; with "precomputed", the kernel (m, n)
+        between new patterns and those fitted."""
+        check_is_fitted(self)
+        rows = RowBlocks(self._rows(X, reset=False), Session.find(self.client), self.memory_limit)
+        labels, _ = label_rows(rows, self.cluster_centers_)
+        return labels
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        """What has the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
+        if hasattr(X, "factor_") or hasattr(X, "get_params"):
+            X = self._factor_of(X)
+        as_given = _is_large(X) and not self._is_kernel
+        rows = self._as_given(X, reset) if as_given else self._checked(X, reset)
+        n = rows.n if isinstance(rows, RowSource) else rows.shape[0]
+        if reset and n < self.n_clusters:
+            got = f"n_samples={n}, n_clusters={self.n_clusters}"
+            raise InputError("fewer samples than clusters", where="X", got=got, wanted="n_samples >= n_clusters")
+        return self._coordinates(rows, reset) if self._is_kernel else rows
+
+    @property
+    def _is_kernel(self) -> bool:
+        return not (isinstance(self.kernel, str) and self.kernel in ROWS_ARE_FEATURES)
+
+    def _factor_of(self, learner: Any) -> Any:
+        if not hasattr(learner, "factor_"):
+            got = f"{type(learner).__name__} without factor_"
+            raise InputError("not a fitted learner", where="X", got=got, mend="fit it first")
+        if self._is_kernel:
+            got = f"kernel={self.kernel!r}"
+            raise InputError("a learner has its own kernel", where="kernel", got=got, wanted='"factor"')
+        return learner.factor_
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """X as a checked ndarray or CSR matrix in memory."""
+        try:
+            X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            raise InputError(str(error), where="X") from error
+        return X
+
+    def _as_given(self, X: Any, reset: bool) -> RowSource:
+        """X where it is; it is read, and checked, by blocks."""
+        source = row_source(X)
+        if reset:
+            self.n_features_in_ = source.n_features
+            self.__dict__.pop("feature_names_in_", None)
+        elif source.n_features != self.n_features_in_:
+            expected = f"KernelKMeans is expecting {self.n_features_in_} features as input"
+            raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
+        return source
+
+    def _coordinates(self, X: Any, reset: bool) -> NDArray[np.float64]:
+        """(m, p) coordinates whose inner products are the kernel; at fit they are found, at predict applied."""
+        if not reset:
+            return np.asarray(self._kernel_matrix(X, self.X_fit_) @ self._projection)
+        _check_memory(X.shape[0], self.memory_limit)
+        factor, self._projection = exact_factor(self._kernel_matrix(X, None), where=f"kernel={self.kernel!r}")
+        self.X_fit_: Any = None if isinstance(self.kernel, str) and self.kernel == "precomputed" else X
+        return factor
+
+    def _kernel_matrix(self, X: Any, Z: Any) -> NDArray[np.floating]:
+        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+            return X
+        params = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **(self.kernel_params or {})}
+        if callable(self.kernel):
+            params = self.kernel_params or {}
+        return pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
+
+    def _starts(self, problem: KMeansProblem) -> Centers:
+        """(R, k, r) relative to the problem's offset. Each start has a random stream of its own."""
+        if not isinstance(self.init, str):
+            centers = np.asarray(self.init)
+            wanted = (self.n_clusters, problem.n_features)
+            if centers.shape != wanted or self._is_kernel or not np.isfinite(centers).all():
+                mend = "with a kernel, rows have no coordinates to start from" if self._is_kernel else None
+                got = f"shape {centers.shape}"
+                raise InputError("not starting centres", where="init", got=got, wanted=f"finite {wanted}", mend=mend)
+            return problem.shifted(centers)[None]
+        n_init = (1 if self.init == "k-means++" else 10) if self.n_init == "auto" else int(self.n_init)
+        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=n_init)
+        streams = [np.random.RandomState(seed) for seed in seeds]
+        seeding = plus_plus if self.init == "k-means++" else at_random
+        return seeding(problem, self.n_clusters, streams)
+
+    def _warn(self, converged: bool) -> None:
+        distinct = len(np.unique(self.labels_))
+        if distinct < self.n_clusters:
+            text = f"{distinct} distinct clusters found, n_clusters={self.n_clusters}: X may have duplicate rows"
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+        elif not converged:
+            text = f"not converged after max_iter={self.max_iter} iterations; raise max_iter or tol"
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+    def _check_parameters(self) -> None:
+        _check_number("n_clusters", self.n_clusters, Integral, 1)
+        _check_number("max_iter", self.max_iter, Integral, 1)
+        _check_number("tol", self.tol, Real, 0)
+        if not isinstance(self.n_init, str) or self.n_init != "auto":
+            _check_number("n_init", self.n_init, Integral, 1)
+        if isinstance(self.init, str) and self.init not in ("k-means++", "random"):
+            raise InputError(
+                "unknown init", where="init", got=repr(self.init), wanted='"k-means++", "random" or an array'
+            )
+        known = {*ROWS_ARE_FEATURES, "precomputed", *PAIRWISE_KERNEL_FUNCTIONS}
+        if not callable(self.kernel) and self.kernel not in known:
+            wanted = f"a callable or one of {sorted(known)}"
+            raise InputError("unknown kernel", where="kernel", got=repr(self.kernel), wanted=wanted)
+
+
+def _check_number(name: str, value: Any, kind: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:
+        noun = "an integer" if kind is Integral else "a number"
+        raise InputError(f"bad {name}", where=name, got=repr(value), wanted=f"{noun}, {least} or more")
+
+
+def _check_memory(n: int, memory_limit: int | float | str | None) -> None:
+    """Refuse, before any work, a kernel matrix whose decomposition does not fit."""
+    need, limit = MATRICES_HELD * 8 * n * n, parse_bytes(memory_limit) or machine_memory() // 2
+    if need > limit:
+        raise MemoryBudgetError(
+            f"an exact kernel on {n} patterns does not fit",
+            where="KernelKMeans.fit",
+            got=f"a limit of {format_bytes(limit)}",
+            wanted=format_bytes(need),
+            mend='raise memory_limit, or pass a low-rank factor of the kernel with kernel="factor"',
+        )
+
+
+def _is_large(X: Any) -> bool:
+    """Whether X is to stay where it is: on disk, in another library's array. All else is checked by scikit-learn."""
+    if isinstance(X, (str, os.PathLike, np.memmap)):
+        return True
+    if isinstance(X, np.ndarray) or sp.issparse(X):
+        return False
+    return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
+
+
+def _print(iteration: int, active: int, shift: float) -> None:
+    print(f"iteration {iteration}: {active} starts still moving, largest squared shift {shift:.6g}")

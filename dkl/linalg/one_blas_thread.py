@@ -1,0 +1,49 @@
+"""One BLAS thread while work is cut over our own threads or workers.
+
+BLAS on several threads cuts sums differently, so results would differ in their last bits with the number of cores; and
+threads times BLAS threads would be more than the processors. The limit belongs to the process, not to the thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+_lock = Lock()
+_inside = 0
+_limit: Any = None
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    # Finding the loaded libraries takes some 10 ms, setting a limit 0.1 ms. SciPy has a BLAS of its own: load it first.
+    import scipy.linalg.blas  # noqa: F401
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within, BLAS runs on the calling thread alone. May be nested, and entered by several threads at a time.
+
+    The first to enter sets the limit and the last to leave lifts it: were each to restore what it found, whoever
+    leaves first would lift it for the others too.
+    """
+    global _inside, _limit
+    with _lock:
+        if _inside == 0:
+            _limit = _controller().limit(limits=1, user_api="blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _limit.restore_original_limits()
+                _limit = None

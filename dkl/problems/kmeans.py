@@ -1,0 +1,180 @@
+"""k-means on rows v_i in R^r, and with it kernel k-means on K = V V':
+
+    minimise over c_1 .. c_k in R^r:    inertia(c) = sum_i min_j |v_i - c_j|^2
+
+On a kernel's factor this is kernel k-means: |phi(x_i) - mean of phi over cluster j|^2 = |v_i - mean of v over j|^2, as
+both sides are the same sums of entries of K (I. Dhillon, Y. Guan, B. Kulis, Kernel k-means, spectral clustering and
+normalized cuts, KDD 2004).
+
+R sets of centres ("restarts") are carried together, so that one pass over the rows serves them all. Each pass is a
+function of a `Block` that workers run; the sums over blocks have the same bits wherever they ran. Centres (R, k, r) are
+float64 and relative to `offset`, the mean of the rows (None for sparse rows, which would lose their zeros).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import Block, RowBlocks
+from dkl.errors import InputError
+from dkl.linalg import kmeans
+
+Centers = NDArray[np.float64]
+"""(R, k, r)"""
+
+Offset = NDArray[np.float64] | None
+
+
+class Update(NamedTuple):
+    """Lloyd's step: the means of the clusters, and 128 bits of digest of each restart's labels, (R, 2) uint64."""
+
+    centers: Centers
+    digests: NDArray[np.uint64]
+
+
+class KMeansProblem:
+    """The rows of one fit. Attributes: n, n_features, offset, variance (the mean over columns of the rows' variance).
+
+    Raises InputError for rows that are not finite; that costs the one pass that offset and variance need anyway.
+    """
+
+    def __init__(self, rows: RowBlocks) -> None:
+        self.rows, self.n, self.n_features = rows, rows.n, rows.n_features
+        parts = rows.map(block_moments)
+        mean, variances = kmeans.merge_moments(parts)
+        self.offset: Offset = None if rows.is_sparse else mean
+        self.variance = float(variances.mean())
+        # The squared length that rounding alone gives to a difference of two rows.
+        self._noise = 16 * float(np.finfo(rows.dtype).eps) ** 2 * float(variances.sum())
+
+    def shifted(self, centers: NDArray[Any], sign: int = -1) -> Centers:
+        """Centres relative to the offset, from absolute ones (sign -1) or back (sign 1)."""
+        return np.asarray(centers, np.float64) + (0.0 if self.offset is None else sign * self.offset)
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The rows with these indices (any order), dense, relative to the offset."""
+        owners = np.searchsorted([start for start, _ in self.rows.bounds], indices, side="right") - 1
+        parts = self.rows.map(take_rows, indices, self.offset, only=set(owners.tolist()))
+        out = np.empty((len(indices), self.n_features))
+        for owner, part in zip(np.unique(owners), parts, strict=True):
+            out[owners == owner] = part
+        return out
+
+    def step(self, centers: Centers) -> Update:
+        """One pass of Lloyd's algorithm for all restarts; empty clusters move to the farthest rows."""
+        sums, counts, digests = self.rows.sum(lloyd_sums, centers, self.offset)
+        for s in np.flatnonzero((counts == 0).any(axis=1)):
+            self._relocate(centers[s], sums[s], counts[s])
+        # What is still empty has no row to itself; it joins the largest cluster, as in scikit-learn.
+        means = sums / np.maximum(counts, 1)[:, :, None]
+        largest = means[np.arange(len(means)), counts.argmax(axis=1)]
+        return Update(np.where((counts > 0)[:, :, None], means, largest[:, None, :]), digests)
+
+    def _relocate(self, centers: Centers, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        """Give each empty cluster of one restart one of the rows farthest from their centres, in place.
+
+        Rows at equal distance are taken in their order. None are moved that lie on their centres already.
+        """
+        empty = np.flatnonzero(counts == 0)
+        parts = self.rows.map(farthest_rows, centers, self.offset, len(empty))
+        distances, labels, rows = (np.concatenate(item) for item in zip(*parts, strict=True))
+        farthest = np.argsort(-distances, kind="stable")[: len(empty)]
+        if distances[farthest[0]] <= self._noise:
+            return
+        for cluster, i in zip(empty, farthest, strict=False):
+            sums[labels[i]] -= rows[i]
+            counts[labels[i]] -= 1
+            sums[cluster] = rows[i]
+            counts[cluster] = 1
+
+    def inertia(self, centers: Centers) -> NDArray[np.float64]:
+        """(R,): the objective at each restart's centres, from differences, without cancellation."""
+        (total,) = self.rows.sum(block_inertia, centers, self.offset)
+        return total
+
+
+def block_moments(block: Block) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
+    """(rows, mean, spread) of a block. Raises InputError for the first row that is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        mean, spread = kmeans.moments(block.rows)
+    if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
+        _refuse_non_finite(block)
+    return block.rows.shape[0], mean, spread
+
+
+def _refuse_non_finite(block: Block) -> None:
+    if sp.issparse(block.rows):
+        entries = block.rows.tocoo()
+        bad, values = entries.row[~np.isfinite(entries.data)], entries.data[~np.isfinite(entries.data)]
+    else:
+        bad, columns = np.nonzero(~np.isfinite(block.rows))
+        values = block.rows[bad, columns]
+    if not bad.size:
+        raise InputError("numbers too large to square", where="X", mend="scale the rows down")
+    kind = "NaN" if np.isnan(values[0]) else "infinity"
+    where, mend = f"row {block.start + bad[0]}", "drop or impute the rows that have missing values"
+    raise InputError(f"Input X contains {kind}", where=where, got=values[0], wanted="finite numbers", mend=mend)
+
+
+def take_rows(block: Block, indices: NDArray[np.int64], offset: Offset) -> NDArray[np.float64]:
+    """Those of the rows `indices` that lie in this block, in the order they are asked for."""
+    own = indices[(indices >= block.start) & (indices < block.stop)] - block.start
+    rows = block.rows[own]
+    dense = rows.toarray() if sp.issparse(rows) else rows
+    return dense.astype(np.float64) - (0.0 if offset is None else offset)
+
+
+def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any, Any]:
+    """(sums (R, k, r), counts (R, k), digests (R, 2)): what Lloyd's step needs of a block.
+
+    Whether any label changed since the last pass is told by a digest: it adds up over blocks, modulo 2^64, and neither
+    the last labels nor the new ones have to be kept or sent. Equal sums of unequal digests have odds of 2^-128.
+    """
+    sums, counts, labels = kmeans.cluster_sums(block.rows, centers, offset)
+    small = labels.astype(np.min_scalar_type(centers.shape[1] - 1))
+    salt = block.index.to_bytes(8, "little")
+    digests = [hashlib.blake2b(own.tobytes(), digest_size=16, salt=salt).digest() for own in small]
+    return sums, counts, np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2).copy()
+
+
+def farthest_rows(
+    block: Block, centers: NDArray[np.float64], offset: Offset, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
+    """(squared distances, labels, rows) of the `count` rows farthest from their centres (k, r), farthest first."""
+    labels = kmeans.assign(block.rows, centers[None], offset)
+    distances = kmeans.own_distances(block.rows, centers[None], labels, offset)[0]
+    farthest = np.argsort(-distances, kind="stable")[:count]
+    rows = take_rows(block, block.start + farthest, offset)
+    return distances[farthest], labels[0, farthest], rows
+
+
+def block_inertia(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray[np.float64]]:
+    labels = kmeans.assign(block.rows, centers, offset)
+    return (kmeans.own_distances(block.rows, centers, labels, offset).sum(axis=1),)
+
+
+def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArray[np.int32], float]:
+    """(labels (m,), inertia) of a block for one set of centres (k, r) relative to `offset`. Refuses rows not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        labels = kmeans.assign(block.rows, centers[None], offset)
+        inertia = float(kmeans.own_distances(block.rows, centers[None], labels, offset).sum())
+    if not np.isfinite(inertia):
+        _refuse_non_finite(block)
+    return labels[0], inertia
+
+
+def label_rows(rows: RowBlocks, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:
+    """Labels (n,) and inertia of any rows for absolute centres (k, r).
+
+    A function of the rows and the centres alone, so that a fit's labels are what predict says of the same rows.
+    """
+    offset = None if rows.is_sparse else centers.mean(axis=0, dtype=np.float64)
+    relative = centers.astype(np.float64) - (0.0 if offset is None else offset)
+    parts: Sequence[tuple[NDArray[np.int32], float]] = rows.map(nearest, relative, offset)
+    return np.concatenate([labels for labels, _ in parts]), float(sum(inertia for _, inertia in parts))

@@ -1,0 +1,306 @@
+"""KernelKMeans against scikit-learn, against plain loops on kernel distances, and against itself in other places."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import zarr
+from sklearn.base import clone
+from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.datasets import load_digits, make_blobs, make_circles
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dkl.blocks import row_blocks
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.session import Session
+from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
+from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.problems.kmeans import KMeansProblem
+from dkl.solvers.kmeans_seeding import plus_plus
+
+
+@pytest.fixture
+def blobs():
+    """2000 rows in R^6, clusters that overlap, so that iterations are many and labels in the balance."""
+    X, _ = make_blobs(2000, 6, centers=9, cluster_std=4.0, random_state=3)
+    return X
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 20_000)
+
+
+@parametrize_with_checks([KernelKMeans(n_init=2), KernelKMeans(kernel="rbf", n_init=2)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_same_start_ends_as_in_scikit_learn(blobs, small_blocks, dtype):
+    X = (blobs + 100).astype(dtype)
+    init = X[::250]
+    want = KMeans(8, init=init, n_init=1, algorithm="lloyd").fit(X)
+    got = KernelKMeans(8, init=init).fit(X)
+    accuracy = 1e-10 if dtype == "float64" else 1e-5
+    np.testing.assert_array_equal(got.labels_, want.labels_)
+    np.testing.assert_allclose(got.inertia_, want.inertia_, rtol=accuracy)
+    np.testing.assert_allclose(got.cluster_centers_, want.cluster_centers_, rtol=accuracy)
+    assert got.n_iter_ == want.n_iter_
+    assert got.cluster_centers_.dtype == dtype
+    new = X[::7] + 1
+    np.testing.assert_array_equal(got.predict(new), want.predict(new))
+
+
+def test_one_iteration_is_one_step_of_lloyd(blobs):
+    init = blobs[:5]
+    with pytest.warns(ConvergenceWarning, match="max_iter=1"):
+        got = KernelKMeans(5, init=init, max_iter=1).fit(blobs)
+    labels = np.array([np.argmin([((x - c) ** 2).sum() for c in init]) for x in blobs])
+    centers = np.stack([blobs[labels == j].mean(axis=0) for j in range(5)])
+    np.testing.assert_allclose(got.cluster_centers_, centers, rtol=1e-12, atol=1e-12)
+
+
+def kernel_kmeans_by_distances(K, labels, k, iterations):
+    """Kernel k-means from labels, on distances K_ii - 2/|J| sum_j K_ij + 1/|J|^2 sum_jl K_jl alone."""
+    for _ in range(iterations):
+        distances = np.empty((len(K), k))
+        for cluster in range(k):
+            own = np.flatnonzero(labels == cluster)
+            for i in range(len(K)):
+                cross = sum(K[i, j] for j in own) / len(own)
+                distances[i, cluster] = K[i, i] - 2 * cross + K[np.ix_(own, own)].sum() / len(own) ** 2
+        new = distances.argmin(axis=1)
+        if (new == labels).all():
+            break
+        labels = new
+    return labels, distances.min(axis=1).sum()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+def test_kernel_clusters_are_a_fixed_point_of_plain_kernel_kmeans(kernel):
+    X, y = make_circles(150, factor=0.2, noise=0.03, random_state=0)
+    K = rbf_kernel(X, gamma=8.0)
+    got = KernelKMeans(2, kernel=kernel, gamma=8.0, random_state=0).fit(K if kernel == "precomputed" else X)
+    labels, inertia = kernel_kmeans_by_distances(K, got.labels_, 2, 1)
+    np.testing.assert_array_equal(got.labels_, labels)
+    np.testing.assert_allclose(got.inertia_, inertia, rtol=1e-10)
+    # Started from any labels at all, the plain loop finds nothing better.
+    others = [np.random.default_rng(seed).integers(0, 2, len(X)) for seed in range(3)]
+    plain = [kernel_kmeans_by_distances(K, start, 2, 10)[1] for start in others]
+    assert got.inertia_ <= min(plain) * (1 + 1e-10)
+    # New patterns: the nearest mean by kernel distances.
+    new = X[:40] + 0.05
+    cross = rbf_kernel(new, X, gamma=8.0)
+    means = [got.labels_ == j for j in range(2)]
+    want = np.stack([K[np.ix_(own, own)].mean() - 2 * cross[:, own].mean(axis=1) for own in means]).argmin(axis=0)
+    np.testing.assert_array_equal(got.predict(cross if kernel == "precomputed" else new), want)
+
+
+def test_kernel_from_a_callable_and_with_params(blobs):
+    X = blobs[:80]
+
+    def kernel(x, z, width):
+        return float(np.exp(-width * ((x - z) ** 2).sum()))
+
+    named = KernelKMeans(3, kernel="rbf", gamma=0.01, random_state=0).fit(X)
+    called = KernelKMeans(3, kernel=kernel, kernel_params={"width": 0.01}, random_state=0).fit(X)
+    np.testing.assert_array_equal(called.labels_, named.labels_)
+
+
+def inputs(X, folder):
+    np.save(folder / "x.npy", X)
+    return {
+        "memmap": np.load(folder / "x.npy", mmap_mode="r"),
+        "npy path": folder / "x.npy",
+        "zarr": zarr.create_array(str(folder / "x.zarr"), data=X, chunks=(300, 6)),
+        "zarr path": str(folder / "x.zarr"),
+        "dask": da.from_array(X, chunks=(450, 4)),
+        "learner": Learner(X),
+        "learner of dask": Learner(da.from_array(X, chunks=(450, 4))),
+    }
+
+
+class Learner:
+    """A fitted learner: whatever has a factor_."""
+
+    def __init__(self, factor):
+        self.factor_ = factor
+
+
+def same(got, want):
+    np.testing.assert_array_equal(got.labels_, want.labels_)
+    np.testing.assert_array_equal(got.cluster_centers_, want.cluster_centers_)
+    assert (got.inertia_, got.n_iter_, got.n_features_in_) == (want.inertia_, want.n_iter_, want.n_features_in_)
+
+
+def test_every_kind_of_input_gives_the_same_bits(blobs, small_blocks, tmp_path):
+    want = KernelKMeans(9, n_init=2, random_state=0).fit(blobs)
+    for name, X in inputs(blobs, tmp_path).items():
+        # The limit is below the rows' 96 kB: stored rows are read anew in each pass, and nothing else is remembered.
+        for limit in (None, "90 kB"):
+            got = KernelKMeans(9, n_init=2, random_state=0, memory_limit=limit).fit(X)
+            same(got, want)
+            np.testing.assert_array_equal(got.predict(X), want.labels_, err_msg=name)
+
+
+def test_threads_and_workers_give_the_same_bits(blobs, small_blocks, client, monkeypatch):
+    # A start that leaves a cluster empty takes the path of relocation too.
+    init = np.vstack([blobs[:8], np.full((1, 6), 1e3)])
+    on_workers = [
+        KernelKMeans(9, client=client, **params).fit(blobs) for params in ({"random_state": 0}, {"init": init})
+    ]
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(Session, "find", classmethod(lambda cls, client, threads=threads: cls(threads=threads)))
+        same(KernelKMeans(9, random_state=0).fit(blobs), on_workers[0])
+        same(KernelKMeans(9, init=init).fit(blobs), on_workers[1])
+
+
+def test_cluster_reads_every_kind_of_input(blobs, small_blocks, client, tmp_path):
+    want = KernelKMeans(4, n_init=2, random_state=0).fit(blobs)
+    for X in inputs(blobs, tmp_path).values():
+        same(KernelKMeans(4, n_init=2, random_state=0, client=client).fit(X), want)
+
+
+def test_size_of_blocks_does_not_matter(blobs, monkeypatch):
+    results = []
+    for size in (10_000, 50_000, 10**6):
+        monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", size)
+        results.append(KernelKMeans(9, random_state=0).fit(blobs))
+    for got in results[1:]:
+        np.testing.assert_array_equal(got.labels_, results[0].labels_)
+        np.testing.assert_allclose(got.inertia_, results[0].inertia_, rtol=1e-10)
+        np.testing.assert_allclose(got.cluster_centers_, results[0].cluster_centers_, rtol=1e-10)
+
+
+def test_sparse_rows_give_the_clusters_of_dense_rows(blobs):
+    X = np.where(np.abs(blobs) > 3, blobs, 0)
+    dense = KernelKMeans(5, init=X[:5]).fit(X)
+    for form in (sp.csr_array(X), sp.csc_matrix(X)):
+        got = KernelKMeans(5, init=X[:5]).fit(form)
+        np.testing.assert_array_equal(got.labels_, dense.labels_)
+        np.testing.assert_allclose(got.inertia_, dense.inertia_, rtol=1e-10)
+        np.testing.assert_array_equal(got.predict(form), got.labels_)
+
+
+def test_inertia_is_no_worse_than_scikit_learns():
+    X = load_digits().data
+    seeds = range(5)
+    ours = [KernelKMeans(10, n_init=5, random_state=seed).fit(X).inertia_ for seed in seeds]
+    theirs = [KMeans(10, n_init=5, random_state=seed).fit(X).inertia_ for seed in seeds]
+    assert np.median(ours) <= np.median(theirs) * 1.002
+    assert min(ours) <= min(theirs) * 1.002
+
+
+def test_seeding_is_as_good_as_scikit_learns(blobs, small_blocks, monkeypatch):
+    """The potential after greedy k-means++ has the same distribution; room for memos changes no bit."""
+    problem = KMeansProblem(RowBlocks(blobs, Session(threads=2)))
+    streams = [[np.random.RandomState(seed) for seed in range(60)] for _ in range(2)]
+    relative = plus_plus(problem, 9, streams[0])
+    monkeypatch.setattr(RowBlocks, "keeps", lambda self, bytes_per_row: False)
+    np.testing.assert_array_equal(plus_plus(problem, 9, streams[1]), relative)
+    ours = relative + blobs.mean(axis=0)
+    theirs = [kmeans_plusplus(blobs, 9, random_state=seed)[0] for seed in range(60)]
+    distances = [[((blobs[:, None] - c) ** 2).sum(axis=2) for c in centers] for centers in (ours, theirs)]
+    potentials = np.array([[each.min(axis=1).sum() for each in side] for side in distances])
+    noise = np.hypot(*potentials.std(axis=1)) / np.sqrt(60)
+    assert abs(potentials[0].mean() - potentials[1].mean()) < 3 * noise
+    # Every centre is a row.
+    assert max(each.min(axis=0).max() for each in distances[0]) < 1e-20
+
+
+def test_empty_clusters_move_to_the_farthest_rows(small_blocks):
+    X = np.concatenate([np.zeros((500, 2)), np.ones((500, 2)), [[50.0, 50.0]]]) + 0.0
+    X[:1000] += np.random.default_rng(0).normal(scale=0.01, size=(1000, 2))
+    init = np.array([[0.0, 0.0], [1.0, 1.0], [-900.0, 0.0], [-901.0, 0.0]])
+    got = KernelKMeans(3, init=init[:3]).fit(X)
+    want = KMeans(3, init=init[:3], n_init=1).fit(X)
+    np.testing.assert_array_equal(got.labels_, want.labels_)
+    np.testing.assert_allclose(got.inertia_, want.inertia_, rtol=1e-10)
+    assert (got.labels_ == 2).sum() == 1
+    assert set(KernelKMeans(4, init=init).fit(X).labels_) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("init", ["k-means++", "random"])
+def test_fewer_distinct_rows_than_clusters(init):
+    X = np.repeat([[0.1, 0.2], [3.3, 1.7], [-5.1, 2.9]], 7, axis=0)
+    with pytest.warns(ConvergenceWarning, match="3 distinct clusters found"):
+        got = KernelKMeans(5, init=init, n_init=4, random_state=0).fit(X)
+    assert adjusted_rand_score(got.labels_, np.repeat([0, 1, 2], 7)) == 1
+    assert got.inertia_ < 1e-25
+    with pytest.warns(ConvergenceWarning, match="1 distinct"):
+        KernelKMeans(2, random_state=0).fit(np.full((10, 3), 0.1))
+
+
+def test_as_many_clusters_as_rows(blobs):
+    got = KernelKMeans(12, random_state=0).fit(blobs[:12])
+    assert sorted(got.labels_) == list(range(12))
+    assert got.inertia_ == pytest.approx(0, abs=1e-20)
+
+
+def test_random_state(blobs):
+    def fit(state, **params):
+        return KernelKMeans(9, n_init=2, random_state=state, **params).fit(blobs)
+
+    same(fit(3), fit(3))
+    same(fit(np.random.RandomState(3)), fit(3))
+    assert fit(3).inertia_ != fit(4).inertia_
+    fit(None)
+    # The second of two starts is the same whatever the first: more starts never end worse.
+    inertias = [KernelKMeans(9, n_init=n_init, random_state=5).fit(blobs).inertia_ for n_init in (1, 3, 6)]
+    assert inertias == sorted(inertias, reverse=True)
+
+
+def test_what_is_refused(blobs, tmp_path):
+    def fails(text, X=blobs, error=InputError, **params):
+        with pytest.raises(error, match=text):
+            KernelKMeans(**params).fit(X)
+
+    fails("fewer samples than clusters", blobs[:7])
+    fails("fewer samples than clusters", da.from_array(blobs[:7]))
+    for value, text in [(np.nan, "contains NaN"), (np.inf, "contains infinity")]:
+        broken = blobs.copy()
+        broken[777, 2] = value
+        fails(text, broken)
+        fails(f"row 777: Input X {text}", da.from_array(broken))
+        broken_file = zarr.create_array(str(tmp_path / f"{value}.zarr"), data=broken)
+        fails(f"row 777: Input X {text}", broken_file)
+        with pytest.raises(InputError, match="row 777"):
+            KernelKMeans(random_state=0).fit(blobs).predict(broken_file)
+    fails("too large to square", da.from_array(blobs * 1e200))
+    fails("smallest eigenvalue -2", np.diag([1.0, -2.0, 3.0]), n_clusters=2, kernel="precomputed")
+    fails("not symmetric", np.arange(9.0).reshape(3, 3), n_clusters=2, kernel="precomputed")
+    fails("not square", blobs, kernel="precomputed")
+    fails("memory_limit", blobs, MemoryBudgetError, kernel="rbf", memory_limit="100 MB")
+    fails("own kernel", Learner(blobs), kernel="rbf")
+    fails("not a fitted learner", KMeans())
+    fails("not starting centres", init=blobs[:3])
+    for name, value in [
+        ("n_clusters", 0), ("n_clusters", 2.5), ("n_init", 0), ("max_iter", 0), ("tol", -1.0), ("init", "best"),
+        ("kernel", "rfb"), ("memory_limit", "much"),
+    ]:  # fmt: skip
+        fails(name, **{name: value})
+    with pytest.raises(NotFittedError):
+        KernelKMeans().predict(blobs)
+    with pytest.raises(InputError, match="X has 3 features, but KernelKMeans is expecting 6"):
+        KernelKMeans(random_state=0).fit(blobs).predict(da.from_array(blobs[:, :3]))
+
+
+def test_verbose_prints_iterations(blobs, capsys):
+    KernelKMeans(3, n_init=2, verbose=1, random_state=0).fit(blobs)
+    assert "iteration 1: 2 starts still moving" in capsys.readouterr().out
+
+
+def test_survives_clone_and_pickle(blobs, client):
+    fitted = KernelKMeans(3, client=client, random_state=0).fit(blobs)
+    assert clone(fitted).client is client
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.client is None
+    assert fitted.client is client
+    np.testing.assert_array_equal(again.predict(blobs), again.labels_)
