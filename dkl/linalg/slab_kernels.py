@@ -110,3 +110,127 @@ def flat_dot(x, y):  # type: ignore[no-untyped-def]
             row += x[i, c] * y[i, c]
         result += row
     return result
+
+
+# -- the factored problem: rows [lo, hi) of one factor (n, w) that holds the whole rank, for threads that share the rows --
+
+
+@njit(**_JIT)
+def product_rows(lo, hi, indptr, indices, data, x, out, lanes):  # type: ignore[no-untyped-def]
+    """out[i] = (M x)_i."""
+    for i in range(lo, hi):
+        for c in range(len(lanes)):
+            out[i, c] = 0.0
+        add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
+
+
+@njit(**_JIT)
+def gram_rows(lo, hi, indptr, indices, x, out, lanes):  # type: ignore[no-untyped-def]
+    """out[k] = x_i . x_j for every entry k = (i, j) of a CSR pattern."""
+    for i in range(lo, hi):
+        for k in range(indptr[i], indptr[i + 1]):
+            out[k] = row_dot(x, i, x, indices[k], lanes)
+
+
+@njit(**_JIT)
+def gradient_rows(lo, hi, indptr, indices, residual, gamma, v, lv, out, lanes):  # type: ignore[no-untyped-def]
+    """out[i] = 2 (L v + gamma R v)_i, R with `residual` on T's pattern, lv = L v; returns (out . out, v . lv, R . R)."""
+    size = 0.0
+    smooth = 0.0
+    loss = 0.0
+    for i in range(lo, hi):
+        for c in range(len(lanes)):
+            out[i, c] = 0.0
+        add_sparse_row(indices, residual, indptr[i], indptr[i + 1], v, out, i, lanes)
+        for c in range(len(lanes)):
+            out[i, c] = 2.0 * (lv[i, c] + gamma * out[i, c])
+        size += row_dot(out, i, out, i, lanes)
+        smooth += row_dot(v, i, lv, i, lanes)
+        for k in range(indptr[i], indptr[i + 1]):
+            loss += residual[k] * residual[k]
+    return size, smooth, loss
+
+
+@njit(**_JIT)
+def line_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, v, lv, d, ld, first, second, lanes):  # type: ignore[no-untyped-def]
+    """ld = L d, first = v_i.d_j + d_i.v_j and second = d_i.d_j on T's pattern; returns the sums of a quartic along d.
+
+    (first . residual, first . first, second . residual, first . second, second . second, d . lv, d . ld)
+    """
+    fr, ff, sr, fs, ss, linear, square = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(lo, hi):
+        for c in range(len(lanes)):
+            ld[i, c] = 0.0
+        add_sparse_row(indices, data, indptr[i], indptr[i + 1], d, ld, i, lanes)
+        linear += row_dot(d, i, lv, i, lanes)
+        square += row_dot(d, i, ld, i, lanes)
+        for k in range(t_indptr[i], t_indptr[i + 1]):
+            j = t_indices[k]
+            a = row_dot(v, i, d, j, lanes) + row_dot(d, i, v, j, lanes)
+            b = row_dot(d, i, d, j, lanes)
+            first[k] = a
+            second[k] = b
+            fr += a * residual[k]
+            ff += a * a
+            sr += b * residual[k]
+            fs += a * b
+            ss += b * b
+    return fr, ff, sr, fs, ss, linear, square
+
+
+@njit(**_JIT)
+def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, gamma, v, d, work, out, lanes):  # type: ignore[no-untyped-def]
+    """out[i] = 2 (S d + gamma P_T(v d' + d v') v)_i with S = L + gamma R; returns d . out. `work` is as long as T's entries."""
+    curvature = 0.0
+    for i in range(lo, hi):
+        for c in range(len(lanes)):
+            out[i, c] = 0.0
+        add_sparse_row(t_indices, residual, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
+        for k in range(t_indptr[i], t_indptr[i + 1]):
+            work[k] = row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes)
+        add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, out, i, lanes)
+        for c in range(len(lanes)):
+            out[i, c] *= gamma
+        add_sparse_row(indices, data, indptr[i], indptr[i + 1], d, out, i, lanes)
+        for c in range(len(lanes)):
+            out[i, c] *= 2.0
+        curvature += row_dot(d, i, out, i, lanes)
+    return curvature
+
+
+@njit(**_JIT)
+def move_rows(lo, hi, step, x, y):  # type: ignore[no-untyped-def]
+    """y[i] += step x[i]; returns y . y."""
+    size = 0.0
+    for i in range(lo, hi):
+        row = 0.0
+        for c in range(x.shape[1]):
+            y[i, c] += step * x[i, c]
+            row += y[i, c] * y[i, c]
+        size += row
+    return size
+
+
+@njit(**_JIT)
+def turn_rows(lo, hi, momentum, g, p):  # type: ignore[no-untyped-def]
+    """p[i] = momentum p[i] - g[i]; returns p . g."""
+    slope = 0.0
+    for i in range(lo, hi):
+        row = 0.0
+        for c in range(p.shape[1]):
+            p[i, c] = momentum * p[i, c] - g[i, c]
+            row += p[i, c] * g[i, c]
+        slope += row
+    return slope
+
+
+@njit(**_JIT)
+def dot_rows(lo, hi, x, y):  # type: ignore[no-untyped-def]
+    """x . y over the rows."""
+    result = 0.0
+    for i in range(lo, hi):
+        row = 0.0
+        for c in range(x.shape[1]):
+            row += x[i, c] * y[i, c]
+        result += row
+    return result

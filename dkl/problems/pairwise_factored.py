@@ -1,15 +1,19 @@
 """Problem (1) of Hu & Kwok (2013) on K = V V', without the copy U: smooth, unconstrained, twice differentiable.
 
-    f(V) = tr(V'LV) + gamma/2 sum over (i,j) in T of (v_i.v_j - T_ij)^2
-    gradient   2 S V                  with S = L + gamma P_T(V V' - T), sparse
+    f(V) = tr(V'LV) + gamma/2 sum over (i,j) in T of R_ij^2          with R = P_T(V V' - T)
+    gradient   2 S V                                                 with S = L + gamma R, sparse
     Hessian    H[D] = 2 (S D + gamma P_T(V D' + D V') V)
+    on a line  f(V + t D) is a quartic in t: its coefficients cost one product with L and dot products on T's pattern
 
-One product with S is one sparse product and the dot products on T. V is held as slabs (slabs, n, w), worked by threads.
+V is (n, w) with w a power of two; columns beyond the rank are zero and stay zero. Rows are cut into a fixed number of
+parts that threads share, and the parts' sums are added in order: the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,110 +22,159 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
+from dkl.linalg.slabs import empty_aligned
+from dkl.problems.certificate import gradient_matrix
+
+Array = NDArray[np.float64]
+PARTS = 16
+
+
+@dataclass
+class Point:
+    """A factor and what is known there. `residual` is R on T's pattern, `lv` is L V."""
+
+    v: Array
+    lv: Array
+    residual: Array
+    gradient: Array
+    objective: float
+    smooth: float
+    gradient_norm: float
+
+
+@dataclass
+class Line:
+    """f(V + t D) = f(V) + slope t + ... + c4 t^4, and what it takes to move there."""
+
+    coefficients: tuple[float, float, float, float]  # of t, t^2, t^3, t^4
+    ld: Array
+    first: Array
+    second: Array
+
+    def minimiser(self) -> tuple[float, float]:
+        """(t, f(V + t D) - f(V)) at the lowest point of the quartic: a root of its derivative."""
+        c1, c2, c3, c4 = self.coefficients
+        roots = np.roots([4 * c4, 3 * c3, 2 * c2, c1])
+        real = roots.real[np.abs(roots.imag) <= 1e-8 * np.abs(roots)]
+        if real.size == 0:
+            return 0.0, 0.0
+        values = real * (c1 + real * (c2 + real * (c3 + real * c4)))
+        best = int(np.argmin(values))
+        return float(real[best]), float(values[best])
 
 
 class FactoredPairwise:
-    """f, its gradient and Hessian products at V (slabs, n, w); a TwiceSmooth problem."""
+    """f, its gradient, its quartics and its Hessian products. Holds three buffers of the size of V besides points."""
 
     def __init__(
-        self, laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, width: int, threads: int = 1
+        self, laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, *, threads: int = 1
     ) -> None:
-        self.gamma, self.lanes, self.n = gamma, lanes_of(width), laplacian.shape[0]
-        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        # One sparse matrix on the union of both patterns; `at` says where T's entries are in it.
-        ones = sparse.csr_array((np.ones(targets.nnz), targets.indices, targets.indptr), shape=targets.shape)
-        magnitude = sparse.csr_array((np.ones(laplacian.nnz), laplacian.indices, laplacian.indptr), laplacian.shape)
-        union = sparse.csr_array(ones + magnitude)
-        union.sort_indices()
-        self.indptr, self.indices = union.indptr.astype(np.int64), union.indices.astype(np.int32)
-        self.t_indptr, self.t_indices = targets.indptr.astype(np.int64), targets.indices.astype(np.int32)
-        self.targets = targets.data.astype(float)
-        self.laplacian = np.zeros(union.nnz)
-        self.laplacian[_positions(union, laplacian)] = laplacian.data
-        self.at = _positions(union, targets)
-        rows = np.repeat(np.arange(self.n), np.diff(self.indptr))
-        self.diagonal = np.flatnonzero(self.indices == rows)
-        self.t_left = np.repeat(np.arange(self.n, dtype=np.int32), np.diff(self.t_indptr))
+        self.n = int(laplacian.shape[0])
+        self.gamma = float(gamma)
+        self.laplacian, self.targets = laplacian, targets
+        self._l = _csr(laplacian)
+        self._t = _csr(targets)[:2]
+        self._target = np.ascontiguousarray(targets.data, dtype=float)
+        self._work = np.empty(self._target.size)
+        bounds = np.linspace(0, self.n, min(PARTS, self.n) + 1).astype(int)
+        self._parts = [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.n_products = 0
 
     def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown()
+        """Let the threads go."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
-    def _each(self, function: Any, slabs: int) -> list[Any]:
-        if self.pool is None or slabs == 1:
-            return [function(k) for k in range(slabs)]
-        return list(self.pool.map(function, range(slabs)))
+    def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
+        """The sum of function(lo, hi) over the parts, in order; rows of a tuple are summed by themselves."""
+        if self._pool is None:
+            sums = [function(*part) for part in self._parts]
+        else:
+            sums = list(self._pool.map(lambda part: function(*part), self._parts))
+        return None if sums[0] is None else np.sum(np.array(sums), axis=0)
 
-    def entries(self, x: NDArray, y: NDArray) -> NDArray[np.float64]:
-        """x_i . y_j for every (i, j) in T, the slabs' sums added in order."""
-
-        def one(k: int) -> NDArray[np.float64]:
-            total = np.zeros(self.targets.size)
-            kernels.edge_dots(self.t_indptr, self.t_indices, x[k], y[k], total, self.lanes)
-            return total
-
-        return np.sum(self._each(one, len(x)), axis=0)
-
-    def product(self, data: NDArray, x: NDArray) -> NDArray:
-        """A x for A with `data` on the union pattern."""
-        out = np.zeros_like(x)
-        values = data.astype(x.dtype, copy=False)
-        self._each(
-            lambda k: kernels.sparse_product(self.indptr, self.indices, values, x[k], out[k], self.lanes), len(x)
-        )
+    def padded(self, factor: Array) -> Array:
+        """A copy of `factor` (n, r) with zero columns up to a width that the kernels take."""
+        width = 4
+        while width < factor.shape[1]:
+            width *= 2
+        out = empty_aligned((self.n, width), float)
+        out[:, : factor.shape[1]] = factor
+        out[:, factor.shape[1] :] = 0.0
         return out
 
-    def value(self, v: NDArray) -> float:
-        return self.evaluate(v)[0]
+    def at(self, v: Array) -> Point:
+        """The point of a padded factor, which it keeps."""
+        lanes = lanes_of(v.shape[1])
+        lv, residual = empty_aligned(v.shape, float), np.empty_like(self._target)
+        self.sum_parts(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes))
+        self.sum_parts(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes))
+        self.n_products += 1
+        residual -= self._target
+        point = Point(v, lv, residual, empty_aligned(v.shape, float), 0.0, 0.0, 0.0)
+        self._update(point)
+        return point
 
-    def evaluate(self, v: NDArray) -> tuple[float, NDArray, NDArray]:
-        """(f, gradient, S's data): everything that the other calls at this point need."""
-        residual = self.entries(v, v) - self.targets
-        data = self.laplacian.copy()
-        smooth_product = self.product(data, v)
-        smooth = float(np.vdot(v, smooth_product))
-        data[self.at] += self.gamma * residual
-        gradient = 2.0 * self.product(data, v)
-        return smooth + 0.5 * self.gamma * float(residual @ residual), gradient, data
-
-    def hessian_vector(self, v: NDArray, s_data: NDArray, d: NDArray) -> NDArray:
-        """H[D] at V, given S's data from `evaluate`."""
-        cross = self.entries(v, d)
-        # P_T(V D' + D V') is symmetric: entry (i, j) is v_i.d_j + d_i.v_j.
-        cross = cross + self._transposed(cross)
-        data = np.zeros_like(s_data)
-        data[self.at] = self.gamma * cross
-        return 2.0 * (self.product(s_data, d) + self.product(data, v))
-
-    def _transposed(self, values: NDArray) -> NDArray:
-        if not hasattr(self, "_mirror"):
-            numbered = sparse.csr_array(
-                (np.arange(self.targets.size), self.t_indices, self.t_indptr), shape=(self.n, self.n)
+    def _update(self, point: Point) -> None:
+        """Objective and gradient from v, L v and the residual."""
+        lanes = lanes_of(point.v.shape[1])
+        size, smooth, loss = self.sum_parts(
+            lambda lo, hi: kernels.gradient_rows(
+                lo, hi, *self._t, point.residual, self.gamma, point.v, point.lv, point.gradient, lanes
             )
-            mirrored = numbered.T.tocsr()
-            mirrored.sort_indices()
-            self._mirror = mirrored.data
-        return values[self._mirror]
+        )
+        point.smooth = float(smooth)
+        point.objective = float(smooth + 0.5 * self.gamma * loss)
+        point.gradient_norm = float(np.sqrt(size))
 
-    def preconditioner(self, v: NDArray, s_data: NDArray) -> Any:
-        """M^-1 for M_i = 2 (a_i I + 2 gamma v_i v_i'): the diagonal blocks that every pattern has, a_i = max(S_ii, floor)."""
-        a = np.maximum(s_data[self.diagonal], 0.05 * np.abs(self.laplacian[self.diagonal]).max())
-        norms = np.einsum("kic,kic->i", v, v)
-        factor = 2 * self.gamma / (a + 2 * self.gamma * norms)
+    def line(self, point: Point, direction: Array, out: Line | None = None) -> Line:
+        """The quartic along `direction`; one product. The buffers of `out` are used again."""
+        lanes = lanes_of(direction.shape[1])
+        ld = empty_aligned(direction.shape, float) if out is None else out.ld
+        first, second = (np.empty_like(self._target) for _ in range(2)) if out is None else (out.first, out.second)
+        fr, ff, sr, fs, ss, linear, square = self.sum_parts(
+            lambda lo, hi: kernels.line_rows(
+                lo, hi, *self._l, *self._t, point.residual, point.v, point.lv, direction, ld, first, second, lanes
+            )
+        )
+        self.n_products += 1
+        half = 0.5 * self.gamma
+        coefficients = (2 * half * fr + 2 * linear, half * (ff + 2 * sr) + square, 2 * half * fs, half * ss)
+        return Line(tuple(map(float, coefficients)), ld, first, second)  # type: ignore[arg-type]
 
-        def apply(r: NDArray) -> NDArray:
-            inner = np.einsum("kic,kic->i", v, r) * factor
-            return (r - inner[None, :, None] * v) / (2 * a)[None, :, None]
+    def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
+        """point <- V + t D, in place, without a product."""
+        self.sum_parts(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v))
+        self.sum_parts(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv))
+        point.residual += t * line.first
+        point.residual += (t * t) * line.second
+        self._update(point)
 
-        return apply
+    def hessian_vector(self, point: Point, direction: Array, out: Array) -> float:
+        """out <- H[D]; returns D . H[D]. One product."""
+        lanes = lanes_of(direction.shape[1])
+        self.n_products += 1
+        return float(
+            self.sum_parts(
+                lambda lo, hi: kernels.hessian_rows(
+                    lo, hi, *self._l, *self._t, point.residual, self.gamma, point.v, direction, self._work, out, lanes
+                )
+            )
+        )
+
+    def gradient_matrix(self, point: Point) -> sparse.csr_array:
+        """S."""
+        return gradient_matrix(self.laplacian, self.targets, self.gamma, point.residual + self._target)
+
+    def entries(self, point: Point) -> Array:
+        """K on T's pattern."""
+        return point.residual + self._target
 
 
-def _positions(union: sparse.csr_array, part: sparse.csr_array) -> NDArray[np.int64]:
-    """Where each entry of `part` is among those of `union`; both with sorted indices, part's pattern in union's."""
-    n = np.int64(union.shape[1])
-
-    def codes(matrix: sparse.csr_array) -> NDArray[np.int64]:
-        rows = np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
-        return rows * n + matrix.indices
-
-    return np.searchsorted(codes(union), codes(part))
+def _csr(matrix: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
+    return (
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int32),
+        np.ascontiguousarray(matrix.data, dtype=float),
+    )
