@@ -4,7 +4,8 @@
 
 Both get the same number of threads and ten k-means++ starts; runs alternate, each with a seed of its own. Stated are
 medians over the runs, the ratio of the medians of seconds (below 1: dkl is faster), and the relative difference of the
-mean inertias beside its standard error over seeds. With --workers, KernelKMeans also runs on that many worker
+mean inertias beside its standard error over seeds. CPU seconds (workers' not counted) tell more than seconds on a busy
+machine, where OpenMP's threads wait for each other. With --workers, KernelKMeans also runs on that many worker
 processes of one thread each, with the rows sent from here.
 
 The rows are blobs that overlap, so that Lloyd's algorithm needs tens of iterations and starts end apart.
@@ -39,11 +40,11 @@ def rows(n: int, r: int) -> np.ndarray:
     return X
 
 
-def timed(fit: Callable[[], Any]) -> tuple[float, float, int]:
-    """(seconds, inertia, iterations)"""
-    start = time.perf_counter()
+def timed(fit: Callable[[], Any]) -> tuple[float, float, int, float]:
+    """(seconds, inertia, iterations, CPU seconds of this process)"""
+    start, cpu_start = time.perf_counter(), time.process_time()
     fitted = fit()
-    return time.perf_counter() - start, fitted.inertia_, fitted.n_iter_
+    return time.perf_counter() - start, fitted.inertia_, fitted.n_iter_, time.process_time() - cpu_start
 
 
 def contestants(X: np.ndarray, threads: int, client: Any) -> dict[str, Callable[[int], Any]]:
@@ -66,7 +67,7 @@ def compare(n: int, r: int, threads: int, repeats: int, client: Any) -> dict[str
     fits = contestants(X, threads, client)
     for fit in fits.values():
         fit(0)  # compiles, loads libraries
-    runs: dict[str, list[tuple[float, float, int]]] = {name: [] for name in fits}
+    runs: dict[str, list[tuple[float, float, int, float]]] = {name: [] for name in fits}
     for seed in range(1, repeats + 1):
         for name, fit in fits.items():
             runs[name].append(timed(partial(fit, seed)))
@@ -80,6 +81,7 @@ def compare(n: int, r: int, threads: int, repeats: int, client: Any) -> dict[str
         "repeats": repeats,
         "seconds": seconds,
         "ratio": {name: value / seconds["sklearn"] for name, value in seconds.items()},
+        "cpu_seconds": {name: float(np.median(values[:, 3])) for name, values in table.items()},
         "iterations": {name: float(np.median(values[:, 2])) for name, values in table.items()},
         "inertia": {name: float(values[:, 1].mean()) for name, values in table.items()},
         "inertia_difference": float(ours.mean() / theirs.mean() - 1),
