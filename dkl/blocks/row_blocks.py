@@ -109,7 +109,7 @@ class RowBlocks:
 
     def keeps(self, bytes_per_row: float) -> bool:
         """Whether memos of this size fit into the budget beside the rows that are kept there already."""
-        kept = self._share if self._holds_copies else 0
+        kept = self._share if self._holds_copies else self._pass_bytes
         return kept + bytes_per_row * self.n / self._processes <= self.budget
 
     def forget(self) -> None:
@@ -210,19 +210,23 @@ class RowBlocks:
             return argument
         return self.session.client.scatter(argument, broadcast=True, hash=False)
 
-    def _check_pass(self, limit: int, where: str) -> None:
-        """Refuse a limit below what a pass over rows that are read holds at a time."""
+    @property
+    def _pass_bytes(self) -> int:
+        """What a pass over rows that are read holds at a time: blocks on two threads, one being read, and the chunks
+        that it is cut from, packed and unpacked."""
         if self.source.is_in_memory or self.source.is_mapped:
-            return
+            return 0
         rows = max(stop - start for start, stop in self.bounds)
-        # Two threads' blocks, one being read, and the chunks it is cut from, packed and unpacked.
-        need = (3 * rows + 2 * (rows + self.source.rows_per_chunk)) * self.source.row_bytes
-        if need > limit:
+        return (3 * rows + 2 * (rows + self.source.rows_per_chunk)) * self.source.row_bytes
+
+    def _check_pass(self, limit: int, where: str) -> None:
+        if self._pass_bytes > limit:
+            rows = max(stop - start for start, stop in self.bounds)
             raise MemoryBudgetError(
                 "a pass over the rows does not fit",
                 where=where,
                 got=f"memory_limit={format_bytes(limit)}",
-                wanted=f"{format_bytes(need)} for blocks of {rows} rows and chunks of {self.source.rows_per_chunk}",
+                wanted=f"{format_bytes(self._pass_bytes)}: blocks of {rows} rows, chunks of {self.source.rows_per_chunk}",
                 mend="raise memory_limit, or store the rows in smaller chunks",
             )
 

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import tracemalloc
 
 import dask.array as da
 import numpy as np
@@ -215,6 +216,22 @@ def test_chunks_are_read_once_a_pass(X, tmp_path, monkeypatch):
     monkeypatch.setattr(zarr.Array, "__getitem__", counted)
     rows.map(describe)
     assert reads == [(0, 700), (700, 1400), (1400, 2100), (2100, 2800), (2800, 3000)]
+
+
+@pytest.mark.parametrize("form", ["zarr", "foreign"])
+def test_peak_memory_is_under_the_limit(rng, tmp_path, monkeypatch, form):
+    """A pass over 30 MB of rows that are read, under a limit of 12 MB."""
+    monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 2 * 10**6)
+    stored = zarr.create_array(str(tmp_path / "x.zarr"), shape=(60_000, 64), chunks=(1000, 64), dtype="f8")
+    stored[:] = rng.standard_normal(stored.shape)
+    rows = RowBlocks(stored if form == "zarr" else Foreign(stored), Session(threads=2), "12 MB")
+    tracemalloc.start()
+    try:
+        rows.sum(gram)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 2 * 10**6 < peak < 12 * 10**6
 
 
 def test_threads_hold_few_blocks(X):
