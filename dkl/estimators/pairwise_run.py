@@ -19,7 +19,7 @@ from dkl.blocks.export import compressed, export_factor, store_factor
 from dkl.blocks.plan import Plan, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.blocks.workspace import RunCheckpoints, Workspace, worker_memory, worker_threads
-from dkl.errors import ConvergenceWarning, InputError
+from dkl.errors import ConvergenceWarning, InputError, InterruptedRunError
 from dkl.linalg.smw import SmallSystems
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
@@ -91,31 +91,61 @@ def chosen_rank(problem: PairwiseKernel, settings: Settings) -> int:
     return rank
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a run works: processes and their threads, what each may use, and whether these are a cluster's workers."""
+
+    processes: int
+    threads: int
+    limit: int | None = None
+    distributed: bool = False
+
+    @classmethod
+    def of(cls, session: Session) -> Place:
+        if not session.is_distributed:
+            return cls(1, session.threads)
+        return cls(session.n_slots, worker_threads(session), worker_memory(session), True)
+
+    def allowed(self, memory_limit: int | None) -> int | None:
+        """Bytes a process may use: what was asked for, and what a worker bears."""
+        share = None if self.limit is None else int(WORKER_SHARE * self.limit)
+        return min((value for value in (memory_limit, share) if value is not None), default=None)
+
+
 def make_plan(problem: PairwiseKernel, settings: Settings, session: Session, *, has_store: bool) -> Plan:
     """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError."""
     rank = chosen_rank(problem, settings)
-    systems = SmallSystems.of(problem.targets)
-    limit = settings.memory_limit
-    if session.is_distributed:
-        worker = worker_memory(session)
-        allowed = None if worker is None else int(WORKER_SHARE * worker)
-        limit = min((value for value in (limit, allowed) if value is not None), default=None)
+    entries = int(problem.laplacian.nnz)
+    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store)
+
+
+def plan_at(
+    place: Place,
+    rank: int,
+    laplacian_entries: int,
+    targets: sparse.csr_array,
+    settings: Settings,
+    *,
+    has_store: bool,
+) -> Plan:
+    """The plan of a problem of which the targets are there, and of the graph its number of entries."""
+    systems = SmallSystems.of(targets)
 
     def plan(on_disk: bool) -> Plan:
         return plan_pairwise(
-            problem.n,
+            int(targets.shape[0]),
             rank,
             settings.dtype,
-            laplacian_entries=problem.laplacian.nnz,
-            target_entries=problem.targets.nnz,
+            laplacian_entries=laplacian_entries,
+            target_entries=targets.nnz,
             dot_products=systems.n_pairs + systems.indices.size,
             gathered_rows=systems.gathered.size,
-            processes=session.n_slots if session.is_distributed else 1,
-            threads=worker_threads(session),
-            memory_limit=limit,
+            processes=place.processes,
+            threads=place.threads,
+            memory_limit=place.allowed(settings.memory_limit),
             on_disk=on_disk,
             checkpoints=has_store,
-            driver_shares=not session.is_distributed,
+            driver_shares=not place.distributed,
         )
 
     in_memory = plan(False)
@@ -135,7 +165,11 @@ def fit_problem(
     warm_start: NDArray | None = None,
     seconds: dict[str, float] | None = None,
 ) -> Fitted:
-    """Learn the kernel of a problem whose graph and pairs are there. `run` keeps commits and the result."""
+    """Learn the kernel of a problem whose graph and pairs are there. `run` keeps commits and the result.
+
+    A callback that stops the run gets the result so far; one with the attribute `comes_back = True` means to resume it,
+    and gets an InterruptedRunError as soon as the iteration is committed.
+    """
     clock = _Clock(seconds)
     rank = chosen_rank(problem, settings)
     plan = make_plan(problem, settings, session, has_store=run is not None or scratch is not None)
@@ -217,6 +251,8 @@ def _admm(
         clock.lap("start")
         outcome = loop.run(stepper, iteration, row)
         clock.lap("solve")
+        if outcome is Outcome.STOPPED and any(getattr(call, "comes_back", False) for call in callbacks):
+            raise InterruptedRunError(f"stopped at iteration {loop.history[-1]['iteration']}", mend="resume the run")
         if outcome is Outcome.NUMERICAL_ERROR:
             return None, np.empty(0), 0.0, outcome, loop.history, loop.restarts
         entries, smooth = problem.evaluate_sums(program, stepper.placement.sums())

@@ -1,0 +1,115 @@
+"""The commands, as click knows them: parse, import what does the work, call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dkl.cli import options
+
+
+@click.group(no_args_is_help=True)
+def fit() -> None:
+    """Learn a kernel, and keep it in a run's folder."""
+
+
+@fit.command("pairwise")
+@options.inputs
+@options.settings
+@options.place
+def fit_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
+    """Learn a kernel from must-link and cannot-link pairs.
+
+    Works on threads of this process; --workers starts worker processes on 127.0.0.1, --scheduler submits to a cluster.
+    Ctrl-C commits the current iteration; `dkl resume` goes on from it.
+    """
+    place, changes = options.split(given)
+    from dkl.cli.work import fit_run
+
+    raise click.exceptions.Exit(fit_run(data, pairs, out, changes, place))
+
+
+@click.group(no_args_is_help=True)
+def plan() -> None:
+    """Tell memory, disk and time beforehand."""
+
+
+@plan.command("pairwise")
+@options.inputs
+@options.settings
+@options.place
+def plan_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
+    """What `dkl fit pairwise` with the same options would take. Reads shapes and pairs, writes nothing."""
+    place, changes = options.split(given)
+    from dkl.cli.forecast import show_plan
+
+    show_plan(data, pairs, out, changes, place)
+
+
+@click.command()
+@click.argument("run")
+@options.limits
+@options.place
+def resume(run: str, **given: Any) -> None:
+    """Go on with a run from its last commit, after any end.
+
+    With a higher --max-iter or a --target-gap also a run that ended unsolved. A cluster need not be the one from before:
+    the result has the same bytes on any.
+    """
+    place, changes = options.split(given)
+    from dkl.cli.work import resume_run
+
+    raise click.exceptions.Exit(resume_run(run, changes, place))
+
+
+@click.command()
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
+def info(run: str, as_json: bool) -> None:
+    """What a run holds: its state, certificate, history and plan."""
+    from dkl.cli.show import show_run
+
+    show_run(run, as_json=as_json)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--data", required=True, metavar="FILE", help="Patterns, as many features as those learned from.")
+@click.option("--out", required=True, metavar="FILE", help=".npz (key factor) or .npy; must not exist.")
+def transform(run: str, data: str, out: str) -> None:
+    """Rows of the factor for patterns: for those learned from their own, for others from their neighbours."""
+    from dkl.cli.extend import transform_run
+
+    transform_run(run, data, out)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--memory-limit", type=options.Size(), help="Bytes for parts of the factor [a quarter of the machine].")
+def verify(run: str, memory_limit: int | None) -> None:
+    """Compute objective and certificate anew from what is on disk, by code that shares nothing with the solvers."""
+    from dkl.cli.verify import verify_run
+
+    verify_run(run, memory_limit)
+
+
+@click.command()
+@click.option("--out", metavar="FOLDER", help="Must not exist [dkl-demo, dkl-demo-2, ...].")
+@click.option("--workers", type=options.Count(), help="Worker processes [2, or a core each if there are fewer].")
+def demo(out: str | None, workers: int | None) -> None:
+    """Learn a kernel of handwritten digits from pairs on this machine's cores, in under a minute."""
+    from dkl.cli.demo import run_demo
+
+    raise click.exceptions.Exit(run_demo(out, workers))
+
+
+COMMANDS: dict[str, click.Command] = {
+    "demo": demo,
+    "fit": fit,
+    "plan": plan,
+    "resume": resume,
+    "info": info,
+    "transform": transform,
+    "verify": verify,
+}

@@ -1,0 +1,174 @@
+"""`dkl demo`: real handwritten digits, pairs drawn from their labels, a small cluster; numbers and a picture at the end."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.cli.inputs import check_new, read_inputs
+from dkl.cli.interrupt import Interrupt, resume_command
+from dkl.cli.place import Cluster
+from dkl.cli.runs import factor_blocks, rows_of
+from dkl.cli.work import NOT_CONVERGED, SOLVED, notes, start_run, work
+from dkl.datasets import load
+from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.pairwise_run import Settings
+from dkl.metrics import adjusted_rand_index, pair_accuracy
+from dkl.pairs import Pairs
+from dkl.resources import format_bytes, n_cpus
+from dkl.stores.run import RunStore
+
+SETTINGS = Settings(gamma=10.0, tol=3e-5, max_iter=2000)
+CLUSTERS = 10
+FOLDER = "dkl-demo"
+SEED = 0
+
+
+def run_demo(out: str | None, workers: int | None) -> int:
+    """Everything, with what it makes in a new folder. The exit code."""
+    began = time.perf_counter()
+    folder = check_new(out) if out is not None else _free_folder()
+    digits = load("digits")
+    X, y = digits.X, digits.y
+    pairs = Pairs.from_labels(y, random_state=SEED)
+    folder.mkdir()
+    write_inputs(folder, X, y, pairs)
+    click.echo(f"{len(X):,} handwritten digits of 8 x 8 pixels; {pairs.n_must:,} must-link and {pairs.n_cannot:,} "
+               "cannot-link pairs drawn from their labels")  # fmt: skip
+
+    seconds: dict[str, float] = {}
+    run_path = folder / "run.zarr"
+    cluster = Cluster(workers=workers or min(2, n_cpus()))
+    with Interrupt(resume_command(run_path), SETTINGS.max_iter) as interrupt:
+        started = time.perf_counter()
+        with cluster.session() as session, notes():
+            seconds["start of the workers"] = time.perf_counter() - started
+            inputs = read_inputs(folder / "X.npz", folder / "pairs.csv", SETTINGS, values=True)
+            run = start_run(inputs, run_path, SETTINGS)
+            try:
+                result = work(run, SETTINGS, session, interrupt)
+                factor = np.concatenate([rows for _, rows in factor_blocks(run)])
+            finally:
+                run.close()
+            seconds |= {name: value for name, value in result.seconds.items() if name != "total"}
+            with _timed(seconds, "kernel k-means"):
+                labels = KernelKMeans(CLUSTERS, random_state=SEED, client=session.client).fit_predict(factor)
+        found = {**_baselines(X, seconds), "learned kernel": labels}
+        click.echo("\n" + table(y, found, pairs))
+        report = run.report()
+        picture = draw(folder, X, y, factor, run, found, report, seconds)
+    click.echo("\n" + summary(report, seconds, time.perf_counter() - began, picture, folder))
+    return SOLVED if result.outcome.converged else NOT_CONVERGED
+
+
+def _free_folder() -> Path:
+    """dkl-demo, dkl-demo-2, ...: the first that does not exist."""
+    path, number = Path.cwd() / FOLDER, 1
+    while path.exists() or path.is_symlink():
+        number += 1
+        path = path.with_name(f"{FOLDER}-{number}")
+    return check_new(path)
+
+
+def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
+    """The files that `dkl fit` would be given."""
+    np.savez(folder / "X.npz", X=X, y=y)
+    lines = [
+        f"{i},{j},{'must' if sign > 0 else 'cannot'}" for i, j, sign in zip(pairs.i, pairs.j, pairs.sign, strict=True)
+    ]
+    (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n", encoding="utf-8")
+
+
+def _baselines(X: NDArray, seconds: dict[str, float]) -> dict[str, NDArray]:
+    """Clusterings that do not know the pairs."""
+    from sklearn.cluster import KMeans, SpectralClustering
+
+    methods: dict[str, Callable[[], Any]] = {
+        "k-means": lambda: KMeans(CLUSTERS, n_init=10, random_state=SEED),
+        "spectral clustering": lambda: SpectralClustering(
+            CLUSTERS, affinity="nearest_neighbors", n_neighbors=10, random_state=SEED
+        ),
+    }
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the graph has several components is no news here
+        for name, method in methods.items():
+            with _timed(seconds, name):
+                found[name] = method().fit_predict(X)
+    return found
+
+
+def table(y: NDArray, found: dict[str, NDArray], pairs: Pairs) -> str:
+    """Pair accuracy and adjusted Rand index, over all patterns and over those that no pair names."""
+    free = np.ones(len(y), dtype=bool)
+    free[pairs.i] = free[pairs.j] = False
+    lines = [
+        f"{'':<22}{'all ' + format(len(y), ','):>24}{f'the {np.count_nonzero(free)} in no pair':>28}",
+        f"{'':<22}{'pair accuracy':>15}{'ARI':>9}{'pair accuracy':>19}{'ARI':>9}",
+    ]
+    for name, labels in found.items():
+        cells = [
+            measure(y, labels, subset=rows) for rows in (None, free) for measure in (pair_accuracy, adjusted_rand_index)
+        ]
+        lines.append(f"{name:<22}{cells[0]:>15.4f}{cells[1]:>9.4f}{cells[2]:>19.4f}{cells[3]:>9.4f}")
+    return "\n".join(lines)
+
+
+def draw(
+    folder: Path,
+    X: NDArray,
+    y: NDArray,
+    factor: NDArray,
+    run: RunStore,
+    found: dict[str, NDArray],
+    report: dict[str, Any],
+    seconds: dict[str, float],
+) -> Path | None:
+    """The picture, where matplotlib is there to draw it."""
+    if find_spec("matplotlib") is None:
+        return None
+    from dkl.estimators.report import draw_report
+
+    accuracy = ", ".join(f"{name} {pair_accuracy(y, labels):.1%}" for name, labels in found.items())
+    gap = report["certificate"]["relative_gap"]
+    title = (
+        f"handwritten digits; pairs treated rightly: {accuracy}\nproven within {gap:.2%} of the best kernel there is"
+    )
+    with _timed(seconds, "picture"):
+        return draw_report(folder / "report.png", X, y, factor, rows_of(run), title)
+
+
+def summary(report: dict[str, Any], seconds: dict[str, float], total: float, picture: Path | None, folder: Path) -> str:
+    """Certificate, costs, and what lies where."""
+    certificate = report["certificate"]
+    peak, worker = format_bytes(report["peak_bytes"]), format_bytes(report["worker_peak_bytes"] or 0)
+    lines = [
+        f"certificate   objective {certificate['objective']:.6g}; proven: no kernel of any rank is better by more than "
+        f"{certificate['relative_gap']:.2%}",
+        f"seconds       {total:.1f} in all; " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()),
+        f"peak memory   {peak} here, {worker} a worker",
+        f"picture       {picture or 'none: matplotlib is missing'}",
+        f"data and run  {folder}; see `dkl info {folder.name}/run.zarr`",
+    ]
+    return "\n".join(lines)
+
+
+class _timed:
+    """Adds the seconds of its block to a dictionary."""
+
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self.seconds, self.name = seconds, name
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds[self.name] = time.perf_counter() - self.start

@@ -1,0 +1,87 @@
+"""Ctrl-C and SIGTERM: commit the iteration that is under way and go, within ten seconds whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 4
+NOTICE_SECONDS = 4.0
+"""For the iteration under way to end; then we go without it."""
+LAST_SECONDS = 9.0
+"""For everything; then the process ends where it stands. A commit is on disk whole or not at all."""
+
+
+class Interrupt:
+    """A callback of the loop, and the handler of the two signals while it is entered.
+
+    In the loop the first signal is answered after the iteration, which is committed; elsewhere (graph, start, result)
+    at once. A second signal ends the process where it stands.
+    """
+
+    passive = True  # it may stop the run at any iteration, so several may be under way
+    comes_back = True
+
+    def __init__(self, again: str, max_iter: int) -> None:
+        self.again, self.max_iter = again, max_iter
+        self.signal = ""
+        self.looping = self.noticed = False
+        self.watchdog: threading.Timer | None = None
+        self.before: dict[int, Any] = {}
+
+    def __call__(self, row: dict[str, Any]) -> bool:
+        self.looping = not (row["converged"] or row["iteration"] >= self.max_iter)
+        self.noticed = self.noticed or bool(self.signal)
+        return bool(self.signal)
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            handlers = {signal.SIGINT: self._asked, signal.SIGTERM: self._asked, signal.SIGALRM: self._late}
+            self.before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.watchdog is not None:
+            self.watchdog.cancel()
+        if self.before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def line(self, what: str) -> str:
+        return f"interrupted by {self.signal}; {what}; go on with: {self.again}"
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            self._end()
+        self.signal = signal.Signals(number).name
+        self.watchdog = threading.Timer(LAST_SECONDS, self._end)
+        self.watchdog.daemon = True
+        self.watchdog.start()
+        if not self.looping:
+            raise KeyboardInterrupt(self.line("what was committed stands"))
+        signal.setitimer(signal.ITIMER_REAL, NOTICE_SECONDS)
+
+    def _late(self, number: int, frame: FrameType | None) -> None:
+        if not self.noticed:
+            raise KeyboardInterrupt(self.line("the iteration was long, the last commit stands"))
+
+    def _end(self) -> None:
+        # Not through Python's own end: threads that compute would be waited for.
+        os.write(
+            sys.__stderr__.fileno() if sys.__stderr__ else 2, f"dkl: {self.line('the last commit stands')}\n".encode()
+        )
+        os._exit(INTERRUPTED)
+
+
+def resume_command(run: Any, changes: dict[str, Any] | None = None) -> str:
+    """What to type to go on."""
+    words = ["dkl", "resume", str(run)]
+    for name, value in (changes or {}).items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)

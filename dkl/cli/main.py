@@ -1,0 +1,118 @@
+"""The `dkl` command: its exit codes, and its errors in one line each.
+
+0 solved, 1 a bug, 2 bad input, 3 not converged, 4 interrupted, 5 too little memory, disk or workers, 6 damaged store.
+
+Nothing large is imported here: a wrong option is told at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from dkl import __version__
+from dkl.cli.commands import COMMANDS
+
+BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
+SCARCE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR),
+}
+"""What the system says when it cannot give, as against when we asked for nonsense."""
+
+HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""click 8.1 prints the help itself."""
+
+
+class OneLineErrors(click.Group):
+    """A group whose commands end with one line on standard error and an exit code, also inside `dask`."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with in_one_line():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with in_one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Turns every error into a line and an exit."""
+    try:
+        yield
+    except (click.exceptions.Exit, BrokenPipeError, SystemExit):
+        raise
+    except HELP_WANTED as error:
+        click.echo(error.format_message())
+        raise click.exceptions.Exit(0) from None
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "dkl"
+        _fail(f"{path}: {error.format_message()} See `{path} --help`.", BAD_INPUT)
+    except click.ClickException as error:
+        _fail(f"dkl: {error.format_message()}", BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort) as stop:
+        _fail(f"dkl: {stop or 'interrupted; nothing was begun'}", INTERRUPTED)
+    except Exception as error:
+        status = exit_status(error)
+        _fail(f"dkl: {error}" if status != BUG else f"dkl: {_bug(error)}", status)
+
+
+def exit_status(error: BaseException) -> int:
+    """The exit code for an error, of ours or of what we stand on."""
+    if type(error).__module__ == "dkl.errors":
+        return int(getattr(error, "exit_status", BUG))
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SCARCE):
+        return RESOURCES
+    if isinstance(error, FloatingPointError):
+        return NOT_CONVERGED
+    # Lost workers and schedulers come in many types, none of which a caller could tell apart.
+    if type(error).__module__.split(".")[0] == "distributed" or type(error).__name__ == "CancelledError":
+        return RESOURCES
+    return BUG
+
+
+def _fail(text: str, status: int) -> None:
+    wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # progress may stand on the line
+    click.echo(wipe + " ".join(text.split()), err=True)
+    raise click.exceptions.Exit(status)
+
+
+def _bug(error: Exception) -> str:
+    """Keep the traceback for whoever mends it, and say where it is."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="dkl-bug-", suffix=".txt", delete=False) as file:
+        file.write(f"dkl {__version__}, Python {sys.version}\n")
+        traceback.print_exception(error, file=file)
+    return f"a bug in dkl, please report it: {type(error).__name__}: {error}; the traceback is in {file.name}"
+
+
+@click.group(
+    cls=OneLineErrors,
+    commands=COMMANDS,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(__version__, prog_name="dkl", message="%(prog)s %(version)s")
+def dkl() -> None:
+    """Learn kernels from pairs: must-link and cannot-link.
+
+    Exit codes: 0 solved, 2 bad input, 3 not converged (the result is written), 4 interrupted (resume it),
+    5 too little memory, disk or workers, 6 damaged store, 1 a bug.
+    """
+
+
+def main() -> None:
+    """The entry point."""
+    dkl(prog_name="dkl")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Where a command works: threads of this process, worker processes of its own on 127.0.0.1, or a cluster that runs."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkl.blocks.session import Session
+from dkl.errors import InputError, ResourceError, WorkersLostError
+from dkl.estimators.pairwise_run import Place
+from dkl.resources import n_cpus
+
+CONNECT_SECONDS = 10
+WORKER_SECONDS = 30
+DASK = {
+    "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
+    "distributed.scheduler.allowed-failures": 10,
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The options of the place. No address and no workers: threads."""
+
+    address: str | None = None
+    workers: int | None = None
+    threads: int | None = None
+    memory_limit: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        workers: int | None = None,
+        threads: int | None = None,
+        scheduler: str | None = None,
+        scheduler_file: str | None = None,
+        insecure: bool = False,
+        memory_limit: int | None = None,
+    ) -> Cluster:
+        address = scheduler if scheduler_file is None else _address_in(Path(scheduler_file))
+        if address is not None:
+            _check_address(address, insecure)
+        return cls(address, workers, threads, memory_limit)
+
+    @property
+    def worker_bytes(self) -> int:
+        """What a worker of our own may use, unless it is said: an equal share of the machine."""
+        from distributed.system import MEMORY_LIMIT
+
+        return self.memory_limit or int(MEMORY_LIMIT) // (self.workers or 1)
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session there. What is started is ended; what ran already runs on."""
+        if self.address is None and self.workers is None:
+            yield Session(None, threads=self.threads)
+            return
+        with ExitStack() as stack:
+            import dask
+
+            stack.enter_context(dask.config.set(DASK))
+            reached = self._own() if self.address is None else _connected(self.address)
+            client = stack.enter_context(reached)
+            yield Session(client)
+
+    def place(self) -> Place:
+        """The same without starting anything; a cluster that runs is asked."""
+        if self.address is not None:
+            with self.session() as session:
+                return Place.of(session)
+        if self.workers is not None:
+            return Place(self.workers, 1, self.worker_bytes, True)
+        return Place(1, self.threads or n_cpus())
+
+    @contextmanager
+    def _own(self) -> Iterator[Any]:
+        import logging
+
+        from distributed import Client, LocalCluster
+
+        try:
+            with _shielded():
+                cluster = LocalCluster(
+                    n_workers=self.workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it takes the default port, and warns
+                    memory_limit=self.worker_bytes,
+                    silence_logs=logging.CRITICAL,
+                )
+        except (OSError, RuntimeError, TimeoutError) as error:
+            raise ResourceError("worker processes did not start", where="--workers", got=error) from error
+        with cluster, Client(cluster) as client:
+            _wait_for_workers(client, self.workers or 1, "the workers of this machine")
+            yield client
+
+
+@contextmanager
+def _shielded() -> Iterator[None]:
+    """Processes and threads that start within never see Ctrl-C, which a terminal sends to all of a group."""
+    numbers = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    import logging
+
+    from distributed import Client
+
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise WorkersLostError(
+            f"no scheduler answers within {CONNECT_SECONDS} s", where=address, mend="start it, or mend the address"
+        ) from error
+    with client:
+        _wait_for_workers(client, 1, address)
+        yield client
+
+
+def _wait_for_workers(client: Any, count: int, where: str) -> None:
+    try:
+        client.wait_for_workers(count, timeout=WORKER_SECONDS)
+    except TimeoutError as error:
+        got = len(client.scheduler_info(n_workers=-1)["workers"])
+        raise WorkersLostError(
+            f"too few workers after {WORKER_SECONDS} s", where=where, got=got, wanted=count, mend="start workers"
+        ) from error
+
+
+def _address_in(file: Path) -> str:
+    """The address in a file that `dask scheduler --scheduler-file` wrote."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError("cannot be read as JSON", where=str(file), got=error) from error
+    if not isinstance(content, dict) or not isinstance(content.get("address"), str):
+        raise InputError("not a scheduler's file", where=str(file), wanted='an "address" in it')
+    return str(content["address"])
+
+
+def _check_address(address: str, insecure: bool) -> None:
+    match = re.fullmatch(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[\w.-]+):(\d{1,5})", address)
+    if match is None or not 0 < int(match[3]) < 65536:
+        wanted = "tls://host:port, or tcp://127.0.0.1:port"
+        raise InputError("not a scheduler's address", where="--scheduler", got=repr(address), wanted=wanted)
+    if match[1] == "tcp" and not insecure and not _is_loopback(match[2].strip("[]")):
+        raise InputError(
+            "plain tcp:// to another machine: whoever reaches that port can run code as you",
+            where="--scheduler",
+            got=address,
+            wanted="tls://",
+            mend="set up TLS (see cluster/README.md), or say --insecure",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

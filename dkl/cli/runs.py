@@ -1,0 +1,83 @@
+"""A run's folder as it is found: whatever is wrong with it is a StoreError, never a surprise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.estimators.pairwise_run import Settings
+from dkl.estimators.parameters import PARAMETERS
+from dkl.stores.generations import Generation, read_json
+from dkl.stores.run import RunStore
+
+
+def open_run(path: str) -> RunStore:
+    """The run at `path`, its settings checked."""
+    run = RunStore.open(path)
+    settings_of(run, {})
+    return run
+
+
+def settings_of(run: RunStore, changes: dict[str, Any]) -> Settings:
+    """The settings that a run was begun with, with some changed."""
+    stored, where = run.config.get("settings"), f"{run.path}/config.json"
+    known = {field.name for field in fields(Settings)}
+    if not isinstance(stored, dict) or not stored.keys() <= known:
+        raise StoreError("no settings that are understood", where=where)
+    settings = Settings(**stored)
+    for name, value in settings.as_dict().items():
+        if name in PARAMETERS and not PARAMETERS[name][0](value):
+            raise StoreError(f"a damaged setting {name}", where=where, got=repr(value), wanted=PARAMETERS[name][1])
+    return replace(settings, **changes)
+
+
+def has_problem(run: RunStore) -> bool:
+    """Whether graph and pairs are stored; the graph comes last, and its attributes last in it."""
+    root = run.path / "graph" / "zarr.json"
+    return root.is_file() and "kind" in read_json(root).get("attributes", {})
+
+
+def graph_notes(run: RunStore) -> dict[str, Any]:
+    """sigma, n_neighbors and the like."""
+    notes = run.config.get("graph", {})
+    return notes if isinstance(notes, dict) else {}
+
+
+def newest(run: RunStore) -> Generation | None:
+    """The last commit that is whole."""
+    if not (run.path / "generations").is_dir():
+        return None
+    return next(run.generations().newest_first(), None)
+
+
+def rows_of(run: RunStore) -> list[dict[str, Any]]:
+    """The history, an entry an iteration in order."""
+    rows = {}
+    for event in run.events():
+        if isinstance(event, dict) and event.get("event") == "iteration" and isinstance(event.get("iteration"), int):
+            rows[event["iteration"]] = {key: event[key] for key in event.keys() - {"event", "at", "attempt"}}
+    return [rows[iteration] for iteration in sorted(rows)]
+
+
+def factor_blocks(run: RunStore) -> Iterator[tuple[int, NDArray]]:
+    """(first row, rows) of the result, chunk by chunk; StoreError for one that is missing or damaged."""
+    try:
+        array: Any = run.factor()
+        n, step = array.shape[0], array.chunks[0]
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise StoreError("the result cannot be opened", where=f"{run.path}/factor", got=error) from error
+    for lo in range(0, n, step):
+        where = f"{run.path}/factor, rows from {lo}"
+        try:
+            rows = np.asarray(array[lo : lo + step])
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+            raise StoreError("a chunk of the result is damaged", where=where, got=error) from error
+        # A missing chunk reads as NaN.
+        if not np.isfinite(rows).all():
+            raise StoreError("a chunk of the result is missing, or holds NaN", where=where)
+        yield lo, rows
