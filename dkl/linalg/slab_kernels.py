@@ -212,13 +212,13 @@ def move_rows(lo, hi, step, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
-def turn_rows(lo, hi, momentum, g, p):  # type: ignore[no-untyped-def]
-    """p[i] = momentum p[i] - g[i]; returns p . g."""
+def turn_rows(lo, hi, momentum, z, p, g):  # type: ignore[no-untyped-def]
+    """p[i] = momentum p[i] - z[i]; returns p . g."""
     slope = 0.0
     for i in range(lo, hi):
         row = 0.0
         for c in range(p.shape[1]):
-            p[i, c] = momentum * p[i, c] - g[i, c]
+            p[i, c] = momentum * p[i, c] - z[i, c]
             row += p[i, c] * g[i, c]
         slope += row
     return slope
@@ -234,3 +234,21 @@ def dot_rows(lo, hi, x, y):  # type: ignore[no-untyped-def]
             row += x[i, c] * y[i, c]
         result += row
     return result
+
+
+@njit(**_JIT)
+def chebyshev_rows(lo, hi, t_indptr, t_indices, gamma, shift, v, d, keep, gain, work, rest, out, next_d, lanes):  # type: ignore[no-untyped-def]
+    """One step of Chebyshev's iteration for A x = r, A = 2 (shift I + gamma J'J), J'J d = P_T(v d' + d v') v.
+
+    rest -= A d, next_d = keep d + gain rest, out += next_d: rows [lo, hi). `d` is read at all rows, so next_d is another array.
+    """
+    for i in range(lo, hi):
+        for k in range(t_indptr[i], t_indptr[i + 1]):
+            work[k] = row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes)
+        for c in range(len(lanes)):
+            next_d[i, c] = 0.0
+        add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, next_d, i, lanes)
+        for c in range(len(lanes)):
+            rest[i, c] -= 2.0 * (shift * d[i, c] + gamma * next_d[i, c])
+            next_d[i, c] = keep * d[i, c] + gain * rest[i, c]
+            out[i, c] += next_d[i, c]

@@ -64,7 +64,7 @@ class Line:
 
 
 class FactoredPairwise:
-    """f, its gradient, its quartics and its Hessian products. Holds three buffers of the size of V besides points."""
+    """f, its gradient, its quartics and its Hessian products. Points and lines hold the arrays."""
 
     def __init__(
         self, laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, *, threads: int = 1
@@ -163,6 +163,10 @@ class FactoredPairwise:
             )
         )
 
+    def preconditioner(self, width: int, seed: int = 0) -> StiffPreconditioner:
+        """For factors of this padded width; keeps four arrays of that size."""
+        return StiffPreconditioner(self, width, seed)
+
     def gradient_matrix(self, point: Point) -> sparse.csr_array:
         """S."""
         return gradient_matrix(self.laplacian, self.targets, self.gamma, point.residual + self._target)
@@ -170,6 +174,61 @@ class FactoredPairwise:
     def entries(self, point: Point) -> Array:
         """K on T's pattern."""
         return point.residual + self._target
+
+
+class StiffPreconditioner:
+    """M^-1 with M = 2 (a I + gamma J'J), J'J D = P_T(V D' + D V') V: the Hessian with a I in the place of S.
+
+    gamma J'J is the stiff part of the Hessian (up to 2,000 where S ends at 8), and lives on T's pattern, which is far
+    sparser than L. M^-1 is a Chebyshev polynomial in M, hence linear, symmetric and, while `top` bounds the spectrum, positive
+    definite. It treats the part [top / RATIO, top] of the spectrum; what is below is left as it is.
+    """
+
+    DEGREE, RATIO, SHIFT = 10, 100.0, 1.0
+    MARGIN = 1.15  # power iteration approaches the top from below
+
+    def __init__(self, problem: FactoredPairwise, width: int, seed: int) -> None:
+        self.problem, self.lanes = problem, lanes_of(width)
+        self._power, *self._buffers = (empty_aligned((problem.n, width), float) for _ in range(4))
+        self._power[:] = np.random.default_rng(seed).standard_normal(self._power.shape)
+        self.top = 0.0
+
+    def refresh(self, v: Array, steps: int) -> None:
+        """Follow the top of M's spectrum at v by `steps` power iterations."""
+        image, rest, unused = self._buffers
+        for _ in range(steps):
+            self._power /= np.sqrt(self._dot(self._power, self._power))
+            rest[:] = 0.0
+            self._step(v, self._power, 0.0, 0.0, rest, unused, image)
+            self.top = -self._dot(self._power, rest)
+            np.negative(rest, out=self._power)
+
+    def apply(self, v: Array, r: Array, out: Array) -> None:
+        """out <- M^-1 r, M at v: the Chebyshev semi-iteration (Saad 2003, algorithm 12.1)."""
+        high = self.MARGIN * self.top
+        low = max(2.0 * self.SHIFT, high / self.RATIO)
+        centre, half = 0.5 * (high + low), max(0.5 * (high - low), 1e-3 * high)
+        sigma = centre / half
+        rho = 1.0 / sigma
+        d, following, rest = self._buffers
+        np.copyto(rest, r)
+        np.divide(r, centre, out=d)
+        np.copyto(out, d)
+        for _ in range(self.DEGREE - 1):
+            next_rho = 1.0 / (2.0 * sigma - rho)
+            self._step(v, d, rho * next_rho, 2.0 * next_rho / half, rest, out, following)
+            d, following, rho = following, d, next_rho
+
+    def _step(self, v: Array, d: Array, keep: float, gain: float, rest: Array, out: Array, following: Array) -> None:
+        p = self.problem
+        p.sum_parts(
+            lambda lo, hi: kernels.chebyshev_rows(
+                lo, hi, *p._t, p.gamma, self.SHIFT, v, d, keep, gain, p._work, rest, out, following, self.lanes
+            )
+        )
+
+    def _dot(self, x: Array, y: Array) -> float:
+        return float(self.problem.sum_parts(lambda lo, hi: kernels.dot_rows(lo, hi, x, y)))
 
 
 def _csr(matrix: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:

@@ -18,21 +18,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.problems.certificate import Certificate
 from dkl.problems.pairwise_factored import FactoredPairwise, Point
-from dkl.solvers.factored_rank import best_mixing, certified, compressed, escaped
+from dkl.solvers.factored_rank import best_mixing, certified, compressed, escaped, without_weak
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
 Callback = Callable[[Row], Any]
 START_RANK = 16
-REFRESH = 100  # iterations after which L V and the residual are computed anew, against rounding
-WINDOW = 20  # iterations over which progress is judged
+COARSE = 1e-4  # the first round aims at this gap: it finds the rank
+FINER = 0.2  # how much less progress ends the next round
+DROP = 0.1  # columns go whose loss raises f by less than this times the progress
+PATIENCE = 8  # rounds without a better gap
+REFRESH = 20  # iterations after which L V and the residual are computed anew, and the preconditioner's top
+POWER_STEPS = 20
+WINDOW = 10  # iterations over which progress is judged
 
 
 @dataclass
@@ -64,27 +68,31 @@ def minimise(
     """
     first_product = problem.n_products
     point = problem.at(v0)
+    precondition = problem.preconditioner(point.v.shape[1])
+    precondition.refresh(point.v, POWER_STEPS)
+    z, previous = np.empty_like(point.v), np.zeros_like(point.v)
     direction = np.zeros_like(point.v)
-    previous = point.gradient.copy()
-    momentum, line = 0.0, None
+    size, line = np.inf, None
     history: list[Row] = []
-    outcome = "iteration limit"
     lately = [point.objective]
+    outcome = "iteration limit"
     for iteration in range(1, max_iter + 1):
         if point.gradient_norm <= tol:
             outcome = "converged"
             break
-        slope = _turn(problem, momentum, point.gradient, direction)
-        if slope >= 0:
-            slope = _turn(problem, 0.0, point.gradient, direction)
+        precondition.apply(point.v, point.gradient, z)
+        new_size = _dot(problem, point.gradient, z)
+        # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
+        momentum = max(0.0, (new_size - _dot(problem, previous, z)) / size)
+        size = new_size
+        if _turn(problem, momentum, z, direction, point.gradient) >= 0:
+            _turn(problem, 0.0, z, direction, point.gradient)
         line = problem.line(point, direction, line)
-        t, _ = line.minimiser()
         np.copyto(previous, point.gradient)
-        size = point.gradient_norm**2
-        problem.move(point, direction, line, t)
+        problem.move(point, direction, line, line.minimiser()[0])
         if iteration % REFRESH == 0:
             point = problem.at(point.v)
-        momentum = max(0.0, (point.gradient_norm**2 - _dot(problem, point.gradient, previous)) / size)
+            precondition.refresh(point.v, 2)
         row = {"iteration": iteration, "objective": point.objective, "gradient_norm": point.gradient_norm}
         history.append(row)
         if callback is not None and callback(row) is True:
@@ -100,8 +108,9 @@ def minimise(
     )
 
 
-def _turn(problem: FactoredPairwise, momentum: float, gradient: Array, direction: Array) -> float:
-    return float(problem.sum_parts(lambda lo, hi: kernels.turn_rows(lo, hi, momentum, gradient, direction)))
+def _turn(problem: FactoredPairwise, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
+    """direction <- momentum direction - z; its product with the gradient."""
+    return float(problem.sum_parts(lambda lo, hi: kernels.turn_rows(lo, hi, momentum, z, direction, gradient)))
 
 
 def _dot(problem: FactoredPairwise, x: Array, y: Array) -> float:
@@ -164,26 +173,26 @@ class _Search:
         rank = min(rank or START_RANK, self.max_rank, self.problem.n)
         factor = self._warm_up(rank) if start is None else compressed(np.asarray(start, float), rank)
         best: tuple[Array, Certificate] | None = None
-        progress = 0.1 * self.target
+        progress = 0.1 * max(self.target, COARSE)
         idle = 0
         for _ in range(max_rounds):
             factor = self._minimise(factor, progress)
-            factor = best_mixing(self.problem, factor, 0.0)
+            factor = best_mixing(self.problem, factor)
             point = self.problem.at(self.problem.padded(factor))
+            factor, point = without_weak(self.problem, factor, point, DROP * progress)
+            progress *= FINER
             certificate, vectors = certified(self.problem, point, self.target, self.seed)
             self._record(point, factor.shape[1], certificate.relative_gap)
-            better = best is None or certificate.relative_gap < 0.9 * best[1].relative_gap
+            idle = idle + 1 if best is not None and certificate.relative_gap > 0.9 * best[1].relative_gap else 0
             if best is None or certificate.relative_gap < best[1].relative_gap:
                 best = factor, certificate
             if certificate.relative_gap <= self.target:
                 return factor, certificate, self.rows, "solved"
             if self.stopped:
                 break
-            idle = 0 if better else idle + 1
-            if idle >= 8:
+            if idle >= PATIENCE:
                 return *best, self.rows, "stalled"
             factor = escaped(self.problem, factor, vectors, self.max_rank)
-            progress *= 0.3
         assert best is not None
         return *best, self.rows, "iteration limit"
 
@@ -200,6 +209,8 @@ class _Search:
 
     def _minimise(self, factor: Array, progress: float) -> Array:
         rank = factor.shape[1]
+        if self.stopped:
+            return factor
 
         def follow(row: Row) -> bool:
             self._log(row["objective"], row["gradient_norm"], rank, None)

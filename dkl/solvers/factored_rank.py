@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 NEGLIGIBLE = 1e-13  # of the largest singular value squared: columns below are rounding
 MIXING_RANK = 32  # above it the quadratic in Y has too many unknowns to be worth forming
 CHUNK = 8192
-NEW_COLUMNS = 4
+NEW_COLUMNS = 2
 
 
 def compressed(factor: Array, rank: int) -> Array:
@@ -27,11 +27,11 @@ def compressed(factor: Array, rank: int) -> Array:
         return np.ascontiguousarray(factor @ vectors[:, keep])
 
 
-def best_mixing(problem: FactoredPairwise, factor: Array, tiny: float) -> Array:
+def best_mixing(problem: FactoredPairwise, factor: Array) -> Array:
     """Lower f over K = Q Y Q', Y psd, Q an orthonormal basis of the columns of `factor`; principal columns.
 
     f is a quadratic in Y, minimised exactly. Where its minimum is not psd, Y goes as far as the boundary, loses the
-    column that vanishes there, and goes on: f never rises. Columns whose share of tr(K) is below `tiny` are dropped.
+    column that vanishes there, and goes on: f never rises.
     """
     with threadpool_limits(1, user_api="blas"):
         factor = compressed(factor, factor.shape[1])
@@ -46,13 +46,27 @@ def best_mixing(problem: FactoredPairwise, factor: Array, tiny: float) -> Array:
             steepest = np.linalg.eigvalsh(-change / np.outer(scale, scale))[-1]
             inside = steepest < 1.0
             values, vectors = np.linalg.eigh(y0 + (1.0 if inside else 1.0 / steepest) * change)
-            keep = values > max(tiny, NEGLIGIBLE) * values[-1]
+            keep = values > NEGLIGIBLE * values[-1]
             if not inside:
                 keep[np.argmin(values)] = False
             factor = q @ (vectors[:, keep] * np.sqrt(values[keep]))[:, ::-1]
             if inside:
                 break
         return np.ascontiguousarray(factor)
+
+
+def without_weak(problem: FactoredPairwise, factor: Array, point: Point, share: float) -> tuple[Array, Point]:
+    """Principal columns without the weakest ones, as many as raise f by less than `share` of it, and the point there.
+
+    A column that should vanish does so slowly; one that was needed comes back by the certificate.
+    """
+    limit = point.objective * (1.0 + share)
+    while factor.shape[1] > 1:
+        fewer = problem.at(problem.padded(factor[:, :-1]))
+        if fewer.objective > limit:
+            break
+        factor, point = factor[:, :-1], fewer
+    return factor, point
 
 
 def _quadratic_minimum(problem: FactoredPairwise, q: Array) -> Array:
@@ -132,7 +146,7 @@ def _lowest_outside(matrix: sparse.csr_array, q: Array, wanted: float, seed: int
     operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=product, dtype=float)
     start = outside(np.random.default_rng(seed).standard_normal(n))
     values, vectors, residual = np.array([-np.inf]), start[:, None], np.inf
-    for tol, size in ((1e-5, 40), (1e-6, 80), (1e-8, 160), (1e-11, 320)):
+    for tol, size in ((1e-4, 40), (1e-5, 40), (1e-6, 80), (1e-8, 160), (1e-11, 320)):
         values, vectors = _lanczos(operator, start, tol, min(size, n - 1))
         vectors = np.linalg.qr(outside(vectors))[0]
         values, turn = np.linalg.eigh(vectors.T @ (matrix @ vectors))
@@ -140,7 +154,7 @@ def _lowest_outside(matrix: sparse.csr_array, q: Array, wanted: float, seed: int
         residual = float(np.linalg.norm(outside(matrix @ vectors[:, 0]) - values[0] * vectors[:, 0]))
         if residual <= wanted or residual <= 0.5 * abs(values[0]):
             break
-        start = vectors @ np.ones(vectors.shape[1])
+        start = np.asarray(vectors.sum(axis=1))
     return values, vectors, residual
 
 

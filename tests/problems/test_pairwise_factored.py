@@ -1,0 +1,102 @@
+"""The factored form of problem (1): derivatives, quartics and the preconditioner against what they approximate."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dkl.problems.pairwise_factored import FactoredPairwise
+
+
+def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """A normalised Laplacian and targets with both links, (n, n)."""
+    weights = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.3), 1)
+    weights += np.diag(np.full(n - 1, 0.1), 1)
+    weights = weights + weights.T
+    scale = 1.0 / np.sqrt(weights.sum(axis=1))
+    laplacian = sparse.csr_array(np.eye(n) - scale[:, None] * weights * scale)
+    kind = np.triu(rng.integers(0, 8, (n, n)), 1)
+    kind = kind + kind.T
+    rows, columns = np.nonzero((kind == 1) | (kind == 2) | np.eye(n, dtype=bool))
+    values = np.where(rows == columns, 1.0, (kind[rows, columns] == 1).astype(float))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
+    return laplacian, sparse.csr_array((values, columns, indptr), shape=(n, n))
+
+
+def dense_objective(laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, v: np.ndarray) -> float:
+    kernel = v @ v.T
+    rows = np.repeat(np.arange(len(v)), np.diff(targets.indptr))
+    residual = kernel[rows, targets.indices] - targets.data
+    return float(np.sum(laplacian.toarray() * kernel) + 0.5 * gamma * residual @ residual)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 8, 20])
+def test_taylor_slopes_are_two_and_three(rng: np.random.Generator, rank: int) -> None:
+    laplacian, targets = small_problem(rng, 40)
+    problem = FactoredPairwise(laplacian, targets, 7.0)
+    v, d = (problem.padded(rng.standard_normal((40, rank))) for _ in range(2))
+    point, image = problem.at(v), np.empty_like(d)
+    assert np.isclose(point.objective, dense_objective(laplacian, targets, 7.0, v), rtol=1e-12)
+    curvature = problem.hessian_vector(point, d, image)
+    assert np.isclose(curvature, np.vdot(d, image))
+    steps = np.array([1e-2, 1e-3])
+    first = point.objective + steps * np.vdot(point.gradient, d)
+    values = np.array([dense_objective(laplacian, targets, 7.0, v + h * d) for h in steps])
+    slopes = np.log10(np.abs(values - first)[:-1] / np.abs(values - first)[1:])
+    assert slopes == pytest.approx(2.0, abs=0.2)
+    errors = np.abs(values - first - 0.5 * steps**2 * curvature)
+    assert np.log10(errors[0] / errors[1]) == pytest.approx(3.0, abs=0.2)
+
+
+def test_hessian_products_agree_with_differences_of_gradients(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 12)
+    problem = FactoredPairwise(laplacian, targets, 3.0)
+    v = problem.padded(rng.standard_normal((12, 4)))
+    point, h = problem.at(v), 1e-5
+    for k in range(v.size):
+        unit = np.zeros_like(v)
+        unit.flat[k] = 1.0
+        image = np.empty_like(v)
+        problem.hessian_vector(point, unit, image)
+        difference = (problem.at(v + h * unit).gradient - problem.at(v - h * unit).gradient) / (2 * h)
+        np.testing.assert_allclose(image, difference, atol=1e-6)
+
+
+def test_the_quartic_is_the_objective_on_the_line(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 30)
+    problem = FactoredPairwise(laplacian, targets, 5.0)
+    v, d = (problem.padded(rng.standard_normal((30, 5))) for _ in range(2))
+    point = problem.at(v)
+    line = problem.line(point, d)
+    for t in (-1.3, 0.2, 2.0):
+        rise = sum(c * t ** (k + 1) for k, c in enumerate(line.coefficients))
+        assert np.isclose(point.objective + rise, dense_objective(laplacian, targets, 5.0, v + t * d), rtol=1e-12)
+    t, change = line.minimiser()
+    grid = np.linspace(-5, 5, 2001)
+    assert change <= min(sum(c * s ** (k + 1) for k, c in enumerate(line.coefficients)) for s in grid) + 1e-9
+    fresh = problem.at(v + t * d)
+    problem.move(point, d, line, t)
+    assert np.isclose(point.objective, fresh.objective, rtol=1e-12)
+    np.testing.assert_allclose(point.gradient, fresh.gradient, atol=1e-10)
+
+
+def test_the_preconditioner_is_symmetric_positive_and_close_to_the_inverse(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 15)
+    problem = FactoredPairwise(laplacian, targets, 2.0)
+    v = problem.padded(rng.standard_normal((15, 4)))
+    precondition = problem.preconditioner(4)
+    precondition.refresh(v, 40)
+    matrix = np.empty((v.size, v.size))
+    stiff = np.empty_like(matrix)
+    rows = np.repeat(np.arange(15), np.diff(targets.indptr))
+    for k in range(v.size):
+        unit, image = np.zeros_like(v), np.empty_like(v)
+        unit.flat[k] = 1.0
+        precondition.apply(v, unit, image)
+        matrix[:, k] = image.ravel()
+        cross = np.zeros((15, 15))
+        cross[rows, targets.indices] = (v @ unit.T + unit @ v.T)[rows, targets.indices]
+        stiff[:, k] = 2.0 * (precondition.SHIFT * unit + 2.0 * cross @ v).ravel()
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    assert np.linalg.eigvalsh(matrix)[0] > 0
+    spectrum = np.linalg.eigvals(matrix @ stiff).real
+    assert spectrum.max() / spectrum.min() < 4.0

@@ -1,0 +1,131 @@
+"""The low-rank solver against the conic optimum, from points where it must escape, and for its bits."""
+
+import clarabel
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dkl.problems.certificate import certify
+from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.solvers.factored import minimise, solve_to_gap
+from dkl.solvers.factored_rank import best_mixing, compressed
+
+
+def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """A normalised Laplacian and targets with both links, (n, n)."""
+    weights = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.3), 1)
+    weights += np.diag(np.full(n - 1, 0.1), 1)
+    weights = weights + weights.T
+    scale = 1.0 / np.sqrt(weights.sum(axis=1))
+    laplacian = sparse.csr_array(np.eye(n) - scale[:, None] * weights * scale)
+    kind = np.triu(rng.integers(0, 8, (n, n)), 1)
+    kind = kind + kind.T
+    rows, columns = np.nonzero((kind == 1) | (kind == 2) | np.eye(n, dtype=bool))
+    values = np.where(rows == columns, 1.0, (kind[rows, columns] == 1).astype(float))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
+    return laplacian, sparse.csr_array((values, columns, indptr), shape=(n, n))
+
+
+def conic_optimum(laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float) -> float:
+    """min over psd K of (1) by an interior point method: x = svec(K), columns of the upper triangle."""
+    n = laplacian.shape[0]
+    columns, rows = np.tril_indices(n)  # rows <= columns: the upper triangle, column by column
+    scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    wanted = np.full((n, n), np.nan)
+    left = np.repeat(np.arange(n), np.diff(targets.indptr))
+    wanted[left, targets.indices] = targets.data
+    target = wanted[rows, columns]
+    held = ~np.isnan(target)
+    # An off-diagonal pair is in the sum twice: 2 (K_ij - T_ij)^2 = (x - sqrt(2) T_ij)^2.
+    quadratic = sparse.diags(np.where(held, gamma, 0.0)).tocsc()
+    linear = scale * laplacian.toarray()[rows, columns] - gamma * np.where(held, scale * target, 0.0)
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    m = rows.size
+    cones = [clarabel.PSDTriangleConeT(n)]
+    solver = clarabel.DefaultSolver(quadratic, linear, -sparse.eye(m, format="csc"), np.zeros(m), cones, settings)
+    return float(solver.solve().obj_val + 0.5 * gamma * np.sum((scale * target)[held] ** 2))
+
+
+@pytest.mark.parametrize("case", range(10))
+def test_the_conic_optimum_is_reached_and_the_bound_holds(case: int) -> None:
+    rng = np.random.default_rng(case)
+    laplacian, targets = small_problem(rng, int(rng.integers(6, 26)))
+    gamma = float(10.0 ** rng.uniform(-1, 2))
+    factor, certificate, rows, outcome = solve_to_gap(laplacian, targets, gamma, target_gap=1e-7, seed=case)
+    assert outcome == "solved"
+    optimum = conic_optimum(laplacian, targets, gamma)
+    assert certificate.objective == pytest.approx(optimum, rel=1e-6)
+    assert certificate.objective - optimum <= certificate.gap + 1e-7 * optimum
+    assert certificate.relative_gap < 1e-5
+    # The same bound by the plain certificate, from the kernel alone.
+    kernel = factor @ factor.T
+    left = np.repeat(np.arange(len(kernel)), np.diff(targets.indptr))
+    entries = kernel[left, targets.indices]
+    gradient = laplacian + sparse.csr_array(
+        (gamma * (entries - targets.data), targets.indices, targets.indptr), shape=targets.shape
+    )
+    plain = certify(gradient, targets, gamma, entries, float(np.sum(kernel * laplacian.toarray())))
+    assert plain.objective == pytest.approx(certificate.objective, rel=1e-9)
+    assert plain.min_eigenvalue == pytest.approx(certificate.min_eigenvalue, abs=1e-6)
+    assert rows[-1]["relative_gap"] == certificate.relative_gap
+
+
+def test_a_stationary_point_of_too_low_rank_is_left(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 24)
+    problem = FactoredPairwise(laplacian, targets, 10.0)
+    alone = minimise(problem, problem.padded(rng.standard_normal((24, 1))), tol=1e-9, max_iter=3000)
+    assert alone.gradient_norm < 1e-6
+    start = alone.v[:, :1]
+    _, certificate, rows, outcome = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-6, rank=1)
+    assert outcome == "solved"
+    assert certificate.objective < 0.99 * alone.objective
+    assert rows[-1]["rank"] > 1
+    objectives = [row["objective"] for row in rows]
+    assert max(np.diff(objectives)) <= 1e-6 * objectives[0]
+
+
+def test_a_start_of_high_rank_is_compressed(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 60)
+    start = rng.standard_normal((60, 40)) / 6.0
+    factor, certificate, rows, outcome = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-5, rank=8)
+    assert outcome == "solved" and certificate.relative_gap <= 1e-5
+    assert rows[0]["rank"] == 8 and factor.shape == (60, rows[-1]["rank"])
+    whole = compressed(start, 40)
+    np.testing.assert_allclose(whole @ whole.T, start @ start.T, atol=1e-12)
+
+
+def test_the_mixing_never_raises_the_objective_and_drops_columns(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 30)
+    problem = FactoredPairwise(laplacian, targets, 10.0)
+    factor = rng.standard_normal((30, 12))
+    before = problem.at(problem.padded(factor)).objective
+    mixed = best_mixing(problem, factor)
+    point = problem.at(problem.padded(mixed))
+    assert point.objective <= before
+    # Optimal over Q Y Q' with Y positive definite: S vanishes on the range.
+    q = np.linalg.qr(mixed)[0]
+    assert np.abs(q.T @ (problem.gradient_matrix(point) @ q)).max() < 1e-8
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 450)
+    results = [
+        solve_to_gap(laplacian, targets, 10.0, target_gap=1e-3, max_iter=60, threads=threads, seed=3)
+        for threads in (1, 2, 3)
+    ]
+    for factor, certificate, rows, _ in results[1:]:
+        assert factor.tobytes() == results[0][0].tobytes()
+        assert certificate.as_dict() == results[0][1].as_dict()
+        assert len(rows) == len(results[0][2])
+
+
+def test_limits_and_callbacks_end_the_run(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 50)
+    _, _, rows, outcome = solve_to_gap(laplacian, targets, 50.0, target_gap=1e-12, max_iter=5)
+    assert outcome == "iteration limit" and len(rows) <= 7
+    _, certificate, rows, outcome = solve_to_gap(
+        laplacian, targets, 50.0, target_gap=1e-12, callback=lambda row: row["iteration"] >= 3
+    )
+    assert outcome == "iteration limit" and len(rows) <= 5 and np.isfinite(certificate.gap)
