@@ -136,7 +136,10 @@ class ClusterPlacement:
         self.last: list[Any] = []
         # Sent once to each worker, straight from here; unlike scattered data it is not lost for good with a worker,
         # because every attempt sends it anew.
-        constants = self.client.scatter(program, broadcast=True, hash=False)
+        try:
+            constants = self.client.scatter(program, broadcast=True, hash=False)
+        except Exception as error:
+            raise self._lost(error) from error
         self._wait(
             [
                 self._submit(k, slab_worker.make_owner, key, constants, self.slabs, groups, scratch)
@@ -160,20 +163,24 @@ class ClusterPlacement:
             if self.client.status not in ("running", "connecting"):
                 raise WorkersLostError("the connection to the scheduler is lost", where="client")
             try:
-                done = wait(futures, timeout=0.5, return_when="ALL_COMPLETED")
-                if not done.not_done:
-                    return list(self.client.gather(futures))
+                with self.client.as_current():  # `wait` takes no client
+                    wait(futures, timeout=0.5)
+                return list(self.client.gather(futures))
             except TimeoutError:
-                pass
-            except StateLost:
-                raise
+                pass  # of this wait; look after the workers, then wait on
             except Exception as error:
-                if slab_worker.is_cluster_failure(error):
-                    raise StateLost(f"lost with a worker: {type(error).__name__}: {error}") from error
-                raise
+                raise self._lost(error) from error
             gone = set(self.addresses) - set(self.session.workers())
             if gone:
                 raise StateLost(f"worker {sorted(gone)[0]} is gone")
+
+    def _lost(self, error: Exception) -> Exception:
+        """StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else the error itself."""
+        if isinstance(error, StateLost) or not slab_worker.is_cluster_failure(error):
+            return error
+        if self.client.status not in ("running", "connecting"):
+            return WorkersLostError("the connection to the scheduler is lost", where="client", mend="resume the run")
+        return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
 
     def start(self, fill: Fill, carry: Carry) -> None:
         self._wait(self._all(slab_worker.fill, fill, carry))

@@ -66,8 +66,7 @@ class Session:
     def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: Any) -> list[Out]:
         """[function(item, *shared) for item in items], in the order of `items`, spread over the slots.
 
-        On a cluster item k runs on worker k modulo their number, unless that worker is gone. `function` must be
-        importable there and must not keep state: a lost worker has its items run again.
+        `function` must be importable on the workers and must not keep state: a lost worker has its items run again.
         """
         pieces: Sequence[Item] = list(items)
         if self.client is None:
@@ -75,13 +74,8 @@ class Session:
                 return [function(piece, *shared) for piece in pieces]
             with ThreadPoolExecutor(self.threads) as pool:
                 return list(pool.map(lambda piece: function(piece, *shared), pieces))
-        workers = self.workers()
-        if not workers:
+        if not self.workers():
             raise WorkersLostError("the cluster has no workers", where="client", mend="add workers and try again")
-        futures = [
-            self.client.submit(
-                function, piece, *shared, pure=False, workers=[workers[k % len(workers)]], allow_other_workers=True
-            )
-            for k, piece in enumerate(pieces)
-        ]
+        # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
+        futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
         return list(self.client.gather(futures))

@@ -29,11 +29,12 @@ class StateLost(RuntimeError):
 
 def is_cluster_failure(error: BaseException) -> bool:
     """Whether an error means that a worker or the scheduler went, rather than that our code failed."""
-    from distributed.client import FutureCancelledError
+    from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-    kinds = (StateLost, FutureCancelledError, CommClosedError, KilledWorker, NoValidWorkerError, ConnectionError)
+    cancelled = (FutureCancelledError, FuturesCancelledError)
+    kinds = (StateLost, *cancelled, CommClosedError, KilledWorker, NoValidWorkerError, ConnectionError, TimeoutError)
     return isinstance(error, kinds)
 
 
