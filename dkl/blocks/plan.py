@@ -123,8 +123,8 @@ def plan_pairwise(
     most_groups = max(len(part) for part in shares)
     most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
     sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
-    # A path up the tree for each thread, the parts of the others twice (received, summed), and one being handed over.
-    vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups + 1)))) + 2 * processes + 2
+    # A path up the tree and one being filled by each thread; everybody's part twice, as received and as summed.
+    vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups)))) + 2 * processes
     matrix = (laplacian_entries + target_entries) * (size + 4)
     items = {
         "factors (3) and linear term": 4 * slab * (threads if on_disk else most_slabs),

@@ -119,6 +119,7 @@ class SlabOwner:
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
         self.carries: dict[int, Carry] = {}  # by step
         self.held: PhaseSums | None = None
+        self.summed: tuple[int, NDArray[np.float64]] | None = None
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.lock = threading.Lock()
         self.spare: list[NDArray[np.float64]] = []
@@ -141,8 +142,7 @@ class SlabOwner:
         """
         phase, step = parts[0].phase, parts[0].step
         if step not in self.carries:
-            sums = total(part.partials for part in parts)
-            self.carries[step] = self.program.conclude(phase, sums, self.carries[step - 1])
+            self.carries[step] = self.program.conclude(phase, self._total(parts), self.carries[step - 1])
             self.carries.pop(step - REMEMBERED, None)
         return self.carries[step]
 
@@ -152,9 +152,7 @@ class SlabOwner:
         if parts:
             step = parts[0].step + 1
             carry = self.conclude(parts)
-            message = self.program.message(
-                phase, total(part.partials for part in parts), self._rows(parts), carry, self._chunked
-            )
+            message = self.program.message(phase, self._total(parts), self._rows(parts), carry, self._chunked)
             if message is None:  # converged: phases queued beyond the end change nothing and pass their sums on
                 assert self.held is not None
                 return self.held
@@ -163,9 +161,16 @@ class SlabOwner:
         self.held = result
         return result
 
+    def _total(self, parts: list[PhaseSums]) -> NDArray[np.float64]:
+        """The sums of a phase, added up once for whoever asks: the next phase and the driver's conclusion."""
+        if self.summed is None or self.summed[0] != parts[0].step:
+            self.summed = parts[0].step, total(part.partials for part in parts)
+        return self.summed[1]
+
     def begin(self, carry: Carry) -> None:
         """Set the carry from which the opening phase starts."""
         self.carries = {-1: dict(carry)}
+        self.summed = None
 
     def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
         index, slabs = group

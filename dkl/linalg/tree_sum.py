@@ -49,8 +49,11 @@ def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[
 
 
 def total(parts: Iterable[Partials]) -> NDArray[np.float64]:
-    """The root's sum, from subtrees that together cover the tree. The inputs are left as they are."""
+    """The root's sum, from subtrees that together cover the tree. Not to be written to: it may be the one input."""
     merged: Partials = {}
+    parts = list(parts)
+    if len(parts) == 1 and len(parts[0]) == 1:
+        return next(iter(parts[0].values()))
     for part in parts:
         for node, vector in part.items():
             absorb(merged, node, vector.copy())
