@@ -144,7 +144,7 @@ def _lowest_outside(matrix: sparse.csr_array, q: Array, wanted: float, seed: int
         return outside(matrix @ y - shift * y)
 
     operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=product, dtype=float)
-    start = outside(np.random.default_rng(seed).standard_normal(n))
+    start = outside(np.random.default_rng(seed).standard_normal((n,)))
     values, vectors, residual = np.array([-np.inf]), start[:, None], np.inf
     for tol, size in ((1e-4, 40), (1e-5, 40), (1e-6, 80), (1e-8, 160), (1e-11, 320)):
         values, vectors = _lanczos(operator, start, tol, min(size, n - 1))
