@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
+from dkl.blocks.row_sources import RowSource, row_source
+
 QUERY_ROWS = 4096
 
 
@@ -19,13 +21,14 @@ def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any) -> Any:
     scaled to norm 1: K(x, x) = 1 is what T asks of every pattern. A new
     point that is far from all (the weights underflow) takes its nearest neighbour's row.
     """
-    if _same(rows, learned):
+    new, old = row_source(rows), row_source(learned)
+    if _same(new, old):
         return factor
-    k = min(graph.n_neighbors, int(learned.shape[0]))
-    search = NearestNeighbors(n_neighbors=k).fit(_in_memory(learned))
+    n, m = (int(source.array.shape[0]) for source in (old, new))
+    search = NearestNeighbors(n_neighbors=min(graph.n_neighbors, n)).fit(old.read(0, n))
     parts = []
-    for lo in range(0, rows.shape[0], QUERY_ROWS):
-        distances, neighbors = search.kneighbors(_in_memory(rows[lo : lo + QUERY_ROWS]))
+    for lo in range(0, m, QUERY_ROWS):
+        distances, neighbors = search.kneighbors(new.read(lo, min(lo + QUERY_ROWS, m)))
         parts.append(_mean_rows(distances, neighbors, factor, graph))
     return np.concatenate(parts)
 
@@ -55,15 +58,15 @@ def _slowly(weights: NDArray, known: NDArray, place: NDArray) -> NDArray:
     return mean
 
 
-def _same(rows: Any, learned: Any) -> bool:
-    if rows is learned:
+def _same(new: RowSource, old: RowSource) -> bool:
+    """Whether both hold the same rows, compared a block at a time."""
+    if new.array is old.array:
         return True
-    if rows.shape != learned.shape or type(rows) is not type(learned):
+    if new.array.shape != old.array.shape or new.is_sparse != old.is_sparse:
         return False
-    if sparse.issparse(rows):
-        return rows.nnz == learned.nnz and (rows != learned).nnz == 0
-    return isinstance(rows, np.ndarray) and bool(np.array_equal(rows, learned))
-
-
-def _in_memory(rows: Any) -> Any:
-    return rows if sparse.issparse(rows) else np.asarray(rows)
+    n = int(old.array.shape[0])
+    for lo in range(0, n, QUERY_ROWS):
+        a, b = new.read(lo, min(lo + QUERY_ROWS, n)), old.read(lo, min(lo + QUERY_ROWS, n))
+        if (a != b).nnz if sparse.issparse(a) else not np.array_equal(a, b):
+            return False
+    return True

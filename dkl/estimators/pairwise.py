@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dkl.blocks.graph import build_graph, laplacian_of
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import InputError
+from dkl.errors import DataWarning, InputError
 from dkl.estimators.extension import extend_factor
 from dkl.estimators.pairwise_run import Fitted, Settings, fit_problem, make_problem, report_of, store_problem
 from dkl.estimators.parameters import check_parameters
@@ -154,9 +154,14 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         check_parameters(self)
         rows = self._rows(X, reset=True)
         n = int(rows.shape[0])
+        if all(given is None for given in (y, must_link, cannot_link, pairs)):
+            raise InputError(
+                "PairwiseKernelLearner requires y to be passed, but the target y is None",
+                mend="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
+            )
         resolved = resolve_pairs(
             n,
-            y=y,
+            y=None if y is None else np.asarray(y),
             must_link=must_link,
             cannot_link=cannot_link,
             pairs=pairs,
@@ -231,13 +236,13 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """X as the graph builder takes it: arrays in memory through scikit-learn's validation, others as they are."""
-        if sparse.issparse(X) or isinstance(X, (np.ndarray, list, tuple)) or hasattr(X, "__dataframe__"):
-            if isinstance(X, np.memmap):
-                return self._foreign(X, reset=reset)
-            return validate_data(
-                self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, ensure_min_samples=2
-            )
-        return self._foreign(X, reset=reset)
+        stands_elsewhere = isinstance(X, (str, Path, np.memmap)) or type(X).__module__.split(".")[0] in ("dask", "zarr")
+        if stands_elsewhere:
+            return self._foreign(X, reset=reset)
+        least = 2 if reset else 1
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, ensure_min_samples=least
+        )
 
     def _foreign(self, X: Any, *, reset: bool) -> Any:
         source = row_source(X)
@@ -260,9 +265,16 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def _graph(self, rows: Any, session: Session, settings: Settings) -> Any:
         if self.affinity == "precomputed":
             return laplacian_of(rows, laplacian=settings.laplacian)
+        others = int(rows.shape[0]) - 1
+        if settings.n_neighbors > others:
+            warnings.warn(
+                f"n_neighbors={settings.n_neighbors}, but a pattern has {others} others: all of them are taken",
+                DataWarning,
+                stacklevel=3,
+            )
         return build_graph(
             rows,
-            n_neighbors=settings.n_neighbors,
+            n_neighbors=min(settings.n_neighbors, others),
             sigma=settings.sigma,
             laplacian=settings.laplacian,
             method=settings.neighbors_method,
