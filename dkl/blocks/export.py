@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
+from dkl.errors import StoreError
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore, write_factor_rows
 from dkl.stores.slab_arrays import SlabArray
@@ -17,9 +19,20 @@ def export_factor(session: Session, run: RunStore, generation: Generation, name:
     """Write scale * (committed array `name`) as the run's factor, (n, rank) in row chunks."""
     source = SlabArray.open(generation.folder / name)
     rows = run.create_factor(source.n, rank, source.dtype)
+    # Its checksums first: rows are read out of the middle of slabs.
+    slabs = [range(k, source.n_slabs, session.n_slots) for k in range(min(session.n_slots, source.n_slabs))]
+    session.map(_check_slabs, slabs, str(generation.folder), name, generation.files)
     starts = list(range(0, source.n, rows))
     pieces = [starts[k :: session.n_slots] for k in range(min(session.n_slots, len(starts)))]
     session.map(_copy_rows, pieces, str(generation.folder / name), str(run.path / "factor"), rows, rank, scale)
+
+
+def _check_slabs(slabs: range, folder: str, name: str, files: dict[str, tuple[int, int]]) -> None:
+    source = SlabArray.open(Path(folder) / name)
+    block = np.empty((source.n, source.width), source.dtype)
+    for slab in slabs:
+        if source.read(slab, block) != files[str(source.chunk(slab).relative_to(folder))][1]:
+            raise StoreError("a slab is not the one that was committed", where=str(source.chunk(slab)))
 
 
 def _copy_rows(starts: list[int], source_path: str, target: str, rows: int, rank: int, scale: float) -> None:
@@ -42,6 +55,14 @@ def store_factor(run: RunStore, factor: NDArray) -> None:
     rows = run.create_factor(len(factor), factor.shape[1], factor.dtype)
     for lo in range(0, len(factor), rows):
         write_factor_rows(str(run.path / "factor"), lo, factor[lo : lo + rows])
+
+
+def as_dask(run: RunStore) -> Any:
+    """The committed, unchanging result as a dask array over its chunks."""
+    import dask.array as da
+
+    factor = run.factor()
+    return da.from_array(factor, chunks=factor.chunks)
 
 
 def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.float64]:

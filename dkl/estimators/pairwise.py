@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, laplacian_of
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
+from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.extension import extend_factor
 from dkl.estimators.pairwise_run import Fitted, Settings, fit_problem, make_problem, report_of, store_problem
 from dkl.estimators.parameters import check_parameters
@@ -25,7 +27,7 @@ from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
 
 
-class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Learn a kernel K = V V' from must-link and cannot-link pairs and a neighbour graph.
 
     Minimises, over positive semidefinite K,
@@ -296,9 +298,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if fitted.factor is not None:
             self.factor_ = fitted.factor
         elif run is not None:
-            import dask.array as da
-
-            self.factor_ = da.from_array(run.factor(), chunks=run.factor().chunks)
+            self.factor_ = as_dask(run)
         else:
             # The state was too large for the limit and there is no folder to keep the result in: it comes into memory.
             assert scratch is not None

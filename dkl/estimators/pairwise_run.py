@@ -18,6 +18,7 @@ from scipy import sparse
 from dkl.blocks.export import compressed, export_factor, store_factor
 from dkl.blocks.plan import Plan, plan_pairwise
 from dkl.blocks.session import Session
+from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace, worker_memory, worker_threads
 from dkl.errors import ConvergenceWarning, InputError, InterruptedRunError
 from dkl.linalg.smw import SmallSystems
@@ -112,11 +113,13 @@ class Place:
         return min((value for value in (memory_limit, share) if value is not None), default=None)
 
 
-def make_plan(problem: PairwiseKernel, settings: Settings, session: Session, *, has_store: bool) -> Plan:
-    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError."""
+def make_plan(
+    problem: PairwiseKernel, settings: Settings, session: Session, *, has_store: bool, refuse: bool = True
+) -> Plan:
+    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
     rank = chosen_rank(problem, settings)
     entries = int(problem.laplacian.nnz)
-    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store)
+    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
 
 
 def plan_at(
@@ -127,6 +130,7 @@ def plan_at(
     settings: Settings,
     *,
     has_store: bool,
+    refuse: bool = True,
 ) -> Plan:
     """The plan of a problem of which the targets are there, and of the graph its number of entries."""
     systems = SmallSystems.of(targets)
@@ -149,9 +153,8 @@ def plan_at(
         )
 
     in_memory = plan(False)
-    if in_memory.fits or not has_store:
-        return in_memory.validate()
-    return plan(True).validate()
+    chosen = in_memory if in_memory.fits or not has_store else plan(True)
+    return chosen.validate() if refuse else chosen
 
 
 def fit_problem(
@@ -186,7 +189,7 @@ def fit_problem(
         raise FloatingPointError(f"ADMM: {outcome.remedy}")
     certificate = None
     if entries is not None and smooth is not None:
-        certificate = problem.certificate(entries, smooth, seed=settings.seed)
+        certificate = problem.certificate(entries, smooth, product=product_on(session), seed=settings.seed)
         clock.lap("certificate")
     goal = settings.target_gap
     if settings.solver == "factored" and goal is None:

@@ -1,0 +1,34 @@
+"""What Dask should take our objects to weigh. It sees neither into dataclasses nor into scipy's sparse arrays.
+
+Loaded by Dask itself, in every process, through the entry point `dask.sizeof`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def register(sizeof: Any) -> None:
+    """Teach Dask's `sizeof` dispatch the types that cross between processes here."""
+
+    @sizeof.register_lazy("scipy")
+    def register_sparse() -> None:
+        from scipy import sparse
+
+        @sizeof.register(sparse.csr_array)
+        def size_of_sparse(matrix: Any) -> int:
+            return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
+
+    @sizeof.register_lazy("dkl")
+    def register_own() -> None:
+        from dkl.blocks.slab_owner import PhaseSums
+
+        @sizeof.register(PhaseSums)
+        def size_of_sums(sums: Any) -> int:
+            return sum(vector.nbytes for vector in [*sums.partials.values(), *sums.rows.values()])
+
+        from dkl.linalg.smw import SmallSystems
+
+        @sizeof.register(SmallSystems)
+        def size_of_systems(systems: Any) -> int:
+            return sum(getattr(systems, name).nbytes for name in SmallSystems.__dataclass_fields__)
