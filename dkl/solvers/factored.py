@@ -1,13 +1,15 @@
 """The low-rank finisher of problem (1): K = V V' at a rank near the optimum's, to a proven relative gap.
 
-A round minimises f(V V') over V (n, r) by nonlinear conjugate gradients, whose line search is exact because f is a
-quartic on a line; then it minimises exactly over the r x r mixings K = Q Y Q' of the columns at hand, a quadratic in Y,
-which drops superfluous columns; then it computes the certificate. Where S = L + gamma P_T(K - T) has eigenvalues below zero outside
-the range of V, their vectors are added as columns with the exact step, and the next round goes further.
+A round minimises f(V V') over V (n, r) by nonlinear conjugate gradients, preconditioned for the stiff part of the
+Hessian, whose line search is exact because f is a quartic on a line; then it minimises exactly over the r x r mixings
+K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
+Where S = L + gamma P_T(K - T) has eigenvalues below zero outside the range of V, their vectors are added as columns
+with the exact step, and the next round goes further.
 
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
-Memory: 7 arrays of the size of V (factor, L V, gradient, direction, L D, previous gradient, a workspace).
+Memory: 11 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
+and the preconditioner's 4), 2 more while L V is computed anew, and the factor that was handed in.
 """
 
 from __future__ import annotations
