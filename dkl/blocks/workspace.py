@@ -18,7 +18,7 @@ from dkl.blocks.placement import (
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slab_owner import SlabProgram
-from dkl.errors import StoreError
+from dkl.errors import DiskError, StoreError
 from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
 
@@ -46,7 +46,15 @@ class Workspace:
             # A folder of its own for every placement: tasks of a lost one may still be writing into theirs.
             folder = self._scratch_run.scratch / f"{self._placements:03d}"
             self._scratch_run.drop_scratch()
-            scratch = create_scratch(program, folder)
+            try:
+                folder.parent.mkdir(mode=0o700)
+                scratch = create_scratch(program, folder)
+            except OSError as error:
+                raise DiskError(
+                    f"could not make the working arrays ({error.strerror})",
+                    where=str(folder),
+                    mend="free space on that disk, then `dkl resume` the run",
+                ) from error
         if not self.session.is_distributed:
             return LocalPlacement(program, threads=self.session.threads, scratch=scratch)
         if self._placements > 1:
@@ -66,11 +74,15 @@ class Workspace:
         """Restore the newest commit that is whole; a damaged one is passed over for the one before it."""
         if self.run is None:
             return None
-        for generation in self.run.generations().newest_first():
+
+        def note(damage: StoreError) -> None:
+            self.run.log(event="damaged checkpoint passed over", what=str(damage))  # type: ignore[union-attr]
+
+        for generation in self.run.generations().newest_first(note):
             try:
                 restore(generation)
             except StoreError as damage:
-                self.run.log(event="damaged checkpoint passed over", what=str(damage))
+                note(damage)
                 continue
             return generation
         return None
@@ -86,16 +98,21 @@ class RunCheckpoints:
     def __init__(self, run: RunStore, placement: Callable[[], Placement], every: int | str = "auto") -> None:
         self.run, self.placement, self.every = run, placement, every
         self.generations = run.generations()
+        run.settle()  # a commit is worth what its graph and pairs are
         self.committed = -1
         self.last = time.monotonic()
         self.cost = 0.0
 
     def room(self, iteration: int) -> int:
+        if iteration < self.committed:  # sent back past a damaged commit, which is to be made again
+            self.committed = -1
         return self.every - iteration % self.every if isinstance(self.every, int) else 1 << 30
 
-    def save(self, iteration: int, row: dict[str, Any], *, force: bool = False) -> None:
-        """Commit if one is due (or forced), and log the iteration."""
-        self.run.log(event="iteration", **row)
+    def save(self, rows: list[dict[str, Any]], *, force: bool = False) -> None:
+        """Log the iterations, and commit the last if one is due (or forced)."""
+        for row in rows:
+            self.run.log(event="iteration", **row)
+        iteration = rows[-1]["iteration"]
         if iteration == self.committed:
             return
         if isinstance(self.every, int):
@@ -105,7 +122,11 @@ class RunCheckpoints:
         if not (due or force):
             return
         start = time.monotonic()
-        self.placement().commit(self.generations, iteration, row)
+        try:
+            self.placement().commit(self.generations, iteration, rows[-1])
+        except DiskError:
+            self.generations.abandon()  # the room it took is needed
+            raise
         self.last = time.monotonic()
         self.cost = self.last - start
         self.committed = iteration

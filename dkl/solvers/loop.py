@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dkl.blocks.slab_worker import StateLost
 from dkl.errors import WorkersLostError
 from dkl.solvers.result import Outcome
 
+Read = TypeVar("Read")
 Row = dict[str, Any]
 Callback = Callable[[Row], Any]
 """Called with the row of every finished iteration; returning True ends the run.
@@ -43,7 +44,8 @@ class Checkpointer(Protocol):
     def room(self, iteration: int) -> int:
         """How many iterations may pass before the next commit is due."""
 
-    def save(self, iteration: int, row: Row, *, force: bool = False) -> None: ...
+    def save(self, rows: list[Row], *, force: bool = False) -> None:
+        """Take note of finished iterations, and commit the state after the last of them if that is due (or forced)."""
 
 
 class NoCheckpoints:
@@ -52,7 +54,7 @@ class NoCheckpoints:
     def room(self, iteration: int) -> int:
         return 1 << 30
 
-    def save(self, iteration: int, row: Row, *, force: bool = False) -> None:
+    def save(self, rows: list[Row], *, force: bool = False) -> None:
         pass
 
 
@@ -89,9 +91,11 @@ class Loop:
                 answers = [callback(dict(row)) for row in rows for callback in self.callbacks]  # all are called
                 stop = any(answer is True for answer in answers)
                 ended = rows[-1]["converged"] or stop or iteration >= self.max_iter
-                self.checkpoints.save(iteration, rows[-1], force=bool(ended))
+                self.checkpoints.save(rows, force=bool(ended))
             except StateLost as lost:
-                iteration = self._recover(stepper, lost)
+                iteration, row = self._recover(stepper, lost)
+                if row.get("converged"):
+                    return Outcome.SOLVED
                 continue
             if rows[-1]["converged"]:
                 return Outcome.SOLVED
@@ -99,7 +103,22 @@ class Loop:
                 return Outcome.STOPPED
         return Outcome.ITERATION_LIMIT
 
-    def _recover(self, stepper: Stepper, lost: StateLost) -> int:
+    def begin(self, stepper: Stepper) -> tuple[int, Row]:
+        """The stepper's state built for the first time; workers may be lost already then."""
+        try:
+            return stepper.recover()
+        except StateLost as lost:
+            return self._recover(stepper, lost)
+
+    def finish(self, stepper: Stepper, read: Callable[[], Read]) -> Read:
+        """read(): what is wanted of the end state. Workers lost meanwhile send the run back, and on to its end again."""
+        while True:
+            try:
+                return read()
+            except StateLost as lost:
+                self.run(stepper, *self._recover(stepper, lost))
+
+    def _recover(self, stepper: Stepper, lost: StateLost) -> tuple[int, Row]:
         """Back to the last commit. Losses may come while recovering, too; each counts."""
         while True:
             self.restarts += 1
@@ -110,9 +129,9 @@ class Loop:
                     mend="look at the workers' logs (memory?), then `dkl resume` the run",
                 ) from lost
             try:
-                iteration, _ = stepper.recover()
+                iteration, row = stepper.recover()
             except StateLost as again:
                 lost = again
                 continue
-            del self.history[iteration:]
-            return iteration
+            self.history[:] = [done for done in self.history if done["iteration"] <= iteration]
+            return iteration, row

@@ -21,16 +21,19 @@ import shutil
 import socket
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.stores.generations import Generations, read_json, write_json
+from dkl.stores.generations import Generations, fsync_tree, read_json, write_json
 
 KIND, VERSION = "dkl-run", 1
 CHUNK_BYTES = 8_000_000
@@ -43,6 +46,7 @@ class RunStore:
         self.path, self.config = path, config
         self.attempt = uuid.uuid4().hex[:8]
         self._lock: int | None = None
+        self._log_is_whole = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -50,25 +54,34 @@ class RunStore:
     def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunStore:
         """A new run, locked. The folder must not exist (or be empty); nothing that exists is ever overwritten."""
         folder = Path(path).absolute()
+        taken = InputError(
+            "exists already and is never overwritten",
+            where=str(folder),
+            wanted="a new path",
+            mend="choose another path, or `dkl resume` it if it is a run",
+        )
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-            raise InputError(
-                "exists already and is never overwritten",
-                where=str(folder),
-                wanted="a new path",
-                mend="choose another path, or `dkl resume` it if it is a run",
-            )
+            raise taken
         if not folder.parent.is_dir():
             raise InputError("its parent folder does not exist", where=str(folder), mend="create the parent folder")
+        run = cls(folder, config)
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
-            run = cls(folder, config)
+            folder.chmod(0o700)  # an empty folder that was there may be open to others
             run.lock()
+            if {entry.name for entry in folder.iterdir()} != {"LOCK"}:
+                raise taken  # somebody else was quicker
             zarr.create_group(str(folder), attributes={"kind": KIND, "version": VERSION})
             write_json(folder / "config.json", config)
+            fsync_tree(folder.parent, deep=False)
         except OSError as error:
+            run.close()
             raise DiskError(
                 f"cannot be written ({error.strerror})", where=str(folder), mend="choose a path that you may write to"
             ) from error
+        except BaseException:
+            run.close()
+            raise
         return run
 
     @classmethod
@@ -79,14 +92,15 @@ class RunStore:
             raise InputError("no such run", where=str(folder), wanted="a folder made by `dkl fit`")
         if not (folder / "zarr.json").is_file() or not (folder / "config.json").is_file():
             raise StoreError("not a run of dkl, or one that was never begun", where=str(folder))
-        attributes = read_json(folder / "zarr.json").get("attributes", {})
+        attributes = read_json(folder / "zarr.json").get("attributes")
+        attributes = attributes if isinstance(attributes, dict) else {}
         if attributes.get("kind") != KIND:
             raise StoreError("a zarr store, but not a run of dkl", where=str(folder), got=attributes.get("kind"))
         if attributes.get("version") != VERSION:
             raise StoreError(
                 "a run of another version", where=str(folder), got=attributes.get("version"), wanted=VERSION
             )
-        return cls(folder, read_json(folder / "config.json"))
+        return cls(folder, read_json(folder / "config.json", sealed=True))
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
@@ -132,23 +146,42 @@ class RunStore:
 
     def log(self, **event: Any) -> None:
         """Append a line to events.jsonl."""
-        line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float)
-        with open(self.path / "events.jsonl", "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float) + "\n"
+        path = self.path / "events.jsonl"
+        with _disk_errors("the log could not be written", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                size = os.fstat(descriptor).st_size
+                if not self._log_is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    line = "\n" + line  # a crash cut the last line short; ours is not to be lost with it
+                self._log_is_whole = False  # should the write fail
+                os.write(descriptor, line.encode())
+                self._log_is_whole = True
+            finally:
+                os.close(descriptor)
 
     def events(self) -> list[dict[str, Any]]:
-        """All events; a last line that was cut short by a crash is left out."""
+        """All events; lines that were cut short by a crash are left out."""
         try:
-            lines = (self.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+            lines = (self.path / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return []
         events = []
         for line in lines:
             try:
-                events.append(json.loads(line))
+                event = json.loads(line)
             except ValueError:
                 continue
+            if isinstance(event, dict):
+                events.append(event)
         return events
+
+    def settle(self) -> None:
+        """See that what was written so far (configuration, graph, pairs) outlasts a power cut, as commits do."""
+        with _disk_errors("could not be written", self.path):
+            for part in ("graph", "pairs", "zarr.json", "config.json"):
+                fsync_tree(self.path / part)
+            fsync_tree(self.path, deep=False)
 
     def write_pairs(self, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> None:
         (self.path / "pairs").mkdir(mode=0o700, exist_ok=True)
@@ -167,16 +200,23 @@ class RunStore:
         return (self.path / "report.json").is_file()
 
     def write_report(self, report: dict[str, Any]) -> None:
+        """Say that the run is complete: after this its result is there, whatever happens."""
+        with _disk_errors("could not be written", self.path / "factor"):
+            fsync_tree(self.path / "factor")
+            fsync_tree(self.path, deep=False)
         write_json(self.path / "report.json", report)
 
     def report(self) -> dict[str, Any]:
-        return read_json(self.path / "report.json") if self.is_complete else {}
+        return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
 
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
-        """An empty (n, rank) result in whole-row chunks; returns rows a chunk. Any earlier, unfinished one goes."""
-        shutil.rmtree(self.path / "factor", ignore_errors=True)
+        """An empty (n, rank) result in whole-row chunks; returns rows a chunk. Any earlier one goes, its report first."""
         rows = rows_per_chunk(n, rank, dtype)
-        _create(self.path / "factor", (n, rank), (rows, rank), np.dtype(dtype), ("sample", "rank"), {})
+        with _disk_errors("could not write the result", self.path / "factor"):
+            (self.path / "report.json").unlink(missing_ok=True)
+            fsync_tree(self.path, deep=False)
+            shutil.rmtree(self.path / "factor", ignore_errors=True)
+            _create(self.path / "factor", (n, rank), (rows, rank), np.dtype(dtype), ("sample", "rank"), {})
         return rows
 
     def factor(self) -> zarr.Array:
@@ -212,30 +252,45 @@ def write_array(
 ) -> None:
     """A small array in one checked chunk; zero rows are kept in the attributes, zarr having no empty chunk."""
     shape = (max(1, values.shape[0]), *values.shape[1:])
-    array = _create(path, shape, shape, values.dtype, dims, {"rows": len(values), **(attributes or {})})
-    if len(values):
-        array[...] = values
+    notes = {"rows": len(values), "crc32c": _sum_of(values), **(attributes or {})}
+    with _disk_errors("an array could not be written", path):
+        array = _create(path, shape, shape, values.dtype, dims, notes)
+        if len(values):
+            array[...] = values
 
 
 def read_array(path: Path) -> NDArray:
+    """What `write_array` wrote; StoreError for anything else, a missing chunk too (zarr reads it as fill values)."""
     try:
         array = zarr.open_array(str(path), mode="r")
-        rows = int(array.attrs["rows"])  # type: ignore[arg-type]
+        rows, checksum = int(array.attrs["rows"]), array.attrs["crc32c"]  # type: ignore[arg-type]
         values = np.asarray(array[:rows])
     except Exception as error:
         raise StoreError(
             "a stored array cannot be read", where=str(path), got=f"{type(error).__name__}: {error}"
         ) from error
-    if rows and bool((values == -1).all()):
-        raise StoreError("a stored array's chunk is missing", where=str(path))
+    if len(values) != rows or _sum_of(values) != checksum:
+        raise StoreError("a stored array is missing or not what was written", where=str(path))
     return values
+
+
+def _sum_of(values: NDArray) -> int:
+    """crc32c of shape, dtype and bytes."""
+    return int(google_crc32c.value(f"{values.shape} {values.dtype.str} ".encode() + values.tobytes()))
+
+
+@contextmanager
+def _disk_errors(what: str, path: Path | str) -> Iterator[None]:
+    """Errors of the system as DiskErrors that name the path."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(
+            f"{what} ({error.strerror})", where=str(path), mend="free space on that disk, then `dkl resume` the run"
+        ) from error
 
 
 def write_factor_rows(path: str, lo: int, values: NDArray) -> None:
     """Store whole chunks of rows of a result, starting at row lo."""
-    try:
+    with _disk_errors("could not write the result", path):
         zarr.open_array(path, mode="r+")[lo : lo + len(values)] = values
-    except OSError as error:
-        raise DiskError(
-            f"could not write the result ({error.strerror})", where=path, mend="free space, then resume"
-        ) from error

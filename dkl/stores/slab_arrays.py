@@ -80,6 +80,9 @@ class SlabArray:
         A short, missing or (when checked) damaged chunk is a StoreError.
         """
         chunk = self.chunk(slab)
+        if out.shape != (self.n, self.width) or out.dtype != self.dtype:
+            mine, wanted = f"({self.n}, {self.width}) {self.dtype}", f"{out.shape} {out.dtype}"
+            raise StoreError("slabs of another shape or type", where=str(self.path), got=mine, wanted=wanted)
         try:
             descriptor = os.open(chunk, os.O_RDONLY)
         except OSError as error:
@@ -121,9 +124,9 @@ class SlabArray:
         try:
             descriptor = os.open(chunk, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                _write_all(descriptor, data, 0)
+                write_all(descriptor, data, 0)
                 if self.checked:
-                    _write_all(descriptor, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")), len(data))
+                    write_all(descriptor, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")), len(data))
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -146,7 +149,8 @@ def _read_exactly(descriptor: int, buffer: memoryview, offset: int, path: Path) 
         done += count
 
 
-def _write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
+def write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """pwrite, however many calls it takes."""
     done = 0
     while done < len(buffer):
         done += os.pwrite(descriptor, buffer[done:], offset + done)
