@@ -152,6 +152,8 @@ def _from_svmlight(path: Path, key: str | None) -> Any:
 
 
 def _numbers(array: Any, where: str | Path) -> Any:
+    if not isinstance(array, np.ndarray):  # of a member that is no .npy file, numpy returns the bytes
+        raise InputError("not an array", where=str(where), got=type(array).__name__, wanted="integers or floats")
     if array.dtype.kind not in "biuf":
         raise InputError("not numbers", where=str(where), got=f"dtype {array.dtype}", wanted="integers or floats")
     return array

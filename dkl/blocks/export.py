@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ def export_factor(session: Session, run: RunStore, generation: Generation, name:
     starts = list(range(0, source.n, rows))
     pieces = [starts[k :: session.n_slots] for k in range(min(session.n_slots, len(starts)))]
     session.map(_copy_rows, pieces, str(generation.folder / name), str(run.path / "factor"), rows, rank, scale)
+
+
+def exported_columns(generation: Generation, name: str, rank: int, scale: float) -> Iterator[NDArray]:
+    """The columns (n, few) of what `export_factor` writes, to the bit, slab by slab."""
+    source = SlabArray.open(generation.folder / name)
+    block = np.empty((source.n, source.width), source.dtype)
+    for slab in range(source.n_slabs):
+        source.read(slab, block)
+        yield block[:, : rank - slab * source.width] * source.dtype.type(scale)
 
 
 def _check_slabs(slabs: range, folder: str, name: str, files: dict[str, tuple[int, int]]) -> None:

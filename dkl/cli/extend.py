@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_sources import RowSource
 from dkl.cli.inputs import check_new, check_unchanged, check_values, fingerprint, load_rows
-from dkl.cli.runs import factor_blocks, graph_notes, open_run
+from dkl.cli.runs import factor_blocks, graph_notes, open_factor, open_run
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.estimators.extension import extend_factor
 from dkl.stores.run import RunStore
@@ -29,10 +29,11 @@ def transform_run(path: str, data: str, out: str) -> None:
     target = check_new(out)
     if target.suffix not in SUFFIXES:
         raise InputError("not a kind of file to write", where="--out", got=repr(target.suffix), wanted=".npz or .npy")
-    n, rank = (int(size) for size in run.factor().shape)
+    stored = open_factor(run)
+    n, rank = stored.shape
     known, file = _training_data(run), Path(data).absolute()
     if known is not None and _is_same(file, known):
-        write_rows(target, (n, rank), (rows for _, rows in factor_blocks(run)), run.factor().dtype)
+        write_rows(target, (n, rank), (rows for _, rows in factor_blocks(run)), stored.dtype)
         click.echo(f"{target}: the {n:,} rows of the factor, rank {rank}")
         return
     rows = load_rows(file)

@@ -11,11 +11,11 @@ import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import click
 
-from dkl import __version__
 from dkl.cli.commands import COMMANDS
 
 BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
@@ -57,7 +57,7 @@ def in_one_line() -> Iterator[None]:
     except click.ClickException as error:
         _fail(f"dkl: {error.format_message()}", BAD_INPUT)
     except (KeyboardInterrupt, click.Abort) as stop:
-        _fail(f"dkl: {stop or 'interrupted; nothing was begun'}", INTERRUPTED)
+        _fail(f"dkl: {str(stop) or 'interrupted; nothing was begun'}", INTERRUPTED)
     except Exception as error:
         status = exit_status(error)
         _fail(f"dkl: {error}" if status != BUG else f"dkl: {_bug(error)}", status)
@@ -89,7 +89,7 @@ def _bug(error: Exception) -> str:
     import traceback
 
     with tempfile.NamedTemporaryFile("w", prefix="dkl-bug-", suffix=".txt", delete=False) as file:
-        file.write(f"dkl {__version__}, Python {sys.version}\n")
+        file.write(f"dkl {version('dkl')}, Python {sys.version}\n")
         traceback.print_exception(error, file=file)
     return f"a bug in dkl, please report it: {type(error).__name__}: {error}; the traceback is in {file.name}"
 
@@ -100,7 +100,7 @@ def _bug(error: Exception) -> str:
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-@click.version_option(__version__, prog_name="dkl", message="%(prog)s %(version)s")
+@click.version_option(package_name="dkl", prog_name="dkl", message="%(prog)s %(version)s")
 def dkl() -> None:
     """Learn kernels from pairs: must-link and cannot-link.
 

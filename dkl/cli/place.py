@@ -6,9 +6,11 @@ import ipaddress
 import json
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from dkl.resources import n_cpus
 
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 30
+QUIET = "ignore:resource_tracker:UserWarning"
 DASK = {
     "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
     "distributed.scheduler.allowed-failures": 10,
@@ -107,12 +110,17 @@ class Cluster:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Processes and threads that start within never see Ctrl-C, which a terminal sends to all of a group."""
-    numbers = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    """Processes and threads that start within never see Ctrl-C, which a terminal sends to all of a group.
+
+    Nor does Python's tracker of semaphores complain where we end in the middle.
+    """
+    sys.warnoptions.append(QUIET)
+    resource_tracker.ensure_running()  # or its start would let the signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
+        sys.warnoptions.remove(QUIET)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -64,17 +64,26 @@ def rows_of(run: RunStore) -> list[dict[str, Any]]:
     return [rows[iteration] for iteration in sorted(rows)]
 
 
-def factor_blocks(run: RunStore) -> Iterator[tuple[int, NDArray]]:
-    """(first row, rows) of the result, chunk by chunk; StoreError for one that is missing or damaged."""
+def open_factor(run: RunStore) -> Any:
+    """The result, (n, rank) in chunks of rows, not read yet; StoreError where it cannot be."""
+    where = f"{run.path}/factor"
     try:
         array: Any = run.factor()
-        n, step = array.shape[0], array.chunks[0]
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise StoreError("the result cannot be opened", where=f"{run.path}/factor", got=error) from error
-    for lo in range(0, n, step):
+        shape, chunks = tuple(array.shape), tuple(array.chunks)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise StoreError("the result cannot be opened", where=where, got=f"{type(error).__name__}: {error}") from error
+    if len(shape) != 2 or min(shape) < 1 or chunks[1] != shape[1] or array.dtype not in (np.float64, np.float32):
+        raise StoreError("not a factor", where=where, got=f"{array.dtype} {shape} in chunks {chunks}")
+    return array
+
+
+def factor_blocks(run: RunStore) -> Iterator[tuple[int, NDArray]]:
+    """(first row, rows) of the result, chunk by chunk; StoreError for one that is missing or damaged."""
+    array = open_factor(run)
+    for lo in range(0, array.shape[0], array.chunks[0]):
         where = f"{run.path}/factor, rows from {lo}"
         try:
-            rows = np.asarray(array[lo : lo + step])
+            rows = np.asarray(array[lo : lo + array.chunks[0]])
         except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
             raise StoreError("a chunk of the result is damaged", where=where, got=error) from error
         # A missing chunk reads as NaN.

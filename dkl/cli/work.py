@@ -6,12 +6,12 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dkl import __version__
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.cli.forecast import check_fits
@@ -57,7 +57,7 @@ def start_run(inputs: Inputs, path: Path, settings: Settings) -> RunStore:
     """A new run, locked, that knows what it is to be made from."""
     config = {
         "command": "fit pairwise",
-        "dkl": __version__,
+        "dkl": version("dkl"),
         "inputs": inputs.fingerprints(),
         "settings": settings.as_dict(),
     }
@@ -101,7 +101,8 @@ def work(run: RunStore, settings: Settings, session: Session, interrupt: Interru
         )
     except InterruptedRunError as stopped:
         raise KeyboardInterrupt(interrupt.line(f"{stopped.what}, which is committed")) from stopped
-    run.write_report(report_of(fitted, graph_notes(run)) | {"worker_peak_bytes": worker_peak(session)})
+    report = report_of(fitted, graph_notes(run)) | {"worker_peak_bytes": worker_peak(session)}
+    run.write_report(report, fitted.certificate.lift)
     return fitted.result
 
 

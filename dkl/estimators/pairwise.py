@@ -198,7 +198,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                     seconds={"graph": graph.seconds},
                 )
                 if run is not None:
-                    run.write_report(report_of(fitted, notes))
+                    run.write_report(report_of(fitted, notes), fitted.certificate.lift)
                 self._keep(fitted, run, scratch)
             finally:
                 for store in (run, scratch):

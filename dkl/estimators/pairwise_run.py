@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.export import compressed, export_factor, store_factor
+from dkl.blocks.export import compressed, export_factor, exported_columns, store_factor
 from dkl.blocks.plan import Plan, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import product_on
@@ -199,8 +199,11 @@ def fit_problem(
             factor if factor is not None or entries is None else compressed(_store(run, scratch), 4 * MAX_FINISH_RANK)
         )
         factor, certificate, outcome = _finish(problem, settings, start, goal, history, callbacks, session.threads)
+        if settings.dtype != "float64":
+            factor = factor.astype(settings.dtype)
+            certificate = problem.certificate(*problem.evaluate(factor), product=product_on(session))
         if run is not None:
-            store_factor(run, factor.astype(settings.dtype))
+            store_factor(run, factor)
         clock.lap("finish")
     elif goal is not None:
         outcome = Outcome.SOLVED
@@ -264,17 +267,22 @@ def _admm(
         factor = None
         if plan.placement == "memory":
             factor = stepper.placement.collect("U") * np.sqrt(scale).astype(program.dtype)
+            columns: Iterable[NDArray] = (factor[:, lo : lo + 16] for lo in range(0, rank, 16))
             if run is not None:
                 store_factor(run, factor)
         else:
             assert store is not None
             generation = next(store.generations().newest_first())
             export_factor(session, store, generation, "U", rank, float(np.sqrt(scale)))
+            columns = exported_columns(generation, "U", rank, float(np.sqrt(scale)))
+        entries, smooth = scale * entries, scale * smooth
+        if program.dtype != np.float64:  # their sums are rounded, and so is the factor: certify what is handed out
+            entries, smooth = problem.evaluate_columns(columns)
         clock.lap("result")
     finally:
         stepper.close()
         workspace.close()
-    return factor, scale * entries, scale * smooth, outcome, loop.history, loop.restarts
+    return factor, entries, smooth, outcome, loop.history, loop.restarts
 
 
 def _history_of(run: RunStore, iteration: int) -> list[Row]:
@@ -380,7 +388,7 @@ def resume(path: Any, session: Session, *, callbacks: Sequence[Callable[[Row], A
         settings = replace(Settings(**run.config["settings"]), **changes)
         problem = load_problem(run, settings.gamma)
         fitted = fit_problem(problem, settings, session, run=run, callbacks=callbacks)
-        run.write_report(report_of(fitted, run.config.get("graph", {})))
+        run.write_report(report_of(fitted, run.config.get("graph", {})), fitted.certificate.lift)
     finally:
         run.close()
     return run

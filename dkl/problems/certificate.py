@@ -2,30 +2,32 @@
 
 f(K) = tr(KL) + gamma/2 |P_T(K - T)|^2 is convex, with gradient S = L + gamma P_T(K - T), sparse. For every psd K'
     f(K') >= f(K) + <S, K' - K> >= f(K) - <S, K> + min(0, lambda_min(S)) tr(K'),
-and at an optimum K* the loss on the diagonal alone bounds the trace: sum (K*_ii - 1)^2 <= 2 f(K*)/gamma <= 2 f(K)/gamma, so
-    tr(K*) <= n + sqrt(2 n f(K)/gamma).
-Hence f(K) - f(K*) <= gap = <S, K> + max(0, -lambda_min(S)) (n + sqrt(2 n f(K)/gamma)).
+and at an optimum K* the loss on the diagonal alone bounds |diag(K*) - 1| by spread = sqrt(2 f(K)/gamma), so
+    tr(K*) <= n + sqrt(n) spread.
+Hence f(K) - f(K*) <= gap = <S, K> + max(0, -lambda_min(S)) (n + sqrt(n) spread).
 
-lambda_min enters as a lower bound: the Ritz value less its residual norm, and less the rounding of the products. That an
-eigenvalue lies within the residual of a Ritz value is a theorem; that it is the smallest one rests on Lanczos from a
-random start not having missed a smaller one, which happens with probability zero in exact arithmetic. Up to `DENSE`
-patterns all eigenvalues are computed instead.
+The lift. The term in lambda_min charges every pattern for the worst direction, which often lives on a few patterns. For any
+diagonal D >= 0 the same holds of S + D, where <D, K*> = sum D_i + sum D_i (K*_ii - 1) <= sum D_i + |D| spread:
+    gap <= <S, K> + max(0, -lambda_min(S + D)) (n + sqrt(n) spread) + sum D_i + |D| spread.
+By Gershgorin D_i = |theta| |x_i| |x|_1 lifts an eigenpair (theta, x) to 0 for |theta| |x|_1^2 instead of |theta| n. `find_lift`
+does that for the localised ones; the smaller of both bounds counts. lambda_min enters as a lower bound, residual and
+rounding taken off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
-DENSE = 400
-Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+from dkl.linalg.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
+
+WORTH_LIFTING = 1e-6
+LIFTING_ROUNDS = 8
+LIFTED_AT_ONCE = 16
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Certificate:
     inner_product   <S, K>: 0 at a stationary point
     trace_bound     tr(K*) is at most this
     direction       (n,) unit Ritz vector: where min_eigenvalue is negative, K + t x x' is better for a small t
+    lift            (n,) D >= 0 with which the gap is proven; zeros where lambda_min(S) alone proves as much
     """
 
     objective: float
@@ -49,16 +52,39 @@ class Certificate:
     residual: float
     inner_product: float
     trace_bound: float
-    direction: NDArray[np.float64] = field(repr=False)
+    direction: Array = field(repr=False)
+    lift: Array = field(repr=False)
 
     def as_dict(self) -> dict[str, float]:
-        """The numbers, for a report."""
+        """The numbers, for a report; lift is the sum of D."""
         names = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inner_product", "trace_bound")
-        return {name: float(getattr(self, name)) for name in names}
+        return {name: float(getattr(self, name)) for name in names} | {"lift": float(self.lift.sum())}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What is known of diag(K*): |diag(K*) - 1| <= spread."""
+
+    n: int
+    spread: float
+
+    @classmethod
+    def of(cls, n: int, objective: float, gamma: float) -> Reach:
+        return cls(n, float(np.sqrt(2 * max(objective, 0.0) / gamma)))
+
+    @property
+    def trace_bound(self) -> float:
+        """tr(K*) is at most this."""
+        return self.n + float(np.sqrt(self.n)) * self.spread
+
+    def charge(self, low: float, lift: Array | None = None) -> float:
+        """-<S, K*> is at most this, `low` being a lower bound on lambda_min(S + lift)."""
+        paid = 0.0 if lift is None else float(lift.sum() + np.linalg.norm(lift) * self.spread)
+        return max(0.0, -low) * self.trace_bound + paid
 
 
 def gradient_matrix(
-    laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, entries: NDArray[np.float64]
+    laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, entries: Array
 ) -> sparse.csr_array:
     """S = L + gamma P_T(K - T), `entries` holding K_ij for every entry of T in its order."""
     residual = sparse.csr_array(
@@ -71,7 +97,7 @@ def certify(
     gradient: sparse.csr_array,
     targets: sparse.csr_array,
     gamma: float,
-    entries: NDArray[np.float64],
+    entries: Array,
     smooth: float,
     *,
     product: Product | None = None,
@@ -81,68 +107,47 @@ def certify(
 
     `product` computes S x elsewhere (on a cluster, say); by default it is scipy's.
     """
-    n = gradient.shape[0]
     difference = entries - targets.data
     objective = smooth + 0.5 * gamma * float(difference @ difference)
     inner = smooth + gamma * float(difference @ entries)
-    low, residual, direction = min_eigenvalue(gradient, product=product, seed=seed)
-    trace_bound = n + float(np.sqrt(2 * n * max(objective, 0.0) / gamma))
-    gap = max(inner, 0.0) + max(0.0, -low) * trace_bound
+    matrix = Shifted.of(gradient, product)
+    low, residual, direction = min_eigenvalue(matrix, seed=seed)
+    return conclude(matrix, Reach.of(gradient.shape[0], objective, gamma), objective, inner, low, residual, direction)
+
+
+def conclude(
+    matrix: Shifted, reach: Reach, objective: float, inner: float, low: float, residual: float, direction: Array
+) -> Certificate:
+    """The certificate from <S, K> and a lower bound on lambda_min(S), with a lift where it proves more."""
+    charge, lift = reach.charge(low), np.zeros(reach.n)
+    if charge > WORTH_LIFTING * max(objective, 0.0):
+        found = find_lift(matrix, charge)
+        lifted = reach.charge(min_eigenvalue(matrix.plus(found))[0], found) if found.any() else charge
+        if lifted < charge:
+            charge, lift = lifted, found
+    gap = max(inner, 0.0) + charge
     relative = gap / objective if objective > 0 else float(gap > 0) * np.inf
-    return Certificate(objective, gap, float(relative), low, residual, inner, trace_bound, direction)
+    return Certificate(
+        objective, gap, float(relative), low, residual, inner, reach.trace_bound, direction=direction, lift=lift
+    )
 
 
-def min_eigenvalue(
-    matrix: sparse.csr_array, *, product: Product | None = None, seed: int = 0, tol: float = 1e-7
-) -> tuple[float, float, NDArray[np.float64]]:
-    """(lower bound on the smallest eigenvalue, residual norm, unit vector) of a sparse symmetric matrix."""
-    n = matrix.shape[0]
-    norm = float(abs(matrix).sum(axis=1).max()) if matrix.nnz else 0.0
-    rounding = float(np.finfo(float).eps * norm * 4)
-    if n <= DENSE:
-        values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, 0])
-        return float(values[0]) - n * rounding, 0.0, vectors[:, 0]
-    apply: Product = product or (lambda x: matrix @ x)
-    operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=lambda x: apply(np.ravel(x)), dtype=float)
-    vector = _lanczos(operator, np.random.default_rng(seed).standard_normal(n), tol)
-    vector /= np.linalg.norm(vector)
-    image = apply(vector)
-    theta = float(vector @ image)
-    residual = float(np.linalg.norm(image - theta * vector))
-    return theta - residual - rounding, residual, vector
+def find_lift(matrix: Shifted, budget: float) -> Array:
+    """D >= 0, of a sum below `budget`, that lifts the localised negative directions of S; zeros where it finds none."""
+    n = matrix.shift.size
+    lift = np.zeros(n)
+    for _ in range(LIFTING_ROUNDS):
+        values, vectors = lowest_eigenpairs(matrix.plus(lift), LIFTED_AT_ONCE)
+        spans = np.abs(vectors).sum(axis=0)
+        localised = (values < 0) & (spans**2 < 0.5 * n)
+        added = (np.abs(vectors[:, localised]) * (-values * spans)[localised]).sum(axis=1)
+        if not localised.any() or float((lift + added).sum()) > budget:
+            break
+        lift += added
+    return lift
 
 
-def _lanczos(operator: object, start: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
-    """The best Ritz vector of the smallest eigenvalue, from ever larger subspaces until it has converged."""
-    best = start
-    with threadpool_limits(1, user_api="blas"):  # the same bits on any machine
-        for size in (40, 80, 160, 320):
-            try:
-                _, vectors = scipy.sparse.linalg.eigsh(
-                    operator, k=1, which="SA", ncv=min(size, start.size - 1), tol=tol, maxiter=30, v0=best
-                )
-                return np.ravel(vectors[:, 0])
-            except scipy.sparse.linalg.ArpackNoConvergence as unfinished:
-                if unfinished.eigenvectors.size:
-                    best = np.ravel(unfinished.eigenvectors[:, 0])
-    return best
-
-
-def optimal_scale(entries: NDArray[np.float64], targets: NDArray[np.float64], gamma: float, smooth: float) -> float:
+def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float) -> float:
     """The t >= 0 that minimises f(t K); then <S, K> = 0. A quadratic in t: gamma/2 |t K - T|^2 + t tr(KL)."""
     curvature = gamma * float(entries @ entries)
     return max((gamma * float(entries @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0
-
-
-def escape_length(certificate: Certificate, targets: sparse.csr_array, gamma: float) -> float:
-    """The t that minimises f(K + t^2 x x') along the certificate's direction; 0 where no escape is to be had.
-
-    f(K + s x x') = f(K) + s x'Sx + gamma/2 s^2 sum over T of (x_i x_j)^2, so s = -x'Sx / (gamma sum (x_i x_j)^2).
-    """
-    slope = certificate.min_eigenvalue + certificate.residual
-    if slope >= 0:
-        return 0.0
-    x = certificate.direction
-    rows = np.repeat(np.arange(x.size), np.diff(targets.indptr))
-    curvature = gamma * float(np.sum((x[rows] * x[targets.indices]) ** 2))
-    return float(np.sqrt(-slope / curvature)) if curvature > 0 else 0.0

@@ -7,6 +7,7 @@ T holds every diagonal entry (target 1), every must-link pair (1) and every cann
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,12 +73,16 @@ class PairwiseKernel:
         return entries, objective - loss
 
     def evaluate(self, factor: NDArray) -> tuple[NDArray[np.float64], float]:
-        """(K on T, tr(KL)) at K = factor factor', in memory, a few columns at a time."""
+        """(K on T, tr(KL)) at K = factor factor', in double precision, a few columns at a time."""
+        return self.evaluate_columns(factor[:, lo : lo + 16] for lo in range(0, factor.shape[1], 16))
+
+    def evaluate_columns(self, parts: Iterable[NDArray]) -> tuple[NDArray[np.float64], float]:
+        """The same for a factor that comes in groups of columns (n, few): both are sums over columns."""
         entries = np.zeros(self.targets.nnz)
         smooth = 0.0
         rows = np.repeat(np.arange(self.n), np.diff(self.targets.indptr))
-        for lo in range(0, factor.shape[1], 16):
-            part = np.ascontiguousarray(factor[:, lo : lo + 16], dtype=float)
+        for columns in parts:
+            part = np.ascontiguousarray(columns, dtype=float)
             for start in range(0, rows.size, 1 << 18):
                 span = slice(start, start + (1 << 18))
                 entries[span] += np.einsum("ij,ij->i", part[rows[span]], part[self.targets.indices[span]])

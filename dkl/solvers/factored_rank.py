@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from dkl.problems.certificate import DENSE, Certificate
+from dkl.linalg.extreme_eigenvalues import DENSE, Shifted
+from dkl.problems.certificate import Certificate, Reach, conclude
 from dkl.problems.pairwise_factored import FactoredPairwise, Point
 
 Array = NDArray[np.float64]
@@ -97,28 +98,24 @@ def certified(problem: FactoredPairwise, point: Point, relative: float, seed: in
     beta = |(I - QQ') S Q|, mu a lower bound of S on the complement. Lanczos then need not resolve the r eigenvalues
     that cluster at 0, only to see that mu is positive, and beta enters squared.
     """
-    n, gamma = problem.n, problem.gamma
-    matrix = problem.gradient_matrix(point)
+    n, matrix = problem.n, problem.gradient_matrix(point)
+    reach = Reach.of(n, point.objective, problem.gamma)
     with threadpool_limits(1, user_api="blas"):
         factor = compressed(point.v, point.v.shape[1])
         q = scipy.linalg.qr(factor, mode="economic")[0]
-        trace_bound = n + float(np.sqrt(2 * n * max(point.objective, 0.0) / gamma))
         image = matrix @ q
         small = q.T @ image
         alpha = float(np.linalg.eigvalsh(small)[0]) if q.shape[1] else np.inf
         beta = float(np.linalg.norm(image - q @ small, 2)) if q.shape[1] else 0.0
-        wanted = 0.1 * relative * point.objective / trace_bound
+        wanted = 0.1 * relative * point.objective / reach.trace_bound
         values, vectors, residual = _lowest_outside(matrix, q, wanted, seed)
     norm = float(abs(matrix).sum(axis=1).max())
     mu = float(values[0]) - residual
     low = float(np.linalg.eigvalsh([[alpha, -beta], [-beta, mu]])[0]) if q.shape[1] else mu
     low -= float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
-    gap = max(inner, 0.0) + max(0.0, -low) * trace_bound
-    ratio = gap / point.objective if point.objective > 0 else float(gap > 0) * np.inf
-    certificate = Certificate(
-        point.objective, gap, float(ratio), low, residual, inner, trace_bound, np.ascontiguousarray(vectors[:, 0])
-    )
+    first = np.ascontiguousarray(vectors[:, 0])
+    certificate = conclude(Shifted.of(matrix), reach, point.objective, inner, low, residual, first)
     return certificate, np.ascontiguousarray(vectors[:, values < -wanted])
 
 

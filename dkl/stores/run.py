@@ -9,6 +9,7 @@ run.zarr/               a zarr group (mode 0700) whose attributes say kind and v
     generations/        checkpoints
     scratch-<attempt>/  working arrays of an out-of-core run
     factor/             the result, (n, rank) in row chunks, with checksums
+    lift/               (n,) what the certificate adds to the gradient's diagonal (problems/certificate.py)
     report.json         outcome, certificate, plan, seconds; written last: a run with a report is complete
 """
 
@@ -199,15 +200,21 @@ class RunStore:
     def is_complete(self) -> bool:
         return (self.path / "report.json").is_file()
 
-    def write_report(self, report: dict[str, Any]) -> None:
+    def write_report(self, report: dict[str, Any], lift: NDArray[np.float64]) -> None:
         """Say that the run is complete: after this its result is there, whatever happens."""
+        shutil.rmtree(self.path / "lift", ignore_errors=True)
+        write_array(self.path / "lift", lift, ("sample",))
         with _disk_errors("could not be written", self.path / "factor"):
-            fsync_tree(self.path / "factor")
+            for part in ("factor", "lift"):
+                fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
         write_json(self.path / "report.json", report)
 
     def report(self) -> dict[str, Any]:
         return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
+
+    def lift(self) -> NDArray[np.float64]:
+        return read_array(self.path / "lift")
 
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
         """An empty (n, rank) result in whole-row chunks; returns rows a chunk. Any earlier one goes, its report first."""

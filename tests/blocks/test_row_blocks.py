@@ -1,6 +1,5 @@
 """Passes over rows: every kind of input gives the same blocks, every number of threads and workers the same bits."""
 
-import os
 import threading
 import time
 import tracemalloc
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram, plus, remember
 from threadpoolctl import threadpool_info
 
 from dkl.blocks import patience, row_blocks
@@ -54,51 +54,6 @@ def inputs(X, folder):
         "dask": da.from_array(X, chunks=(450, 3)),
         "foreign": Foreign(X),
     }
-
-
-class Foreign:
-    """Shape, dtype and slices of rows, and nothing else."""
-
-    def __init__(self, X):
-        self.shape, self.dtype, self._X = X.shape, X.dtype, X
-
-    def __getitem__(self, rows):
-        assert isinstance(rows, slice)
-        return self._X[rows]
-
-
-def describe(block, factor=1.0):
-    return block.index, block.start, block.stop, factor * block.rows.sum(), block.rows.flags.c_contiguous
-
-
-def gram(block):
-    return block.rows.T @ block.rows, np.array(block.rows.shape[0])
-
-
-def describe_sparse(block):
-    return type(block.rows).__name__, block.rows.sum()
-
-
-def remember(block):
-    seen = block.memo.get("seen", 0)
-    block.memo["seen"] = seen + 1
-    return seen
-
-
-def plus(block, array):
-    return float(array[block.index])
-
-
-def die_once(block, mark):
-    """The block's sum; but the first to come to block 5 takes its worker down."""
-    if block.index == 5 and not mark.exists():
-        mark.touch()
-        os._exit(1)
-    return block.rows.sum()
-
-
-def fail(block):
-    raise InputError("bad rows", where=f"row {block.start}")
 
 
 def test_bounds_follow_from_the_size_alone(monkeypatch):

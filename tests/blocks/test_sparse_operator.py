@@ -7,6 +7,7 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import SharedMatrix, product_on
+from dkl.problems import certificate
 from dkl.problems.pairwise import PairwiseKernel, target_matrix
 
 
@@ -22,7 +23,8 @@ def test_product_is_scipy_s_to_the_bit(rng, client):
     assert shared.product(x).tobytes() == (matrix @ x).tobytes()
 
 
-def test_the_certificate_on_workers_is_the_certificate(rng, client):
+def test_the_certificate_on_workers_is_the_certificate(rng, client, monkeypatch):
+    monkeypatch.setattr(certificate, "LIFTING_ROUNDS", 1)  # thousands of products otherwise
     n = 450  # beyond the size of dense eigenvalues
     laplacian, must, cannot = random_problem(rng, n, density=0.02)
     problem = PairwiseKernel(laplacian, target_matrix(n, must, cannot), 10.0)

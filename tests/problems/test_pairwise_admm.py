@@ -4,6 +4,7 @@ import uuid
 
 import numpy as np
 import pytest
+from on_workers import Given
 from pairwise_cases import dense_targets, objective, plain_iteration, random_problem, sdp_optimum
 from scipy import sparse
 
@@ -15,17 +16,6 @@ from dkl.problems.pairwise_admm import next_rho, paper_rank, spectral_bound
 from dkl.stores.generations import Generations
 
 GAMMA, RHO = 7.0, 100.0
-
-
-class Given:
-    """A start from given factors. Nested in no test: workers get it by value."""
-
-    def __init__(self, arrays, width):
-        self.arrays, self.width = arrays, width
-
-    def __call__(self, name, slab, columns, out):
-        out[...] = 0
-        out[:, : len(columns)] = self.arrays[name][:, columns.start : columns.stop]
 
 
 def case(rng, n=50, rank=37, pairs=80):

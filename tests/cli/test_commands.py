@@ -1,0 +1,360 @@
+"""Each command does what its help says, with the exit codes it promises."""
+
+import errno
+import json
+import re
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import FIT, N, call, factor_bytes, tree, write_inputs
+
+from dkl import __version__
+from dkl.cli import inputs, place
+from dkl.cli import work as work_module
+from dkl.errors import WorkersLostError
+from dkl.stores.run import RunStore
+
+
+def test_version_and_help() -> None:
+    assert call("--version").out.strip() == f"dkl {__version__}"
+    for command in (
+        ["--help"],
+        ["fit", "pairwise", "-h"],
+        ["plan", "pairwise", "-h"],
+        ["resume", "-h"],
+        ["demo", "-h"],
+    ):
+        answer = call(*command)
+        assert (answer.code, answer.err) == (0, "")
+        assert "Usage" in answer.out
+
+
+def test_nothing_large_is_imported_for_a_wrong_option() -> None:
+    program = (
+        "import sys\nfrom dkl.cli.main import main\n"
+        "sys.argv = ['dkl', 'fit', 'pairwise', '--gamma', '-1']\n"
+        "try: main()\nexcept SystemExit as end: print(end.code)\n"
+        "print({'numpy', 'dask', 'zarr', 'distributed', 'sklearn', 'scipy', 'numba'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wrong_option_is_told_at_once(record_property: Any) -> None:
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "dkl.cli.main", "fit", "pairwise", "--rank", "0"], capture_output=True
+        )
+        seconds.append(time.perf_counter() - start)
+        assert done.returncode == 2
+    record_property("seconds", min(seconds))
+    assert min(seconds) < 2.0  # 0.3 on a machine that does nothing else
+
+
+def test_fit_is_reported_and_private(work: Path) -> None:
+    answer = call(*FIT, "--checkpoint-every", "10")
+    assert answer.code == 0, answer.err
+    assert "proven relative gap" in answer.out
+    run = work / "run.zarr"
+    report, config = RunStore.open(run).report(), RunStore.open(run).config
+    assert report["outcome"] == "solved"
+    assert config["inputs"]["data"]["path"] == str(work / "X.npz")
+    assert config["inputs"]["data"]["size"] == (work / "X.npz").stat().st_size
+    assert config["inputs"]["pairs"]["path"] == str(work / "pairs.csv")
+    assert config["settings"]["checkpoint_every"] == 10
+    assert config["graph"]["sigma"] > 0
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700
+    assert RunStore.open(run).factor().shape == (N, report["rank"])
+
+
+def test_fit_is_the_estimator(work: Path) -> None:
+    from dkl.blocks.graph import build_graph
+    from dkl.blocks.session import Session
+    from dkl.estimators.pairwise_run import Settings, fit_problem, make_problem
+    from dkl.pairs import load_pairs
+
+    settings = Settings(gamma=10.0, rank=8, seed=3)
+    assert call(*FIT, "--gamma", "10", "--rank", "8", "--seed", "3").code == 0
+    graph = build_graph(np.load("X.npz")["X"], session=Session(threads=1))
+    problem = make_problem(graph.laplacian, load_pairs("pairs.csv").check(N), 10.0)
+    fitted = fit_problem(problem, settings, Session(threads=1))
+    assert np.array_equal(np.asarray(RunStore.open("run.zarr").factor()[...]), fitted.factor)
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr", "csv", "float32", "sparse"])
+def test_fit_reads_what_it_says(kind: str, work: Path) -> None:
+    import scipy.sparse
+    import zarr
+
+    X = np.load("X.npz")["X"]
+    name = {"npy": "D.npy", "zarr": "D.zarr", "csv": "D.csv", "float32": "D.npz", "sparse": "D.npz"}[kind]
+    if kind == "npy":
+        np.save(name, X)
+    elif kind == "zarr":
+        zarr.create_array(name, shape=X.shape, chunks=(7, 6), dtype=X.dtype)[...] = X
+    elif kind == "csv":
+        np.savetxt(name, X, delimiter=",", fmt="%.18e")
+    elif kind == "float32":
+        np.savez(name, X.astype(np.float32))
+    else:
+        scipy.sparse.save_npz(name, scipy.sparse.csr_array(X))
+    arguments = ["pairwise", "--data", name, "--pairs", "pairs.csv", "--out", "run.zarr"]
+    assert call("plan", *arguments).code == 0
+    assert call("fit", *arguments).code == 0
+    assert call("verify", "run.zarr").code == 0
+    assert call("transform", "run.zarr", "--data", name, "--out", "f.npz").code == 0
+    assert np.array_equal(np.load("f.npz")["factor"], RunStore.open("run.zarr").factor()[...])
+
+
+def test_single_precision_verifies(work: Path) -> None:
+    assert call(*FIT, "--dtype", "float32", "--tol", "1e-3").code == 0
+    assert RunStore.open("run.zarr").factor().dtype == np.float32
+    assert call("verify", "run.zarr").code == 0
+
+
+def test_not_converged_writes_the_result_and_resume_goes_further(work: Path) -> None:
+    answer = call(*FIT, "--max-iter", "5")
+    assert answer.code == 3
+    assert answer.err.splitlines()[-1].startswith("dkl: not converged: iteration_limit")
+    assert call("verify", "run.zarr").code == 0
+    assert call("resume", "run.zarr").out.splitlines()[0].endswith("complete, nothing to do")
+    assert call("resume", "run.zarr", "--max-iter", "500").code == 0
+    further = factor_bytes(work / "run.zarr")
+    assert RunStore.open("run.zarr").report()["outcome"] == "solved"
+    assert (work / "run.zarr" / "report-000005.json").is_file()
+    assert call(*FIT[:-1], "whole.zarr").code == 0
+    assert factor_bytes(work / "whole.zarr") == further
+
+
+def test_a_complete_run_is_left_alone(run: Path) -> None:
+    before = tree(run)
+    for arguments in ([], ["--max-iter", "1000"], ["--checkpoint-every", "3"]):
+        answer = call("resume", "run.zarr", *arguments)
+        assert (answer.code, answer.err) == (0, "")
+        assert "complete, nothing to do" in answer.out
+    assert tree(run) == before
+
+
+def test_target_gap_is_proven(work: Path) -> None:
+    pytest.importorskip("dkl.solvers.factored")
+    assert call(*FIT, "--target-gap", "1e-5").code == 0
+    assert RunStore.open("run.zarr").report()["certificate"]["relative_gap"] <= 1e-5
+    assert call("verify", "run.zarr").code == 0
+
+
+def test_plan_says_and_writes_nothing(work: Path) -> None:
+    before = tree(work)
+    answer = call("plan", *FIT[1:])
+    assert (answer.code, answer.err) == (0, "")
+    for words in ("factors", "disk", "a process, at most", "s an iteration", "rank"):
+        assert words in answer.out
+    spread = call("plan", *FIT[1:], "--workers", "2", "--rank", "40", "--memory-limit", "1GB")
+    assert re.search(r"tasks and .* exchanged an iteration", spread.out), spread.out + spread.err
+    assert tree(work) == before
+
+
+def test_plan_reads_no_values(work: Path) -> None:
+    np.savez("X.npz", X=np.full((N, 6), np.nan))
+    assert call("plan", *FIT[1:]).code == 0
+
+
+def test_info_of_every_state(run: Path) -> None:
+    before = tree(run)
+    complete = call("info", "run.zarr")
+    assert complete.code == 0
+    for words in ("complete, solved", "proven relative gap", "primal residual", "plan", "X.npz"):
+        assert words in complete.out
+    facts = json.loads(call("info", "run.zarr", "--json").out)
+    assert facts["state"] == "complete, solved"
+    assert len(facts["history"]) == facts["report"]["n_iter"]
+    assert facts["config"]["settings"]["gamma"] == 100.0
+    assert tree(run) == before
+    (run / "report.json").unlink()
+    assert f"resumable at iteration {facts['report']['n_iter']}" in call("info", "run.zarr").out
+
+
+def test_transform_of_new_patterns(work: Path) -> None:
+    assert call(*FIT).code == 0
+    X = np.load("X.npz")["X"]
+    np.savez("new.npz", X=X[10:20] + 1e-3)
+    np.savez("some.npz", X=X[10:20])
+    for name, out in (("new.npz", "new_factor.npy"), ("some.npz", "some_factor.npz")):
+        assert call("transform", "run.zarr", "--data", name, "--out", out).code == 0
+    factor = np.asarray(RunStore.open("run.zarr").factor()[...])
+    assert np.array_equal(
+        np.load("some_factor.npz")["factor"], factor[10:20]
+    )  # patterns that are known keep their rows
+    near = np.load("new_factor.npy")
+    kernel = near @ factor.T
+    alike = np.arange(10, 20)[:, None] % 4 == np.arange(N) % 4
+    assert kernel[alike].mean() > 0.5 > 0.3 > kernel[~alike].mean()
+
+
+def test_verify_of_a_run_without_result(work: Path) -> None:
+    settings = inputs.check_settings({})
+    work_module.start_run(
+        inputs.read_inputs("X.npz", "pairs.csv", settings, values=True), work / "run.zarr", settings
+    ).close()
+    assert "not begun" in call("info", "run.zarr").out
+    assert call("verify", "run.zarr").code == 6
+    assert call("resume", "run.zarr").code == 0
+    assert call("verify", "run.zarr").code == 0
+
+
+def test_a_refusal_by_the_graph_leaves_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "check_values", lambda rows: None)
+    X = np.load("X.npz")["X"]
+    X[5, 5] = np.nan
+    np.savez("X.npz", X=X)
+    before = tree(work)
+    assert call(*FIT).code == 2
+    assert tree(work) == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("method", ["write_report", "log", "create_factor", "write_pairs"])
+def test_a_full_disk_is_a_lack_of_resources(
+    method: str, number: int, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(number, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, method, full)
+        answer = call(*FIT)
+    assert answer.code == 5, answer.err
+    assert "no room" in answer.err.splitlines()[-1]
+    assert call("resume", "run.zarr").code == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError("no memory"), WorkersLostError("all gone")])
+def test_other_lacks_of_resources(error: Exception, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(work_module, "fit_problem", fail)
+    assert call(*FIT).code == 5
+
+
+def test_a_bug_leaves_its_traceback_in_a_file(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(work_module, "fit_problem", fail)
+    answer = call(*FIT)
+    assert answer.code == 1
+    assert len(answer.err.splitlines()) == 1
+    file = Path(answer.err.split()[-1])
+    assert "ZeroDivisionError: ours" in file.read_text()
+    file.unlink()
+
+
+def test_the_result_is_the_same_on_a_cluster(work: Path, cluster: Any) -> None:
+    assert call(*FIT).code == 0
+    (work / "s.json").write_text(json.dumps({"address": cluster.scheduler_address}))
+    arguments = FIT[:-1]
+    assert call(*arguments, "submitted.zarr", "--scheduler-file", "s.json").code == 0
+    assert factor_bytes(work / "submitted.zarr") == factor_bytes(work / "run.zarr")
+    plan = call("plan", *arguments[1:], "planned.zarr", "--scheduler", cluster.scheduler_address)
+    assert plan.code == 0, plan.err
+
+
+def test_workers_of_its_own_listen_on_loopback_alone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    seen: list[str] = []
+    prepare = work_module.prepare
+
+    def look(*arguments: Any) -> Any:
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            seen.extend(at.laddr.ip for at in process.net_connections("inet") if at.status == psutil.CONN_LISTEN)
+        return prepare(*arguments)
+
+    monkeypatch.setattr(work_module, "prepare", look)
+    assert call(*FIT, "--workers", "2").code == 0
+    assert seen and set(seen) == {"127.0.0.1"}
+    assert RunStore.open("run.zarr").report()["worker_peak_bytes"] > 0
+
+
+def test_a_scheduler_that_does_not_answer(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "CONNECT_SECONDS", 1)
+    before = tree(work)
+    answer = call(*FIT, "--scheduler", "tcp://127.0.0.1:9")
+    assert answer.code == 5, answer.err
+    assert "tcp://127.0.0.1:9" in answer.err
+    assert len(answer.err.splitlines()) == 1
+    assert tree(work) == before
+
+
+def test_the_same_command_inside_dask() -> None:
+    if "dkl" not in {entry.name for entry in entry_points(group="dask_cli")}:
+        pytest.skip("dkl is not installed, so dask does not know it")
+    for arguments, code in ((["--version"], 0), (["info", "none.zarr"], 2), (["info"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "dask", "dkl", *arguments], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code, done.stderr
+        assert len((done.stdout + done.stderr).splitlines()) == 1
+
+
+def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dkl.cli import demo
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "SETTINGS", replace(demo.SETTINGS, rank=16, tol=1e-3))
+    answer = call("demo", "--out", "demo", "--workers", "1")
+    assert answer.code == 0, answer.err
+    for words in ("k-means", "spectral clustering", "learned kernel", "certificate", "seconds", "peak memory"):
+        assert words in answer.out
+    assert {"X.npz", "pairs.csv", "run.zarr"} <= {path.name for path in (tmp_path / "demo").iterdir()}
+    if "none" not in answer.out.split("picture")[-1].split("\n")[0]:
+        assert (tmp_path / "demo" / "report.png").read_bytes()[:4] == b"\x89PNG"
+    before = tree(tmp_path)
+    assert call("demo", "--out", "demo").code == 2
+    assert tree(tmp_path) == before
+    assert call("verify", "demo/run.zarr").code == 0
+
+
+def test_demo_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dkl.cli.demo import _free_folder
+
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for _ in range(3):
+        names.append(_free_folder().name)
+        _free_folder().mkdir()
+    assert names == ["dkl-demo", "dkl-demo-2", "dkl-demo-3"]
+
+
+def test_fingerprint_sees_every_byte_of_a_small_file(tmp_path: Path) -> None:
+    write_inputs(tmp_path)
+    file = tmp_path / "X.npz"
+    before = inputs.fingerprint(file)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 1
+    file.write_bytes(content)
+    after = inputs.fingerprint(file)
+    assert after["size"] == before["size"]
+    assert after["crc32"] != before["crc32"]
+
+
+def test_fingerprint_of_a_large_file_is_of_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(inputs, "PIECE_BYTES", 10)
+    file = tmp_path / "large"
+    file.write_bytes(bytes(range(256)) * 100)
+    first = inputs.fingerprint(file)
+    assert first["checksum_of"].startswith("pieces")
+    file.write_bytes(bytes(range(256)) * 99 + bytes(256))
+    assert inputs.fingerprint(file)["crc32"] != first["crc32"]

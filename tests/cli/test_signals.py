@@ -1,0 +1,147 @@
+"""Interrupted and killed runs go on to the very same bytes. The real command, in processes of its own."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import FIT, N, call, factor_bytes
+
+from dkl.cli.interrupt import Interrupt, resume_command
+
+LONG = (*FIT, "--tol", "0", "--max-iter", "1500", "--rank", "20", "--threads", "1", "--checkpoint-every", "200")
+PATIENCE = 60.0
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dkl.cli.main", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_lines(file: Path, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if file.exists() and file.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.002)
+    pytest.fail(f"{file} did not come to {count} lines")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> bytes:
+    """The factor of a run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    arguments = [str(finished / word) if word in ("X.npz", "pairs.csv") else word for word in LONG]
+    arguments[arguments.index("run.zarr")] = str(folder / "run.zarr")
+    assert call(*arguments).code == 3
+    return factor_bytes(folder / "run.zarr")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_run_goes_on_to_the_same_bytes(number: int, work: Path, undisturbed: bytes, seed: int) -> None:
+    process = start(*LONG)
+    try:
+        wait_for_lines(work / "run.zarr" / "events.jsonl", random.Random(seed).randint(1, 600))
+        os.killpg(process.pid, number)
+        sent = time.monotonic()
+        out, err = process.communicate(timeout=PATIENCE)
+        seconds = time.monotonic() - sent
+    finally:
+        process.kill()
+    last = err.splitlines()[-1]
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 4, err
+        assert seconds < 10.0
+        assert "is committed" in last and f"dkl resume {work / 'run.zarr'}" in last
+        assert "resumable at iteration" in call("info", "run.zarr").out
+    assert call("resume", "run.zarr").code == 3
+    assert factor_bytes(work / "run.zarr") == undisturbed
+
+
+def test_an_interrupt_before_the_run_is_made(work: Path) -> None:
+    process = start(*LONG)
+    try:
+        time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode in (4, -signal.SIGINT), err  # Python itself may still be starting
+
+
+def test_two_fits_to_one_folder(work: Path) -> None:
+    first = start(*LONG)
+    try:
+        wait_for_lines(work / "run.zarr" / "events.jsonl", 1)
+        answer = call("resume", "run.zarr")
+        assert answer.code == 2
+        assert f"pid {first.pid} " in answer.err
+        assert call(*LONG).code == 2
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate(timeout=PATIENCE)
+    assert call("info", "run.zarr").code == 0
+
+
+def test_outside_the_loop_the_first_signal_is_answered_at_once() -> None:
+    with (
+        pytest.raises(KeyboardInterrupt, match="interrupted by SIGTERM.*dkl resume run.zarr"),
+        Interrupt("dkl resume run.zarr", 10),
+    ):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_inside_the_loop_it_is_answered_after_the_iteration() -> None:
+    with Interrupt("again", 10) as interrupt:
+        assert interrupt({"converged": False, "iteration": 1}) is False
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt({"converged": False, "iteration": 2}) is True
+        assert interrupt.noticed
+
+
+def test_a_long_iteration_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dkl.cli.interrupt.NOTICE_SECONDS", 0.05)
+    with pytest.raises(KeyboardInterrupt, match="the iteration was long"), Interrupt("again", 10) as interrupt:
+        interrupt({"converged": False, "iteration": 1})
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+
+@pytest.mark.parametrize("seconds", [9.0, 0.1])
+def test_a_second_signal_or_the_time_ends_the_process(seconds: float) -> None:
+    program = (
+        "import dkl.cli.interrupt as i, os, signal, time\n"
+        f"i.LAST_SECONDS = {seconds}\n"
+        "with i.Interrupt('dkl resume run.zarr', 10) as interrupt:\n"
+        "    interrupt({'converged': False, 'iteration': 1})\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        + ("    os.kill(os.getpid(), signal.SIGINT)\n" if seconds > 1 else "")
+        + "    time.sleep(30)\n"
+    )
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 4, done.stderr
+    assert "dkl resume run.zarr" in done.stderr
+    assert time.monotonic() - begun < 20
+
+
+def test_resume_command_quotes() -> None:
+    assert resume_command("a b.zarr", {"max_iter": 7}) == "dkl resume 'a b.zarr' --max-iter 7"
+
+
+def test_inputs_are_those_of_the_other_tests(work: Path) -> None:
+    assert np.load("X.npz")["X"].shape[0] == N

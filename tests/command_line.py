@@ -1,0 +1,62 @@
+"""Small inputs for the `dkl` command, and the command called in this process."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from click.testing import CliRunner
+
+from dkl.cli.main import dkl
+from dkl.pairs import Pairs
+
+N = 60
+FIT = ("fit", "pairwise", "--data", "X.npz", "--pairs", "pairs.csv", "--out", "run.zarr")
+
+
+@dataclass
+class Answer:
+    """What a command gave: exit code, both streams, and processor seconds."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+Call = Callable[..., Answer]
+
+
+def write_inputs(folder: Path, n: int = N) -> None:
+    """X.npz, four separate clusters, and pairs.csv drawn from them."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 4
+    np.savez(folder / "X.npz", X=rng.standard_normal((n, 6)) + 4 * np.eye(6)[y], y=y)
+    pairs = Pairs.from_labels(y, random_state=0)
+    lines = [f"{i},{j},{sign}" for i, j, sign in zip(pairs.i, pairs.j, pairs.sign, strict=True)]
+    (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Names of all that is below a folder, with the hash of each file."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path.relative_to(folder))] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def factor_bytes(run: Path) -> bytes:
+    """The result's chunks as they stand on disk."""
+    chunks = sorted(path for path in (run / "factor" / "c").rglob("*") if path.is_file())
+    assert chunks
+    return b"".join(path.read_bytes() for path in chunks)
+
+
+def call(*arguments: object) -> Answer:
+    """`dkl` with these arguments. An exception that escapes it fails the test."""
+    start = time.process_time()
+    result = CliRunner().invoke(dkl, [str(argument) for argument in arguments], prog_name="dkl", catch_exceptions=False)
+    return Answer(result.exit_code, result.stdout, result.stderr, time.process_time() - start)

@@ -1,0 +1,63 @@
+"""What tests run on workers, which import it by this name: they know `tests/` from sys.path, but no test module."""
+
+import os
+
+import numpy as np
+
+from dkl.errors import InputError
+
+
+class Foreign:
+    """Shape, dtype and slices of rows, and nothing else."""
+
+    def __init__(self, X):
+        self.shape, self.dtype, self._X = X.shape, X.dtype, X
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice)
+        return self._X[rows]
+
+
+def describe(block, factor=1.0):
+    return block.index, block.start, block.stop, factor * block.rows.sum(), block.rows.flags.c_contiguous
+
+
+def gram(block):
+    return block.rows.T @ block.rows, np.array(block.rows.shape[0])
+
+
+def describe_sparse(block):
+    return type(block.rows).__name__, block.rows.sum()
+
+
+def remember(block):
+    seen = block.memo.get("seen", 0)
+    block.memo["seen"] = seen + 1
+    return seen
+
+
+def plus(block, array):
+    return float(array[block.index])
+
+
+def die_once(block, mark):
+    """The block's sum; but the first to come to block 5 takes its worker down."""
+    if block.index == 5 and not mark.exists():
+        mark.touch()
+        os._exit(1)
+    return block.rows.sum()
+
+
+def fail(block):
+    raise InputError("bad rows", where=f"row {block.start}")
+
+
+class Given:
+    """A start from given factors."""
+
+    def __init__(self, arrays, width):
+        self.arrays, self.width = arrays, width
+
+    def __call__(self, name, slab, columns, out):
+        out[...] = 0
+        out[:, : len(columns)] = self.arrays[name][:, columns.start : columns.stop]
