@@ -18,6 +18,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 DENSE = 400
+FLOOR = 1e-6
+"""Eigenvalues are resolved relative to |theta| + FLOOR |S|, else those near 0 never converge and others are taken for them."""
+ATTEMPTS = ((40, 1.0, FLOOR), (80, 1.0, FLOOR), (160, 1.0, FLOOR), (320, 1.0, FLOOR), (320, 1.0, 1.0), (320, 1e3, 1.0))
+"""(size of the subspace, factor of the tolerance, floor): ever larger subspaces, then ever rougher answers."""
 Array = NDArray[np.float64]
 Product = Callable[[Array], Array]
 
@@ -46,10 +50,15 @@ class Shifted:
         return self.matrix.toarray() + np.diag(self.shift)
 
     @property
+    def norm(self) -> float:
+        """A bound on the magnitude of every eigenvalue; 0 for the zero matrix alone."""
+        norm = float(abs(self.matrix).sum(axis=1).max()) if self.matrix.nnz else 0.0
+        return norm + float(np.abs(self.shift).max())
+
+    @property
     def rounding(self) -> float:
         """A bound on the rounding of x'(S + D)x for a unit x."""
-        norm = float(abs(self.matrix).sum(axis=1).max()) if self.matrix.nnz else 0.0
-        return float(np.finfo(float).eps) * 4 * (norm + float(np.abs(self.shift).max()))
+        return float(np.finfo(float).eps) * 4 * self.norm
 
     @property
     def operator(self) -> scipy.sparse.linalg.LinearOperator:
@@ -62,12 +71,16 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
     if n <= DENSE:
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, 0])
         return float(values[0]) - n * matrix.rounding, 0.0, vectors[:, 0]
-    vector = _lanczos(matrix, np.random.default_rng(seed).standard_normal(n), tol)
+    start = np.random.default_rng(seed).standard_normal(n)
+    found = _lanczos(matrix, start, tol)
+    vector = start if found is None else found
     vector /= np.linalg.norm(vector)
     image = matrix(vector)
     theta = float(vector @ image)
     residual = float(np.linalg.norm(image - theta * vector))
-    return theta - residual - matrix.rounding, residual, vector
+    # The residual of a vector that has not converged bounds no smallest eigenvalue.
+    low = theta - residual if found is not None else -matrix.norm
+    return low - matrix.rounding, residual, vector
 
 
 def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Array, Array]:
@@ -77,6 +90,8 @@ def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Ar
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, min(count, n) - 1])
         return values, vectors
     start = np.random.default_rng(seed).standard_normal(n)
+    if matrix.norm == 0:  # ARPACK refuses it
+        return np.zeros(1), (start / np.linalg.norm(start))[:, None]
     with threadpool_limits(1, user_api="blas"):
         try:
             return scipy.sparse.linalg.eigsh(
@@ -86,17 +101,20 @@ def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Ar
             return unfinished.eigenvalues, unfinished.eigenvectors
 
 
-def _lanczos(matrix: Shifted, start: Array, tol: float) -> Array:
-    """The best Ritz vector of the smallest eigenvalue, from ever larger subspaces until it has converged."""
-    best = start
+def _lanczos(matrix: Shifted, start: Array, tol: float) -> Array | None:
+    """The Ritz vector of the smallest eigenvalue; None where no attempt has converged."""
+    norm = matrix.norm
+    if norm == 0:  # ARPACK refuses it, and any vector will do
+        return start
     with threadpool_limits(1, user_api="blas"):  # the same bits on any machine
-        for size in (40, 80, 160, 320):
+        for size, factor, floor in ATTEMPTS:
+            # ARPACK's tolerance is relative to the eigenvalue: move those near 0 away from it.
+            moved = matrix.plus(np.full(start.size, -floor * norm)).operator
             try:
                 _, vectors = scipy.sparse.linalg.eigsh(
-                    matrix.operator, k=1, which="SA", ncv=min(size, start.size - 1), tol=tol, maxiter=30, v0=best
+                    moved, k=1, which="SA", ncv=min(size, start.size - 1), tol=factor * tol, maxiter=30, v0=start
                 )
                 return np.ravel(vectors[:, 0])
-            except scipy.sparse.linalg.ArpackNoConvergence as unfinished:
-                if unfinished.eigenvectors.size:
-                    best = np.ravel(unfinished.eigenvectors[:, 0])
-    return best
+            except scipy.sparse.linalg.ArpackNoConvergence:
+                pass
+    return None
