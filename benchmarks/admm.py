@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,10 @@ def unavoidable(problem: PairwiseKernel, rank: int, repeats: int = 5) -> float:
 
 
 def per_iteration(history: list[dict[str, Any]], skip: int = 10) -> float:
-    """Seconds an iteration: rows of a cluster come several at a time, so over the whole run after a warm-up."""
-    rows = history[skip:]
-    return (rows[-1]["seconds"] - rows[0]["seconds"]) / (rows[-1]["iteration"] - rows[0]["iteration"])
+    """Seconds an iteration after a warm-up. Rows of a cluster come several at a time, all with the time of the last."""
+    ends = [row for row, after in pairwise([*history, {"seconds": None}]) if row["seconds"] != after["seconds"]]
+    first = next(row for row in ends if row["iteration"] >= skip)
+    return (ends[-1]["seconds"] - first["seconds"]) / (ends[-1]["iteration"] - first["iteration"])
 
 
 def placements(repeats: int, max_iter: int) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """`dkl verify`: objective and certificate once more, from what is on disk, in plain numpy and scipy.
 
 Nothing here comes from the solvers or the problem: only the stores are read. With V the factor, K = V V', T the pairs and
-the diagonal, D the entries of K - T on T:
+the diagonal, R the entries of K - T on T:
 
-    f = tr(V'LV) + gamma/2 |D|^2,   S = L + gamma D,   <S, K> = tr(V'LV) + gamma <D, K>,
+    f = tr(V'LV) + gamma/2 |R|^2,   S = L + gamma R,   <S, K> = tr(V'LV) + gamma <R, K>,
     f - f* <= max(<S, K>, 0) + max(0, -lambda_min(S + D)) (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma)
 
 for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smaller counts.
