@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,13 @@ from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
+
+
+def as_path(path: Any) -> Path:
+    """InputError for what names no file."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError("not a path", where="path", got=repr(path), wanted="a string or pathlib.Path")
+    return Path(path)
 
 
 @contextmanager
@@ -47,7 +55,7 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
     A zarr array is not read here: it stays where it is, open it and hand it on as it is.
     Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
     """
-    path = Path(path)
+    path = as_path(path)
     suffix = path.suffix.lower()
     if suffix not in {".npy", ".npz", ".csv"} | _SVMLIGHT:
         mend = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None

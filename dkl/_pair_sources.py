@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._array_files import read_npz, reading
+from dkl._array_files import as_path, read_npz, reading
 from dkl._pair_checks import Integers
 from dkl.datasets import generator
 from dkl.errors import InputError
@@ -27,7 +27,12 @@ def encode_labels(y: Any) -> Integers:
     Unlabelled is -1 in numbers and None in an array of objects, such as a list of strings.
     """
     wanted = "one class label a row, -1 (or None among strings) for unlabelled"
-    labels = np.asarray(y)
+    try:
+        labels = np.asarray(y)
+    except ValueError as error:
+        raise InputError("labels of different lengths", where="y", wanted=wanted) from error
+    if labels.dtype.kind not in "biufUSO":
+        raise InputError("not class labels", where="y", got=f"dtype {labels.dtype}", wanted=wanted)
     if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
         labels = np.asarray(y, dtype=object)  # NumPy has made a string of a -1 among strings
     if labels.ndim != 1:
@@ -91,7 +96,7 @@ def _draw(
     total = int(counts.sum())
     if wanted is None:
         wanted = min(round(PAIRS_PER_PATTERN * n_labelled), total)
-    elif not isinstance(wanted, (int, np.integer)) or not 0 <= wanted <= total:
+    elif not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 0 <= wanted <= total:
         raise InputError("no such number of distinct pairs", where=where, got=wanted, wanted=f"0 to {total}")
     number = np.sort(rng.choice(total, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
     ends: Integers = np.cumsum(counts)
@@ -131,7 +136,7 @@ def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
 
 def read_pair_file(path: str | Path) -> tuple[Any, Any]:
     """(must_link, cannot_link) as they stand in a .csv or .npz file (see `dkl.pairs.load_pairs`)."""
-    suffix = Path(path).suffix.lower()
+    suffix = as_path(path).suffix.lower()
     if suffix == ".csv":
         with reading(path):
             return _read_csv(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def load(name: str) -> Dataset:
 
     Errors: `InputError` for an unknown name, and for a missing file with how to get it.
     """
+    if not isinstance(name, str):
+        raise InputError("not a name", where="name", got=repr(name), wanted="a string, see dkl.datasets.available()")
     if name in _BUNDLED:
         return _load_bundled(name)
     arrays = read_npz(_find(name.removesuffix("_onehot")))
@@ -137,7 +140,11 @@ def generator(random_state: Any) -> np.random.Generator:
     """NumPy's Generator from None, an integer, a Generator or, as scikit-learn hands it on, a RandomState."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**32, size=4, dtype=np.uint32))
-    return np.random.default_rng(random_state)
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        wanted = "None, an integer >= 0, a Generator or a RandomState"
+        raise InputError("not a seed", where="random_state", got=repr(random_state), wanted=wanted) from error
 
 
 def chessboard(n: int = 100, *, n_squares: int = 4, random_state: Any = None) -> Dataset:
@@ -147,8 +154,7 @@ def chessboard(n: int = 100, *, n_squares: int = 4, random_state: Any = None) ->
     Source: the set of admm_hu_kwok_2013, table 1 (n = 100), which does not print its recipe; this one is ours.
     """
     rng, y = _start(n, random_state)
-    if n_squares < 2:
-        raise InputError("no board", where="n_squares", got=n_squares, wanted="at least 2")
+    _check_count("n_squares", n_squares, 2, "no board")
     corners = np.indices((n_squares, n_squares)).reshape(2, -1).T
     colour = corners.sum(axis=1) % 2
     X = rng.random((n, 2))
@@ -168,8 +174,10 @@ def double_spiral(
     normal noise on the plane. Source: admm_hu_kwok_2013, table 1 (n = 100, 3 features), recipe ours.
     """
     rng, y = _start(n, random_state)
-    if n_features < 2:
-        raise InputError("a spiral needs a plane", where="n_features", got=n_features, wanted="at least 2")
+    _check_count("n_features", n_features, 2, "a spiral needs a plane")
+    for name, value in (("turns", turns), ("noise", noise)):
+        if not isinstance(value, Real) or not 0 <= value < np.inf:
+            raise InputError("not such a number", where=name, got=repr(value), wanted="a finite number >= 0")
     t = np.pi / 2 + 2 * np.pi * turns * rng.random(n)
     plane = t[:, None] * np.stack([np.cos(t + np.pi * y), np.sin(t + np.pi * y)], axis=1)
     plane += noise * rng.standard_normal((n, 2))
@@ -182,13 +190,16 @@ def two_gaussians(n: int, n_features: int = 10, *, random_state: Any = None) -> 
     Source: admm_hu_kwok_2013, section 4.2.
     """
     rng, y = _start(n, random_state)
-    if n_features < 1:
-        raise InputError("no features", where="n_features", got=n_features, wanted="at least 1")
+    _check_count("n_features", n_features, 1, "no features")
     X = rng.standard_normal((n, n_features)) + (1.0 - 2.0 * y)[:, None]
     return Dataset("two_gaussians", X, y, classes=np.arange(2))
 
 
 def _start(n: int, random_state: Any) -> tuple[np.random.Generator, npt.NDArray[np.int64]]:
-    if not isinstance(n, (int, np.integer)) or n < 1:
-        raise InputError("no patterns", where="n", got=n, wanted="at least 1")
+    _check_count("n", n, 1, "no patterns")
     return generator(random_state), np.arange(n) % 2
+
+
+def _check_count(name: str, value: Any, least: int, what: str) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise InputError(what, where=name, got=repr(value), wanted=f"an integer >= {least}")

@@ -51,8 +51,18 @@ class InputError(DklError, ValueError):
     exit_status = 2
 
 
+class InputTypeError(InputError, TypeError):
+    """An input of a type that holds no numbers at all; a TypeError too, as scikit-learn's contract asks."""
+
+
 class InconsistentPairsError(InputError):
     """Must-link and cannot-link pairs that contradict each other, directly or through must-link closure."""
+
+
+class NumericalError(DklError, FloatingPointError):
+    """A value stopped being finite on the way."""
+
+    exit_status = 3
 
 
 class InterruptedRunError(DklError):

@@ -75,10 +75,14 @@ class Pairs:
     def from_metric_learn(cls, pairs: Any, y_pairs: Any) -> Pairs:
         """From metric-learn's form: `pairs` (m, 2) row numbers, `y_pairs` (m,) of +1 (must) and -1 (cannot)."""
         ends = as_pairs(pairs, "pairs")
-        sign = np.asarray(y_pairs)
-        if sign.shape != (len(ends),) or not np.all(np.isin(sign, (-1, 1))):
-            got = f"shape {sign.shape}, values {np.unique(sign)[:5].tolist()}"
-            raise InputError("not a sign a pair", where="y_pairs", got=got, wanted=f"{len(ends)} values +1 or -1")
+        wanted = f"{len(ends)} values +1 or -1"
+        try:
+            sign = np.asarray(y_pairs)
+        except ValueError as error:
+            raise InputError("signs of different lengths", where="y_pairs", wanted=wanted) from error
+        if sign.shape != (len(ends),) or sign.dtype.kind not in "iuf" or not np.all(np.isin(sign, (-1, 1))):
+            got = f"shape {sign.shape}, dtype {sign.dtype}"
+            raise InputError("not a sign a pair", where="y_pairs", got=got, wanted=wanted)
         return cls(ends[sign == 1], ends[sign == -1])
 
     @classmethod
@@ -156,6 +160,8 @@ class Pairs:
         Errors: `InputError` for no pairs at all, negative or too large row numbers and i = j;
         `InconsistentPairsError` for contradictions. Repeats within a set are dropped quietly. O(n + m log m).
         """
+        if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
+            raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
         if contradictions not in ("raise", "warn", "drop"):
             wanted = '"raise", "warn" or "drop"'
             raise InputError("no such choice", where="contradictions", got=repr(contradictions), wanted=wanted)
@@ -259,8 +265,12 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1 for unlabelled"
         raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)
-    if np.shape(y) != (n,):
-        raise InputError("labels and rows differ in number", where="y", got=f"shape {np.shape(y)}", wanted=f"({n},)")
+    try:
+        shape = np.asarray(y).shape
+    except ValueError as error:
+        raise InputError("labels of different lengths", where="y", wanted=f"shape ({n},)") from error
+    if shape != (n,):
+        raise InputError("labels and rows differ in number", where="y", got=f"shape {shape}", wanted=f"({n},)")
     return Pairs.from_labels(y, random_state=random_state).check(n)
 
 
@@ -281,6 +291,8 @@ def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: A
     Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the
     training pairs through must-links. Errors: `InputError` where one side would be empty.
     """
+    if not isinstance(pairs, Pairs):
+        raise InputError("not pairs", where="pairs", got=type(pairs).__name__, wanted="dkl.Pairs")
     if isinstance(test_size, bool) or not isinstance(test_size, float) or not 0.0 < test_size < 1.0:
         raise InputError("not a share", where="test_size", got=test_size, wanted="a float between 0 and 1")
     rng = generator(random_state)

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import sys
+from numbers import Real
 
 from dkl.errors import InputError
 
@@ -24,7 +25,7 @@ def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") 
         if match is None or match[2].lower() not in _UNITS:
             raise InputError("not a size in bytes", where=where, got=repr(text), wanted='a size such as "750 MB"')
         value = float(match[1]) * _UNITS[match[2].lower()]
-    elif isinstance(text, bool) or not isinstance(text, (int, float)) or text != text:
+    elif isinstance(text, bool) or not isinstance(text, Real) or text != text:
         raise InputError("not a size in bytes", where=where, got=repr(text), wanted='a size such as "750 MB"')
     else:
         value = float(text)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from dkl.blocks.graph_plan import plan_graph
 from dkl.blocks.neighbor_search import NeighborSearch
@@ -36,13 +36,14 @@ from dkl.linalg.laplacian import (
 from dkl.linalg.neighbors import Lists
 from dkl.resources import parse_bytes
 
-__all__ = ["Graph", "build_graph", "laplacian_of", "plan_graph"]
+__all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
 METHODS = ("auto", "exact", "approximate")
 _EXACT_UP_TO = 50_000
 _TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
 _DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
 _SIZES_KEPT = 10
+_LARGEST_WIDTH = 1e150  # of which the square is finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class Graph:
     component_sizes  of the 10 largest, largest first
     isolated         patterns of degree 0: all their similarities underflow
     n_duplicates     rows that repeat an earlier row
-    method           "brute", "tree" or "approximate"
+    method           "brute", "tree", "approximate" or "precomputed"
     recall           share of true neighbours found, measured on a sample (approximate), or None
     seconds          wall time
     """
@@ -80,10 +81,11 @@ class Graph:
 
     def describe(self) -> str:
         """One line for a person."""
+        given = self.method == "precomputed"
         parts = [
-            f"{self.n_neighbors}-nearest-neighbour graph of {self.n:,} patterns",
+            f"{'given' if given else f'{self.n_neighbors}-nearest-neighbour'} graph of {self.n:,} patterns",
             f"{(self.laplacian.nnz - self.n + self.isolated.size) // 2:,} edges",
-            f"sigma {self.sigma:.4g}",
+            *([] if given else [f"sigma {self.sigma:.4g}"]),
         ]
         if self.n_components > 1:
             sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
@@ -92,6 +94,8 @@ class Graph:
             parts.append(f"{self.isolated.size:,} isolated")
         if self.n_duplicates:
             parts.append(f"{self.n_duplicates:,} duplicate rows")
+        if given:
+            return "; ".join([*parts, f"{self.seconds:.3g} s"])
         search = self.method if self.recall is None else f"{self.method}, recall {self.recall:.3f}"
         return "; ".join([*parts, f"{search} search", f"{self.seconds:.3g} s"])
 
@@ -161,6 +165,27 @@ def build_graph(
         recall,
         seconds,
     )
+
+
+def graph_of(affinity: Any, laplacian: str = "normalized") -> Graph:
+    """The graph of the user's own `affinity` (n, n), in memory, stored or a dask array; see `laplacian_of`.
+
+    It has no width and no number of neighbours: both are 0. Warns (DataWarning) of isolated patterns.
+    """
+    start = time.perf_counter()
+    if not issparse(affinity):
+        source = row_source(affinity, where="affinity")
+        affinity = source.read(0, source.n)
+    matrix = laplacian_of(affinity, laplacian)
+    n = matrix.shape[0]
+    sizes = components(matrix)
+    isolated = np.flatnonzero(matrix.diagonal() == 0)
+    if isolated.size:
+        text = f"{isolated.size} of {n} patterns are isolated: they have no affinity (first: row {isolated[0]})"
+        warnings.warn(text, DataWarning, stacklevel=2)
+    seconds = time.perf_counter() - start
+    top = sizes[:_SIZES_KEPT]
+    return Graph(matrix, laplacian, 0, 0.0, sizes.size, top, isolated, 0, "precomputed", None, seconds)
 
 
 def _neighbors(
@@ -241,9 +266,11 @@ def _check_arguments(n: int, n_neighbors: Any, sigma: Any, laplacian: str, metho
             got=repr(n_neighbors),
             wanted=f"an integer from 1 to {n - 1}, the number of other rows",
         )
+    is_auto = isinstance(sigma, str) and sigma == "auto"
     is_number = isinstance(sigma, (int, float, np.number)) and not isinstance(sigma, bool)
-    if sigma != "auto" and not (is_number and 0 < sigma < np.inf):
-        raise InputError("not a width", where="sigma", got=repr(sigma), wanted='"auto", or a positive number')
+    if not is_auto and not (is_number and 0 < sigma < _LARGEST_WIDTH):
+        wanted = f'"auto", or a positive number below {_LARGEST_WIDTH:g}'
+        raise InputError("not a width", where="sigma", got=repr(sigma), wanted=wanted)
     if method not in METHODS:
         raise InputError("unknown method", where="method", got=repr(method), wanted=METHODS)
     check_laplacian(laplacian)

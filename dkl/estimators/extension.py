@@ -10,6 +10,8 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from dkl.blocks.row_sources import RowSource, row_source
+from dkl.errors import InputError
+from dkl.linalg.neighbors import largest_value
 
 QUERY_ROWS = 4096
 
@@ -25,12 +27,25 @@ def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any) -> Any:
     if _same(new, old):
         return factor
     n, m = (int(source.array.shape[0]) for source in (old, new))
-    search = NearestNeighbors(n_neighbors=min(graph.n_neighbors, n)).fit(old.read(0, n))
+    search = NearestNeighbors(n_neighbors=min(graph.n_neighbors, n)).fit(_finite(old.read(0, n), 0))
     parts = []
     for lo in range(0, m, QUERY_ROWS):
-        distances, neighbors = search.kneighbors(new.read(lo, min(lo + QUERY_ROWS, m)))
+        queries = _finite(new.read(lo, min(lo + QUERY_ROWS, m)), lo)
+        if old.is_sparse != new.is_sparse:
+            queries = sparse.csr_array(queries) if old.is_sparse else queries.toarray()
+        distances, neighbors = search.kneighbors(queries)
         parts.append(_mean_rows(distances, neighbors, factor, graph))
     return np.concatenate(parts)
+
+
+def _finite(rows: Any, first: int) -> Any:
+    """The rows, unless a value has no distance to others: NaN, infinity, or too large to square."""
+    values, largest = rows.data if sparse.issparse(rows) else rows, largest_value(rows.shape[1])
+    if not (np.abs(values) <= largest).all():
+        got = values.ravel()[np.argmin(np.abs(values.ravel()) <= largest)]
+        where = f"X, in the block of rows from {first}"
+        raise InputError("a value is not finite or too large", where=where, got=got, wanted=f"|x| <= {largest:.3g}")
+    return rows
 
 
 def _mean_rows(distances: NDArray, neighbors: NDArray, factor: Any, graph: Any) -> NDArray:

@@ -12,13 +12,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
+from dkl.estimators.checked import checked_rows, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
@@ -174,7 +174,7 @@ class KernelKMeans(ClusterMixin, ClientParameter):
         if hasattr(X, "factor_") or hasattr(X, "get_params"):
             X = self._factor_of(X)
         as_given = _is_large(X) and not self._is_kernel
-        rows = self._as_given(X, reset) if as_given else self._checked(X, reset)
+        rows = self._as_given(X, reset) if as_given else checked_rows(self, X, reset=reset)
         n = rows.n if isinstance(rows, RowSource) else rows.shape[0]
         if reset and n < self.n_clusters:
             got = f"n_samples={n}, n_clusters={self.n_clusters}"
@@ -193,14 +193,6 @@ class KernelKMeans(ClusterMixin, ClientParameter):
             got = f"kernel={self.kernel!r}"
             raise InputError("a learner has its own kernel", where="kernel", got=got, wanted='"factor"')
         return learner.factor_
-
-    def _checked(self, X: Any, reset: bool) -> Any:
-        """X as a checked ndarray or CSR matrix in memory."""
-        try:
-            X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        except ValueError as error:
-            raise InputError(str(error), where="X") from error
-        return X
 
     def _as_given(self, X: Any, reset: bool) -> RowSource:
         """X where it is; it is read, and checked, by blocks."""
@@ -228,12 +220,20 @@ class KernelKMeans(ClusterMixin, ClientParameter):
         params = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **(self.kernel_params or {})}
         if callable(self.kernel):
             params = self.kernel_params or {}
-        return pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
+        where = f"kernel={self.kernel!r}"
+        try:
+            K = pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
+        except (ValueError, TypeError) as error:
+            raise InputError("the kernel cannot be evaluated", where=where, got=error) from error
+        if not np.isfinite(K).all():
+            i, j = np.argwhere(~np.isfinite(K))[0]
+            raise InputError("the kernel is not finite", where=where, got=f"K[{i}, {j}] = {K[i, j]}")
+        return K
 
     def _starts(self, problem: KMeansProblem) -> Centers:
         """(R, k, r) relative to the problem's offset. Each start has a random stream of its own."""
         if not isinstance(self.init, str):
-            centers = np.asarray(self.init)
+            centers = _numbers(self.init)
             wanted = (self.n_clusters, problem.n_features)
             if centers.shape != wanted or self._is_kernel or not np.isfinite(centers).all():
                 mend = "with a kernel, rows have no coordinates to start from" if self._is_kernel else None
@@ -241,7 +241,7 @@ class KernelKMeans(ClusterMixin, ClientParameter):
                 raise InputError("not starting centres", where="init", got=got, wanted=f"finite {wanted}", mend=mend)
             return problem.shifted(centers)[None]
         n_init = (1 if self.init == "k-means++" else 10) if self.n_init == "auto" else int(self.n_init)
-        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=n_init)
+        seeds = random_stream(self.random_state).randint(np.iinfo(np.int32).max, size=n_init)
         streams = [np.random.RandomState(seed) for seed in seeds]
         seeding = plus_plus if self.init == "k-means++" else at_random
         return seeding(problem, self.n_clusters, streams)
@@ -266,9 +266,24 @@ class KernelKMeans(ClusterMixin, ClientParameter):
                 "unknown init", where="init", got=repr(self.init), wanted='"k-means++", "random" or an array'
             )
         known = {*ROWS_ARE_FEATURES, "precomputed", *PAIRWISE_KERNEL_FUNCTIONS}
-        if not callable(self.kernel) and self.kernel not in known:
+        if not callable(self.kernel) and (not isinstance(self.kernel, str) or self.kernel not in known):
             wanted = f"a callable or one of {sorted(known)}"
             raise InputError("unknown kernel", where="kernel", got=repr(self.kernel), wanted=wanted)
+
+        for name, value in (("gamma", self.gamma), ("degree", self.degree), ("coef0", self.coef0)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value)):
+                raise InputError(f"bad {name}", where=name, got=repr(value), wanted="a finite number")
+        if self.kernel_params is not None and not isinstance(self.kernel_params, dict):
+            got = repr(self.kernel_params)
+            raise InputError("bad kernel_params", where="kernel_params", got=got, wanted="a dictionary")
+
+
+def _numbers(value: Any) -> NDArray[np.float64]:
+    """Starting centres as floats; without a shape where they are none."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def _check_number(name: str, value: Any, kind: Any, least: int) -> None:

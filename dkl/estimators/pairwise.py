@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.export import as_dask
-from dkl.blocks.graph import build_graph, laplacian_of
+from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import DataWarning, InputError
+from dkl.errors import DataWarning, DiskError, InputError
+from dkl.estimators.checked import checked_rows, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.extension import extend_factor
-from dkl.estimators.pairwise_run import Fitted, Settings, fit_problem, make_problem, report_of, store_problem
-from dkl.estimators.parameters import check_parameters
+from dkl.estimators.pairwise_run import (
+    Fitted,
+    Settings,
+    fit_problem,
+    make_plan,
+    make_problem,
+    report_of,
+    store_problem,
+)
+from dkl.estimators.parameters import check_parameters, listed_callbacks
 from dkl.pairs import resolve_pairs
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
@@ -154,6 +164,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         `dkl.Pairs`, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which pairs are drawn.
         """
         check_parameters(self)
+        callbacks, settings = self._callbacks(), self._settings()
+        path = None if self.work_dir is None else _next_path(self.work_dir)
         rows = self._rows(X, reset=True)
         n = int(rows.shape[0])
         if all(given is None for given in (y, must_link, cannot_link, pairs)):
@@ -163,7 +175,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             )
         resolved = resolve_pairs(
             n,
-            y=None if y is None else np.asarray(y),
+            y=y,
             must_link=must_link,
             cannot_link=cannot_link,
             pairs=pairs,
@@ -171,20 +183,19 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             random_state=self.random_state,
         )
         session = Session.find(self.client, threads=self.n_jobs)
-        settings = self._settings()
         graph = self._graph(rows, session, settings)
         problem = make_problem(graph.laplacian, resolved, settings.gamma)
         warm = getattr(self, "factor_", None) if self.warm_start else None
         if warm is not None and warm.shape[0] != n:
             warm = None
         notes = {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
-        callbacks = self._callbacks()
+        make_plan(problem, settings, session, has_store=path is not None or _needs_scratch(settings, session))
         with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
             run = scratch = None
-            if self.work_dir is not None:
-                run = RunStore.create(_next_path(self.work_dir), {"settings": settings.as_dict(), "graph": notes})
+            if path is not None:
+                run = RunStore.create(path, {"settings": settings.as_dict(), "graph": notes})
                 store_problem(run, graph.laplacian, resolved, notes)
-            elif settings.memory_limit is not None or session.is_distributed:
+            elif _needs_scratch(settings, session):
                 scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
             try:
                 fitted = fit_problem(
@@ -238,35 +249,40 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """X as the graph builder takes it: arrays in memory through scikit-learn's validation, others as they are."""
-        stands_elsewhere = isinstance(X, (str, Path, np.memmap)) or type(X).__module__.split(".")[0] in ("dask", "zarr")
+        stands_elsewhere = isinstance(X, (str, os.PathLike, np.memmap)) or type(X).__module__.split(".")[0] in (
+            "dask",
+            "zarr",
+        )
         if stands_elsewhere:
             return self._foreign(X, reset=reset)
-        least = 2 if reset else 1
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset, ensure_min_samples=least
-        )
+        return checked_rows(self, X, reset=reset, least=2 if reset else 1)
 
     def _foreign(self, X: Any, *, reset: bool) -> Any:
         source = row_source(X)
         features = int(source.array.shape[1])
         if reset:
+            if source.n < 2:
+                raise InputError("too few patterns", where="X", got=f"shape {source.array.shape}", wanted="2 or more")
             self.n_features_in_ = features
+            self.__dict__.pop("feature_names_in_", None)
         elif features != self.n_features_in_:
             raise InputError("another number of features", where="X", got=features, wanted=self.n_features_in_)
         return source.array
 
     def _settings(self) -> Settings:
-        names = ("solver", "n_neighbors", "sigma", "laplacian", "neighbors_method", "adapt_rho", "max_iter", "dtype")
-        common: dict[str, Any] = {name: getattr(self, name) for name in (*names, "checkpoint_every", "rank")}
+        names = ("solver", "n_neighbors", "laplacian", "neighbors_method", "adapt_rho", "max_iter", "dtype")
+        common: dict[str, Any] = {
+            name: _plain(getattr(self, name)) for name in (*names, "sigma", "checkpoint_every", "rank")
+        }
         floats: dict[str, Any] = {name: float(getattr(self, name)) for name in ("gamma", "rho", "tol")}
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
         gap = None if self.target_gap is None else float(self.target_gap)
         limit = parse_bytes(self.memory_limit)
         return Settings(**common, **floats, seed=seed, target_gap=gap, memory_limit=limit)
 
     def _graph(self, rows: Any, session: Session, settings: Settings) -> Any:
         if self.affinity == "precomputed":
-            return laplacian_of(rows, laplacian=settings.laplacian)
+            return graph_of(rows, laplacian=settings.laplacian)
         others = int(rows.shape[0]) - 1
         if settings.n_neighbors > others:
             warnings.warn(
@@ -285,8 +301,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         )
 
     def _callbacks(self) -> list[Any]:
-        given = [] if self.callbacks is None else self.callbacks
-        callbacks = list(given) if isinstance(given, (list, tuple)) else [given]
+        callbacks = listed_callbacks(self.callbacks)
         if self.verbose:
             from dkl.estimators.progress import Progress
 
@@ -307,12 +322,28 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
 
 
+def _needs_scratch(settings: Settings, session: Session) -> bool:
+    """Whether the state may have to go to disk."""
+    return settings.memory_limit is not None or session.is_distributed
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as Python's, which a run's JSON can hold."""
+    if isinstance(value, (str, bool)):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, np.floating) else value
+
+
 def _next_path(work_dir: Any) -> Path:
     """The first free `pairwise-NNN.zarr` in the work folder."""
+    if not isinstance(work_dir, (str, os.PathLike)) or not os.fspath(work_dir):
+        raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
     folder = Path(work_dir)
     if not folder.is_dir():
         raise InputError("no such folder", where="work_dir", got=str(folder), mend="create it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DiskError("the folder cannot be written to", where="work_dir", got=str(folder), mend="choose another")
     number = 1
-    while (folder / f"pairwise-{number:03d}.zarr").exists():
+    while os.path.lexists(folder / f"pairwise-{number:03d}.zarr"):
         number += 1
     return folder / f"pairwise-{number:03d}.zarr"

@@ -20,7 +20,7 @@ from dkl.blocks.plan import Plan, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace, worker_memory, worker_threads
-from dkl.errors import ConvergenceWarning, InputError, InterruptedRunError
+from dkl.errors import ConvergenceWarning, InputError, InterruptedRunError, NumericalError
 from dkl.linalg.smw import SmallSystems
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
@@ -186,7 +186,7 @@ def fit_problem(
             problem, settings, session, plan, rank, run, scratch, callbacks, warm_start, clock
         )
     if outcome is Outcome.NUMERICAL_ERROR:
-        raise FloatingPointError(f"ADMM: {outcome.remedy}")
+        raise NumericalError(outcome.remedy, where="ADMM")
     certificate = None
     if entries is not None and smooth is not None:
         certificate = problem.certificate(entries, smooth, product=product_on(session), seed=settings.seed)

@@ -21,7 +21,12 @@ def integer(least: int) -> Check:
 
 def real(least: float = 0.0, *, strict: bool = True) -> Check:
     def check(value: Any) -> bool:
-        if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+        if not isinstance(value, Real) or isinstance(value, bool):
+            return False
+        try:
+            if not math.isfinite(value):
+                return False
+        except OverflowError:  # an integer beyond every float
             return False
         return float(value) > least or (not strict and float(value) == least)
 
@@ -69,3 +74,14 @@ def check_parameters(estimator: Any) -> None:
                 f"The {name!r} parameter of {type(estimator).__name__} must be {wanted}", got=f"{value!r} instead"
             )
     parse_bytes(estimator.memory_limit)
+
+
+def listed_callbacks(callbacks: Any) -> list[Callable[[dict[str, Any]], Any]]:
+    """None, a function, or a list of them, as a list; InputError for anything else."""
+    given = [] if callbacks is None else callbacks
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    for callback in found:
+        if not callable(callback):
+            wanted = "a function of an iteration's row, or a list of them"
+            raise InputError("not a function", where="callbacks", got=repr(callback), wanted=wanted)
+    return found

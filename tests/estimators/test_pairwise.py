@@ -2,6 +2,7 @@
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 import sklearn
@@ -18,6 +19,7 @@ import dkl
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.estimators.pairwise_run import Settings, make_plan, make_problem, resume
+from dkl.stores.run import RunStore
 
 
 @parametrize_with_checks([dkl.PairwiseKernelLearner(max_iter=20, random_state=0)])
@@ -132,6 +134,44 @@ def test_new_rows_fall_to_their_neighbours(blobs, rng):
     assert np.median(near) > 0.95
     assert np.array_equal(est.transform(X[:7]), est.factor_[:7])
     assert np.all(np.isfinite(est.transform(new + 1e6)))
+
+
+def test_similarities_of_one_s_own_stand_in_for_the_graph(blobs):
+    X, _, pairs = blobs
+    graph = learner().fit(X, pairs=pairs).graph_
+    # The off-diagonal of the unnormalised Laplacian is -W.
+    W = -learner(laplacian="unnormalized", max_iter=1, tol=10.0).fit(X, pairs=pairs).graph_.laplacian
+    W.setdiag(0)
+    given = learner(affinity="precomputed").fit(W, pairs=pairs)
+    assert abs(given.graph_.laplacian - graph.laplacian).max() < 1e-12
+    assert given.graph_.n_components == graph.n_components
+    for same in (W.toarray(), da.from_array(W.toarray(), chunks=100)):
+        assert np.array_equal(learner(affinity="precomputed").fit(same, pairs=pairs).factor_, given.factor_)
+
+
+def test_new_rows_may_be_sparse_where_the_learned_are_dense(blobs):
+    X, _, pairs = blobs
+    new = np.where(np.abs(X[:50]) < 1, 0.0, X[:50])
+    for learned in (X, sparse.csr_array(X)):
+        est = learner().fit(learned, pairs=pairs)
+        np.testing.assert_allclose(est.transform(sparse.csr_array(new)), est.transform(new), atol=1e-12)
+
+
+def test_numbers_of_numpy_are_numbers(blobs, tmp_path):
+    X, _, pairs = blobs
+    numbers = {"rank": np.int64(8), "n_neighbors": np.int32(5), "max_iter": np.int16(2000), "sigma": np.float32(2.0),
+               "gamma": np.float32(50.0), "memory_limit": np.int64(10**9), "checkpoint_every": np.int64(7)}  # fmt: skip
+    est = learner(**numbers, work_dir=tmp_path).fit(X, pairs=pairs)
+    plain = learner(**{name: value.item() for name, value in numbers.items()}).fit(X, pairs=pairs)
+    assert np.array_equal(est.factor_, plain.factor_)
+    assert RunStore.open(est.run_path_).config["settings"]["rank"] == 8
+
+
+def test_unlabelled_among_words(blobs):
+    X, y, _ = blobs
+    words = [-1 if row % 3 == 0 else "abcd"[label] for row, label in enumerate(y)]
+    numbers = np.where(np.arange(300) % 3 == 0, -1, y)
+    assert np.array_equal(learner().fit(X, words).factor_, learner().fit(X, numbers).factor_)
 
 
 def test_a_state_beyond_the_limit_is_kept_on_disk(blobs, tmp_path):

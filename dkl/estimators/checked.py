@@ -1,0 +1,74 @@
+"""What scikit-learn checks, told as our errors: one line, with the place of a bad value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from dkl.errors import InputError, InputTypeError
+
+DATA_MEND = "drop the row, fill the gap or scale the column"
+
+
+def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1) -> Any:
+    """X (n, d) by scikit-learn's `validate_data`: ndarray or CSR of float64 or float32, C-contiguous or not.
+
+    Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
+    """
+    kind = getattr(getattr(X, "dtype", None), "kind", "f")
+    if kind in "mMV":
+        raise InputError("rows must be real numbers", where="X", got=f"dtype {X.dtype}", wanted="float32 or float64")
+    try:
+        return validate_data(
+            estimator,
+            X,
+            accept_sparse=not _is_precomputed(estimator) and "csr",
+            dtype=[np.float64, np.float32],
+            reset=reset,
+            ensure_min_samples=least,
+        )
+    except TypeError as error:
+        raise InputTypeError(_in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
+    except ValueError as error:
+        place = _first_not_finite(X)
+        raise InputError(_in_short(error), where=place or "X", mend=DATA_MEND if place else None) from error
+
+
+def _is_precomputed(estimator: Any) -> bool:
+    kernel = getattr(estimator, "kernel", None)
+    return isinstance(kernel, str) and kernel == "precomputed"
+
+
+def _in_short(error: Exception) -> str:
+    """The message without the arrays that it prints, and without advice that is not ours."""
+    first, *rest = str(error).split("\n")
+    return " ".join([first.rstrip("."), *(line for line in rest if line.startswith("Reshape"))])
+
+
+def _first_not_finite(X: Any) -> str | None:
+    """ "X[i, j]" of the first NaN or infinity of a 2-d array."""
+    if sp.issparse(X):
+        entries = sp.coo_array(X)
+        if entries.ndim != 2 or entries.dtype.kind != "f":
+            return None
+        bad = np.flatnonzero(~np.isfinite(entries.data))
+        return f"X[{entries.coords[0][bad[0]]}, {entries.coords[1][bad[0]]}]" if bad.size else None
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f":
+        return None
+    places = np.argwhere(~np.isfinite(X))
+    return f"X[{places[0][0]}, {places[0][1]}]" if places.size else None
+
+
+def random_stream(random_state: Any) -> np.random.RandomState:
+    """NumPy's RandomState from None, an integer, a RandomState or a Generator."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.RandomState(random_state.integers(2**32, size=4, dtype=np.uint32))
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError) as error:
+        wanted = "None, an integer from 0 to 2**32 - 1, a RandomState or a Generator"
+        raise InputError("not a seed", where="random_state", got=repr(random_state), wanted=wanted) from error
