@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -20,15 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
+from dkl.blocks import patience
 from dkl.blocks.graph_plan import SPARE
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.errors import DataWarning, InputError
+from dkl.blocks.slab_worker import is_cluster_failure
+from dkl.errors import DataWarning, InputError, WorkersLostError
 from dkl.linalg import neighbors_ivf
 from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, largest_value, search_tree
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 RECALL_WANTED = 0.99
+RESENDS = 5
 _SAMPLE = 1000
 _FIRST_PROBES = 8
 # With more of the cells an inverted file is slower than a look at all rows: 7 ns a row and query against 1 to 2.
@@ -47,7 +49,7 @@ class NeighborSearch:
 
     def check(self) -> int:
         """The number of rows that repeat an earlier one, counted in a pass that refuses NaN, infinity and overflow."""
-        parts = self._map(check_rows, self._ranges(), self._shared, self.reference_rows)
+        parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows)
         faults = [fault for fault, _ in parts if fault is not None]
         if faults:
             row, column, value = faults[0]
@@ -63,7 +65,7 @@ class NeighborSearch:
 
     def exact(self, k: int, tree: Any = None) -> Lists:
         """The k nearest rows of every row; `tree` is a scikit-learn KDTree of all rows, or None."""
-        return self._lists(self._ranges(), k, share(self.session, tree))
+        return self._lists(self._ranges(), k, tree)
 
     def approximate(self, k: int, rng: np.random.Generator, *, worth_it: bool) -> tuple[Lists, float] | None:
         """(lists, recall) by an inverted file; None where `worth_it` is asked for and an exact search is faster.
@@ -76,7 +78,7 @@ class NeighborSearch:
         pieces = np.array_split(sample, min(self.n_tasks, sample.size))
         truth = self._lists(pieces, k, None)
         n_cells, n_probes = neighbors_ivf.n_cells(n), _FIRST_PROBES
-        index = share(self.session, self._inverted_file(rng))
+        index = self._inverted_file(rng)
         while True:
             n_probes = min(n_probes, n_cells)
             if worth_it and n_probes > _PROBES_WORTH_IT * n_cells:
@@ -99,20 +101,36 @@ class NeighborSearch:
         return lists, reached
 
     @cached_property
-    def _shared(self) -> Any:
-        return share(self.session, self.source)
+    def _copies(self) -> dict[int, tuple[Any, Any]]:
+        return {}
+
+    def _shared(self, item: Any) -> Any:
+        if id(item) not in self._copies:
+            self._copies[id(item)] = item, share(self.session, item)  # the item too, or its id might be another's
+        return self._copies[id(item)][1]
 
     def _ranges(self) -> list[NDArray[np.int64]]:
         n, step = self.source.n, self.query_rows
         return [np.arange(lo, min(lo + step, n)) for lo in range(0, n, step)]
 
     def _lists(self, pieces: list[NDArray[np.int64]], k: int, index: Any, n_probes: int = 0) -> Lists:
-        parts = self._map(search_rows, pieces, self._shared, index, n_probes, k, self.reference_rows)
+        parts = self._map(search_rows, pieces, (self.source, index), n_probes, k, self.reference_rows)
         return Lists(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _map(self, function: Any, items: list[Any], *shared: Any) -> list[Any]:
-        with nullcontext() if self.session.is_distributed else one_blas_thread():
-            return self.session.map(function, items, *shared)
+    def _map(self, function: Any, items: list[Any], shared: tuple[Any, ...], *arguments: Any) -> list[Any]:
+        """function(item, *shared, *arguments) for each item. Shared copies lost with a worker are sent again."""
+        if not self.session.is_distributed:
+            with one_blas_thread():
+                return self.session.map(function, items, *shared, *arguments)
+        for _ in range(RESENDS):
+            try:
+                return self.session.map(function, items, *map(self._shared, shared), *arguments)
+            except Exception as error:
+                if not is_cluster_failure(error) or type(error).__name__ == "KilledWorker":
+                    raise
+                self._copies.clear()
+                patience.workers(self.session)
+        raise WorkersLostError("workers were lost with their rows", got=f"{RESENDS} times", wanted="workers that stay")
 
     def _inverted_file(self, rng: np.random.Generator) -> neighbors_ivf.InvertedFile:
         """Made in this process, from blocks of rows."""

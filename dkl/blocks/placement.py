@@ -157,15 +157,20 @@ class ClusterPlacement:
 
     def _wait(self, futures: list[Any]) -> list[Any]:
         """Results in order; StateLost as soon as one of our workers is gone or has forgotten its slabs."""
-        from distributed import wait
+        import distributed
 
+        patience = 2.0
         while True:
-            if self.client.status not in ("running", "connecting"):
-                raise WorkersLostError("the connection to the scheduler is lost", where="client")
+            self.session.require_scheduler()
             try:
                 with self.client.as_current():  # `wait` takes no client
-                    wait(futures, timeout=0.5)
-                return list(self.client.gather(futures))
+                    distributed.wait(futures, timeout=0.5)
+                # A worker may die with results that are done: Dask plans them anew, there, and would wait for ever.
+                patience *= 2
+                gathered = self.client.sync(
+                    lambda: self.client.gather(futures, asynchronous=True), callback_timeout=patience
+                )
+                return list(gathered)
             except TimeoutError:
                 pass  # of this wait; look after the workers, then wait on
             except Exception as error:
@@ -178,8 +183,10 @@ class ClusterPlacement:
         """StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else the error itself."""
         if isinstance(error, StateLost) or not slab_worker.is_cluster_failure(error):
             return error
-        if self.client.status not in ("running", "connecting"):
-            return WorkersLostError("the connection to the scheduler is lost", where="client", mend="resume the run")
+        try:
+            self.session.require_scheduler()
+        except WorkersLostError as gone:
+            return gone
         return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
 
     def start(self, fill: Fill, carry: Carry) -> None:
@@ -220,8 +227,13 @@ class ClusterPlacement:
 
     def close(self) -> None:
         self.last = []
-        if self.client.status == "running":
+        if self.client.status != "running":
+            return
+        try:
             self.client.run(slab_worker.forget, self.key, on_error="ignore")
+        except Exception as error:
+            if not slab_worker.is_cluster_failure(error):  # else nobody is left to tell, or who is will forget (LEASE)
+                raise
 
 
 def columns_to_factor(program: SlabProgram, slabs: list[NDArray]) -> NDArray:

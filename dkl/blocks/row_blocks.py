@@ -238,7 +238,7 @@ def _owned(value: Sums) -> Sums:
 
 def _worker_budget(session: Session) -> int:
     """Two fifths of the smallest worker's limit: Dask spills from three fifths on."""
-    workers = session.client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = session.members().values()
     limits = [worker.get("memory_limit") or machine_memory() // max(1, len(workers)) for worker in workers]
     return int(0.4 * min(limits, default=machine_memory()))
 

@@ -6,8 +6,9 @@ milliseconds, so the loop over blocks belongs inside the task, not in the graph.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from dkl.errors import InputError, WorkersLostError
@@ -15,6 +16,9 @@ from dkl.resources import n_cpus
 
 Item = TypeVar("Item")
 Out = TypeVar("Out")
+
+RECONNECT_SECONDS = 10.0
+"""For a scheduler that does not answer to answer again."""
 
 
 class Session:
@@ -55,8 +59,16 @@ class Session:
         """Addresses of the cluster's workers, in a fixed order (by name, then address); empty for threads."""
         if self.client is None:
             return []
-        info = self.client.scheduler_info(n_workers=-1)["workers"]
-        return [address for _, address in sorted((str(data.get("name")), address) for address, data in info.items())]
+        known = self.members().items()
+        return [address for _, address in sorted((str(data.get("name")), address) for address, data in known)]
+
+    def members(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler knows of the cluster's workers, by address."""
+        self.require_scheduler()
+        known: dict[str, dict[str, Any]] | None = self.client.scheduler_info(n_workers=-1).get("workers")
+        if known is None:  # it went in between
+            self.require_scheduler()
+        return known or {}
 
     @property
     def n_slots(self) -> int:
@@ -78,4 +90,18 @@ class Session:
             raise WorkersLostError("the cluster has no workers", where="client", mend="add workers and try again")
         # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
         futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
-        return list(self.client.gather(futures))
+        try:
+            return list(self.client.gather(futures))
+        except CancelledError:
+            self.require_scheduler()
+            raise
+
+    def require_scheduler(self) -> None:
+        """Raises WorkersLostError where the scheduler is gone. A connection that broke may be made again meanwhile."""
+        deadline = time.monotonic() + RECONNECT_SECONDS
+        while self.client.status == "connecting" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self.client.status != "running":
+            raise WorkersLostError(
+                "the scheduler is gone", where="client", mend="start a scheduler and workers, then `dkl resume` the run"
+            )

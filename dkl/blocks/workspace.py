@@ -137,7 +137,7 @@ def worker_memory(session: Session) -> int | None:
     """The least memory limit of the cluster's workers, in bytes; None when there is none, or no cluster."""
     if not session.is_distributed:
         return None
-    info = session.client.scheduler_info(n_workers=-1)["workers"]
+    info = session.members()
     limits = [data["memory_limit"] for data in info.values() if data.get("memory_limit")]
     return min(limits) if limits else None
 
@@ -146,7 +146,7 @@ def worker_threads(session: Session) -> int:
     """Threads of a worker (the most that any has), or of this process."""
     if not session.is_distributed:
         return session.threads
-    info = session.client.scheduler_info(n_workers=-1)["workers"]
+    info = session.members()
     return max((data["nthreads"] for data in info.values()), default=1)
 
 

@@ -251,7 +251,7 @@ def _admm(
         checkpoints = RunCheckpoints(store, lambda: stepper.placement, settings.checkpoint_every)
     loop = Loop(settings.max_iter, checkpoints, callbacks)
     try:
-        iteration, row = stepper.open()
+        iteration, row = loop.begin(stepper)
         if run is not None and iteration:
             loop.history = _history_of(run, iteration)
         clock.lap("start")
@@ -261,12 +261,14 @@ def _admm(
             raise InterruptedRunError(f"stopped at iteration {loop.history[-1]['iteration']}", mend="resume the run")
         if outcome is Outcome.NUMERICAL_ERROR:
             return None, np.empty(0), 0.0, outcome, loop.history, loop.restarts
-        entries, smooth = problem.evaluate_sums(program, stepper.placement.sums())
+        sums = loop.finish(stepper, lambda: stepper.placement.sums())
+        entries, smooth = problem.evaluate_sums(program, sums)
         # The best multiple of K costs nothing, and makes <S, K> zero in the certificate.
         scale = problem.scale(entries, smooth)
         factor = None
         if plan.placement == "memory":
-            factor = stepper.placement.collect("U") * np.sqrt(scale).astype(program.dtype)
+            collected = loop.finish(stepper, lambda: stepper.placement.collect("U"))
+            factor = collected * np.sqrt(scale).astype(program.dtype)
             columns: Iterable[NDArray] = (factor[:, lo : lo + 16] for lo in range(0, rank, 16))
             if run is not None:
                 store_factor(run, factor)

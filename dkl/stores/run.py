@@ -156,7 +156,9 @@ class RunStore:
                 if not self._log_is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":
                     line = "\n" + line  # a crash cut the last line short; ours is not to be lost with it
                 self._log_is_whole = False  # should the write fail
-                os.write(descriptor, line.encode())
+                rest = line.encode()
+                while rest:  # a disk that fills up takes a part, and says why of the rest alone
+                    rest = rest[os.write(descriptor, rest) :]
                 self._log_is_whole = True
             finally:
                 os.close(descriptor)
