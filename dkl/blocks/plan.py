@@ -16,6 +16,7 @@ from dkl.errors import MemoryBudgetError
 from dkl.linalg.slabs import n_slabs, slab_width
 from dkl.linalg.tree_sum import group_bounds, share
 from dkl.resources import format_bytes
+from dkl.stores.run import rows_per_chunk
 
 PROCESS_BASE = 250_000_000
 """Resident memory of a process that has imported and compiled everything and holds no data; measured 190 to 240 MB."""
@@ -136,7 +137,13 @@ def plan_pairwise(
     if driver_shares:
         items["graph and targets"] = 12 * laplacian_entries + 40 * target_entries
         if not on_disk:
-            items["result"] = n * rank * size
+            items["result"] = 2 * n * rank * size  # slabs read and the factor made of them, then it and its multiple
+        if size < 8:  # K on T once more, in double: 16 columns, their product, and both ends of many entries at a time
+            items["certified in double"] = 16 * 8 * (2 * n + 2 * min(target_entries, 1 << 18))
+    if on_disk or checkpoints:
+        rows = rows_per_chunk(n, rank, dtype)
+        at_once = min(threads, -(-n // rows)) if on_disk else 1
+        items["chunks of the result"] = 3 * rows * rank * size * at_once  # gathered, encoded and checked
     disk = {}
     if on_disk:
         disk["working arrays"] = 4 * slab * slabs
