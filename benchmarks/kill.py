@@ -167,15 +167,15 @@ def undisturbed(case: Case) -> Case:
     return replace(case, graph=report["seconds"]["graph"], iterations=report["n_iter"], digest=digest(run))
 
 
-def moment(run: Path, case: Case, draw: random.Random, *, early: bool) -> None:
-    """Wait for a random moment in a run."""
+def moment(run: Path, client: subprocess.Popen[bytes], case: Case, draw: random.Random, *, early: bool) -> None:
+    """Wait for a random moment in a run, or for its end."""
     wait_for(run / "config.json")
     if early:
         time.sleep(draw.uniform(0, case.graph))
         return
     iteration, pause = draw.randrange(case.iterations), draw.uniform(0, 0.5)
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and last_iteration(run) < iteration:
+    while time.monotonic() < deadline and client.poll() is None and last_iteration(run) < iteration:
         time.sleep(0.005)
     time.sleep(pause)
 
@@ -190,8 +190,9 @@ def attempt(case: Case, victim: str, draw: random.Random, name: str, *, early: b
     run, log = case.folder / f"{name}.zarr", case.folder / f"{name}.log"
     with cluster(case.folder) as there:
         with process(log, *case.fit(run, there.address)) as client:
-            moment(run, case, draw, early=early)
+            moment(run, client, case, draw, early=early)
             if client.poll() is not None:
+                assert client.returncode == NOT_CONVERGED, log.read_text()
                 return None
             os.kill({"client": client.pid, "scheduler": there.scheduler}.get(victim, draw.choice(there.workers)), 9)
             killed = time.monotonic()
