@@ -1,15 +1,15 @@
 """Where the slabs are: all in this process, or shared out over the workers of a cluster. One face for both.
 
-`advance` runs iterations of a program's cycle of phases and returns the carry after each. In this process that is a
-loop. On a cluster it is one task a worker and phase, pinned, with the sums of the other workers as its only dependencies:
-the workers fetch them from each other, sum them in the fixed tree and solve the small systems each for itself, so the
-client sees one small dictionary an iteration, and the next phases are queued before it has arrived.
+`advance` runs iterations of a program's cycle of phases and returns the carry after each: a loop over the slabs of an
+owner, in this process or in one pinned task on each worker. Owners on workers hand their sums to each other after every
+phase (blocks/exchange.py), so a task runs several iterations and comes back with a list of small dictionaries.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,17 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks import slab_worker
+from dkl.blocks.exchange import StateLost
 from dkl.blocks.session import Session
-from dkl.blocks.slab_owner import Carry, DiskSlabs, MemorySlabs, PhaseSums, SlabOwner, SlabProgram
-from dkl.blocks.slab_worker import StateLost
+from dkl.blocks.slab_owner import Carry, DiskSlabs, MemorySlabs, SlabOwner, SlabProgram
 from dkl.errors import WorkersLostError
 from dkl.linalg.slabs import n_slabs
-from dkl.linalg.tree_sum import group_bounds, share, total
+from dkl.linalg.tree_sum import group_bounds, share
 from dkl.stores.generations import Generation, Generations
 from dkl.stores.slab_arrays import SlabArray
 
-LOOKAHEAD = 8
-"""Iterations queued on a cluster before their carries are awaited."""
+BATCH_SECONDS = 1.0
+"""A task on a worker iterates for about as long before it comes back: a round through the scheduler costs milliseconds."""
+LARGEST_BATCH = 64
 
 Fill = Callable[[str, int, range, NDArray], None]
 """fill(name, slab, columns, out) sets out (n, w) to the initial slab; picklable."""
@@ -36,8 +37,8 @@ Fill = Callable[[str, int, range, NDArray], None]
 class Placement(Protocol):
     """A state that a program is run on."""
 
-    lookahead: int
-
+    @property
+    def lookahead(self) -> int: ...
     def start(self, fill: Fill, carry: Carry) -> None: ...
     def restore(self, generation: Generation) -> None: ...
     def advance(self, steps: int) -> list[Carry]: ...
@@ -72,39 +73,21 @@ class LocalPlacement:
         self.slabs = n_slabs(program.rank, program.width)
         groups = range(len(group_bounds(self.slabs)))
         self.owner = SlabOwner(program, self.slabs, groups, make_storage(program, range(self.slabs), scratch), threads)
-        self.last: PhaseSums | None = None
 
     def start(self, fill: Fill, carry: Carry) -> None:
         self.owner.fill(fill)
         self.owner.begin(carry)
-        self._open()
+        self.owner.open()
 
     def restore(self, generation: Generation) -> None:
         self.owner.read_generation(generation.folder, generation.files, generation.carry)
-        self._open()
-
-    def _open(self) -> None:
-        self.last = self.owner.run(self.program.opening, [])
+        self.owner.open()
 
     def advance(self, steps: int) -> list[Carry]:
-        carries: list[Carry] = []
-        for _ in range(steps):
-            for phase in self.program.cycle:
-                before = self._sums()
-                self.last = self.owner.run(phase, [before])
-                if self.last is not before:
-                    self.owner.recycle(before)
-            carries.append(dict(self.owner.conclude([self._sums()])))
-            if carries[-1]["converged"]:
-                break
-        return carries
-
-    def _sums(self) -> PhaseSums:
-        assert self.last is not None, "start or restore comes first"
-        return self.last
+        return self.owner.iterate(steps)
 
     def sums(self) -> NDArray[np.float64]:
-        return total([self._sums().partials])
+        return self.owner.sums()
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
         folder = generations.begin(
@@ -123,8 +106,6 @@ class LocalPlacement:
 class ClusterPlacement:
     """Slabs shared out over the workers of a cluster, in their memory or in a scratch folder that they see."""
 
-    lookahead = LOOKAHEAD
-
     def __init__(self, program: SlabProgram, session: Session, key: str, *, scratch: str | None = None) -> None:
         self.program, self.session, self.client, self.key = program, session, session.client, key
         self.slabs = n_slabs(program.rank, program.width)
@@ -133,7 +114,7 @@ class ClusterPlacement:
             raise WorkersLostError("the cluster has no workers", where="client", mend="add workers, then try again")
         self.shares = share(len(group_bounds(self.slabs)), len(addresses))
         self.addresses = addresses[: len(self.shares)]
-        self.last: list[Any] = []
+        self.seconds = BATCH_SECONDS  # of an iteration
         # Sent once to each worker, straight from here; unlike scattered data it is not lost for good with a worker,
         # because every attempt sends it anew.
         try:
@@ -142,8 +123,10 @@ class ClusterPlacement:
             raise self._lost(error) from error
         self._wait(
             [
-                self._submit(k, slab_worker.make_owner, key, constants, self.slabs, groups, scratch)
-                for k, groups in enumerate(self.shares)
+                self._submit(
+                    k, slab_worker.make_owner, key, constants, self.slabs, self.shares, k, self.addresses, scratch
+                )
+                for k in range(len(self.shares))
             ]
         )
 
@@ -163,21 +146,24 @@ class ClusterPlacement:
         while True:
             self.session.require_scheduler()
             try:
-                with self.client.as_current():  # `wait` takes no client
+                with suppress(TimeoutError), self.client.as_current():  # `wait` takes no client
                     distributed.wait(futures, timeout=0.5)
-                # A worker may die with results that are done: Dask plans them anew, there, and would wait for ever.
-                patience *= 2
-                gathered = self.client.sync(
-                    lambda: self.client.gather(futures, asynchronous=True), callback_timeout=patience
-                )
-                return list(gathered)
+                # Where one has failed the others may wait for it; they end when the owners are told to forget.
+                failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
+                if failed or all(future.done() for future in futures):
+                    # A worker may die with results that are done: Dask plans them anew, there, and would wait for ever.
+                    patience *= 2
+                    return list(self._gathered(failed or futures, patience))
             except TimeoutError:
-                pass  # of this wait; look after the workers, then wait on
+                pass  # of this gathering; look after the workers, then try again
             except Exception as error:
                 raise self._lost(error) from error
             gone = set(self.addresses) - set(self.session.workers())
             if gone:
                 raise StateLost(f"worker {sorted(gone)[0]} is gone")
+
+    def _gathered(self, futures: list[Any], patience: float) -> Any:
+        return self.client.sync(lambda: self.client.gather(futures, asynchronous=True), callback_timeout=patience)
 
     def _lost(self, error: Exception) -> Exception:
         """StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else the error itself."""
@@ -198,23 +184,22 @@ class ClusterPlacement:
         self._open()
 
     def _open(self) -> None:
-        self.last = self._all(slab_worker.run_phase, self.program.opening, [])
-        self._wait(self._all(slab_worker.ready, self.last))
+        self._wait(self._all(slab_worker.open_state))
+
+    @property
+    def lookahead(self) -> int:
+        return int(np.clip(BATCH_SECONDS / self.seconds, 1, LARGEST_BATCH))
 
     def advance(self, steps: int) -> list[Carry]:
-        carries = []
-        for _ in range(steps):
-            for phase in self.program.cycle:
-                self.last = self._all(slab_worker.run_phase, phase, self.last)
-            carries.append(self._submit(0, slab_worker.conclude, self.key, self.last))
-        rows: list[Carry] = self._wait(carries)
-        return rows[: next((k + 1 for k, row in enumerate(rows) if row["converged"]), len(rows))]
+        began = time.perf_counter()
+        carries: list[Carry] = self._wait(self._all(slab_worker.iterate, steps))[0]
+        self.seconds = (time.perf_counter() - began) / len(carries)
+        return carries
 
     def sums(self) -> NDArray[np.float64]:
-        return total(part.partials for part in self._wait(self.last))
+        return np.asarray(self._wait([self._submit(0, slab_worker.sums, self.key)])[0])
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
-        # Owners conclude only when the next phase comes; a committed carry must be the concluded one, so it is given.
         program = self.program
         folder = generations.begin(program.committed, self.slabs, program.n, program.width, program.dtype)
         parts = self._wait(self._all(slab_worker.write_generation, str(folder)))
@@ -226,7 +211,6 @@ class ClusterPlacement:
         return columns_to_factor(self.program, [slab for part in parts for slab in part])
 
     def close(self) -> None:
-        self.last = []
         if self.client.status != "running":
             return
         try:

@@ -2,14 +2,14 @@
 
 A `SlabProgram` says what is done on one slab and what is made of the sums; an owner holds a range of slab groups, in
 memory or on disk, and runs a phase over them with threads. All placements are made of owners: one in this process, or
-one on each worker of a cluster. Between phases owners exchange only sums (and the rows that hubs need), so the same
-bytes come out whoever owns what (see linalg/tree_sum.py).
+one on each worker of a cluster. After a phase owners exchange only sums (and the rows that hubs need), so the same
+bytes come out whoever owns what (see linalg/tree_sum.py); each adds them up and solves the small systems for itself.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,6 @@ from dkl.errors import StoreError
 from dkl.linalg.slabs import empty_aligned
 from dkl.linalg.tree_sum import Partials, absorb, group_bounds, total
 from dkl.stores.slab_arrays import SlabArray
-
-REMEMBERED = 256
-"""Steps whose carry an owner can still tell; more than a driver ever queues."""
 
 Slab = dict[str, NDArray]
 Carry = dict[str, Any]
@@ -90,13 +87,15 @@ class DiskSlabs:
 
     def __init__(self, program: SlabProgram, arrays: Mapping[str, SlabArray]) -> None:
         self.program, self.arrays = program, dict(arrays)
-        self.local = threading.local()
+        self.free: list[Slab] = []
+        self.lock = threading.Lock()
 
     def _buffers(self) -> Slab:
-        if not hasattr(self.local, "buffers"):
-            shape = (self.program.n, self.program.width)
-            self.local.buffers = {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
-        return self.local.buffers
+        with self.lock:
+            if self.free:
+                return self.free.pop()
+        shape = (self.program.n, self.program.width)
+        return {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
         buffers = self._buffers()
@@ -107,18 +106,34 @@ class DiskSlabs:
     def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
         for name in writes:
             self.arrays[name].write(slab, arrays[name])
+        with self.lock:
+            self.free.append(arrays)
 
 
 class SlabOwner:
-    """The slabs of a range of groups, and a pool of threads that visits them."""
+    """The slabs of a range of groups, and a pool of threads that visits them.
 
-    def __init__(self, program: SlabProgram, n_slabs: int, groups: range, storage: Any, threads: int = 1) -> None:
+    `exchange(step, part)` gives the parts of all owners; one that is alone has its own.
+    """
+
+    def __init__(
+        self,
+        program: SlabProgram,
+        n_slabs: int,
+        groups: range,
+        storage: Any,
+        threads: int = 1,
+        exchange: Callable[[int, PhaseSums], list[PhaseSums]] = lambda step, part: [part],
+    ) -> None:
         self.program, self.storage, self.threads = program, storage, max(1, threads)
         bounds = group_bounds(n_slabs)
         self.groups = [(index, range(*bounds[index])) for index in groups]
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
-        self.carries: dict[int, Carry] = {}  # by step
-        self.held: PhaseSums | None = None
+        self.exchange = exchange
+        self.mine = PhaseSums("", -1, {})  # of the last phase
+        self.parts: list[PhaseSums] = []  # of all owners
+        self.carry: Carry = {}
+        self.concluded = -1  # the step that the carry has taken in
         self.summed: tuple[int, NDArray[np.float64]] | None = None
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.lock = threading.Lock()
@@ -126,7 +141,7 @@ class SlabOwner:
 
     def close(self) -> None:
         if self.pool is not None:
-            self.pool.shutdown()
+            self.pool.shutdown(wait=False)  # on a worker this runs on the event loop
 
     def columns(self, slab: int) -> range:
         width = self.program.width
@@ -134,43 +149,48 @@ class SlabOwner:
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
-    def conclude(self, parts: list[PhaseSums]) -> Carry:
-        """The carry after a finished phase; every owner comes to the same one.
-
-        The first call takes the phase's scalars in, be it for the next phase or for the driver: on a cluster either
-        may come first.
-        """
-        phase, step = parts[0].phase, parts[0].step
-        if step not in self.carries:
-            self.carries[step] = self.program.conclude(phase, self._total(parts), self.carries[step - 1])
-            self.carries.pop(step - REMEMBERED, None)
-        return self.carries[step]
-
-    def run(self, phase: str, parts: list[PhaseSums]) -> PhaseSums:
-        """Run `phase` on every slab here, given all owners' sums of the phase before (none at a start)."""
-        message, step = None, 0
-        if parts:
-            step = parts[0].step + 1
-            carry = self.conclude(parts)
-            message = self.program.message(phase, self._total(parts), self._rows(parts), carry, self._chunked)
-            if message is None:  # converged: phases queued beyond the end change nothing and pass their sums on
-                assert self.held is not None
-                return self.held
-        result = PhaseSums(phase, step, {}, {})
-        self._each(lambda group: self._visit_group(phase, group, message, result), self.groups)
-        self.held = result
-        return result
-
-    def _total(self, parts: list[PhaseSums]) -> NDArray[np.float64]:
-        """The sums of a phase, added up once for whoever asks: the next phase and the driver's conclusion."""
-        if self.summed is None or self.summed[0] != parts[0].step:
-            self.summed = parts[0].step, total(part.partials for part in parts)
-        return self.summed[1]
-
     def begin(self, carry: Carry) -> None:
         """Set the carry from which the opening phase starts."""
-        self.carries = {-1: dict(carry)}
-        self.summed = None
+        self.carry, self.concluded, self.summed = dict(carry), -1, None
+
+    def open(self) -> None:
+        """Run the opening phase, which makes the rest of the state."""
+        self.mine = self._run(self.program.opening, 0, None)
+        self.parts = self.exchange(0, self.mine)
+
+    def iterate(self, steps: int) -> list[Carry]:
+        """Up to `steps` iterations; the carry after each, fewer once converged. All owners come to the same ones."""
+        carries: list[Carry] = []
+        for _ in range(steps):
+            for phase in self.program.cycle:
+                sums, rows, carry = self.sums(), self._rows(self.parts), self._conclude()
+                message = self.program.message(phase, sums, rows, carry, self._chunked)
+                before, self.mine = self.mine, self._run(phase, self.mine.step + 1, message)
+                self.parts = self.exchange(self.mine.step, self.mine)
+                self._recycle(before)
+            carries.append(dict(self._conclude()))
+            if carries[-1]["converged"]:
+                break
+        return carries
+
+    def _conclude(self) -> Carry:
+        """The carry with the scalars of the last phase taken in."""
+        if self.mine.step != self.concluded:
+            self.carry = self.program.conclude(self.mine.phase, self.sums(), self.carry)
+            self.concluded = self.mine.step
+        return self.carry
+
+    def _run(self, phase: str, step: int, message: Any) -> PhaseSums:
+        """Visit every slab here."""
+        result = PhaseSums(phase, step, {}, {})
+        self._each(lambda group: self._visit_group(phase, group, message, result), self.groups)
+        return result
+
+    def sums(self) -> NDArray[np.float64]:
+        """The sums of the last phase, added up once. Not to be written to, and gone with the next phase."""
+        if self.summed is None or self.summed[0] != self.mine.step:
+            self.summed = self.mine.step, total(part.partials for part in self.parts)
+        return self.summed[1]
 
     def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
         index, slabs = group
@@ -197,11 +217,11 @@ class SlabOwner:
         vector[:] = 0
         return vector
 
-    def recycle(self, sums: PhaseSums) -> None:
-        """Give back the vectors of sums that nobody will read again."""
+    def _recycle(self, part: PhaseSums) -> None:
+        """Take back the vectors of sums that nobody will read again."""
         with self.lock:
-            self.spare += sums.partials.values()
-        sums.partials = {}
+            self.spare += part.partials.values()
+        part.partials = {}
 
     def _rows(self, parts: list[PhaseSums]) -> NDArray | None:
         rows = {slab: block for part in parts for slab, block in part.rows.items()}
@@ -236,7 +256,10 @@ class SlabOwner:
 
     def read(self, name: str, slab: int) -> NDArray:
         """A copy of one slab."""
-        return self.storage.open(slab, (name,), ())[name].copy()
+        arrays = self.storage.open(slab, (name,), ())
+        copy = arrays[name].copy()
+        self.storage.close(slab, arrays, ())
+        return copy
 
     def write_generation(self, folder: Path) -> list[tuple[str, int, int]]:
         """Write the committed arrays of these slabs into `folder`; returns (file, bytes, crc32c) of each chunk."""
@@ -248,6 +271,7 @@ class SlabOwner:
             for name, target in targets.items():
                 size, checksum = target.write(slab, arrays[name])
                 written.append((str(target.chunk(slab).relative_to(folder)), size, checksum))
+            self.storage.close(slab, arrays, ())
 
         self._each(one, list(self.slabs))
         return sorted(written)

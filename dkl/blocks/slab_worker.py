@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.slab_owner import Carry, PhaseSums, SlabOwner, SlabProgram
+from dkl.blocks.exchange import Exchange, StateLost, close_inbox
+from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram
 
 LEASE = 900.0
 
 _owners: dict[str, SlabOwner] = {}
 _used: dict[str, float] = {}
 _lock = threading.Lock()
-
-
-class StateLost(RuntimeError):
-    """Slabs went with a worker; the state must be rebuilt from the last commit."""
 
 
 def is_cluster_failure(error: BaseException) -> bool:
@@ -38,17 +38,25 @@ def is_cluster_failure(error: BaseException) -> bool:
     return isinstance(error, kinds)
 
 
-def make_owner(key: str, program: SlabProgram, n_slabs: int, groups: range, scratch: str | None) -> None:
-    """Take the slabs of `groups`; threads as many as the worker has."""
+def make_owner(
+    key: str,
+    program: SlabProgram,
+    n_slabs: int,
+    shares: list[range],
+    index: int,
+    addresses: list[str],
+    scratch: str | None,
+) -> None:
+    """Take the slabs of the groups in shares[index]; threads as many as the worker has."""
     from distributed import get_worker
 
     from dkl.blocks.placement import make_storage
     from dkl.linalg.tree_sum import group_bounds
 
-    bounds = group_bounds(n_slabs)
+    bounds, groups = group_bounds(n_slabs), shares[index]
     slabs = range(bounds[groups.start][0], bounds[groups.stop - 1][1])
-    storage = make_storage(program, slabs, scratch)
-    owner = SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads)
+    storage, exchange = make_storage(program, slabs, scratch), Exchange(key, index, addresses)
+    owner = SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, exchange)
     with _lock:
         _owners[key], _used[key] = owner, time.monotonic()
     _drop_unused()
@@ -56,58 +64,81 @@ def make_owner(key: str, program: SlabProgram, n_slabs: int, groups: range, scra
 
 def _drop_unused() -> None:
     with _lock:
-        for key in [key for key, at in _used.items() if time.monotonic() - at > LEASE]:
-            _owners.pop(key).close()
-            del _used[key]
-        again = bool(_owners)
+        expired = [key for key, at in _used.items() if time.monotonic() - at > LEASE]
+        again = len(_owners) > len(expired)
+    for key in expired:
+        forget(key)
     if again:
         timer = threading.Timer(LEASE / 4, _drop_unused)
         timer.daemon = True
         timer.start()
 
 
-def _owner(key: str) -> SlabOwner:
+@contextmanager
+def _using(key: str) -> Iterator[SlabOwner]:
+    """The owner, whose lease does not run out meanwhile."""
     with _lock:
         if key not in _owners:
             raise StateLost(f"this worker no longer holds the slabs of run {key}")
-        _used[key] = time.monotonic()
-        return _owners[key]
+        owner, _used[key] = _owners[key], float("inf")
+    try:
+        yield owner
+    finally:
+        with _lock:
+            if key in _used:
+                _used[key] = time.monotonic()
 
 
-def run_phase(key: str, phase: str, parts: list[PhaseSums]) -> PhaseSums:
-    return _owner(key).run(phase, parts)
+def _leave_the_slot() -> None:
+    """Owners wait for each other: were they to hold their workers' slots, two runs could wait for each other for ever."""
+    from distributed import secede
+
+    secede()
 
 
-def conclude(key: str, parts: list[PhaseSums]) -> Carry:
-    return dict(_owner(key).conclude(parts))
+def open_state(key: str) -> None:
+    with _using(key) as owner:
+        _leave_the_slot()
+        owner.open()
 
 
-def ready(key: str, parts: list[PhaseSums]) -> None:
-    """Nothing: its completion says that the phase before it is done everywhere."""
+def iterate(key: str, steps: int) -> list[Carry]:
+    with _using(key) as owner:
+        _leave_the_slot()
+        return owner.iterate(steps)
+
+
+def sums(key: str) -> NDArray[np.float64]:
+    with _using(key) as owner:
+        return owner.sums()
 
 
 def fill(key: str, make: Any, carry: Carry) -> None:
-    owner = _owner(key)
-    owner.fill(make)
-    owner.begin(carry)
+    with _using(key) as owner:
+        owner.fill(make)
+        owner.begin(carry)
 
 
 def restore(key: str, folder: str, files: dict[str, tuple[int, int]], carry: Carry) -> None:
-    _owner(key).read_generation(Path(folder), files, carry)
+    with _using(key) as owner:
+        owner.read_generation(Path(folder), files, carry)
 
 
 def write_generation(key: str, folder: str) -> list[tuple[str, int, int]]:
-    return _owner(key).write_generation(Path(folder))
+    with _using(key) as owner:
+        return owner.write_generation(Path(folder))
 
 
 def read(key: str, name: str) -> list[NDArray]:
-    owner = _owner(key)
-    return [owner.read(name, slab) for slab in owner.slabs]
+    with _using(key) as owner:
+        return [owner.read(name, slab) for slab in owner.slabs]
 
 
 def forget(key: str) -> None:
+    """Let go of the slabs; a task that waits for other owners ends."""
     with _lock:
         owner = _owners.pop(key, None)
         _used.pop(key, None)
+    close_inbox(key)
     if owner is not None:
         owner.close()

@@ -154,10 +154,8 @@ class PairwiseADMM:
 
     def message(
         self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], chunked: Chunked
-    ) -> tuple[float, NDArray] | None:
-        """(rho, -W) for the next half-step; None once converged."""
-        if carry["converged"]:
-            return None
+    ) -> tuple[float, NDArray]:
+        """(rho, -W) for the next half-step."""
         pair, edge, _ = self.split(sums)
         weights = np.empty(edge.size, self.dtype)
         self.systems.solve(pair, edge, carry["rho"], self.gamma, weights, rows, chunked)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from dkl.blocks.slab_worker import StateLost
+from dkl.blocks.exchange import StateLost
 from dkl.errors import WorkersLostError
 from dkl.solvers.result import Outcome
 

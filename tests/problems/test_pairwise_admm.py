@@ -123,7 +123,7 @@ def test_a_commit_restores_to_the_same_bytes(rng, tmp_path, client):
     second.close()
 
 
-def test_queued_phases_beyond_convergence_change_nothing(rng, client):
+def test_a_batch_ends_where_it_converges(rng, client):
     problem, *_ = case(rng, n=20, rank=20, pairs=20)
     program = problem.admm(20, "float64", 5e-2)
     start = RandomStart(0, 20, 20)

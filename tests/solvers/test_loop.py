@@ -2,7 +2,7 @@
 
 import pytest
 
-from dkl.blocks.slab_worker import StateLost
+from dkl.blocks.exchange import StateLost
 from dkl.blocks.workspace import COMMIT_SECONDS, COMMIT_SHARE, RunCheckpoints
 from dkl.errors import DiskError, WorkersLostError
 from dkl.solvers.loop import Loop, NoCheckpoints
