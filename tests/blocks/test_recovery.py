@@ -21,10 +21,10 @@ from command_line import FIT, call, factor_bytes, write_inputs
 from pairwise_cases import random_problem
 
 from dkl.blocks import neighbor_search, session
+from dkl.blocks.exchange import StateLost
 from dkl.blocks.graph import build_graph
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
-from dkl.blocks.slab_worker import StateLost
 from dkl.errors import DiskError, WorkersLostError
 from dkl.estimators.pairwise_run import Settings, fit_problem, make_problem, resume, store_problem
 from dkl.pairs import Pairs
