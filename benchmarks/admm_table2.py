@@ -1,0 +1,193 @@
+"""Table 2 of Hu and Kwok (2013): pair accuracy of kernel k-means on a kernel learned from pairs, beside the paper's.
+
+    python benchmarks/admm_table2.py [--sets iris,wine,a1a] [--draws 20] [--scaling raw,standardised] [--baselines]
+
+The paper's protocol: 0.6 n must-link and 0.6 n cannot-link pairs drawn from the labels, the 5-nearest-neighbour graph
+(50 on the adult sets, a1a to a6a), the rank rule, k-means on the learned kernel with the true number of clusters, mean
+and deviation over 20 draws of the pairs (3 on the adult sets). Draw s has random_state s throughout, from 0.
+The paper names neither gamma nor the Laplacian; the defaults here are the one rule that admm_table2.md argues for.
+
+The generators' sets are drawn anew with the pairs. "free" is the accuracy over the patterns that are in no pair, the
+mean over the draws that leave two or more; "gap" is the mean relative distance to the optimum of (1) that is proven.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.preprocessing import StandardScaler
+
+import dkl
+from dkl.datasets import Dataset, chessboard, double_spiral, load
+
+PAPER = {
+    "chessboard": (91.28, 4.17),
+    "double_spiral": (99.70, 0.96),
+    "glass": (83.56, 2.02),
+    "heart": (78.88, 2.79),
+    "iris": (98.69, 1.08),
+    "protein": (90.34, 2.21),
+    "sonar": (91.54, 2.49),
+    "soybean_small": (98.73, 3.84),
+    "wine": (84.11, 2.29),
+    "a1a": (95.85, 1.35),
+    "a2a": (95.65, 0.58),
+    "a3a": (93.16, 0.93),
+    "a4a": (93.23, 0.46),
+    "a5a": (92.93, 0.44),
+    "a6a": (93.36, 0.30),
+}
+"""KL-ADMM's accuracy in %, mean and deviation."""
+
+ADULT = ("a1a", "a2a", "a3a", "a4a", "a5a", "a6a")
+GENERATORS: dict[str, Callable[..., Dataset]] = {"chessboard": chessboard, "double_spiral": double_spiral}
+SCALINGS = ("raw", "standardised")
+
+Labels = NDArray[np.integer[Any]]
+Row = dict[str, float]
+
+
+def dataset(name: str, seed: int, turns: float) -> Dataset:
+    """The named set; those of our generators with a seed (and the spiral's number of turns)."""
+    if name == "double_spiral":
+        return double_spiral(turns=turns, random_state=seed)
+    return GENERATORS[name](random_state=seed) if name in GENERATORS else load(name)
+
+
+def n_classes(data: Dataset) -> int:
+    return len(np.unique(data.y))
+
+
+def scaled(X: Any, scaling: str) -> Any:
+    """X as it is, or each feature with mean 0 and variance 1."""
+    if scaling == "raw":
+        return X
+    return StandardScaler().fit_transform(X.toarray() if hasattr(X, "toarray") else X)
+
+
+def accuracies(y: Labels, found: Labels, free: NDArray[np.bool_]) -> tuple[float, float]:
+    """Pair accuracy in %, over all patterns and over those in no pair (NaN where there are fewer than two)."""
+    outside = dkl.pair_accuracy(y, found, subset=free) if np.count_nonzero(free) > 1 else np.nan
+    return 100 * dkl.pair_accuracy(y, found), 100 * outside
+
+
+def draw(data: Dataset, X: Any, seed: int, n_neighbors: int, options: argparse.Namespace) -> Row:
+    """One draw of pairs: learn, cluster, count."""
+    pairs = dkl.Pairs.from_labels(data.y, random_state=seed)
+    free = np.ones(len(data.y), dtype=bool)
+    free[np.concatenate([pairs.i, pairs.j])] = False
+    learner = dkl.PairwiseKernelLearner(
+        gamma=options.gamma,
+        solver=options.solver,
+        n_neighbors=n_neighbors,
+        laplacian=options.laplacian,
+        max_iter=options.max_iter,
+        target_gap=options.target_gap,
+        random_state=seed,
+    )
+    start = time.process_time()
+    learner.fit(X, pairs=pairs)
+    seconds = time.process_time() - start
+    clusters = dkl.KernelKMeans(n_classes(data), n_init=options.n_init, random_state=seed).fit(learner.factor_)
+    accuracy, outside = accuracies(data.y, clusters.labels_, free)
+    row = {"seed": seed, "accuracy": accuracy, "free": outside, "n_free": float(free.sum())}
+    row |= {"gap": learner.certificate_.relative_gap, "rank": learner.rank_, "iterations": learner.n_iter_}
+    return row | {"cpu_seconds": seconds} | (baselines(data, X, seed, n_neighbors) if options.baselines else {})
+
+
+def baselines(data: Dataset, X: Any, seed: int, n_neighbors: int) -> Row:
+    """What the same features give without pairs."""
+    k = n_classes(data)
+    plain = KMeans(k, n_init=10, random_state=seed).fit_predict(X)
+    spectral = SpectralClustering(k, affinity="nearest_neighbors", n_neighbors=n_neighbors, random_state=seed)
+    found = {"k-means": plain, "spectral": spectral.fit_predict(X)}
+    return {name: 100 * dkl.pair_accuracy(data.y, labels) for name, labels in found.items()}
+
+
+def measure(name: str, scaling: str, options: argparse.Namespace) -> list[Row]:
+    """All draws of one line of the table."""
+    n_neighbors = options.n_neighbors or (50 if name in ADULT else 5)
+    rows = []
+    for seed in range(options.draws or (3 if name in ADULT else 20)):
+        data = dataset(name, seed, options.turns)
+        rows.append(draw(data, scaled(data.X, scaling), seed, n_neighbors, options))
+    return rows
+
+
+def summary(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
+    """(mean, deviation) of each column over the draws that have it."""
+    rows = list(rows)
+    columns = {key: np.array([row[key] for row in rows], dtype=float) for key in rows[0]}
+    columns = {key: column[~np.isnan(column)] for key, column in columns.items()}
+    return {
+        key: (float(column.mean()) if len(column) else np.nan, float(column.std(ddof=1)) if len(column) > 1 else np.nan)
+        for key, column in columns.items()
+    }
+
+
+HEADER = (
+    f"{'set':<14}{'features':<13}{'draws':>5}  {'paper':>12}  {'learned':>12}  {'free':>12}  "
+    f"{'gap':>8}{'rank':>6}{'iter.':>7}{'CPU s':>7}"
+)
+
+
+def line(name: str, scaling: str, rows: list[Row]) -> str:
+    """One line of the printed table; a star marks a mean below the paper's."""
+    found = summary(rows)
+    means = [PAPER[name], found["accuracy"], found["free"]]
+    cells = "  ".join(f"{mean:6.2f}±{deviation:5.2f}" for mean, deviation in means)
+    short = "*" if round(found["accuracy"][0], 2) < PAPER[name][0] else " "
+    effort = f"{found['gap'][0]:8.1e}{found['rank'][0]:6.0f}{found['iterations'][0]:7.0f}{found['cpu_seconds'][0]:7.1f}"
+    others = "".join(f"  {key} {found[key][0]:.2f}" for key in ("k-means", "spectral") if key in found)
+    return f"{name:<14}{scaling:<13}{len(rows):>5}  {cells} {short}{effort}{others}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", default=",".join(PAPER), help="names, separated by commas")
+    parser.add_argument("--scaling", default=",".join(SCALINGS), help="raw, standardised")
+    parser.add_argument("--draws", type=int, help="default: 20, and 3 on the adult sets")
+    parser.add_argument("--gamma", type=float, default=1000.0)
+    parser.add_argument("--laplacian", default="normalized", choices=("normalized", "unnormalized"))
+    parser.add_argument("--n-neighbors", type=int, help="default: 5, and 50 on the adult sets")
+    parser.add_argument("--solver", default="factored", choices=("admm", "factored"))
+    parser.add_argument("--max-iter", type=int, default=5000)
+    parser.add_argument(
+        "--target-gap", type=float, default=0.01, help="relative distance to the optimum, proven, at which to stop"
+    )
+    parser.add_argument("--n-init", type=int, default=10, help="restarts of k-means")
+    parser.add_argument("--turns", type=float, default=1.5, help="of the double spiral's arms")
+    parser.add_argument("--baselines", action="store_true", help="also k-means and spectral clustering, without pairs")
+    parser.add_argument("--json", help="append one object a line of the table, with every draw, to this file")
+    options = parser.parse_args()
+    for given, known in ((options.sets, tuple(PAPER)), (options.scaling, SCALINGS)):
+        if unknown := set(given.split(",")) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    # The paper's graphs fall into several parts on some sets, and ADMM is cut off on purpose: both are in the table.
+    warnings.simplefilter("ignore")
+    print(HEADER, flush=True)
+    for scaling in options.scaling.split(","):
+        for name in options.sets.split(","):
+            rows = measure(name, scaling, options)
+            print(line(name, scaling, rows), flush=True)
+            if options.json:
+                record = {"set": name, "scaling": scaling, "options": vars(options), "draws": rows}
+                with open(options.json, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()
