@@ -29,7 +29,8 @@ from dkl import Pairs
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.datasets import load, two_gaussians
-from dkl.estimators.pairwise_run import Settings, fit_problem, make_plan, make_problem
+from dkl.estimators.pairwise_run import fit_problem, make_problem
+from dkl.estimators.pairwise_settings import Settings, make_plan
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.resources import format_bytes
 from dkl.stores.run import RunStore
@@ -216,8 +217,8 @@ def large(n: int, max_iter: int, memory_limit: str, target_gap: float | None) ->
         f" relative gap {row['relative_gap']:.2e}, objective {row['objective']:.6g}\n"
         f"peak of all processes {format_bytes(memory.peak)}, of the largest child {format_bytes(memory.peak_child)};"
         f" graph {graph_seconds:.1f} s, whole run {row['wall']:.0f} s\n"
-        f"{row['plan']['tasks_per_iteration']} tasks and {format_bytes(row['plan']['exchanged_per_iteration'])}"
-        " exchanged an iteration"
+        f"{row['plan']['tasks_per_iteration']} tasks an iteration or a second, whichever is longer;"
+        f" {format_bytes(row['plan']['exchanged_per_iteration'])} exchanged an iteration"
     )
     return [row]
 

@@ -88,7 +88,8 @@ class Plan:
         lines += [f"  disk: {name:<28}{format_bytes(size):>10}" for name, size in self.disk.items()]
         if self.processes > 1:
             lines += [
-                f"  {self.tasks_per_iteration} tasks and {format_bytes(self.exchanged_per_iteration)} exchanged an iteration"
+                f"  {self.tasks_per_iteration} tasks an iteration or a second, whichever is longer; "
+                f"{format_bytes(self.exchanged_per_iteration)} exchanged an iteration"
             ]
         return "\n".join(lines)
 
@@ -160,7 +161,7 @@ def plan_pairwise(
         items={name: count for name, count in items.items() if count},
         disk=disk,
         limit=memory_limit,
-        tasks_per_iteration=2 * processes + 1 if processes > 1 else 0,
+        tasks_per_iteration=processes if processes > 1 else 0,
         exchanged_per_iteration=2 * processes * (processes - 1) * sums,
         shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width},
     )

@@ -20,7 +20,7 @@ from dkl.cli.runs import factor_blocks, rows_of
 from dkl.cli.work import NOT_CONVERGED, SOLVED, notes, start_run, work
 from dkl.datasets import load
 from dkl.estimators.kernel_kmeans import KernelKMeans
-from dkl.estimators.pairwise_run import Settings
+from dkl.estimators.pairwise_settings import Settings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
 from dkl.pairs import Pairs
 from dkl.resources import format_bytes, n_cpus

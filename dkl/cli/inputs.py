@@ -18,7 +18,7 @@ from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.datasets import read_array
 from dkl.errors import DiskError, InputError
-from dkl.estimators.pairwise_run import Settings
+from dkl.estimators.pairwise_settings import Settings
 from dkl.estimators.parameters import PARAMETERS
 from dkl.pairs import Pairs, load_pairs
 from dkl.problems.pairwise import target_matrix

@@ -14,10 +14,11 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.errors import InputError, ResourceError, WorkersLostError
-from dkl.estimators.pairwise_run import Place
-from dkl.resources import n_cpus
+from dkl.estimators.pairwise_settings import Place
+from dkl.resources import format_bytes, n_cpus
 
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 30
@@ -51,7 +52,11 @@ class Cluster:
         address = scheduler if scheduler_file is None else _address_in(Path(scheduler_file))
         if address is not None:
             _check_address(address, insecure)
-        return cls(address, workers, threads, memory_limit)
+        chosen = cls(address, workers, threads, memory_limit)
+        if workers is not None and workers > n_cpus() and chosen.worker_bytes < PROCESS_BASE:
+            got, wanted = f"{workers} of {format_bytes(chosen.worker_bytes)}", f"{format_bytes(PROCESS_BASE)} a worker"
+            raise InputError("too many workers for the memory", where="--workers", got=got, wanted=f"at least {wanted}")
+        return chosen
 
     @property
     def worker_bytes(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.pairwise_run import Settings
+from dkl.estimators.pairwise_settings import Settings
 from dkl.estimators.parameters import PARAMETERS
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore

@@ -21,7 +21,8 @@ from dkl.cli.place import Cluster
 from dkl.cli.runs import graph_notes, has_problem, open_run, settings_of
 from dkl.cli.show import describe_report
 from dkl.errors import ConvergenceWarning, InputError, InterruptedRunError, MemoryBudgetError, StoreError
-from dkl.estimators.pairwise_run import Settings, fit_problem, load_problem, report_of, store_problem
+from dkl.estimators.pairwise_run import fit_problem, load_problem, report_of, store_problem
+from dkl.estimators.pairwise_settings import Settings
 from dkl.estimators.progress import Progress
 from dkl.pairs import load_pairs
 from dkl.resources import peak_rss

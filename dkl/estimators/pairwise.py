@@ -22,15 +22,8 @@ from dkl.errors import DataWarning, DiskError, InputError
 from dkl.estimators.checked import checked_rows, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.extension import extend_factor
-from dkl.estimators.pairwise_run import (
-    Fitted,
-    Settings,
-    fit_problem,
-    make_plan,
-    make_problem,
-    report_of,
-    store_problem,
-)
+from dkl.estimators.pairwise_run import Fitted, fit_problem, make_problem, report_of, store_problem
+from dkl.estimators.pairwise_settings import Settings, make_plan
 from dkl.estimators.parameters import check_parameters, listed_callbacks
 from dkl.pairs import resolve_pairs
 from dkl.resources import parse_bytes

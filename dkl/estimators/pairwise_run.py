@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.export import compressed, export_factor, exported_columns, store_factor
-from dkl.blocks.plan import Plan, plan_pairwise
+from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import product_on
-from dkl.blocks.workspace import RunCheckpoints, Workspace, worker_memory, worker_threads
-from dkl.errors import ConvergenceWarning, InputError, InterruptedRunError, NumericalError
-from dkl.linalg.smw import SmallSystems
+from dkl.blocks.workspace import RunCheckpoints, Workspace
+from dkl.errors import ConvergenceWarning, InterruptedRunError, NumericalError
+from dkl.estimators.pairwise_settings import Settings, chosen_rank, make_plan
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
 from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, target_matrix
@@ -32,34 +32,9 @@ from dkl.solvers.result import Outcome, Result
 from dkl.stores.graph import read_csr, write_csr_blocks
 from dkl.stores.run import RunStore
 
-WORKER_SHARE = 0.75
-"""Of a Dask worker's limit: it pauses at 0.8 of it."""
 MAX_FINISH_RANK = 64
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The parameters that decide the result (with the data) and those that decide how it is reached."""
-
-    gamma: float = 100.0
-    rank: int | str = "auto"
-    solver: str = "admm"
-    n_neighbors: int = 10
-    sigma: float | str = "auto"
-    laplacian: str = "normalized"
-    neighbors_method: str = "auto"
-    rho: float = 100.0
-    adapt_rho: bool = True
-    max_iter: int = 500
-    tol: float = 1e-4
-    target_gap: float | None = None
-    dtype: str = "float64"
-    seed: int = 0
-    memory_limit: int | None = None
-    checkpoint_every: int | str = "auto"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+FINISH_SHARE = 20
+"""Iterations of the factored solver for each that is allowed of ADMM: at a fraction of the rank they cost less."""
 
 
 @dataclass
@@ -77,84 +52,6 @@ class Fitted:
 def make_problem(laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
     targets = target_matrix(int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link)
     return PairwiseKernel(laplacian, targets, gamma)
-
-
-def chosen_rank(problem: PairwiseKernel, settings: Settings) -> int:
-    """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
-    if settings.rank != "auto":
-        rank = int(settings.rank)
-    elif settings.solver == "factored":
-        rank = min(16, problem.n)
-    else:
-        rank = problem.paper_rank
-    if rank > problem.n:
-        raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
-    return rank
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run works: processes and their threads, what each may use, and whether these are a cluster's workers."""
-
-    processes: int
-    threads: int
-    limit: int | None = None
-    distributed: bool = False
-
-    @classmethod
-    def of(cls, session: Session) -> Place:
-        if not session.is_distributed:
-            return cls(1, session.threads)
-        return cls(session.n_slots, worker_threads(session), worker_memory(session), True)
-
-    def allowed(self, memory_limit: int | None) -> int | None:
-        """Bytes a process may use: what was asked for, and what a worker bears."""
-        share = None if self.limit is None else int(WORKER_SHARE * self.limit)
-        return min((value for value in (memory_limit, share) if value is not None), default=None)
-
-
-def make_plan(
-    problem: PairwiseKernel, settings: Settings, session: Session, *, has_store: bool, refuse: bool = True
-) -> Plan:
-    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
-    rank = chosen_rank(problem, settings)
-    entries = int(problem.laplacian.nnz)
-    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
-
-
-def plan_at(
-    place: Place,
-    rank: int,
-    laplacian_entries: int,
-    targets: sparse.csr_array,
-    settings: Settings,
-    *,
-    has_store: bool,
-    refuse: bool = True,
-) -> Plan:
-    """The plan of a problem of which the targets are there, and of the graph its number of entries."""
-    systems = SmallSystems.of(targets)
-
-    def plan(on_disk: bool) -> Plan:
-        return plan_pairwise(
-            int(targets.shape[0]),
-            rank,
-            settings.dtype,
-            laplacian_entries=laplacian_entries,
-            target_entries=targets.nnz,
-            dot_products=systems.n_pairs + systems.indices.size,
-            gathered_rows=systems.gathered.size,
-            processes=place.processes,
-            threads=place.threads,
-            memory_limit=place.allowed(settings.memory_limit),
-            on_disk=on_disk,
-            checkpoints=has_store,
-            driver_shares=not place.distributed,
-        )
-
-    in_memory = plan(False)
-    chosen = in_memory if in_memory.fits or not has_store else plan(True)
-    return chosen.validate() if refuse else chosen
 
 
 def fit_problem(
@@ -317,6 +214,7 @@ def _finish(
         target_gap=goal,
         rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
         max_rank=min(MAX_FINISH_RANK, problem.n),
+        max_iter=FINISH_SHARE * settings.max_iter,
         threads=threads,
         seed=settings.seed,
     )

@@ -126,5 +126,5 @@ def _open(place: Any) -> Any:
             where=str(path),
             got=f"{type(error).__name__}: {error}",
             wanted="a .npy file or a zarr array",
-            mend="workers must see the path under the same name: put it on a shared file system, or pass the array",
+            mend="read other files with `dkl.datasets.read_array`; workers must see a path under the same name",
         ) from error

@@ -16,7 +16,8 @@ from scipy import sparse
 from dkl.blocks.plan import PROCESS_BASE, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.pairwise_run import Settings, fit_problem, make_plan
+from dkl.estimators.pairwise_run import fit_problem
+from dkl.estimators.pairwise_settings import Settings, make_plan
 from dkl.problems.pairwise import PairwiseKernel, target_matrix
 from dkl.stores.run import RunStore
 
@@ -199,7 +200,7 @@ def test_the_table_and_the_report_tell_every_item(on_disk):
     table, report = made.describe(), made.as_dict()
     for name in [*made.items, *made.disk]:
         assert name in table
-    assert "tasks and" in table and "limit 10 GB" in table
+    assert "exchanged an iteration" in table and "limit 10 GB" in table
     assert json.loads(json.dumps(report)) == report
     assert report["process_bytes"] == PROCESS_BASE + sum(made.items.values()) == made.process_bytes
     assert report["n"] == 10_000 and report["rank"] == 256 and report["slabs"] * report["width"] == 256

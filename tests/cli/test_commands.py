@@ -81,7 +81,8 @@ def test_fit_is_reported_and_private(work: Path) -> None:
 def test_fit_is_the_estimator(work: Path) -> None:
     from dkl.blocks.graph import build_graph
     from dkl.blocks.session import Session
-    from dkl.estimators.pairwise_run import Settings, fit_problem, make_problem
+    from dkl.estimators.pairwise_run import fit_problem, make_problem
+    from dkl.estimators.pairwise_settings import Settings
     from dkl.pairs import load_pairs
 
     settings = Settings(gamma=10.0, rank=8, seed=3)
@@ -160,7 +161,7 @@ def test_plan_says_and_writes_nothing(work: Path) -> None:
     for words in ("factors", "disk", "a process, at most", "s an iteration", "rank"):
         assert words in answer.out
     spread = call("plan", *FIT[1:], "--workers", "2", "--rank", "40", "--memory-limit", "1GB")
-    assert re.search(r"tasks and .* exchanged an iteration", spread.out), spread.out + spread.err
+    assert re.search(r"tasks an iteration .* exchanged an iteration", spread.out), spread.out + spread.err
     assert tree(work) == before
 
 

@@ -1,0 +1,121 @@
+"""The parameters of a fit, where it works, and the memory plan that follows from both."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scipy import sparse
+
+from dkl.blocks.plan import Plan, plan_pairwise
+from dkl.blocks.session import Session
+from dkl.blocks.workspace import worker_memory, worker_threads
+from dkl.errors import InputError
+from dkl.linalg.smw import SmallSystems
+from dkl.problems.pairwise import PairwiseKernel
+
+WORKER_SHARE = 0.75
+"""Of a Dask worker's limit: it pauses at 0.8 of it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters that decide the result (with the data) and those that decide how it is reached."""
+
+    gamma: float = 100.0
+    rank: int | str = "auto"
+    solver: str = "admm"
+    n_neighbors: int = 10
+    sigma: float | str = "auto"
+    laplacian: str = "normalized"
+    neighbors_method: str = "auto"
+    rho: float = 100.0
+    adapt_rho: bool = True
+    max_iter: int = 500
+    tol: float = 1e-4
+    target_gap: float | None = None
+    dtype: str = "float64"
+    seed: int = 0
+    memory_limit: int | None = None
+    checkpoint_every: int | str = "auto"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def chosen_rank(problem: PairwiseKernel, settings: Settings) -> int:
+    """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
+    if settings.rank != "auto":
+        rank = int(settings.rank)
+    elif settings.solver == "factored":
+        rank = min(16, problem.n)
+    else:
+        rank = problem.paper_rank
+    if rank > problem.n:
+        raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
+    return rank
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run works: processes and their threads, what each may use, and whether these are a cluster's workers."""
+
+    processes: int
+    threads: int
+    limit: int | None = None
+    distributed: bool = False
+
+    @classmethod
+    def of(cls, session: Session) -> Place:
+        if not session.is_distributed:
+            return cls(1, session.threads)
+        return cls(session.n_slots, worker_threads(session), worker_memory(session), True)
+
+    def allowed(self, memory_limit: int | None) -> int | None:
+        """Bytes a process may use: what was asked for, and what a worker bears."""
+        share = None if self.limit is None else int(WORKER_SHARE * self.limit)
+        return min((value for value in (memory_limit, share) if value is not None), default=None)
+
+
+def make_plan(
+    problem: PairwiseKernel, settings: Settings, session: Session, *, has_store: bool, refuse: bool = True
+) -> Plan:
+    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
+    rank = chosen_rank(problem, settings)
+    entries = int(problem.laplacian.nnz)
+    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
+
+
+def plan_at(
+    place: Place,
+    rank: int,
+    laplacian_entries: int,
+    targets: sparse.csr_array,
+    settings: Settings,
+    *,
+    has_store: bool,
+    refuse: bool = True,
+) -> Plan:
+    """The plan of a problem of which the targets are there, and of the graph its number of entries."""
+    systems = SmallSystems.of(targets)
+
+    def plan(on_disk: bool) -> Plan:
+        return plan_pairwise(
+            int(targets.shape[0]),
+            rank,
+            settings.dtype,
+            laplacian_entries=laplacian_entries,
+            target_entries=targets.nnz,
+            dot_products=systems.n_pairs + systems.indices.size,
+            gathered_rows=systems.gathered.size,
+            processes=place.processes,
+            threads=place.threads,
+            memory_limit=place.allowed(settings.memory_limit),
+            on_disk=on_disk,
+            checkpoints=has_store,
+            driver_shares=not place.distributed,
+        )
+
+    in_memory = plan(False)
+    chosen = in_memory if in_memory.fits or not has_store else plan(True)
+    return chosen.validate() if refuse else chosen
