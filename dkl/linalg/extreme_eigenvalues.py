@@ -95,7 +95,7 @@ def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Ar
     with threadpool_limits(1, user_api="blas"):
         try:
             return scipy.sparse.linalg.eigsh(
-                matrix.operator, k=count, which="SA", ncv=5 * count, tol=1e-2, maxiter=20, v0=start
+                matrix.operator, k=count, which="SA", ncv=5 * count, tol=1e-2, maxiter=4, v0=start
             )
         except scipy.sparse.linalg.ArpackNoConvergence as unfinished:
             return unfinished.eigenvalues, unfinished.eigenvectors

@@ -25,6 +25,7 @@ from scipy import sparse
 from dkl.linalg.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
 
 WORTH_LIFTING = 1e-6
+LIFT_REACH = 30.0
 LIFTING_ROUNDS = 8
 LIFTED_AT_ONCE = 16
 Array = NDArray[np.float64]
@@ -116,11 +117,23 @@ def certify(
 
 
 def conclude(
-    matrix: Shifted, reach: Reach, objective: float, inner: float, low: float, residual: float, direction: Array
+    matrix: Shifted,
+    reach: Reach,
+    objective: float,
+    inner: float,
+    low: float,
+    residual: float,
+    direction: Array,
+    goal: float | None = None,
 ) -> Certificate:
-    """The certificate from <S, K> and a lower bound on lambda_min(S), with a lift where it proves more."""
-    charge, lift = reach.charge(low), np.zeros(reach.n)
-    if charge > WORTH_LIFTING * max(objective, 0.0):
+    """The certificate from <S, K> and a lower bound on lambda_min(S), with a lift where it proves more.
+
+    Given a goal for the relative gap, a lift is sought only where it may well decide about it: it takes some thousand
+    products, the rest some hundred.
+    """
+    charge, lift, scale = reach.charge(low), np.zeros(reach.n), max(objective, 0.0)
+    least, most = (WORTH_LIFTING, np.inf) if goal is None else (goal, LIFT_REACH * goal)
+    if least * scale < charge <= most * scale:
         found = find_lift(matrix, charge)
         lifted = reach.charge(min_eigenvalue(matrix.plus(found))[0], found) if found.any() else charge
         if lifted < charge:

@@ -193,10 +193,17 @@ class _Search:
             if self.stopped:
                 break
             if idle >= PATIENCE:
-                return *best, self.rows, "stalled"
+                return self._ended(best[0], "stalled")
             factor = escaped(self.problem, factor, vectors, self.max_rank)
         assert best is not None
-        return *best, self.rows, "iteration limit"
+        return self._ended(best[0], "iteration limit")
+
+    def _ended(self, factor: Array, outcome: str) -> tuple[Array, Certificate, list[Row], str]:
+        """The best factor, with the most that can be proven of it."""
+        point = self.problem.at(self.problem.padded(factor))
+        certificate, _ = certified(self.problem, point, self.target, self.seed, last=True)
+        self._record(point, factor.shape[1], certificate.relative_gap)
+        return factor, certificate, self.rows, "solved" if certificate.relative_gap <= self.target else outcome
 
     def _warm_up(self, rank: int) -> Array:
         """Random rows on the unit sphere, where K_ii = 1, and a path of gammas up to the problem's."""

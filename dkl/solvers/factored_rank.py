@@ -90,13 +90,15 @@ def _quadratic_minimum(problem: FactoredPairwise, q: Array) -> Array:
     return y + np.triu(y, 1).T
 
 
-def certified(problem: FactoredPairwise, point: Point, relative: float, seed: int) -> tuple[Certificate, Array]:
+def certified(
+    problem: FactoredPairwise, point: Point, relative: float, seed: int, *, last: bool = False
+) -> tuple[Certificate, Array]:
     """The certificate at a point, and the vectors (n, k) of negative eigenvalues of S that it met (k may be 0).
 
     The bound of problems/certificate.py, with lambda_min(S) from a split: with Q the range of V, where S is almost
     zero, x = Q a + b gives x'Sx >= alpha |a|^2 - 2 beta |a||b| + mu |b|^2, alpha = lambda_min(Q'SQ),
     beta = |(I - QQ') S Q|, mu a lower bound of S on the complement. Lanczos then need not resolve the r eigenvalues
-    that cluster at 0, only to see that mu is positive, and beta enters squared.
+    that cluster at 0, only to see that mu is positive, and beta enters squared. `last` asks for the best bound there is.
     """
     n, matrix = problem.n, problem.gradient_matrix(point)
     reach = Reach.of(n, point.objective, problem.gamma)
@@ -115,7 +117,9 @@ def certified(problem: FactoredPairwise, point: Point, relative: float, seed: in
     low -= float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     first = np.ascontiguousarray(vectors[:, 0])
-    certificate = conclude(Shifted.of(matrix), reach, point.objective, inner, low, residual, first)
+    certificate = conclude(
+        Shifted.of(matrix), reach, point.objective, inner, low, residual, first, None if last else relative
+    )
     return certificate, np.ascontiguousarray(vectors[:, values < -wanted])
 
 
