@@ -65,7 +65,7 @@ class RunStore:
             raise taken
         if not folder.parent.is_dir():
             raise InputError("its parent folder does not exist", where=str(folder), mend="create the parent folder")
-        run = cls(folder, config)
+        run, is_new = cls(folder, config), not folder.exists()
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # an empty folder that was there may be open to others
@@ -76,6 +76,8 @@ class RunStore:
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
         except OSError as error:
+            if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
+                shutil.rmtree(folder, ignore_errors=True)
             run.close()
             raise DiskError(
                 f"cannot be written ({error.strerror})", where=str(folder), mend="choose a path that you may write to"

@@ -91,6 +91,18 @@ def test_a_place_that_cannot_be_written_is_a_disk_error(tmp_path, monkeypatch):
         RunStore.create(tmp_path / "run.zarr", {})
 
 
+def test_a_disk_that_is_full_at_the_start_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "write_json", full)
+        with pytest.raises(DiskError, match="No space left"):
+            RunStore.create(tmp_path / "run.zarr", CONFIG)
+    assert not (tmp_path / "run.zarr").exists()
+    RunStore.create(tmp_path / "run.zarr", CONFIG).close()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
