@@ -25,6 +25,7 @@ from scipy.sparse import csr_array, vstack
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dkl.errors import InputError, StoreError
+from dkl.stores.disk import disk_errors
 
 KIND, VERSION = "dkl.csr-blocks", 1
 _RESERVED = {"kind", "version", "shape", "nnz", "row_bounds"}
@@ -37,7 +38,7 @@ Target = str | Path | zarr.Group
 def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs: dict[str, Any] | None = None) -> None:
     """Store `csr` (n, m) as blocks of `rows_per_block` rows, with `attrs` (JSON) beside the store's own attributes.
 
-    `target`: a path where nothing is yet, or an empty group. Raises InputError, and StoreError where something stands.
+    `target`: a path where nothing is yet, or an empty group. Raises InputError, StoreError where something stands, and DiskError.
     """
     notes = _json(attrs or {})
     if rows_per_block < 1:
@@ -48,9 +49,11 @@ def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs:
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
-    group = _new_group(target)
-    n = csr.shape[0]
-    bounds = [*range(0, n, rows_per_block), n]
+    with disk_errors("the graph could not be written", _name(target) if isinstance(target, zarr.Group) else target):
+        _write_all(_new_group(target), csr, [*range(0, csr.shape[0], rows_per_block), csr.shape[0]], notes)
+
+
+def _write_all(group: zarr.Group, csr: csr_array, bounds: list[int], notes: dict[str, Any]) -> None:
     for number, (lo, hi) in enumerate(pairwise(bounds)):
         _write_block(group, number, csr[lo:hi])
     own: dict[str, Any] = {

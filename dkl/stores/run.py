@@ -22,8 +22,6 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from dkl.errors import DiskError, InputError, StoreError
+from dkl.stores.disk import disk_errors
 from dkl.stores.generations import Generations, fsync_tree, read_json, write_json
 
 KIND, VERSION = "dkl-run", 1
@@ -151,7 +150,7 @@ class RunStore:
         """Append a line to events.jsonl."""
         line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float) + "\n"
         path = self.path / "events.jsonl"
-        with _disk_errors("the log could not be written", path):
+        with disk_errors("the log could not be written", path):
             descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 size = os.fstat(descriptor).st_size
@@ -183,7 +182,7 @@ class RunStore:
 
     def settle(self) -> None:
         """See that what was written so far (configuration, graph, pairs) outlasts a power cut, as commits do."""
-        with _disk_errors("could not be written", self.path):
+        with disk_errors("could not be written", self.path):
             for part in ("graph", "pairs", "zarr.json", "config.json"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
@@ -208,7 +207,7 @@ class RunStore:
         """Say that the run is complete: after this its result is there, whatever happens."""
         shutil.rmtree(self.path / "lift", ignore_errors=True)
         write_array(self.path / "lift", lift, ("sample",))
-        with _disk_errors("could not be written", self.path / "factor"):
+        with disk_errors("could not be written", self.path / "factor"):
             for part in ("factor", "lift"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
@@ -223,7 +222,7 @@ class RunStore:
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
         """An empty (n, rank) result in whole-row chunks; returns rows a chunk. Any earlier one goes, its report first."""
         rows = rows_per_chunk(n, rank, dtype)
-        with _disk_errors("could not write the result", self.path / "factor"):
+        with disk_errors("could not write the result", self.path / "factor"):
             (self.path / "report.json").unlink(missing_ok=True)
             fsync_tree(self.path, deep=False)
             shutil.rmtree(self.path / "factor", ignore_errors=True)
@@ -264,7 +263,7 @@ def write_array(
     """A small array in one checked chunk; zero rows are kept in the attributes, zarr having no empty chunk."""
     shape = (max(1, values.shape[0]), *values.shape[1:])
     notes = {"rows": len(values), "crc32c": _sum_of(values), **(attributes or {})}
-    with _disk_errors("an array could not be written", path):
+    with disk_errors("an array could not be written", path):
         array = _create(path, shape, shape, values.dtype, dims, notes)
         if len(values):
             array[...] = values
@@ -290,18 +289,7 @@ def _sum_of(values: NDArray) -> int:
     return int(google_crc32c.value(f"{values.shape} {values.dtype.str} ".encode() + values.tobytes()))
 
 
-@contextmanager
-def _disk_errors(what: str, path: Path | str) -> Iterator[None]:
-    """Errors of the system as DiskErrors that name the path."""
-    try:
-        yield
-    except OSError as error:
-        raise DiskError(
-            f"{what} ({error.strerror})", where=str(path), mend="free space on that disk, then `dkl resume` the run"
-        ) from error
-
-
 def write_factor_rows(path: str, lo: int, values: NDArray) -> None:
     """Store whole chunks of rows of a result, starting at row lo."""
-    with _disk_errors("could not write the result", path):
+    with disk_errors("could not write the result", path):
         zarr.open_array(path, mode="r+")[lo : lo + len(values)] = values
