@@ -1,6 +1,7 @@
 """The ADMM program against the paper's updates written as a plain loop, in every placement, and against the SDP."""
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -135,6 +136,25 @@ def test_a_batch_ends_where_it_converges(rng, client):
         results.append((len(rows), place.collect("U").tobytes(), place.sums().tobytes()))
         place.close()
     assert results[0] == results[1]
+
+
+def test_runs_on_the_same_workers_do_not_wait_for_each_other(rng, client):
+    problem, *_ = case(rng, n=20, rank=20, pairs=20)
+    program = problem.admm(20, "float64", 0.0)
+
+    def run(place):
+        place.start(RandomStart(0, 20, 20), program.start(RHO))
+        for _ in range(5):
+            place.advance(20)
+        factor = place.collect("U").tobytes()
+        place.close()
+        return factor
+
+    alone = run(LocalPlacement(program))
+    with ThreadPoolExecutor(4) as pool:
+        session = Session(client)
+        together = pool.map(lambda _: run(ClusterPlacement(program, session, uuid.uuid4().hex)), range(4))
+        assert all(factor == alone for factor in together)
 
 
 def test_single_precision_follows_double(rng):
