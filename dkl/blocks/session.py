@@ -20,6 +20,8 @@ Out = TypeVar("Out")
 RECONNECT_SECONDS = 10.0
 """For a scheduler that does not answer to answer again."""
 
+ASKED_AGAIN = 3
+
 
 class Session:
     """Ordered maps on threads (`client=None`) or on the workers of a `distributed.Client`."""
@@ -63,12 +65,21 @@ class Session:
         return [address for _, address in sorted((str(data.get("name")), address) for address, data in known)]
 
     def members(self) -> dict[str, dict[str, Any]]:
-        """What the scheduler knows of the cluster's workers, by address."""
-        self.require_scheduler()
-        known: dict[str, dict[str, Any]] | None = self.client.scheduler_info(n_workers=-1).get("workers")
-        if known is None:  # it went in between
+        """What the scheduler knows of the cluster's workers, by address.
+
+        Asked of the scheduler itself: `client.scheduler_info()` answers from a cache that the client's own heartbeat
+        replaces, now and then in between, by one without any worker.
+        """
+        for _ in range(ASKED_AGAIN):
             self.require_scheduler()
-        return known or {}
+            try:
+                found: dict[str, dict[str, Any]] = self.client.sync(self.client.scheduler.identity, n_workers=-1)[
+                    "workers"
+                ]
+                return found
+            except OSError:  # the connection broke in between: it is made again, or the scheduler is gone
+                continue
+        raise _no_scheduler()
 
     @property
     def n_slots(self) -> int:
@@ -102,6 +113,9 @@ class Session:
         while self.client.status == "connecting" and time.monotonic() < deadline:
             time.sleep(0.05)
         if self.client.status != "running":
-            raise WorkersLostError(
-                "the scheduler is gone", where="client", mend="start a scheduler and workers, then `dkl resume` the run"
-            )
+            raise _no_scheduler()
+
+
+def _no_scheduler() -> WorkersLostError:
+    mend = "start a scheduler and workers, then `dkl resume` the run"
+    return WorkersLostError("the scheduler is gone", where="client", mend=mend)

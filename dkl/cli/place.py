@@ -153,7 +153,7 @@ def _wait_for_workers(client: Any, count: int, where: str) -> None:
     try:
         client.wait_for_workers(count, timeout=WORKER_SECONDS)
     except TimeoutError as error:
-        got = len(client.scheduler_info(n_workers=-1)["workers"])
+        got = len(Session(client).workers())
         raise WorkersLostError(
             f"too few workers after {WORKER_SECONDS} s", where=where, got=got, wanted=count, mend="start workers"
         ) from error
