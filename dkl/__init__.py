@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkl.estimators.kernel_kmeans import KernelKMeans
     from dkl.estimators.pairwise import PairwiseKernelLearner
+    from dkl.estimators.regression import LowRankKernelRegressor
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
 
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "LowRankKernelRegressor": "dkl.estimators.regression",
     "PairwiseKernelLearner": "dkl.estimators.pairwise",
     "Pairs": "dkl.pairs",
     "adjusted_rand_index": "dkl.metrics",
@@ -32,6 +34,7 @@ _PLACES = {
 
 __all__ = [
     "KernelKMeans",
+    "LowRankKernelRegressor",
     "PairwiseKernelLearner",
     "Pairs",
     "adjusted_rand_index",

@@ -39,6 +39,7 @@ class Plan:
     tasks_per_iteration: int = 0
     exchanged_per_iteration: int = 0
     shape: dict[str, Any] = field(default_factory=dict)
+    mend: str | None = None
 
     @property
     def process_bytes(self) -> int:
@@ -57,7 +58,7 @@ class Plan:
         if not self.fits:
             assert self.limit is not None
             worst = max(self.items, key=lambda name: self.items[name])
-            mend = (
+            mend = self.mend or (
                 "raise memory_limit, lower rank or n_neighbors, or use dtype='float32'"
                 if self.placement == "disk"
                 else "raise memory_limit, or give work_dir so that the state can be kept on disk"

@@ -24,6 +24,8 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dkl.blocks import patience
 from dkl.blocks.row_pieces import (
@@ -82,13 +84,14 @@ class RowBlocks:
         self.source, self.session = row_source(X, where=where), session
         self.n, self.n_features, self.dtype = self.source.n, self.source.n_features, self.source.dtype
         self.is_sparse = self.source.is_sparse
-        self.bounds = row_bounds(self.n, self.source.row_bytes)
+        self.bounds = self._bounds()
         limit = parse_bytes(memory_limit)
         if limit is not None:
             self._check_pass(limit, where)
         self.budget = limit or (_worker_budget(session) if session.is_distributed else machine_memory() // 4)
         self._ranges = self._cut()
         self._items: list[Any] = [None] * len(self._ranges)
+        self._shared: dict[int, tuple[Any, Any]] = {}
 
     def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
         """[function(block, *shared) for each block], in block order; of those with an index in `only`, if given."""
@@ -103,7 +106,7 @@ class RowBlocks:
         merged: dict[Node, Sums] = {}
         for part in self._run(sum_piece, function, *shared):
             for node, value in part.items():
-                absorb(merged, node, _owned(value))
+                absorb(merged, node, owned(value))
         (total,) = merged.values()
         return total
 
@@ -117,6 +120,9 @@ class RowBlocks:
         self._run(forget_piece)
 
     # What follows decides who holds which rows.
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        return row_bounds(self.n, self.source.row_bytes)
 
     @property
     def _processes(self) -> int:
@@ -139,14 +145,19 @@ class RowBlocks:
     def _cut(self) -> list[list[tuple[int, int, int]]]:
         """The blocks [(index, start, stop)] of each piece; one piece a process, or several where rows are sent that do
         not fit: then of a quarter of the budget, so that Dask can spill those not in use."""
-        blocks = [(index, start, stop) for index, (start, stop) in enumerate(self.bounds)]
         processes, rounds = self._processes, 1
         if self.session.is_distributed and not self.source.is_stored and self._share > self.budget:
-            rounds = min(-int(-4 * self._share // self.budget), len(blocks) // processes)
-        pieces = processes * rounds
-        cuts = [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
+            rounds = min(-int(-4 * self._share // self.budget), len(self.bounds) // processes)
+        cuts = self._deal(processes * rounds)
+        if len(cuts) < processes * rounds:
+            return cuts
         # Piece k goes to worker k modulo their number: dealt like this, a worker's pieces are neighbours.
         return [cuts[worker * rounds + turn] for turn in range(rounds) for worker in range(processes)]
+
+    def _deal(self, pieces: int) -> list[list[tuple[int, int, int]]]:
+        """The blocks [(index, start, stop)] in so many contiguous parts."""
+        blocks = [(index, start, stop) for index, (start, stop) in enumerate(self.bounds)]
+        return [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
 
     def _run(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
         """task(piece, *shared) for each piece. Sent rows that are lost with their worker are sent again."""
@@ -205,10 +216,25 @@ class RowBlocks:
         return client.scatter(Piece(source.part(start, stop), bounds), hash=False, workers=home)
 
     def _sent(self, argument: Any) -> Any:
-        """Large arrays go to the workers once a pass, not inside each task through the scheduler."""
+        """Large arguments go to the workers once, not inside each task through the scheduler; the last ones are kept."""
         if self.session.client is None or getattr(argument, "nbytes", 0) < LARGE_ARGUMENT:
             return argument
-        return self.session.client.scatter(argument, broadcast=True, hash=False)
+        known, future = self._shared.get(id(argument), (None, None))
+        if known is not argument or future.status != "finished":
+            self._shared = {key: value for key, value in list(self._shared.items())[-1:] if key != id(argument)}
+            future = self.session.client.scatter(argument, broadcast=True, hash=False)
+            self._shared[id(argument)] = argument, future
+        return future
+
+    def take(self, indices: NDArray[np.intp]) -> Any:
+        """The rows with these indices, in their order: (m, n_features), dense or CSR as the rows are."""
+        owners = np.searchsorted([start for start, _ in self.bounds], indices, side="right") - 1
+        parts = self.map(take_rows, indices, only=set(owners.tolist()))
+        order = np.argsort(owners, kind="stable")  # as the parts come
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        together = sp.vstack(parts, format="csr") if self.is_sparse else np.concatenate(parts)
+        return together[back]
 
     @property
     def _pass_bytes(self) -> int:
@@ -231,8 +257,13 @@ class RowBlocks:
             )
 
 
-def _owned(value: Sums) -> Sums:
-    # Arrays that came over a network may be read-only.
+def take_rows(block: Block, indices: NDArray[np.intp]) -> Any:
+    """The rows of a block that `indices` (of the whole) name, in their order."""
+    return block.rows[indices[(indices >= block.start) & (indices < block.stop)] - block.start]
+
+
+def owned(value: Sums) -> Sums:
+    """Sums whose arrays may be written to; those that came over a network may be read-only."""
     return tuple(np.require(item, requirements="W") if isinstance(item, np.ndarray) else item for item in value)
 
 

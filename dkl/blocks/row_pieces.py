@@ -68,18 +68,18 @@ class Piece:
             Block(index, start, stop, self.source.read(start, stop), self.memos.setdefault(index, {}))
             for index, start, stop in wanted
         )
-        threads = min(self.threads or _worker_threads(), len(wanted))
+        threads = min(self.threads or worker_threads(), len(wanted))
         with one_blas_thread():
-            yield from _ordered(lambda block: (block.index, function(block, *shared)), blocks, threads)
+            yield from in_order(lambda block: (block.index, function(block, *shared)), blocks, threads)
 
 
-def _worker_threads() -> int:
+def worker_threads() -> int:
     from distributed import get_worker
 
     return int(get_worker().state.nthreads)
 
 
-def _ordered(function: Callable[[Block], Any], blocks: Iterable[Block], threads: int) -> Iterator[Any]:
+def in_order(function: Callable[[Any], Any], blocks: Iterable[Any], threads: int) -> Iterator[Any]:
     """function over blocks on threads, results in order; never more than `threads` + 1 blocks are held."""
     if threads <= 1:
         yield from map(function, blocks)

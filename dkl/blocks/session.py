@@ -86,6 +86,13 @@ class Session:
         """How many pieces of work run at a time: threads, or workers."""
         return self.threads if self.client is None else max(1, len(self.workers()))
 
+    @property
+    def most_threads(self) -> int:
+        """Threads of this process, or the most that any worker has."""
+        if self.client is None:
+            return self.threads
+        return max((int(member["nthreads"]) for member in self.members().values()), default=1)
+
     def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: Any) -> list[Out]:
         """[function(item, *shared) for item in items], in the order of `items`, spread over the slots.
 

@@ -142,12 +142,4 @@ def worker_memory(session: Session) -> int | None:
     return min(limits) if limits else None
 
 
-def worker_threads(session: Session) -> int:
-    """Threads of a worker (the most that any has), or of this process."""
-    if not session.is_distributed:
-        return session.threads
-    info = session.members()
-    return max((data["nthreads"] for data in info.values()), default=1)
-
-
-__all__ = ["RunCheckpoints", "Workspace", "worker_memory", "worker_threads"]
+__all__ = ["RunCheckpoints", "Workspace", "worker_memory"]

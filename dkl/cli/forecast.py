@@ -13,12 +13,13 @@ import numpy as np
 from scipy import sparse
 
 from dkl.blocks.graph import plan_graph
+from dkl.blocks.place import Place
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import Plan
 from dkl.cli.inputs import Inputs, check_new, check_settings, read_inputs
 from dkl.cli.place import Cluster
 from dkl.errors import DiskError
-from dkl.estimators.pairwise_settings import Place, Settings, chosen_rank, plan_at
+from dkl.estimators.pairwise_settings import Settings, chosen_rank, plan_at
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel, RandomStart, target_matrix

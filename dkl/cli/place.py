@@ -14,10 +14,10 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.errors import InputError, ResourceError, WorkersLostError
-from dkl.estimators.pairwise_settings import Place
 from dkl.resources import format_bytes, n_cpus
 
 CONNECT_SECONDS = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError, InputTypeError
 
 DATA_MEND = "drop the row, fill the gap or scale the column"
@@ -36,6 +38,15 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1) -> Any:
     except ValueError as error:
         place = _first_not_finite(X)
         raise InputError(_in_short(error), where=place or "X", mend=DATA_MEND if place else None) from error
+
+
+def is_large(X: Any) -> bool:
+    """Whether X is to stay where it is: on disk, in another library's array. All else is checked by scikit-learn."""
+    if isinstance(X, (str, os.PathLike, np.memmap, RowSource)):
+        return True
+    if isinstance(X, np.ndarray) or sp.issparse(X):
+        return False
+    return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
 
 
 def _is_precomputed(estimator: Any) -> bool:

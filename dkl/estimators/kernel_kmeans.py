@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
@@ -18,7 +16,7 @@ from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.checked import checked_rows, random_stream
+from dkl.estimators.checked import checked_rows, is_large, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
@@ -173,7 +171,7 @@ class KernelKMeans(ClusterMixin, ClientParameter):
         """What has the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
         if hasattr(X, "factor_") or hasattr(X, "get_params"):
             X = self._factor_of(X)
-        as_given = _is_large(X) and not self._is_kernel
+        as_given = is_large(X) and not self._is_kernel
         rows = self._as_given(X, reset) if as_given else checked_rows(self, X, reset=reset)
         n = rows.n if isinstance(rows, RowSource) else rows.shape[0]
         if reset and n < self.n_clusters:
@@ -303,15 +301,6 @@ def _check_memory(n: int, memory_limit: int | float | str | None) -> None:
             wanted=format_bytes(need),
             mend='raise memory_limit, or pass a low-rank factor of the kernel with kernel="factor"',
         )
-
-
-def _is_large(X: Any) -> bool:
-    """Whether X is to stay where it is: on disk, in another library's array. All else is checked by scikit-learn."""
-    if isinstance(X, (str, os.PathLike, np.memmap)):
-        return True
-    if isinstance(X, np.ndarray) or sp.issparse(X):
-        return False
-    return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
 
 
 def _print(iteration: int, active: int, shift: float) -> None:

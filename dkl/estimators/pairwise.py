@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,14 @@ from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import DataWarning, DiskError, InputError
+from dkl.errors import DataWarning, InputError
 from dkl.estimators.checked import checked_rows, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.extension import extend_factor
 from dkl.estimators.pairwise_run import Fitted, fit_problem, make_problem, report_of, store_problem
 from dkl.estimators.pairwise_settings import Settings, make_plan
 from dkl.estimators.parameters import check_parameters, listed_callbacks
+from dkl.estimators.work_folder import next_run, plain
 from dkl.pairs import resolve_pairs
 from dkl.resources import parse_bytes
 from dkl.stores.run import RunStore
@@ -158,7 +158,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         """
         check_parameters(self)
         callbacks, settings = self._callbacks(), self._settings()
-        path = None if self.work_dir is None else _next_path(self.work_dir)
+        path = None if self.work_dir is None else next_run(self.work_dir, "pairwise")
         rows = self._rows(X, reset=True)
         n = int(rows.shape[0])
         if all(given is None for given in (y, must_link, cannot_link, pairs)):
@@ -265,7 +265,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     def _settings(self) -> Settings:
         names = ("solver", "n_neighbors", "laplacian", "neighbors_method", "adapt_rho", "max_iter", "dtype")
         common: dict[str, Any] = {
-            name: _plain(getattr(self, name)) for name in (*names, "sigma", "checkpoint_every", "rank")
+            name: plain(getattr(self, name)) for name in (*names, "sigma", "checkpoint_every", "rank")
         }
         floats: dict[str, Any] = {name: float(getattr(self, name)) for name in ("gamma", "rho", "tol")}
         seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
@@ -318,25 +318,3 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 def _needs_scratch(settings: Settings, session: Session) -> bool:
     """Whether the state may have to go to disk."""
     return settings.memory_limit is not None or session.is_distributed
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of NumPy as Python's, which a run's JSON can hold."""
-    if isinstance(value, (str, bool)):
-        return value
-    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, np.floating) else value
-
-
-def _next_path(work_dir: Any) -> Path:
-    """The first free `pairwise-NNN.zarr` in the work folder."""
-    if not isinstance(work_dir, (str, os.PathLike)) or not os.fspath(work_dir):
-        raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
-    folder = Path(work_dir)
-    if not folder.is_dir():
-        raise InputError("no such folder", where="work_dir", got=str(folder), mend="create it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise DiskError("the folder cannot be written to", where="work_dir", got=str(folder), mend="choose another")
-    number = 1
-    while os.path.lexists(folder / f"pairwise-{number:03d}.zarr"):
-        number += 1
-    return folder / f"pairwise-{number:03d}.zarr"

@@ -7,15 +7,12 @@ from typing import Any
 
 from scipy import sparse
 
+from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan, plan_pairwise
 from dkl.blocks.session import Session
-from dkl.blocks.workspace import worker_memory, worker_threads
 from dkl.errors import InputError
 from dkl.linalg.smw import SmallSystems
 from dkl.problems.pairwise import PairwiseKernel
-
-WORKER_SHARE = 0.75
-"""Of a Dask worker's limit: it pauses at 0.8 of it."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +51,6 @@ def chosen_rank(problem: PairwiseKernel, settings: Settings) -> int:
     if rank > problem.n:
         raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
     return rank
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a run works: processes and their threads, what each may use, and whether these are a cluster's workers."""
-
-    processes: int
-    threads: int
-    limit: int | None = None
-    distributed: bool = False
-
-    @classmethod
-    def of(cls, session: Session) -> Place:
-        if not session.is_distributed:
-            return cls(1, session.threads)
-        return cls(session.n_slots, worker_threads(session), worker_memory(session), True)
-
-    def allowed(self, memory_limit: int | None) -> int | None:
-        """Bytes a process may use: what was asked for, and what a worker bears."""
-        share = None if self.limit is None else int(WORKER_SHARE * self.limit)
-        return min((value for value in (memory_limit, share) if value is not None), default=None)
 
 
 def make_plan(

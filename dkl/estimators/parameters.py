@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from dkl.errors import InputError
+from dkl.linalg.kernel_columns import KERNELS
 from dkl.resources import parse_bytes
 
 Check = tuple[Callable[[Any], bool], str]
@@ -31,6 +32,10 @@ def real(least: float = 0.0, *, strict: bool = True) -> Check:
         return float(value) > least or (not strict and float(value) == least)
 
     return check, f"a finite number {'>' if strict else '>='} {least:g}"
+
+
+def number() -> Check:
+    return real(-math.inf)[0], "a finite number"
 
 
 def one_of(*words: str) -> Check:
@@ -65,15 +70,51 @@ PARAMETERS: dict[str, Check] = {
 }
 
 
+KERNEL_PARAMETERS: dict[str, Check] = {
+    "kernel": either(one_of(*KERNELS), (callable, "a function")),
+    "gamma": either(real(), NONE),
+    "degree": real(strict=False),
+    "coef0": number(),
+    "kernel_params": either((lambda value: isinstance(value, dict), "a dictionary"), NONE),
+    "n_columns": integer(1),
+    "columns": either(one_of("uniform", "rpcholesky"), (lambda value: not isinstance(value, str), "an array")),
+    "dtype": one_of("float64", "float32"),
+    "n_jobs": either(integer(1), NONE),
+}
+"""Of every regressor on kernel columns."""
+
+REGRESSION_PARAMETERS: dict[str, Check] = {
+    "nu": either(real(), one_of("cv")),
+    "lam": real(),
+    "solver": one_of("active-set", "exact", "newton", "paper"),
+    "sampling": one_of("uniform", "greedy"),
+    "stopping": one_of("gap", "paper"),
+    "fit_intercept": BOOL,
+    "tol": real(strict=False),
+    "max_iter": integer(1),
+    "cv": either(
+        integer(2), (lambda value: hasattr(value, "split") or hasattr(value, "__iter__"), "a splitter, or splits")
+    ),
+    "n_nus": integer(1),
+    "store_columns": BOOL,
+    "checkpoint_every": either(integer(1), one_of("auto")),
+}
+
+
 def check_parameters(estimator: Any) -> None:
     """Check all parameters of a pairwise learner; InputError for the first that is wrong."""
-    for name, (check, wanted) in PARAMETERS.items():
+    check_values(estimator, PARAMETERS)
+    parse_bytes(estimator.memory_limit)
+
+
+def check_values(estimator: Any, checks: dict[str, Check]) -> None:
+    """Check the named parameters; InputError for the first that is wrong."""
+    for name, (check, wanted) in checks.items():
         value = getattr(estimator, name)
         if not check(value):
             raise InputError(
                 f"The {name!r} parameter of {type(estimator).__name__} must be {wanted}", got=f"{value!r} instead"
             )
-    parse_bytes(estimator.memory_limit)
 
 
 def listed_callbacks(callbacks: Any) -> list[Callable[[dict[str, Any]], Any]]:

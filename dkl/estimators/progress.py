@@ -35,3 +35,29 @@ class Progress:
             print(f"\r\x1b[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+class StageProgress:
+    """A callback that shows how far a fit of several stages is: rows with stage, iteration and of."""
+
+    passive = True
+
+    def __init__(self) -> None:
+        self.last = 0.0
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        now = time.monotonic()
+        done = row["iteration"] >= row.get("of", 0)
+        if not done and now - self.last < (0.1 if self.live else SECONDS_BETWEEN_LINES):
+            return
+        self.last = now
+        parts = [f"{row['stage']} {row['iteration']}/{row.get('of', '?')}"]
+        parts += [f"{name} {row[name]:.5g}" for name in ("nu", "error", "objective", "relative_gap") if name in row]
+        if "seconds" in row:
+            parts.append(f"{row['seconds']:.1f} s")
+        text = "  ".join(parts)
+        if self.live:
+            print(f"\r\x1b[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)

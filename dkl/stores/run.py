@@ -10,6 +10,8 @@ run.zarr/               a zarr group (mode 0700) whose attributes say kind and v
     scratch-<attempt>/  working arrays of an out-of-core run
     factor/             the result, (n, rank) in row chunks, with checksums
     lift/               (n,) what the certificate adds to the gradient's diagonal (problems/certificate.py)
+    sums/, gram/        of a regression: sums over rows so far, rows of the Gram matrix (stores/partial_sums.py)
+    columns/, model/    kernel columns, if they are kept; candidates, weights and path
     report.json         outcome, certificate, plan, seconds; written last: a run with a report is complete
 """
 
@@ -203,15 +205,32 @@ class RunStore:
     def is_complete(self) -> bool:
         return (self.path / "report.json").is_file()
 
-    def write_report(self, report: dict[str, Any], lift: NDArray[np.float64]) -> None:
+    def write_report(self, report: dict[str, Any], lift: NDArray[np.float64] | None = None) -> None:
         """Say that the run is complete: after this its result is there, whatever happens."""
-        shutil.rmtree(self.path / "lift", ignore_errors=True)
-        write_array(self.path / "lift", lift, ("sample",))
-        with disk_errors("could not be written", self.path / "factor"):
-            for part in ("factor", "lift"):
+        if lift is not None:
+            shutil.rmtree(self.path / "lift", ignore_errors=True)
+            write_array(self.path / "lift", lift, ("sample",))
+        with disk_errors("could not be written", self.path):
+            for part in ("factor", "lift", "model"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
         write_json(self.path / "report.json", report)
+
+    def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
+        """Small arrays under `folder`, in place of any that are there."""
+        target = self.path / folder
+        shutil.rmtree(target, ignore_errors=True)
+        with disk_errors("could not be written", target):
+            target.mkdir(mode=0o700)
+        for name, values in arrays.items():
+            write_array(target / name, values, tuple(f"{name}_{axis}" for axis in range(values.ndim)))
+
+    def read_arrays(self, folder: str) -> dict[str, NDArray]:
+        """What `write_arrays` wrote; StoreError where there is none."""
+        target = self.path / folder
+        if not target.is_dir():
+            raise StoreError(f"this run has no {folder}", where=str(self.path), mend="`dkl resume` it first")
+        return {path.name: read_array(path) for path in sorted(target.iterdir()) if path.is_dir()}
 
     def report(self) -> dict[str, Any]:
         return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
@@ -238,6 +257,11 @@ class RunStore:
 
 def rows_per_chunk(n: int, rank: int, dtype: Any) -> int:
     return min(n, max(1, CHUNK_BYTES // (rank * np.dtype(dtype).itemsize)))
+
+
+def create_rows(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, dims: tuple[str, ...]) -> None:
+    """An empty array with checksums, filled with NaN (or -1)."""
+    _create(path, shape, chunks, dtype, dims, {})
 
 
 def _create(

@@ -1,0 +1,131 @@
+"""Sums over rows whose terms are larger than the rows: Gram matrices. Blocks are added up where they are made.
+
+`RowBlocks.sum` makes a term of each block; here a function adds a block to a running total, so that a thread holds one
+total however many blocks it works on:
+
+    groups = RowGroups(X, session, block_rows=4096)
+    (gram,) = groups.fold(add_block, shared)     # add_block(block, total or None, shared) -> total, in place
+
+Blocks of `block_rows` rows make up a power of two of groups, by n alone. A group is folded in order by one thread, and
+the groups' totals go up the fixed binary tree: equal rows give equal bits on any number of threads and workers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from dkl.blocks.row_blocks import RowBlocks, owned
+from dkl.blocks.row_pieces import Block, Node, Piece, Sums, absorb, in_order, worker_threads
+from dkl.blocks.session import Session
+from dkl.linalg.one_blas_thread import one_blas_thread
+
+ROWS_IN_GROUP = 4096
+"""At least: below, adding up the groups' totals costs as much as making them."""
+MOST_GROUPS = 256
+
+Fold = Callable[..., Sums]
+Partials = dict[Node, Sums]
+
+
+def n_groups(n: int, block_rows: int) -> int:
+    """A power of two of groups, none empty, of 4096 rows and a block at least."""
+    most = min(MOST_GROUPS, n // ROWS_IN_GROUP, -(-n // block_rows))
+    return 1 << max(0, most.bit_length() - 1)
+
+
+class RowGroups(RowBlocks):
+    """The rows of `X` in blocks of `block_rows`, to be folded group by group where `session` runs."""
+
+    def __init__(
+        self,
+        X: Any,
+        session: Session,
+        memory_limit: int | float | str | None = None,
+        *,
+        block_rows: int,
+        where: str = "X",
+    ) -> None:
+        self.block_rows = block_rows
+        super().__init__(X, session, memory_limit, where=where)
+
+    def fold(self, function: Fold, *shared: Any) -> Sums:
+        """The total over all blocks of function(block, total so far, *shared)."""
+        (total,) = self.fold_groups(function, range(self.n_groups), {}, *shared).values()
+        return total
+
+    def fold_groups(self, function: Fold, wanted: Collection[int], partials: Partials, *shared: Any) -> Partials:
+        """`partials` with the totals of the `wanted` groups added; once all groups are in, one total is left.
+
+        In between they are the state of the sum, which can be kept and gone on from.
+        """
+        groups = frozenset(wanted)
+        for part in self._run(fold_piece, function, self._group_of, groups, *shared):
+            for node, value in part.items():
+                absorb(partials, node, owned(value))
+        return partials
+
+    @property
+    def n_groups(self) -> int:
+        return n_groups(self.n, self.block_rows)
+
+    @property
+    def slots(self) -> int:
+        """How many groups are worked on at a time."""
+        threads = self.session.most_threads
+        return min(self.n_groups, threads * self._processes)
+
+    def in_turn(self) -> list[int]:
+        """All groups, in an order in which those that follow each other lie with different processes."""
+        held = [sorted({self._group_of[index] for index, _, _ in piece}) for piece in self._ranges]
+        longest = max(map(len, held))
+        return [groups[k] for k in range(longest) for groups in held if k < len(groups)]
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        bounds = [(lo, min(lo + self.block_rows, self.n)) for lo in range(0, self.n, self.block_rows)]
+        count = self.n_groups
+        self._group_of = [k for k in range(count) for _ in _share(k, count, len(bounds))]
+        return bounds
+
+    def _deal(self, pieces: int) -> list[list[tuple[int, int, int]]]:
+        """Whole groups for each piece."""
+        count = self.n_groups
+        held: list[list[tuple[int, int, int]]] = [[] for _ in range(pieces)]
+        for k in range(count):
+            for index in _share(k, count, len(self.bounds)):
+                held[k * pieces // count].append((index, *self.bounds[index]))
+        return [piece for piece in held if piece]
+
+    @property
+    def _processes(self) -> int:
+        return min(self.session.n_slots, self.n_groups) if self.session.is_distributed else 1
+
+
+def _share(k: int, count: int, blocks: int) -> range:
+    return range(k * blocks // count, (k + 1) * blocks // count)
+
+
+def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozenset[int], *shared: Any) -> Partials:
+    """Task: the totals of the wanted groups that the piece holds, added up as far as whole subtrees go."""
+    held: dict[int, list[tuple[int, int, int]]] = {}
+    for bound in piece.bounds:
+        if group_of[bound[0]] in wanted:
+            held.setdefault(group_of[bound[0]], []).append(bound)
+
+    def fold(group: int) -> tuple[int, Sums]:
+        source = copy.copy(piece.source)  # threads read side by side, each with a window of its own
+        source.array = copy.copy(source.array) if source.is_stored else source.array
+        total = None
+        for index, start, stop in held[group]:
+            total = function(Block(index, start, stop, source.read(start, stop), {}), total, *shared)
+        assert total is not None
+        return group, total
+
+    partials: Partials = {}
+    threads = min(piece.threads or worker_threads(), max(1, len(held)))
+    with one_blas_thread():
+        found: Iterator[tuple[int, Sums]] = in_order(fold, sorted(held), threads)
+        for group, total in found:
+            absorb(partials, (0, group), total)
+    return partials

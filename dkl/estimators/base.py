@@ -1,0 +1,180 @@
+"""What all regressors on kernel columns share: checks, the pass over the rows, prediction block by block.
+
+Baselines stand on this module alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.checked import checked_rows, is_large, random_stream
+from dkl.estimators.client_parameter import ClientParameter
+from dkl.estimators.column_fit import Candidates, Keeper, Passed, make_pass, predicted
+from dkl.estimators.column_settings import ColumnSettings
+from dkl.estimators.parameters import KERNEL_PARAMETERS, Check, check_values
+from dkl.linalg.kernel_columns import Kernel
+from dkl.resources import parse_bytes
+
+__all__ = ["Candidates", "ColumnSettings", "Keeper", "KernelColumnsRegressor", "Passed", "make_pass"]
+
+
+class KernelColumnsRegressor(RegressorMixin, ClientParameter):
+    """A model f(x) = sum_m w_m k(x, x_m) + c. Subclasses find the weights."""
+
+    kernel: Any
+    gamma: float | None
+    degree: float
+    coef0: float
+    kernel_params: dict[str, Any] | None
+    n_columns: int
+    columns: Any
+    dtype: str
+    memory_limit: Any
+    n_jobs: int | None
+    random_state: Any
+
+    PARAMETERS: dict[str, Check] = {}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.sparse = not precomputed
+        tags.input_tags.pairwise = precomputed
+        tags.target_tags.multi_output = True
+        return tags
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """(m,) or (m, T) predictions, block by block where X is large. With a precomputed kernel, X is (m, n)."""
+        check_is_fitted(self)
+        rows = RowBlocks(self._rows(X, reset=False), self._session(), self.memory_limit)
+        found = predicted(rows, self._kernel(), self.support_vectors_, self._coef, np.atleast_1d(self.intercept_))
+        return found[:, 0] if self._is_flat else found
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check_values(self, {**KERNEL_PARAMETERS, **self.PARAMETERS})
+        parse_bytes(self.memory_limit)
+        if not isinstance(self.columns, str):
+            _check_columns(self.columns)
+
+    def _kernel(self) -> Kernel:
+        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
+
+    def _session(self) -> Session:
+        return Session.find(self.client, threads=self.n_jobs)
+
+    @property
+    def _given_columns(self) -> NDArray | None:
+        return None if isinstance(self.columns, str) else np.asarray(self.columns)
+
+    def _common_settings(self) -> dict[str, Any]:
+        names = ("kernel", "gamma", "degree", "coef0", "n_columns", "dtype")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "kernel_params": dict(self.kernel_params or {}),
+            "columns": self.columns if isinstance(self.columns, str) else "given",
+            "seed": int(random_stream(self.random_state).randint(np.iinfo(np.int32).max)),
+            "memory_limit": parse_bytes(self.memory_limit),
+        }
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
+        """(rows, targets (n, T) less their means, weights, those means). Raises InputError."""
+        if y is None:
+            what = f"{type(self).__name__} requires y to be passed, but the target y is None"
+            raise InputError(what, mend="pass the targets")
+        rows = self._rows(X, reset=True)
+        n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
+        targets = self._targets(y, n)
+        weights = _weights(sample_weight, n)
+        # About their mean, for sums of squares to keep their digits.
+        offsets = np.average(targets, axis=0, weights=weights) if self._fits_intercept else np.zeros(targets.shape[1])
+        given = self._given_columns
+        if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
+            raise InputError("row numbers out of range", where="columns", got=f"{given.min()} to {given.max()}",
+                             wanted=f"0 to {n - 1}")  # fmt: skip
+        if given is not None and given.ndim == 2 and given.shape[1] != self.n_features_in_:
+            raise InputError("points of another number of features", where="columns", got=given.shape[1],
+                             wanted=self.n_features_in_)  # fmt: skip
+        if self._kernel().is_precomputed and n != self.n_features_in_:
+            got = f"shape ({n}, {self.n_features_in_})"
+            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        return rows, targets - offsets, weights, offsets
+
+    @property
+    def _fits_intercept(self) -> bool:
+        return bool(getattr(self, "fit_intercept", False))
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        """X as the pass takes it: arrays in memory through scikit-learn's validation, others where they are."""
+        if not is_large(X):
+            return checked_rows(self, X, reset=reset)
+        source = row_source(X)
+        if reset:
+            self.n_features_in_ = source.n_features
+            self.__dict__.pop("feature_names_in_", None)
+        elif source.n_features != self.n_features_in_:
+            expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
+            raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
+        return source
+
+    def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
+        if sp.issparse(y):
+            raise InputError("targets must be dense", where="y", mend="call y.toarray()")
+        try:
+            found = check_array(np.asarray(y), ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
+        except (ValueError, TypeError) as error:
+            raise InputError(" ".join(str(error).split()), where="y") from error
+        if found.ndim not in (1, 2) or len(found) != n:
+            got = f"shape {np.shape(y)}"
+            raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
+        self._is_flat = found.ndim == 1
+        return found.reshape(n, -1)
+
+    def _set_weights(self, candidates: Candidates, weights: NDArray[np.float64], intercepts: NDArray) -> None:
+        """coef_, intercept_, support_ and what `predict` needs, from weights (T, M) of the normalised columns."""
+        active = np.flatnonzero((weights != 0).any(axis=0))
+        self._coef = weights[:, active] * candidates.scale[active]
+        self.columns_ = candidates.indices
+        self.support_ = candidates.indices[active]
+        self.support_vectors_ = candidates.points[active]
+        self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
+        self.coef_ = self._coef[0] if self._is_flat else self._coef
+        self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
+
+
+def _weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
+    if sample_weight is None:
+        return None
+    try:
+        found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+    except (ValueError, TypeError) as error:
+        raise InputError(" ".join(str(error).split()), where="sample_weight") from error
+    if not found.any():
+        raise InputError("all weights are zero", where="sample_weight", wanted="a positive sum")
+    return np.asarray(found)
+
+
+def _check_columns(columns: Any) -> None:
+    """Row numbers, all different, or points (M, d)."""
+    try:
+        found = np.asarray(columns)
+    except ValueError:
+        found = np.empty(0, object)
+    wanted = '"uniform", "rpcholesky", different row numbers (M,), or points (M, n_features)'
+    whole = found.ndim == 1 and found.dtype.kind in "iu" and len(np.unique(found)) == found.size > 0
+    points = found.ndim == 2 and found.size > 0 and found.dtype.kind in "iuf" and np.isfinite(found).all()
+    if not (whole or points):
+        raise InputError("not columns", where="columns", got=f"{type(columns).__name__}", wanted=wanted)

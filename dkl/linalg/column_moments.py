@@ -1,0 +1,70 @@
+"""Sums over rows that stand for the columns: all that a solver needs of C (n x M) and y (n x T).
+
+    gram = C' S C,  cross = C' S [y, 1],  targets = [y, 1]' S [y, 1]            S = diag(sample weights)
+
+One set of sums a fold of cross-validation, or a single one. They are float64 whatever the columns are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""gram (K, h, M), cross (K, M, T + 1), targets (K, T + 1, T + 1). Of a whole gram (h = M) the upper triangles count."""
+
+
+def zero_moments(n_folds: int, n_columns: int, n_targets: int, height: int | None = None) -> Moments:
+    height = n_columns if height is None else height
+    return (
+        np.zeros((n_folds, height, n_columns)),
+        np.zeros((n_folds, n_columns, n_targets + 1)),
+        np.zeros((n_folds, n_targets + 1, n_targets + 1)),
+    )
+
+
+def add_moments(
+    moments: Moments,
+    columns: NDArray[np.floating],
+    targets: NDArray[np.float64],
+    folds: NDArray[np.integer] | None = None,
+    panel: tuple[int, int] | None = None,
+) -> None:
+    """Add the rows of a block: columns (t, M), targets (t, T + 1), fold of each row (t,), all scaled by sqrt(S).
+
+    panel: rows lo to hi of the gram alone, whole rows then.
+    """
+    gram, cross, square = moments
+    for k in range(len(gram)):
+        chosen = slice(None) if folds is None else np.flatnonzero(folds == k)
+        C, y = columns[chosen], targets[chosen]
+        if panel is None:
+            add_gram(gram[k], C)
+        else:
+            gram[k] += C[:, panel[0] : panel[1]].T @ C
+        cross[k] += C.T @ y.astype(C.dtype, copy=False)
+        square[k] += y.T @ y
+
+
+def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
+    """Upper triangle of total (M, M) += that of C'C, at half the cost of a GEMM. Single precision rounds a block only."""
+    if C.dtype == np.float64:
+        result = blas.dsyrk(1.0, C.T, beta=1.0, c=total.T, lower=1, overwrite_c=1)
+        if not np.shares_memory(result, total):  # it was not in place, so the sum is in the copy
+            total[...] = result.T
+    else:
+        total += blas.ssyrk(1.0, C.T, lower=1).T
+
+
+def mirrored(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The symmetric matrix of an upper triangle, in place."""
+    size, step = len(gram), 512
+    for lo in range(0, size, step):
+        hi = min(lo + step, size)
+        corner = gram[lo:hi, lo:hi]
+        corner[...] = np.triu(corner) + np.triu(corner, 1).T
+        gram[hi:, lo:hi] = gram[lo:hi, hi:].T
+    return gram

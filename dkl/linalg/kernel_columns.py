@@ -1,0 +1,175 @@
+"""Columns of a kernel matrix, k(x_i, z_m) for a block of rows x_i and a set of points z_m.
+
+Names and parameters are scikit-learn's (`sklearn.metrics.pairwise`). Kernels that are a function of inner products are
+computed here, by one GEMM and in the rows' own precision; all others by scikit-learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
+
+from dkl.errors import InputError
+
+TILE_BYTES = 4_000_000
+"""Of a block of columns that is worked on at a time: it stays in the cache between the GEMM and the function."""
+DENSE_POINTS_BYTES = 64_000_000
+"""Sparse points are made dense up to this size: their product with sparse rows is faster then."""
+
+KERNELS = ("precomputed", *sorted(PAIRWISE_KERNEL_FUNCTIONS))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """k(x, z): a name that scikit-learn knows, "precomputed" (rows are rows of the kernel matrix), or a callable.
+
+    gamma=None is scikit-learn's default, 1 / n_features where the kernel has one at all. A callable gets two rows, or,
+    where it is one of scikit-learn's functions on matrices, both matrices.
+    """
+
+    name: str | Callable[..., Any] = "rbf"
+    gamma: float | None = None
+    degree: float = 3
+    coef0: float = 1
+    params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_precomputed(self) -> bool:
+        return self.name == "precomputed"
+
+    @property
+    def where(self) -> str:
+        return f"kernel={self.name if callable(self.name) else repr(self.name)}"
+
+    def columns(self, rows: Any, points: Any, dtype: Any = np.float64) -> NDArray[np.floating]:
+        """(t, M) of k(rows_i, points_m), C-contiguous. For "precomputed", `points` are column numbers of the rows."""
+        dtype = np.dtype(dtype)
+        if self.is_precomputed:
+            return np.ascontiguousarray(rows[:, points], dtype=dtype)
+        if sp.issparse(points) and not sp.issparse(rows):
+            points = points.toarray()
+        if self.name == "rbf":
+            return self._rbf(rows, points, dtype)
+        if isinstance(self.name, str) and self.name in _OF_PRODUCTS:
+            return self._of_products(rows, points, dtype)
+        return self._by_sklearn(rows, points).astype(dtype, copy=False)
+
+    def diagonal(self, points: Any, places: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """k(z, z) of each point; InputError where one is negative, which no positive semidefinite kernel has.
+
+        For "precomputed", `points` are rows of the matrix and `places` the columns of the points.
+        """
+        count = points.shape[0]
+        if self.is_precomputed:
+            assert places is not None
+            found = np.array([points[k, places[k]] for k in range(count)], dtype=float)
+        elif self.name in ("rbf", "laplacian"):
+            found = np.ones(count)
+        elif self.name == "cosine":
+            found = (_squared_norms(points) > 0).astype(float)
+        elif isinstance(self.name, str) and self.name in _OF_PRODUCTS:
+            found = self._function(_squared_norms(points).astype(float), points.shape[1])
+        else:
+            found = np.array([self._by_sklearn(points[k : k + 1], points[k : k + 1])[0, 0] for k in range(count)])
+        bad = np.flatnonzero(~(found >= 0))
+        if bad.size:
+            got = f"k(x, x) = {found[bad[0]]:.6g} at candidate {bad[0]}"
+            raise InputError("not a positive semidefinite kernel", where=self.where, got=got, wanted="k(x, x) >= 0")
+        return found
+
+    # -- kinds --------------------------------------------------------------------------------------------------------
+
+    def _rbf(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
+        """exp(-gamma |x - z|^2), the exponent as one product: [x, |x|^2, 1] [2 gamma z, -gamma, -gamma |z|^2]'."""
+        gamma = 1.0 / rows.shape[1] if self.gamma is None else self.gamma
+        if sp.issparse(rows):
+            out = _products(rows, points, dtype)
+            out *= 2 * gamma
+            out -= gamma * _squared_norms(rows)[:, None]
+            out -= gamma * _squared_norms(points)
+            np.minimum(out, 0, out=out)
+            return np.exp(out, out=out)
+        # About the points' own mean, or coordinates far from the origin would cancel.
+        mean = np.asarray(points, np.float64).mean(axis=0)
+        right = np.empty((rows.shape[1] + 2, points.shape[0]))
+        shifted = np.asarray(points, np.float64) - mean
+        right[:-2] = 2 * gamma * shifted.T
+        right[-2] = -gamma
+        right[-1] = -gamma * np.einsum("md,md->m", shifted, shifted)
+        right = right.astype(dtype, copy=False)
+        out = np.empty((rows.shape[0], points.shape[0]), dtype)
+        left = np.empty((0, 0), dtype)
+        for lo, hi in _tiles(out):
+            if len(left) != hi - lo:
+                left = np.empty((hi - lo, rows.shape[1] + 2), dtype)
+            np.subtract(rows[lo:hi], mean, out=left[:, :-2], casting="same_kind")
+            np.einsum("td,td->t", left[:, :-2], left[:, :-2], out=left[:, -2])
+            left[:, -1] = 1
+            np.matmul(left, right, out=out[lo:hi])
+            np.minimum(out[lo:hi], 0, out=out[lo:hi])
+            np.exp(out[lo:hi], out=out[lo:hi])
+        return out
+
+    def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
+        out = _products(rows, points, dtype)
+        if self.name == "cosine":
+            for norms, shape in ((_squared_norms(rows), (-1, 1)), (_squared_norms(points), (1, -1))):
+                out /= np.sqrt(np.where(norms == 0, 1, norms)).reshape(shape)
+            return out
+        return self._function(out, rows.shape[1])
+
+    def _function(self, products: NDArray[np.floating], n_features: int) -> NDArray[np.floating]:
+        """k of inner products, in place: linear, polynomial and sigmoid."""
+        if self.name == "linear":
+            return products
+        products *= 1.0 / n_features if self.gamma is None else self.gamma
+        products += self.coef0
+        if self.name == "sigmoid":
+            return np.tanh(products, out=products)
+        return np.power(products, self.degree, out=products)
+
+    def _by_sklearn(self, rows: Any, points: Any) -> NDArray[np.floating]:
+        given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **self.params}
+        if callable(self.name):
+            given = dict(self.params)
+        elif self.gamma is None and "gamma" not in self.params:
+            del given["gamma"]  # each kernel has a default of its own
+        try:
+            found = pairwise_kernels(rows, points, metric=self.name, filter_params=not callable(self.name), **given)
+        except (ValueError, TypeError) as error:
+            raise InputError("the kernel cannot be evaluated", where=self.where, got=error) from error
+        if not np.isfinite(found).all():
+            i, m = np.argwhere(~np.isfinite(found))[0]
+            raise InputError("the kernel is not finite", where=self.where, got=f"{found[i, m]} at ({i}, {m})")
+        return np.ascontiguousarray(found)
+
+
+_OF_PRODUCTS = ("linear", "poly", "polynomial", "sigmoid", "cosine")
+
+
+def _tiles(out: NDArray[np.floating]) -> list[tuple[int, int]]:
+    step = max(16, TILE_BYTES // max(1, out.shape[1] * out.itemsize))
+    return [(lo, min(lo + step, len(out))) for lo in range(0, len(out), step)]
+
+
+def _products(rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
+    """(t, M) inner products."""
+    if not sp.issparse(rows):
+        return np.asarray(rows, dtype) @ np.asarray(points, dtype).T
+    if not sp.issparse(points):
+        return np.ascontiguousarray(rows.astype(dtype) @ np.asarray(points, dtype).T)
+    if points.shape[0] * points.shape[1] * dtype.itemsize <= DENSE_POINTS_BYTES:
+        return np.ascontiguousarray(rows.astype(dtype) @ points.toarray().astype(dtype).T)
+    return np.ascontiguousarray((rows @ points.T).toarray().astype(dtype, copy=False))
+
+
+def _squared_norms(rows: Any) -> NDArray[np.floating]:
+    if sp.issparse(rows):
+        return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+    return np.einsum("td,td->t", rows, rows)

@@ -1,0 +1,124 @@
+"""Which rows become candidate columns.
+
+Uniform draws are the paper's. Randomly pivoted Cholesky (Y. Chen, E. Epperly, J. Tropp, R. Webber, Randomly pivoted
+Cholesky, CPAM 2024) draws each next row with probability proportional to what the columns so far leave of k(x, x), and
+so covers the data with fewer. It is done here in rounds, each one pass over the rows: several candidates are drawn at a
+time and each is accepted with the share of its residual that the ones before it left, which gives the same distribution
+(E. Epperly, J. Tropp, R. Webber, Embrace rejection, arXiv 2410.03969).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
+from dkl.linalg.kernel_columns import Kernel
+
+FIRST_ROUND = 32
+EXHAUSTED = 1e-13
+"""Share of the trace that is left when the columns so far reproduce the kernel to rounding."""
+TILE_ROWS = 1024
+
+
+def uniform(n: int, count: int, stream: np.random.Generator, allowed: NDArray[np.bool_] | None = None) -> NDArray:
+    """`count` different row numbers, ascending; of those `allowed`."""
+    rows = np.arange(n) if allowed is None else np.flatnonzero(allowed)
+    return np.sort(stream.choice(rows, size=min(count, len(rows)), replace=False))
+
+
+def pivoted_cholesky(
+    rows: RowBlocks,
+    kernel: Kernel,
+    count: int,
+    stream: np.random.Generator,
+    allowed: NDArray[np.bool_] | None = None,
+) -> NDArray[np.intp]:
+    """Up to `count` row numbers by randomly pivoted Cholesky, in the order drawn; fewer where the kernel has less rank."""
+    chosen = np.empty(0, np.intp)
+    points: Any = None
+    factor = np.empty((0, 0))
+    first = 0.0
+    while len(chosen) < count:
+        residual = np.concatenate(rows.map(residual_diagonal, kernel, points, chosen, factor))
+        if allowed is not None:
+            residual[~allowed] = 0.0
+        residual[chosen] = 0.0
+        mass = float(residual.sum())
+        first = first or mass
+        if mass <= EXHAUSTED * first:
+            break
+        size = min(max(FIRST_ROUND, len(chosen)), 2 * (count - len(chosen)) + 8)
+        drawn = stream.choice(len(residual), size=size, p=residual / mass)
+        candidates = rows.take(drawn)
+        kept = _accepted(kernel, points, chosen, factor, candidates, drawn, residual[drawn], stream)
+        kept = kept[: count - len(chosen)]
+        chosen = np.concatenate([chosen, drawn[kept]])
+        points = candidates[kept] if points is None else _stacked(points, candidates[kept])
+        factor = _cholesky(_between(kernel, points, points, chosen))
+    return chosen
+
+
+def residual_diagonal(
+    block: Block, kernel: Kernel, points: Any, chosen: NDArray[np.intp], factor: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """k(x, x) - |L^-1 k(P, x)|^2 for the rows of a block; L L' = k(P, P)."""
+    places = np.arange(block.start, block.stop)
+    out = kernel.diagonal(block.rows, places)
+    if not len(chosen):
+        return out
+    for lo in range(0, len(out), TILE_ROWS):
+        rows = block.rows[lo : lo + TILE_ROWS]
+        columns = kernel.columns(rows, chosen if kernel.is_precomputed else points)
+        half = solve_triangular(factor, columns.T, lower=True, check_finite=False)
+        out[lo : lo + TILE_ROWS] -= np.einsum("pt,pt->t", half, half)
+    return np.maximum(out, 0.0)
+
+
+def _accepted(
+    kernel: Kernel,
+    points: Any,
+    chosen: NDArray[np.intp],
+    factor: NDArray[np.float64],
+    candidates: Any,
+    drawn: NDArray[np.intp],
+    proposed: NDArray[np.float64],
+    stream: np.random.Generator,
+) -> NDArray[np.intp]:
+    """Places of the candidates that are accepted, one after the other, each as later ones see it."""
+    left = _between(kernel, candidates, candidates, drawn)
+    if len(chosen):
+        half = solve_triangular(factor, _between(kernel, candidates, points, chosen).T, lower=True)
+        left = left - half.T @ half
+    kept = []
+    for k, chance in enumerate(stream.random(len(drawn))):
+        if left[k, k] > 0 and chance * proposed[k] < left[k, k]:
+            kept.append(k)
+            left = left - np.outer(left[:, k], left[k]) / left[k, k]
+            left[k] = left[:, k] = 0.0
+            left[drawn == drawn[k]] = 0.0
+            left[:, drawn == drawn[k]] = 0.0
+    return np.array(kept, np.intp)
+
+
+def _between(kernel: Kernel, rows: Any, points: Any, places: NDArray[np.intp]) -> NDArray[np.float64]:
+    """k(rows, points); the points are rows `places` of the whole."""
+    return np.asarray(kernel.columns(rows, places if kernel.is_precomputed else points), np.float64)
+
+
+def _cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    ridge = 1e-14 * float(np.trace(matrix)) / len(matrix)
+    while True:
+        try:
+            return np.asarray(cholesky(matrix + ridge * np.eye(len(matrix)), lower=True, check_finite=False))
+        except np.linalg.LinAlgError:
+            ridge *= 10
+
+
+def _stacked(above: Any, below: Any) -> Any:
+    return sp.vstack([above, below], format="csr") if sp.issparse(above) else np.concatenate([above, below])

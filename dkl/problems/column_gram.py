@@ -1,0 +1,130 @@
+"""The Gram matrix of kernel columns, as solvers read it: by rows, of which they need those of the active set alone.
+
+B = C'C (M x M), or about the columns' means where an intercept is fitted. `DenseGram` holds it; `StoredGram` reads rows
+from zarr as they are asked for, and keeps them: its memory is that of the active set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.column_moments import Moments, mirrored
+
+Vector = NDArray[np.float64]
+
+
+class Gram(Protocol):
+    """B (M, M) symmetric positive semidefinite."""
+
+    diagonal: Vector
+
+    @property
+    def n_columns(self) -> int: ...
+    def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """(buffer, places): row indices[k] of B is buffer[places[k]]."""
+
+
+class DenseGram:
+    """B in memory."""
+
+    def __init__(self, matrix: NDArray[np.float64]) -> None:
+        self.matrix = matrix
+        self.diagonal = np.ascontiguousarray(np.diag(matrix))
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.matrix)
+
+    def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        return self.matrix, indices
+
+
+class StoredGram:
+    """B on disk: `stored[lo:hi]` gives raw rows, `shift` = (s, W): B = stored - s s' / W. Rows read once are kept."""
+
+    def __init__(self, stored: Any, diagonal: Vector, shift: tuple[Vector, float] | None = None) -> None:
+        self.stored, self.shift = stored, shift
+        self.diagonal = diagonal if shift is None else np.maximum(diagonal - shift[0] ** 2 / shift[1], 0.0)
+        self._place = np.full(len(diagonal), -1, np.intp)
+        self._rows = np.empty((0, len(diagonal)))
+        self._held = 0
+
+    @property
+    def n_columns(self) -> int:
+        return len(self._place)
+
+    def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        for index in np.sort(indices[self._place[indices] < 0]):
+            self._read(int(index))
+        return self._rows, self._place[indices]
+
+    def _read(self, index: int) -> None:
+        if self._held == len(self._rows):
+            grown = np.empty((max(16, len(self._rows) + len(self._rows) // 2), self.n_columns))
+            grown[: self._held] = self._rows[: self._held]
+            self._rows = grown
+        row = np.asarray(self.stored[index : index + 1])[0]
+        if self.shift is not None:
+            row = row - self.shift[0] * (self.shift[0][index] / self.shift[1])
+        self._rows[self._held] = row
+        self._place[index], self._held = self._held, self._held + 1
+
+
+@dataclass(frozen=True)
+class CentredGram:
+    """What all outputs and all nu of a fit share: B, and for each output b = C'y and y'y, about the means if asked for.
+
+    cross (M, T); squares (T,); column_means (M,) and target_means (T,): zeros without an intercept; weight: the sum of
+    the sample weights.
+    """
+
+    gram: Gram
+    cross: NDArray[np.float64]
+    squares: Vector
+    column_means: Vector
+    target_means: Vector
+    weight: float
+
+    @classmethod
+    def of(cls, moments: Moments, *, intercept: bool, gram: Any = None, diagonal: Vector | None = None) -> CentredGram:
+        """From sums over rows (one fold). The upper triangle of `moments[0]` is used up; or `gram` is rows on disk."""
+        sums, cross, square = moments[0][0], moments[1][0], moments[2][0]
+        weight = float(square[-1, -1])
+        totals, target_totals = cross[:, -1], square[:-1, -1]
+        b, squares = cross[:, :-1].copy(), np.diag(square)[:-1].copy()
+        shift = (totals, weight) if intercept else None
+        if intercept:
+            b -= np.outer(totals, target_totals / weight)
+            squares = np.maximum(squares - target_totals**2 / weight, 0.0)
+        if gram is None:
+            matrix = mirrored(sums)
+            if shift is not None:
+                scaled = totals / np.sqrt(weight)
+                for lo in range(0, len(matrix), 512):
+                    matrix[lo : lo + 512] -= np.outer(scaled[lo : lo + 512], scaled)
+            held: Gram = DenseGram(matrix)
+        else:
+            assert diagonal is not None
+            held = StoredGram(gram, diagonal, shift)
+        zero = 0.0 if not intercept else 1.0
+        return cls(held, b, squares, zero * totals / weight, zero * target_totals / weight, weight)
+
+    def intercepts(self, weights: NDArray[np.float64]) -> Vector:
+        """(T,) of weights (T, M): the mean of the targets less that of C w."""
+        return np.asarray(self.target_means - weights @ self.column_means)
+
+
+def held_out(total: Moments, fold: int) -> Moments:
+    """The sums over all rows but those of a fold, from the sums of each fold (K, ...)."""
+    parts = []
+    for sums in total:
+        rest = np.zeros_like(sums[:1])
+        for k in range(len(sums)):
+            if k != fold:
+                rest[0] += sums[k]
+        parts.append(rest)
+    return parts[0], parts[1], parts[2]

@@ -1,0 +1,113 @@
+"""SLKL: kernel regression that learns the weights of rank-1 kernels (P. Machart, T. Peel, L. Ralaivola, S. Anthoine,
+H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011).
+
+    minimise over mu >= 0   F(mu) = lambda y' (lambda I + C diag(mu) C')^-1 y + nu sum mu                        (14)
+
+C is n x M; column m is k(., x_m) / sqrt(k(x_m, x_m)). As y'(I + K/lambda)^-1 y = min_w |y - C w|^2 + lambda sum w^2/mu,
+and lambda w^2 / mu + nu mu is least at mu = sqrt(lambda/nu) |w|, this is the lasso on the columns:
+
+    minimise over w         P(w) = |y - C w|^2 + 2 kappa |w|_1,    kappa = sqrt(lambda nu)
+
+with the same value and mu = sqrt(lambda/nu) |w|. Its dual is to maximise D(theta) = |y|^2 - |y - theta|^2 where
+|C' theta| <= kappa. P, D and the gap follow from B = C'C, b = C'y and y'y: n does not occur.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.lasso import subtract_rows
+from dkl.problems.column_gram import CentredGram, Gram, Vector
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """At weights w: P(w), the best dual value known from w's residual r = y - C w, and correlations C'r (M,)."""
+
+    objective: float
+    dual: float
+    correlations: Vector
+    residual: float  # |r|^2
+    scale: float  # theta = scale * r is dual feasible
+
+    @property
+    def gap(self) -> float:
+        return max(self.objective - self.dual, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        return self.gap / self.objective if self.objective > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class ColumnLasso:
+    """(14) for one output: B, b (M,), y'y, lambda and nu."""
+
+    gram: Gram
+    cross: Vector
+    square: float
+    lam: float
+    nu: float
+
+    @classmethod
+    def of(cls, shared: CentredGram, output: int, lam: float, nu: float) -> ColumnLasso:
+        return cls(shared.gram, np.ascontiguousarray(shared.cross[:, output]), float(shared.squares[output]), lam, nu)
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.cross)
+
+    @property
+    def kappa(self) -> float:
+        return float(np.sqrt(self.lam * self.nu))
+
+    def correlations(self, w: Vector) -> Vector:
+        """C'(y - C w) = b - B w, from the rows of the active set."""
+        found = self.cross.copy()
+        active = np.flatnonzero(w)
+        rows, places = self.gram.rows(active)
+        subtract_rows(found, rows, places, w[active])
+        return found
+
+    def evaluate(self, w: Vector, correlations: Vector | None = None) -> Evaluation:
+        """P, and D at the residual scaled to be feasible: theta = s r, s the best there is for D within the bounds."""
+        g = self.correlations(w) if correlations is None else correlations
+        fitted = float(w @ self.cross)
+        with_targets = self.square - fitted  # y'r
+        residual = max(with_targets - float(w @ g), 0.0)  # |r|^2 = y'r - w'C'r
+        largest = float(np.abs(g).max(initial=0.0))
+        best = with_targets / residual if residual > 0 else 0.0
+        bound = self.kappa / largest if largest > 0 else np.inf
+        scale = float(np.clip(best, -bound, bound))
+        dual = 2 * scale * with_targets - scale**2 * residual
+        return Evaluation(residual + 2 * self.kappa * float(np.abs(w).sum()), dual, g, residual, scale)
+
+    def may_be_active(self, found: Evaluation) -> NDArray[np.bool_]:
+        """False for columns that are proven to be zero in every solution.
+
+        D is 2-strongly concave, so the dual optimum is within sqrt(gap) of theta, and a column with
+        |c'theta| + sqrt(gap) |c| < kappa stays at zero (E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, Gap safe screening
+        rules for sparsity enforcing penalties, JMLR 18, 2017).
+        """
+        reach = np.abs(found.scale * found.correlations) + np.sqrt(found.gap) * np.sqrt(self.gram.diagonal)
+        return np.asarray(reach >= self.kappa * (1 - 1e-12))
+
+    def kernel_weights(self, w: Vector) -> Vector:
+        """mu = sqrt(lambda/nu) |w|."""
+        return np.sqrt(self.lam / self.nu) * np.abs(w)
+
+    def kernel_objective(self, mu: Vector) -> float:
+        """F(mu) of (14), by a dense solve on the support: y'(I + K/lambda)^-1 y = y'y - b_S'(lambda/mu + B_SS)^-1 b_S."""
+        support = np.flatnonzero(mu)
+        rows, places = self.gram.rows(support)
+        system = rows[np.ix_(places, support)] + np.diag(self.lam / mu[support])
+        inner = float(self.cross[support] @ np.linalg.solve(system, self.cross[support])) if support.size else 0.0
+        return self.square - inner + self.nu * float(mu.sum())
+
+
+def largest_nu(cross: NDArray[np.float64], lam: float) -> float:
+    """The least nu at which all weights of all outputs are zero: (max |c'y|)^2 / lambda."""
+    return float(np.abs(cross).max(initial=0.0)) ** 2 / lam

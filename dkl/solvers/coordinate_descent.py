@@ -1,0 +1,149 @@
+"""Coordinate descent on the kernel's weights mu (Machart et al. 2011, Algorithm 1), on sums that do not know n.
+
+A coordinate goes to its exact minimiser (closed form) or takes the paper's Newton step (19); it is drawn uniformly, as
+in the paper, or is the one that lowers F most. Stops at a relative duality gap, or by the paper's rule: when M steps
+have lowered F by less than a share `tol` of it. Columns that the gap proves to be zero are not drawn any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.lasso import Vector, subtract_rows
+from dkl.linalg.weighted_kernel import DONE, EXACT, NEEDS_ROOM, NEEDS_ROW, NEWTON, best_coordinate, descend
+from dkl.problems.column_lasso import ColumnLasso
+from dkl.solvers.lasso_solution import Solution, history_row
+from dkl.solvers.result import Outcome
+
+RULES = {"exact": EXACT, "newton": NEWTON}
+REFRESH = 1000
+"""Moves between two computations of the state from scratch: rank-one updates gather rounding errors."""
+NO_PROGRESS, PATIENCE = 1e-15, 100
+"""Passes that lower F by less than rounding shows, of which so many may follow each other: the gap still falls then."""
+
+
+@dataclass
+class CoordinateDescent:
+    """Solve in at most `max_iter` passes of M steps. rule "exact" or "newton"; sampling "uniform" or "greedy"; stopping
+    "gap" or "paper"."""
+
+    rule: str = "exact"
+    sampling: str = "uniform"
+    stopping: str = "gap"
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    seed: int = 0
+
+    def solve(self, problem: ColumnLasso, start: Vector | None = None) -> Solution:
+        state = _State(problem, start)
+        stream = np.random.default_rng(self.seed)
+        found = problem.evaluate(state.weights)
+        history = [history_row(0, state.mu, found)]
+        alive = problem.may_be_active(found) | (state.mu > 0)
+        value, steps, idle, outcome = state.objective, 0, 0, Outcome.ITERATION_LIMIT
+        for _ in range(self.max_iter):
+            if self.stopping == "gap" and found.relative_gap <= self.tol:
+                outcome = Outcome.SOLVED
+                break
+            steps += self._pass(state, alive, stream)
+            before, value = value, state.objective
+            found = problem.evaluate(state.weights)
+            history.append(history_row(steps, state.mu, found))
+            if self.stopping == "paper" and before - value < self.tol * before:
+                outcome = Outcome.SOLVED
+                break
+            idle = idle + 1 if before - value <= NO_PROGRESS * before else 0
+            if self.stopping == "gap" and idle > PATIENCE and found.relative_gap > self.tol:
+                outcome = Outcome.STALLED
+                break
+            alive &= problem.may_be_active(found) | (state.mu > 0)
+        screened = int(np.count_nonzero(~alive))
+        return Solution(state.weights, found, steps, outcome, screened, history)
+
+    def _pass(self, state: _State, alive: NDArray[np.bool_], stream: np.random.Generator) -> int:
+        """M steps, or fewer where greedy choice finds nothing to gain."""
+        count, rule, problem = state.problem.n_columns, RULES[self.rule], state.problem
+        if self.sampling == "uniform":
+            state.take(stream.choice(np.flatnonzero(alive), size=count), rule)
+            return count
+        for step in range(count):
+            m, _ = best_coordinate(state.a, state.q, state.mu, alive, problem.lam, problem.nu, rule)
+            if m < 0:
+                return step
+            state.take(np.array([m]), rule)
+        return count
+
+
+class _State:
+    """mu and what follows from it. See dkl/linalg/weighted_kernel.py."""
+
+    def __init__(self, problem: ColumnLasso, start: Vector | None) -> None:
+        size = problem.n_columns
+        self.problem = problem
+        self.mu = np.zeros(size) if start is None else problem.kernel_weights(start)
+        self.place = np.full(size, -1, np.intp)
+        self.refresh()
+
+    @property
+    def weights(self) -> Vector:
+        """w = mu * C'K^-1 y."""
+        return self.mu * self.a
+
+    @property
+    def objective(self) -> float:
+        """F(mu): lambda y'K^-1 y = y'(y - C w)."""
+        return self.problem.square - float(self.problem.cross @ self.weights) + self.problem.nu * float(self.mu.sum())
+
+    def refresh(self) -> None:
+        """a, q and G from mu alone."""
+        problem, lam = self.problem, self.problem.lam
+        active = np.flatnonzero(self.mu)
+        self.size, self.moves = len(active), 0
+        self.support = np.full(problem.n_columns, -1, np.intp)
+        self.support[: self.size] = active
+        self.position = np.full(problem.n_columns, -1, np.intp)
+        self.position[active] = np.arange(self.size)
+        self.rows, self.place[active] = problem.gram.rows(active)
+        B = self.rows[self.place[active]]
+        self.G = np.zeros((max(32, 2 * self.size), max(32, 2 * self.size)))
+        G = np.linalg.inv(np.diag(1 / self.mu[active]) + B[:, active] / lam) if self.size else np.empty((0, 0))
+        self.G[: self.size, : self.size] = (G + G.T) / 2
+        self.a = problem.cross.copy()
+        subtract_rows(self.a, self.rows, self.place[active], G @ problem.cross[active] / lam)
+        self.a /= lam
+        self.q = np.maximum(problem.gram.diagonal - np.einsum("sm,sm->m", B, G @ B) / lam, 0.0) / lam
+
+    def take(self, order: NDArray[np.intp], rule: int) -> None:
+        """Steps along the coordinates of `order`."""
+        problem, done = self.problem, 0
+        while True:
+            count, self.size, moves, state = descend(
+                order[done:],
+                self.rows,
+                self.place,
+                self.mu,
+                self.a,
+                self.q,
+                self.support,
+                self.position,
+                self.G,
+                self.size,
+                problem.lam,
+                problem.nu,
+                rule,
+            )
+            done, self.moves = done + count, self.moves + moves
+            if state == DONE:
+                break
+            if state == NEEDS_ROW:
+                wanted = order[done : done + 1]
+                self.rows, self.place[wanted] = problem.gram.rows(wanted)
+            elif state == NEEDS_ROOM:
+                grown = np.zeros((2 * len(self.G), 2 * len(self.G)))
+                grown[: self.size, : self.size] = self.G[: self.size, : self.size]
+                self.G = grown
+        if self.moves >= REFRESH:
+            self.refresh()
