@@ -19,6 +19,43 @@ def subtract_rows(out, rows, places, factors):  # type: ignore[no-untyped-def]
             out[j] -= factor * row[j]
 
 
+@numba.njit(cache=True, nogil=True)
+def submatrix(rows, places, columns):  # type: ignore[no-untyped-def]
+    """(k, k): rows[places[i], columns[j]]."""
+    out = np.empty((len(places), len(columns)))
+    for i in range(len(places)):
+        row = rows[places[i]]
+        for j in range(len(columns)):
+            out[i, j] = row[columns[j]]
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def solve_definite(matrix, right, ridge):  # type: ignore[no-untyped-def]
+    """(matrix + ridge I)^-1 right for a positive definite matrix; LinAlgError where rounding makes it none.
+
+    Without the interpreter's lock, which SciPy's functions keep: outputs are solved side by side on threads.
+    """
+    size = len(matrix)
+    shifted = matrix.copy()
+    for i in range(size):
+        shifted[i, i] += ridge
+    L = np.linalg.cholesky(shifted)
+    x = right.copy()
+    for i in range(size):
+        row = L[i]
+        total = x[i]
+        for j in range(i):
+            total -= row[j] * x[j]
+        x[i] = total / row[i]
+    for i in range(size - 1, -1, -1):
+        x[i] /= L[i, i]
+        row = L[i]
+        for j in range(i):
+            x[j] -= row[j] * x[i]
+    return x
+
+
 def line_minimum(
     curvature: float, slope: float, w: Vector, d: Vector, signs: Vector, kappa: float
 ) -> tuple[float, int]:

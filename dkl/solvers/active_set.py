@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from dkl.linalg.lasso import Vector, line_minimum
+from dkl.linalg.lasso import Vector, line_minimum, solve_definite, submatrix
 from dkl.problems.column_lasso import ColumnLasso, Evaluation
 from dkl.solvers.lasso_solution import Solution, history_row
 from dkl.solvers.result import Outcome
@@ -40,7 +39,7 @@ class ActiveSet:
     max_iter: int = 10_000
 
     def solve(self, problem: ColumnLasso, start: Vector | None = None) -> Solution:
-        w = np.zeros(problem.n_columns) if start is None else start.copy()
+        w = problem.start(start)
         found = problem.evaluate(w)
         steps, idle, history = 0, 0, [history_row(0, w, found)]
         best, alive = (w.copy(), found), problem.may_be_active(found)
@@ -79,7 +78,7 @@ def _settle(problem: ColumnLasso, w: Vector, g: Vector, entering: NDArray[np.int
     if not chosen.size:
         return 0
     rows, places = problem.gram.rows(chosen)
-    B = rows[np.ix_(places, chosen)]
+    B = submatrix(rows, places, chosen)
     g, on, kappa = g[chosen], w[chosen], problem.kappa
     signs = np.where(on != 0, np.sign(on), np.sign(g))
     d = _solved(B, g - kappa * signs)
@@ -92,7 +91,7 @@ def _settle(problem: ColumnLasso, w: Vector, g: Vector, entering: NDArray[np.int
         if attempt == TRIES - 1 or not (kept & (on == 0)).any():
             kept = on != 0
             kept[first] = True
-        chosen, B, g, on, signs = chosen[kept], B[np.ix_(kept, kept)], g[kept], on[kept], signs[kept]
+        chosen, B, g, on, signs = chosen[kept], _kept(B, kept), g[kept], on[kept], signs[kept]
         d = _solved(B, g - kappa * signs)
     for step in range(1, most + 1):
         new, complete = _moved(B, g, on, d, signs, kappa)
@@ -105,10 +104,15 @@ def _settle(problem: ColumnLasso, w: Vector, g: Vector, entering: NDArray[np.int
         kept = new != 0
         if not kept.any():
             return step
-        chosen, B, g, on = chosen[kept], B[np.ix_(kept, kept)], g[kept], new[kept]
+        chosen, B, g, on = chosen[kept], _kept(B, kept), g[kept], new[kept]
         signs = np.sign(on)
         d = _solved(B, g - kappa * signs)
     return most
+
+
+def _kept(B: NDArray[np.float64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+    places = np.flatnonzero(kept)
+    return np.asarray(submatrix(B, places, places))
 
 
 def _moved(
@@ -142,10 +146,9 @@ def _solved(matrix: NDArray[np.float64], right: Vector) -> Vector:
     scale = float(np.diag(matrix).max())
     for ridge in RIDGES:
         try:
-            factor = cho_factor(matrix + ridge * scale * np.eye(len(matrix)), check_finite=False)
-        except LinAlgError:
+            solution = solve_definite(matrix, right, ridge * scale)
+        except np.linalg.LinAlgError:
             continue
-        solution = cho_solve(factor, right, check_finite=False)
         if np.isfinite(solution).all():
             return np.asarray(solution)
     return right / scale
