@@ -30,7 +30,7 @@ from dkl.problems.column_choice import pivoted_cholesky, uniform
 from dkl.problems.column_gram import CentredGram, held_out
 from dkl.problems.column_pass import ColumnJob, Wave, block_rows, column_scale, run_pass, targets_and_roots
 from dkl.problems.column_predict import predict_block
-from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, write_rows
+from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_rows
 
 MEMORY_SHARE = 0.75
 """Of the machine, which a plan without a limit may take."""
@@ -189,7 +189,7 @@ def make_pass(
     if settings.store_columns:
         assert folder is not None
         columns_path = str(folder / "columns")
-        if not Path(columns_path).exists():
+        if not is_created(columns_path):
             create_columns(columns_path, source.n, len(candidates.scale), size, settings.dtype)
     job = ColumnJob(
         settings.kernel_function,
@@ -233,7 +233,7 @@ def _by_panels(
 ) -> CentredGram:
     """B written to disk, `height` rows a pass."""
     M = job.n_columns
-    if not path.exists():
+    if not is_created(path):
         create_gram(path, M)
     stored = GramRows(path)
     step = max(1, height // stored.rows_per_chunk) * stored.rows_per_chunk

@@ -18,11 +18,16 @@ from dkl.estimators.column_settings import RegressionSettings
 from dkl.estimators.regression_run import FittedColumns, fit_columns
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import Wave
+from dkl.stores.disk import disk_errors
+from dkl.stores.generations import fsync_tree
+from dkl.stores.kernel_columns import stored_columns
 from dkl.stores.partial_sums import PartialSums
 from dkl.stores.run import RunStore
 
 COMMIT_SECONDS, COMMIT_SHARE = 30.0, 20.0
 """Automatic commits come every half minute, and take a twentieth of the time at most."""
+WORTH_KEEPING = 5.0
+"""Seconds of a pass: if more of them are not committed at its end, that is a commit too. What follows may be long."""
 
 
 class StoredPass(Keeper):
@@ -51,21 +56,33 @@ class StoredPass(Keeper):
         self.waves += 1
         stop = super().after(panel, panels, wave)
         self.run.log(event="wave", panel=panel, done=wave.done, of=wave.total, seconds=wave.seconds)
+        waited, at_end = time.monotonic() - self.last, wave.done == wave.total and panel == panels - 1
         if isinstance(self.every, int):
             due = self.waves % self.every == 0
         else:
-            due = time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
+            due = waited > (WORTH_KEEPING if at_end else max(COMMIT_SECONDS, COMMIT_SHARE * self.cost))
         if due or stop:
-            start = time.monotonic()
-            self.number += 1
-            self.sums.save(self.number, panel, wave.partials)
-            self.last = time.monotonic()
-            self.cost = self.last - start
-            self.run.log(event="commit", panel=panel, done=wave.done, cost=self.cost)
+            self.commit(panel, panels, wave)
         return stop
 
+    def commit(self, panel: int, panels: int, wave: Wave) -> None:
+        start = time.monotonic()
+        self._settle("columns")  # rows that are summed are not made again
+        self.number += 1
+        self.sums.save(self.number, panel, wave.partials)
+        self.last = time.monotonic()
+        self.cost = self.last - start
+        place = {"panel": panel, "panels": panels, "done": wave.done, "of": wave.total}
+        self.run.log(event="commit", **place, cost=self.cost)
+
     def panel_written(self, panel: int) -> None:
+        self._settle("gram")
         self.sums.mark_done(panel)
+
+    def _settle(self, part: str) -> None:
+        """See that what tasks wrote outlasts a power cut."""
+        with disk_errors("could not be written", self.run.path / part):
+            fsync_tree(self.run.path / part)
 
 
 def fit_in_run(
@@ -80,8 +97,12 @@ def fit_in_run(
     given: Any = None,
     fold_of: NDArray[np.intp] | None = None,
     callbacks: list[Callable[[dict[str, Any]], Any]] | None = None,
+    notes: Callable[[], dict[str, Any]] = dict,
 ) -> FittedColumns:
-    """A fit with everything on disk; goes on from what is there. `y` is less `offsets`, which the model has back."""
+    """A fit with everything on disk; goes on from what is there. `y` is less `offsets`, which the model has back.
+
+    notes: more for the report, asked at the end.
+    """
     callbacks = callbacks or []
     keeper = StoredPass(run, settings.checkpoint_every, callbacks)
     keeper.sums.sweep()
@@ -90,8 +111,11 @@ def fit_in_run(
     )
     fitted = fit_columns(passed, settings, session, callbacks)
     fitted.intercepts = fitted.intercepts + offsets
+    if passed.columns_path is not None:
+        for _ in stored_columns(passed.columns_path):
+            pass  # each chunk is there, and what was written
     store_model(run, fitted, settings)
-    run.write_report(report_of(fitted, settings))
+    run.write_report(report_of(fitted, settings) | notes())
     keeper.sums.drop()
     return fitted
 
@@ -101,8 +125,20 @@ def store_candidates(run: RunStore, candidates: Candidates) -> None:
 
 
 def load_candidates(run: RunStore) -> Candidates:
-    found = run.read_arrays("candidates")
-    return Candidates(found["indices"], _read_points(found), found["scale"])
+    found = read_arrays(run, "candidates", "indices", "scale")
+    candidates = Candidates(found["indices"], _read_points(run, found), found["scale"])
+    if not candidates.points.shape[0] == len(candidates.indices) == len(candidates.scale):
+        raise StoreError("candidates that do not fit together", where=f"{run.path}/candidates")
+    return candidates
+
+
+def read_arrays(run: RunStore, folder: str, *names: str) -> dict[str, NDArray]:
+    """Stored arrays, the named ones among them; StoreError where one is not there."""
+    found = run.read_arrays(folder)
+    for name in names:
+        if name not in found:
+            raise StoreError(f"no {name} in it", where=f"{run.path}/{folder}", got=", ".join(sorted(found)))
+    return found
 
 
 def _points(candidates: Candidates) -> dict[str, NDArray]:
@@ -117,11 +153,14 @@ def _points(candidates: Candidates) -> dict[str, NDArray]:
     }
 
 
-def _read_points(found: dict[str, NDArray]) -> Any:
+def _read_points(run: RunStore, found: dict[str, NDArray]) -> Any:
     if "points" in found:
         return found["points"]
-    parts = (found["points_data"], found["points_indices"], found["points_indptr"])
-    return sp.csr_array(parts, shape=tuple(found["points_shape"]))
+    try:
+        parts = (found["points_data"], found["points_indices"], found["points_indptr"])
+        return sp.csr_array(parts, shape=tuple(found["points_shape"]))
+    except (KeyError, ValueError, IndexError) as error:
+        raise StoreError("points that cannot be read", where=f"{run.path}/candidates", got=error) from error
 
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
@@ -135,7 +174,10 @@ def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettin
 
 @dataclass(frozen=True)
 class Model:
-    """A stored model, ready to predict: points (m, d) or column numbers, weights (T, m) with the scale in them."""
+    """A stored model, ready to predict: points (m, d) or column numbers, weights (T, m) with the scale in them.
+
+    n_features: of the points; with a precomputed kernel, of which points do not tell, -1.
+    """
 
     kernel: Kernel
     points: Any
@@ -145,19 +187,19 @@ class Model:
 
 
 def load_model(run: RunStore) -> Model:
-    candidates, found = load_candidates(run), run.read_arrays("model")
+    candidates, found = load_candidates(run), read_arrays(run, "model", "weights", "intercepts")
     settings = RegressionSettings(**run.config["settings"])
-    weights = found["weights"]
-    if weights.ndim != 2 or weights.shape[1] != len(candidates.scale):
+    weights, intercepts = found["weights"], found["intercepts"]
+    if weights.ndim != 2 or weights.shape != (len(intercepts), len(candidates.scale)):
         raise StoreError("model and candidates do not fit together", where=str(run.path))
     active = np.flatnonzero((weights != 0).any(axis=0))
-    features = int(run.config["inputs"]["data"]["shape"][1]) if "inputs" in run.config else -1
+    kernel, points = settings.kernel_function, candidates.points
     return Model(
-        settings.kernel_function,
-        candidates.points[active],
+        kernel,
+        points[active],
         weights[:, active] * candidates.scale[active],
-        found["intercepts"],
-        features,
+        intercepts,
+        -1 if kernel.is_precomputed else int(points.shape[1]),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,31 @@ def create_gram(path: str | os.PathLike[str], n_columns: int) -> None:
         create_rows(Path(path), (n_columns, n_columns), (rows, n_columns), np.dtype(float), ("column", "column_2"))
 
 
+def is_created(path: str | os.PathLike[str]) -> bool:
+    """Whether there is an array; a folder alone is what a crash left."""
+    return (Path(path) / "zarr.json").is_file()
+
+
+def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]]:
+    """(first row, rows) of kept columns, chunk by chunk; StoreError for one that is missing or damaged."""
+    try:
+        array: Any = zarr.open_array(str(path), mode="r")
+        n, step = int(array.shape[0]), int(array.chunks[0])
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise StoreError("the kept columns cannot be opened", where=str(path), got=got) from error
+    for lo in range(0, n, step):
+        where = f"{path}, rows from {lo}"
+        try:
+            rows = np.asarray(array[lo : lo + step])
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+            raise StoreError("a chunk of the kept columns is damaged", where=where, got=got) from error
+        if np.isnan(rows).any():
+            raise StoreError("a chunk of the kept columns is missing", where=where, mend="begin a new run")
+        yield lo, rows
+
+
 def write_rows(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
     """Rows from `start`, whole chunks."""
     with disk_errors("could not be written", Path(path)):
@@ -42,7 +68,11 @@ class GramRows:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._array = zarr.open_array(str(path), mode="r")
+        try:
+            self._array: Any = zarr.open_array(str(path), mode="r")
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+            raise StoreError("the Gram matrix cannot be opened", where=str(path), got=got) from error
         self.rows_per_chunk = int(self._array.chunks[0])
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:

@@ -4,7 +4,8 @@
                         /MANIFEST.json          the nodes, which pass it is, and how far; its own crc32c
              done.json                          passes that have ended (of a Gram matrix that is made row by row)
 
-A new state is written beside the old one, synced, renamed, and the old one goes.
+A new state is written beside the old one, synced, renamed, and the old one goes. What is damaged counts as not there:
+it is computed again.
 """
 
 from __future__ import annotations
@@ -51,12 +52,16 @@ class PartialSums:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)  # the room it took is needed
             raise
-        for old in self._states()[:-1]:
-            shutil.rmtree(old, ignore_errors=True)
+        for old in self._states():
+            if old != target:
+                shutil.rmtree(old, ignore_errors=True)
 
     def load(self, pass_number: int) -> tuple[int, Partials]:
-        """(number, state) to go on with a pass: the newest that is whole and belongs to it, or (0, {})."""
-        for folder in reversed(self._states()):
+        """(number, state) to go on with a pass: the newest that is whole and belongs to it, or {}. No state, of any
+        pass, has a higher number."""
+        states = self._states()
+        number = _number(states[-1]) if states else 0
+        for folder in reversed(states):
             try:
                 manifest = read_json(folder / "MANIFEST.json", sealed=True)
                 if manifest["pass"] != pass_number:
@@ -65,10 +70,10 @@ class PartialSums:
                     (level, index): tuple(read_array(folder / f"node-{level}-{index}-{k}") for k in range(count))
                     for level, index, count in manifest["nodes"]
                 }
-            except StoreError:
-                continue  # damaged: what it held is computed again
-            return int(folder.name.rpartition("-")[2]), found
-        return 0, {}
+            except (StoreError, KeyError, TypeError, ValueError):
+                continue
+            return number, found
+        return number, {}
 
     def mark_done(self, pass_number: int) -> None:
         with disk_errors("could not keep the sums", self.root):
@@ -76,8 +81,10 @@ class PartialSums:
         write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number})})
 
     def done(self) -> list[int]:
-        path = self.root / "done.json"
-        return list(read_json(path, sealed=True)["passes"]) if path.is_file() else []
+        try:
+            return [int(number) for number in read_json(self.root / "done.json", sealed=True)["passes"]]
+        except (StoreError, KeyError, TypeError, ValueError):
+            return []
 
     def drop(self) -> None:
         """Once the result is there."""
@@ -89,4 +96,8 @@ class PartialSums:
             shutil.rmtree(left, ignore_errors=True)
 
     def _states(self) -> list[Path]:
-        return sorted(self.root.glob("sums-*"))
+        return sorted((folder for folder in self.root.glob("sums-*") if folder.name[5:].isdigit()), key=_number)
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name[5:])

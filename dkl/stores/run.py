@@ -11,7 +11,8 @@ run.zarr/               a zarr group (mode 0700) whose attributes say kind and v
     factor/             the result, (n, rank) in row chunks, with checksums
     lift/               (n,) what the certificate adds to the gradient's diagonal (problems/certificate.py)
     sums/, gram/        of a regression: sums over rows so far, rows of the Gram matrix (stores/partial_sums.py)
-    columns/, model/    kernel columns, if they are kept; candidates, weights and path
+    candidates/, model/ of a regression: the candidate columns; weights, and errors of cross-validation
+    columns/            kernel columns (n, M), if they are kept
     report.json         outcome, certificate, plan, seconds; written last: a run with a report is complete
 """
 
@@ -132,9 +133,9 @@ class RunStore:
     def sweep(self) -> None:
         """Remove what dead attempts have left; only under the lock."""
         self.generations().sweep()
-        for scratch in self.path.glob("scratch-*"):
-            if scratch.name != self.scratch.name:
-                shutil.rmtree(scratch, ignore_errors=True)
+        for left in (*self.path.glob("scratch-*"), *self.path.glob("tmp-*")):
+            if self.attempt not in left.name:
+                shutil.rmtree(left, ignore_errors=True)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -217,13 +218,22 @@ class RunStore:
         write_json(self.path / "report.json", report)
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
-        """Small arrays under `folder`, in place of any that are there."""
+        """Small arrays under `folder`, in place of any that are there; they are there whole or not at all."""
         target = self.path / folder
-        shutil.rmtree(target, ignore_errors=True)
-        with disk_errors("could not be written", target):
-            target.mkdir(mode=0o700)
-        for name, values in arrays.items():
-            write_array(target / name, values, tuple(f"{name}_{axis}" for axis in range(values.ndim)))
+        partial = self.path / f"tmp-{self.attempt}-{folder}"
+        try:
+            with disk_errors("could not be written", target):
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(mode=0o700)
+                for name, values in arrays.items():
+                    write_array(partial / name, values, tuple(f"{name}_{axis}" for axis in range(values.ndim)))
+                fsync_tree(partial)
+                shutil.rmtree(target, ignore_errors=True)
+                os.rename(partial, target)
+                fsync_tree(self.path, deep=False)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)  # the room it took is needed
+            raise
 
     def read_arrays(self, folder: str) -> dict[str, NDArray]:
         """What `write_arrays` wrote; StoreError where there is none."""
