@@ -68,7 +68,8 @@ def line_minimum(
     derivative = slope + kappa * float(d @ signs)
     if derivative >= 0:
         return 0.0, -1
-    crossing = np.divide(-w, d, out=np.full_like(w, np.inf), where=(d != 0) & (w != 0))
+    with np.errstate(over="ignore"):
+        crossing = np.divide(-w, d, out=np.full_like(w, np.inf), where=(d != 0) & (w != 0))
     crossing[crossing <= 0] = np.inf
     for k in np.argsort(crossing, kind="stable"):
         t = float(crossing[k])

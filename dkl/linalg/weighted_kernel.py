@@ -12,24 +12,25 @@ import numba
 import numpy as np
 
 EXACT, NEWTON = 0, 1
-DONE, NEEDS_ROW, NEEDS_ROOM = 0, 1, 2
+DRIFT = 1e-4
+"""Share by which q and c'K^-1 c from G may differ."""
+DONE, NEEDS_ROW, NEEDS_ROOM, DRIFTED = 0, 1, 2, 3
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
     """The weight that minimises F along its coordinate (EXACT), or the Newton step (19) towards it.
 
-    dF/dmu = nu - lambda a^2 / (1 + d q)^2 at mu + d is zero at d = (|a| sqrt(lambda/nu) - 1) / q. A column of zeros gets
-    weight zero.
+    dF/dmu = nu - lambda a^2 / (1 + d q)^2 at mu + d is zero at d = (|a| sqrt(lambda/nu) - 1) / q; (19) has
+    d = (lambda a^2 - nu) / (2 lambda a^2 q), and zero where a is. A column of zeros gets weight zero.
     """
-    if q <= 0.0:
+    if q <= 0.0 or a == 0.0:
         return 0.0
     if rule == EXACT:
         d = (abs(a) * np.sqrt(lam / nu) - 1.0) / q
-    elif a == 0.0:
-        return 0.0  # F'' = 0: (19)
     else:
-        d = (lam * a * a - nu) / (2.0 * lam * a * a * q)
+        ratio = np.sqrt(nu / lam) / abs(a)
+        d = (1.0 - ratio * ratio) / (2.0 * q)
     return max(0.0, mu + d)
 
 
@@ -48,18 +49,22 @@ def best_coordinate(a, q, mu, alive, lam, nu, rule):  # type: ignore[no-untyped-
 
 @numba.njit(cache=True, nogil=True)
 def descend(  # type: ignore[no-untyped-def]
-    order, rows, place, mu, a, q, support, position, G, size, lam, nu, rule
+    order, rows, place, mu, a, q, support, position, G, size, lam, nu, most, rule
 ):
     """Take the coordinates in `order` one after the other, in place. Returns (how many were done, size of S, moves, state).
 
     rows[place[m]] is row m of B; place[m] < 0: it is not there yet (state NEEDS_ROW). support[:size] are the active
-    columns, position[m] their places in it or -1; G[:size, :size]. NEEDS_ROOM: G is full.
+    columns, position[m] their places in it or -1; G[:size, :size]. NEEDS_ROOM: G is full. DRIFTED: rounding errors
+    have grown to where q and G differ, the next weight would exceed `most`, a bound on all of them, or K would lose
+    definiteness.
     """
     moves = 0
     h = np.empty(len(G))
     z = np.empty(len(mu))
     for k in range(len(order)):
         m = order[k]
+        if mu[m] * q[m] > 1e-4:  # G_mm = mu - mu^2 q: from there 1 - mu q does not cancel
+            q[m] = (1.0 - G[position[m], position[m]] / mu[m]) / mu[m]
         new, old = new_weight(a[m], q[m], mu[m], lam, nu, rule), mu[m]
         if new == old:
             continue
@@ -67,6 +72,8 @@ def descend(  # type: ignore[no-untyped-def]
             return k, size, moves, NEEDS_ROW
         if old == 0.0 and size == len(G):
             return k, size, moves, NEEDS_ROOM
+        if not (new <= most and 1.0 + (new - old) * q[m] > 0.0):
+            return k, size, moves, DRIFTED
         row = rows[place[m]]
         # h = G B_Sm / lambda, z = C'K^-1 c_m
         for i in range(size):
@@ -85,10 +92,13 @@ def descend(  # type: ignore[no-untyped-def]
         for j in range(len(mu)):
             z[j] /= lam
         q_m, a_m = q[m], a[m]
+        if not abs(z[m] - q_m) <= DRIFT * q_m:
+            return k, size, moves, DRIFTED
         share = (new - old) / (1.0 + (new - old) * q_m)
         for j in range(len(mu)):
             a[j] -= share * a_m * z[j]
             q[j] -= share * z[j] * z[j]
+        a[m], q[m] = a_m / (1.0 + (new - old) * q_m), q_m / (1.0 + (new - old) * q_m)
         size = _update(G, h, support, position, size, m, old, new, q_m)
         mu[m] = new
         moves += 1
@@ -97,7 +107,8 @@ def descend(  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _update(G, h, support, position, size, m, old, new, q):  # type: ignore[no-untyped-def]
-    """G and S after mu_m went from old to new: (25), (26) or (27)."""
+    """G and S after mu_m went from old to new: (25), (26) or (27), with G_mm = mu - mu^2 q put in: small weights cancel
+    in it."""
     if old == 0.0:
         s = 1.0 / (1.0 / new + q)
         for i in range(size):
@@ -108,8 +119,7 @@ def _update(G, h, support, position, size, m, old, new, q):  # type: ignore[no-u
         support[size], position[m] = m, size
         return size + 1
     p = position[m]
-    change = 1.0 / new - 1.0 / old if new > 0.0 else np.inf
-    factor = 1.0 / G[p, p] if new == 0.0 else change / (1.0 + change * G[p, p])
+    factor = (old - new) / old / old / (1.0 + (new - old) * q)
     column = G[p, :size].copy()
     for i in range(size):
         for j in range(size):

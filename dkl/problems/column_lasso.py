@@ -64,6 +64,15 @@ class ColumnLasso:
     def kappa(self) -> float:
         return float(np.sqrt(self.lam * self.nu))
 
+    def start(self, w: Vector | None) -> Vector:
+        """A copy of weights to begin at; zeros where there are none, or where P is no lower there: weights of another
+        scale would drown b and y'y in rounding."""
+        zeros = np.zeros(self.n_columns)
+        if w is None:
+            return zeros
+        w = np.where(self.gram.diagonal > 0, w, 0.0)
+        return w if self.evaluate(w).objective < self.square else zeros
+
     def correlations(self, w: Vector) -> Vector:
         """C'(y - C w) = b - B w, from the rows of the active set."""
         found = self.cross.copy()
@@ -110,4 +119,5 @@ class ColumnLasso:
 
 def largest_nu(cross: NDArray[np.float64], lam: float) -> float:
     """The least nu at which all weights of all outputs are zero: (max |c'y|)^2 / lambda."""
-    return float(np.abs(cross).max(initial=0.0)) ** 2 / lam
+    largest = float(np.abs(cross).max(initial=0.0))
+    return largest * largest / lam

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.lasso import Vector, subtract_rows
-from dkl.linalg.weighted_kernel import DONE, EXACT, NEEDS_ROOM, NEEDS_ROW, NEWTON, best_coordinate, descend
+from dkl.linalg.weighted_kernel import DONE, DRIFTED, EXACT, NEEDS_ROOM, NEEDS_ROW, NEWTON, best_coordinate, descend
 from dkl.problems.column_lasso import ColumnLasso
 from dkl.solvers.lasso_solution import Solution, history_row
 from dkl.solvers.result import Outcome
@@ -21,6 +21,8 @@ from dkl.solvers.result import Outcome
 RULES = {"exact": EXACT, "newton": NEWTON}
 REFRESH = 1000
 """Moves between two computations of the state from scratch: rank-one updates gather rounding errors."""
+DRIFT = 1e-9
+"""Or as soon as lambda a and C'(y - C w), which are equal, differ by this share of kappa after a pass."""
 NO_PROGRESS, PATIENCE = 1e-15, 100
 """Passes that lower F by less than rounding shows, of which so many may follow each other: the gap still falls then."""
 
@@ -51,6 +53,9 @@ class CoordinateDescent:
             steps += self._pass(state, alive, stream)
             before, value = value, state.objective
             found = problem.evaluate(state.weights)
+            if state.moves and np.abs(found.correlations - problem.lam * state.a).max() > DRIFT * problem.kappa:
+                state.refresh()
+                value, found = state.objective, problem.evaluate(state.weights)
             history.append(history_row(steps, state.mu, found))
             if self.stopping == "paper" and before - value < self.tol * before:
                 outcome = Outcome.SOLVED
@@ -83,7 +88,7 @@ class _State:
     def __init__(self, problem: ColumnLasso, start: Vector | None) -> None:
         size = problem.n_columns
         self.problem = problem
-        self.mu = np.zeros(size) if start is None else problem.kernel_weights(start)
+        self.mu = problem.kernel_weights(problem.start(start))
         self.place = np.full(size, -1, np.intp)
         self.refresh()
 
@@ -109,8 +114,8 @@ class _State:
         self.rows, self.place[active] = problem.gram.rows(active)
         B = self.rows[self.place[active]]
         self.G = np.zeros((max(32, 2 * self.size), max(32, 2 * self.size)))
-        G = np.linalg.inv(np.diag(1 / self.mu[active]) + B[:, active] / lam) if self.size else np.empty((0, 0))
-        self.G[: self.size, : self.size] = (G + G.T) / 2
+        G = _inverse(B[:, active] / lam, self.mu[active])
+        self.G[: self.size, : self.size] = G
         self.a = problem.cross.copy()
         subtract_rows(self.a, self.rows, self.place[active], G @ problem.cross[active] / lam)
         self.a /= lam
@@ -119,6 +124,7 @@ class _State:
     def take(self, order: NDArray[np.intp], rule: int) -> None:
         """Steps along the coordinates of `order`."""
         problem, done = self.problem, 0
+        most = 2 * problem.square / problem.nu  # nu mu <= F(mu) <= F(0) = y'y, and room for rounding
         while True:
             count, self.size, moves, state = descend(
                 order[done:],
@@ -133,11 +139,15 @@ class _State:
                 self.size,
                 problem.lam,
                 problem.nu,
+                most,
                 rule,
             )
             done, self.moves = done + count, self.moves + moves
             if state == DONE:
                 break
+            if state == DRIFTED:
+                done += self.moves == 0  # as good as it gets: the coordinate stays
+                self.refresh()
             if state == NEEDS_ROW:
                 wanted = order[done : done + 1]
                 self.rows, self.place[wanted] = problem.gram.rows(wanted)
@@ -147,3 +157,10 @@ class _State:
                 self.G = grown
         if self.moves >= REFRESH:
             self.refresh()
+
+
+def _inverse(B: NDArray[np.float64], mu: Vector) -> NDArray[np.float64]:
+    """(diag(mu)^-1 + B)^-1 = R (I + R B R)^-1 R, R = diag(sqrt(mu)): what is inverted has no eigenvalue below 1."""
+    root = np.sqrt(mu)
+    inverse = np.linalg.inv(np.eye(len(mu)) + root[:, None] * B * root)
+    return np.asarray(root[:, None] * (inverse + inverse.T) / 2 * root)
