@@ -1,92 +1,202 @@
-"""Bytes of a pass over kernel columns and of the solve after it, from shapes and types alone."""
+"""Bytes of a pass over kernel columns and of the solve after it, from shapes and types alone.
+
+They are not held at the same time: a plan shows the stage that takes more. On a cluster there is one more, that of the
+process that asks: it gets the workers' sums, and solves.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log2
 
 import numpy as np
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_groups import n_groups
+from dkl.blocks.row_groups import n_groups, reading_bytes
+
+SMALLEST_PANEL = 64
+LARGEST_DENSE_POINTS = 64_000_000
+"""Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""
+
+Items = dict[str, int]
+
+
+@dataclass(frozen=True)
+class RowsHeld:
+    """How a process comes by the rows of X.
+
+    row_bytes: of a row once read, on average. kept: "here" (X itself, in memory or mapped), "streamed" (block by block),
+    "read" (from disk; kept where there is room) or "sent" (to workers, which have to keep them). chunk_rows: rows that are
+    read together. copies: of rows, while they are put in their place (Dask puts them together from chunks), or of the block
+    that is worked on, where it lies otherwise in X.
+    """
+
+    n: int
+    n_features: int
+    row_bytes: int
+    kept: str = "here"
+    chunk_rows: int = 0
+    is_sparse: bool = False
+    copies: int = 1
+
+
+@dataclass(frozen=True)
+class Shape:
+    """M columns, T outputs, K folds; solvers: threads that solve; whole_columns: the solver takes C itself (n x M)."""
+
+    n_columns: int
+    n_targets: int
+    n_folds: int
+    dtype: str
+    block_rows: int
+    solvers: int = 1
+    columns: str = "uniform"
+    store_columns: bool = False
+    checkpoints: bool = False
+    whole_columns: bool = False
 
 
 def plan_columns(
-    n: int,
-    n_features: int,
-    n_columns: int,
-    n_targets: int,
-    dtype: str,
+    rows: RowsHeld,
+    shape: Shape,
     place: Place,
-    limit: int | None,
+    limit: int,
     *,
-    block_rows: int,
-    n_folds: int = 1,
-    chunk_rows: int = 0,
-    rows_in_place: bool = True,
-    store_columns: bool = False,
-    checkpoints: bool = False,
+    own_limit: int | None = None,
     may_use_disk: bool = False,
 ) -> Plan:
     """The plan with B in memory, or, where that does not fit and there is a folder, with B on disk, rows at a time.
 
-    chunk_rows: of stored rows, which are read by whole chunks. rows_in_place: the rows stand in this process already.
+    limit: bytes that a process of `place` may use; own_limit: those of the process that asks, where it is another.
     """
-
-    def plan(panel: int | None) -> Plan:
-        M, size = n_columns, np.dtype(dtype).itemsize
-        groups = n_groups(n, block_rows)
-        threads = min(place.threads, groups)
-        height = M if panel is None else panel
-        total = 8 * n_folds * height * M
-        levels = int(log2(groups)) + 1
-        rows = 8 * n_features * (block_rows + 2 * chunk_rows)
-        items = {
-            "rows being read": 0 if rows_in_place and not place.distributed else threads * rows,
-            "kernel columns of a block": threads * (2 * min(block_rows, n) * M * size + 8 * M * n_features),
-            "sums over rows": (threads + min(levels, groups)) * total,
-            "a block's Gram matrix": threads * (4 if size == 4 else 8 if panel is not None else 0) * height * M,
-            "targets": 8 * n * (n_targets + 1) * 3,
-            "candidate points": 2 * 8 * M * n_features,
-        }
-        solve = 3 * 8 * M * M * threads
-        if panel is None:
-            items["solver"] = solve + (total if n_folds > 1 else 0)
-        else:
-            items["active set"] = solve // 4
-        disk = {}
-        if panel is not None:
-            disk["Gram matrix"] = 8 * M * M
-        if store_columns:
-            disk["kernel columns"] = n * M * size
-        if checkpoints:
-            disk["checkpoints (1 and 1 in progress)"] = 2 * levels * total
-        return Plan(
-            placement="memory" if panel is None else "disk",
-            processes=place.processes,
-            threads=place.threads,
-            base=PROCESS_BASE,
-            items={name: count for name, count in items.items() if count},
-            disk=disk,
-            limit=limit,
-            tasks_per_iteration=0,
-            exchanged_per_iteration=0,
-            shape={"n": n, "columns": M, "targets": n_targets, "folds": n_folds, "dtype": dtype, "panel": panel},
-            mend=_mend(n_folds, may_use_disk),
-        )
-
-    chosen = plan(None)
-    panel = n_columns
-    while not chosen.fits and may_use_disk and n_folds == 1 and panel > 64:
-        panel = -(-panel // 2)
-        chosen = plan(panel)
+    panel: int | None = None
+    chosen = _plan(rows, shape, place, limit, own_limit, panel, may_use_disk)
+    height = shape.n_columns
+    while not chosen.fits and may_use_disk and shape.n_folds == 1 and height > SMALLEST_PANEL:
+        height = -(-height // 2)
+        chosen = _plan(rows, shape, place, limit, own_limit, height, may_use_disk)
     return chosen
 
 
-def _mend(n_folds: int, may_use_disk: bool) -> str:
+def _plan(
+    rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, panel: int | None, may_use_disk: bool
+) -> Plan:
+    held = _rows_and_pass(rows, shape, place, limit, panel)
+    solve = _targets(rows, shape, 3) | _points(rows, shape, 1) | _solve(rows, shape, panel)
+    stages = [(held, limit), (solve, limit if own_limit is None else own_limit)]
+    if place.distributed:
+        gather = _targets(rows, shape, 3) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
+        stages.append((gather, limit if own_limit is None else own_limit))
+    items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
+    disk = {}
+    if panel is not None:
+        disk["Gram matrix"] = 8 * shape.n_columns**2
+    if shape.store_columns:
+        disk["kernel columns"] = rows.n * shape.n_columns * np.dtype(shape.dtype).itemsize
+    if shape.checkpoints:
+        disk["checkpoints (1 and 1 in progress)"] = 2 * _levels(rows, shape) * _total(shape, panel)
+    return Plan(
+        placement="memory" if panel is None else "disk",
+        processes=place.processes,
+        threads=place.threads,
+        base=PROCESS_BASE,
+        items={name: count for name, count in items.items() if count},
+        disk=disk,
+        limit=bound,
+        shape={
+            "n": rows.n, "columns": shape.n_columns, "targets": shape.n_targets, "folds": shape.n_folds,
+            "dtype": shape.dtype, "panel": panel, "rows_budget": held["rows"] // (rows.copies if rows.kept == "sent" else 1),
+        },
+        mend=_mend(shape, may_use_disk),
+    )  # fmt: skip
+
+
+# -- stages -----------------------------------------------------------------------------------------------------------
+
+
+def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel: int | None) -> Items:
+    """Of a process that passes over rows: all that it needs beside them, and as many of them as there is room for."""
+    M, size, count = shape.n_columns, np.dtype(shape.dtype).itemsize, n_groups(rows.n, shape.block_rows)
+    threads, height = min(place.threads, count), M if panel is None else panel
+    product = 4 if size == 4 else 8 if panel is not None else 0
+    targets = _targets(rows, shape, 2 if place.distributed else 3)
+    beside = targets | _points(rows, shape, 2 + 3 * threads)
+    beside["kernel columns of a block"] = 2 * threads * min(shape.block_rows, rows.n) * M * size
+    beside["sums over rows"] = min(count, _levels(rows, shape) + threads) * _total(shape, panel)
+    beside["a block's Gram matrix"] = threads * product * height * M
+    if shape.columns == "rpcholesky":
+        drawing = 6 * 8 * M * M
+        beside["drawing columns"] = max(0, drawing - beside["sums over rows"])
+    return beside | {"rows": _rows(rows, shape, place, threads, limit - PROCESS_BASE - sum(beside.values()))}
+
+
+def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, room: int) -> int:
+    """As many as there is room for, or what is needed at least."""
+    if rows.kept == "here":
+        return threads * rows.copies * rows.row_bytes * min(shape.block_rows, rows.n)
+    groups = n_groups(rows.n, shape.block_rows)
+    groups_held = -(-groups // min(place.processes, groups))
+    share = rows.row_bytes * -(-rows.n * groups_held // groups)
+    if rows.kept == "sent":  # in pieces of a quarter, or a group at least, of which Dask spills those not in use
+        return min(rows.copies * share, max(room, 4 * rows.copies * rows.row_bytes * -(-rows.n // groups)))
+    reading = threads * reading_bytes(rows.row_bytes, min(shape.block_rows, rows.n), rows.chunk_rows)
+    keeps = rows.kept == "read" and (rows.copies * share + reading <= room or share <= reading)
+    return rows.copies * share + reading if keeps else reading
+
+
+def _gathered(rows: RowsHeld, shape: Shape, place: Place, panel: int | None) -> Items:
+    """Of the process that adds up what workers have added up."""
+    count = min(n_groups(rows.n, shape.block_rows), 2 * place.processes + _levels(rows, shape))
+    return {"sums of the workers": count * _total(shape, panel)}
+
+
+def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
+    """Of the process that solves. B on disk is read where it is active: of a quarter of the columns, at a guess."""
+    M, folds = shape.n_columns, shape.n_folds
+    gram = 8 * M * M
+    if panel is not None:
+        active = M // 4
+        return {"active set (a quarter of B)": 8 * (5 * active * M // 2 + 4 * active * active)}
+    items = {"Gram matrix": _total(shape, None) // folds}
+    if folds > 1:
+        items["Gram matrices of the folds, and of all rows but those"] = 2 * _total(shape, None)
+    items["solver"] = 4 * gram * min(shape.solvers, max(shape.n_targets, folds))
+    if shape.whole_columns:
+        items["kernel columns (3)"] = 3 * 8 * rows.n * M
+    return items
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _total(shape: Shape, panel: int | None) -> int:
+    """The sums of one group: see `dkl.linalg.column_moments`."""
+    M, T = shape.n_columns, shape.n_targets + 1
+    return 8 * shape.n_folds * ((M if panel is None else panel) * M + M * T + T * T)
+
+
+def _levels(rows: RowsHeld, shape: Shape) -> int:
+    return int(log2(n_groups(rows.n, shape.block_rows))) + 1
+
+
+def _targets(rows: RowsHeld, shape: Shape, copies: int) -> Items:
+    return {"targets": rows.n * (8 * (shape.n_targets + 1) * copies + (8 if shape.n_folds > 1 else 0))}
+
+
+def _points(rows: RowsHeld, shape: Shape, copies: int) -> Items:
+    dense = 8 * shape.n_columns * (rows.n_features + 2)
+    if not rows.is_sparse:
+        return {"candidate points": copies * dense}
+    return {"candidate points": 2 * shape.n_columns * rows.row_bytes + copies * min(dense, LARGEST_DENSE_POINTS)}
+
+
+def _mend(shape: Shape, may_use_disk: bool) -> str:
     ways = ["raise memory_limit", "lower n_columns"]
-    if n_folds > 1:
-        ways.append("give nu as a number (a fold of cross-validation takes as much again)")
+    if shape.n_folds > 1:
+        ways.append("give nu as a number (a fold of cross-validation takes twice as much again)")
+    if shape.whole_columns:
+        ways.append("use another solver, which needs none of the columns")
     if not may_use_disk:
         ways.append("give work_dir, so that the Gram matrix can be kept on disk")
     return ", or ".join([", ".join(ways[:-1]), ways[-1]])

@@ -35,6 +35,11 @@ def n_groups(n: int, block_rows: int) -> int:
     return 1 << max(0, most.bit_length() - 1)
 
 
+def reading_bytes(row_bytes: int, block_rows: int, chunk_rows: int) -> int:
+    """What a thread holds that reads blocks: the window of whole chunks, the one before, and a chunk as it is unpacked."""
+    return row_bytes * (2 * block_rows + 3 * chunk_rows)
+
+
 class RowGroups(RowBlocks):
     """The rows of `X` in blocks of `block_rows`, to be folded group by group where `session` runs."""
 
@@ -96,6 +101,13 @@ class RowGroups(RowBlocks):
             for index in _share(k, count, len(self.bounds)):
                 held[k * pieces // count].append((index, *self.bounds[index]))
         return [piece for piece in held if piece]
+
+    @property
+    def _pass_bytes(self) -> int:
+        if self.source.is_in_memory or self.source.is_mapped:
+            return 0
+        threads = min(self.n_groups, self.session.most_threads)
+        return threads * reading_bytes(self.source.row_bytes, min(self.block_rows, self.n), self.source.rows_per_chunk)
 
     @property
     def _processes(self) -> int:

@@ -17,15 +17,29 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.checked import checked_rows, is_large, random_stream
+from dkl.estimators.checked import checked_rows, in_short, is_large, random_stream
 from dkl.estimators.client_parameter import ClientParameter
-from dkl.estimators.column_fit import Candidates, Keeper, Passed, make_pass, predicted
+from dkl.estimators.column_fit import Candidates, Keeper, Passed, choose_candidates, make_pass, predicted
 from dkl.estimators.column_settings import ColumnSettings
-from dkl.estimators.parameters import KERNEL_PARAMETERS, Check, check_values
+from dkl.estimators.parameters import BOOL, KERNEL_PARAMETERS, NONE, Check, check_values, either, integer, one_of, real
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
-__all__ = ["Candidates", "ColumnSettings", "Keeper", "KernelColumnsRegressor", "Passed", "make_pass"]
+__all__ = [
+    "BOOL",
+    "NONE",
+    "Candidates",
+    "ColumnSettings",
+    "Keeper",
+    "KernelColumnsRegressor",
+    "Passed",
+    "choose_candidates",
+    "either",
+    "integer",
+    "make_pass",
+    "one_of",
+    "real",
+]
 
 
 class KernelColumnsRegressor(RegressorMixin, ClientParameter):
@@ -53,6 +67,9 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         tags.target_tags.multi_output = True
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
     def predict(self, X: Any) -> NDArray[np.float64]:
         """(m,) or (m, T) predictions, block by block where X is large. With a precomputed kernel, X is (m, n)."""
         check_is_fitted(self)
@@ -65,6 +82,9 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
     def _check_parameters(self) -> None:
         check_values(self, {**KERNEL_PARAMETERS, **self.PARAMETERS})
         parse_bytes(self.memory_limit)
+        if self.kernel_params and not callable(self.kernel):
+            raise InputError("only a function takes them", where="kernel_params", got=f"kernel={self.kernel!r}",
+                             mend="give gamma, degree or coef0 by these names")  # fmt: skip
         if not isinstance(self.columns, str):
             _check_columns(self.columns)
 
@@ -99,12 +119,13 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
         targets = self._targets(y, n)
         weights = _weights(sample_weight, n)
-        # About their mean, for sums of squares to keep their digits.
-        offsets = np.average(targets, axis=0, weights=weights) if self._fits_intercept else np.zeros(targets.shape[1])
+        offsets = _middle(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
         given = self._given_columns
         if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
             raise InputError("row numbers out of range", where="columns", got=f"{given.min()} to {given.max()}",
                              wanted=f"0 to {n - 1}")  # fmt: skip
+        if given is not None and given.ndim == 2 and self._kernel().is_precomputed:
+            raise InputError("a precomputed kernel has no points", where="columns", wanted="row numbers (M,)")
         if given is not None and given.ndim == 2 and given.shape[1] != self.n_features_in_:
             raise InputError("points of another number of features", where="columns", got=given.shape[1],
                              wanted=self.n_features_in_)  # fmt: skip
@@ -134,12 +155,18 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         if sp.issparse(y):
             raise InputError("targets must be dense", where="y", mend="call y.toarray()")
         try:
-            found = check_array(np.asarray(y), ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
+            found = np.asarray(y)
+            if found.dtype.kind in "mMV":
+                raise TypeError(f"targets must be real numbers, not {found.dtype}")
+            found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
         except (ValueError, TypeError) as error:
-            raise InputError(" ".join(str(error).split()), where="y") from error
+            raise InputError(in_short(error), where="y") from error
         if found.ndim not in (1, 2) or len(found) != n:
             got = f"shape {np.shape(y)}"
             raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.vdot(found, found)):
+                raise InputError("targets are too large to square", where="y", mend="scale them")
         self._is_flat = found.ndim == 1
         return found.reshape(n, -1)
 
@@ -161,10 +188,18 @@ def _weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
     try:
         found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
     except (ValueError, TypeError) as error:
-        raise InputError(" ".join(str(error).split()), where="sample_weight") from error
-    if not found.any():
-        raise InputError("all weights are zero", where="sample_weight", wanted="a positive sum")
+        raise InputError(in_short(error), where="sample_weight") from error
+    with np.errstate(over="ignore"):
+        total = float(found.sum())
+    if not 0 < total < np.inf:
+        raise InputError("not weights", where="sample_weight", got=f"a sum of {total:g}", wanted="a finite one > 0")
     return np.asarray(found)
+
+
+def _middle(targets: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """(T,) the targets' means, for sums of squares about them to keep their digits; of constant targets exactly these."""
+    first = targets[0 if weights is None else int(np.argmax(weights > 0))]
+    return np.asarray(first + np.average(targets - first, axis=0, weights=weights))
 
 
 def _check_columns(columns: Any) -> None:

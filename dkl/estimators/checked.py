@@ -34,10 +34,10 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1) -> Any:
             ensure_min_samples=least,
         )
     except TypeError as error:
-        raise InputTypeError(_in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
+        raise InputTypeError(in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
     except ValueError as error:
         place = _first_not_finite(X)
-        raise InputError(_in_short(error), where=place or "X", mend=DATA_MEND if place else None) from error
+        raise InputError(in_short(error), where=place or "X", mend=DATA_MEND if place else None) from error
 
 
 def is_large(X: Any) -> bool:
@@ -54,7 +54,7 @@ def _is_precomputed(estimator: Any) -> bool:
     return isinstance(kernel, str) and kernel == "precomputed"
 
 
-def _in_short(error: Exception) -> str:
+def in_short(error: Exception) -> str:
     """The message without the arrays that it prints, and without advice that is not ours."""
     first, *rest = str(error).split("\n")
     return " ".join([first.rstrip("."), *(line for line in rest if line.startswith("Reshape"))])

@@ -15,36 +15,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.column_plan import plan_columns
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks, machine_memory
+from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_groups import RowGroups
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import InputError, InterruptedRunError
-from dkl.estimators.column_settings import ColumnSettings
+from dkl.errors import InterruptedRunError
+from dkl.estimators.column_candidates import Candidates, choose_candidates
+from dkl.estimators.column_folds import random_folds
+from dkl.estimators.column_settings import ColumnSettings, n_candidates, plan_fit
 from dkl.linalg.column_moments import Moments
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_choice import pivoted_cholesky, uniform
 from dkl.problems.column_gram import CentredGram, held_out
-from dkl.problems.column_pass import ColumnJob, Wave, block_rows, column_scale, run_pass, targets_and_roots
+from dkl.problems.column_pass import ColumnJob, Wave, block_rows, run_pass, targets_and_roots
 from dkl.problems.column_predict import predict_block
 from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_rows
 
-MEMORY_SHARE = 0.75
-"""Of the machine, which a plan without a limit may take."""
-
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The columns: row numbers in the training data (-1 for points that are no rows of it), points and scale (M,)."""
-
-    indices: NDArray[np.intp]
-    points: Any
-    scale: NDArray[np.float64]
 
 
 @dataclass
@@ -98,64 +86,6 @@ class Keeper:
         pass
 
 
-def choose_candidates(
-    rows: RowBlocks, settings: ColumnSettings, given: Any, sample_weight: NDArray[np.float64] | None
-) -> Candidates:
-    """Rows drawn, or the row numbers or points that are given."""
-    kernel, allowed = settings.kernel_function, None if sample_weight is None else sample_weight > 0
-    stream = np.random.default_rng([settings.seed, 0])
-    if given is not None and np.asarray(given).ndim == 2:
-        points = np.asarray(given)
-        return Candidates(np.full(len(points), -1, np.intp), points, column_scale(kernel, points))
-    if given is not None:
-        indices = np.asarray(given, np.intp)
-    elif settings.columns == "rpcholesky":
-        indices = pivoted_cholesky(rows, kernel, settings.n_columns, stream, allowed)
-    else:
-        indices = uniform(rows.n, settings.n_columns, stream, allowed)
-    if not len(indices):
-        raise InputError("the kernel is zero on all rows", where=kernel.where, mend="choose another kernel")
-    points = rows.take(indices)
-    scale = column_scale(kernel, points, indices)
-    return Candidates(indices, indices if kernel.is_precomputed else points, scale)
-
-
-def plan_fit(
-    source: RowSource,
-    n_columns: int,
-    n_targets: int,
-    settings: ColumnSettings,
-    place: Place,
-    *,
-    has_folder: bool,
-    refuse: bool = True,
-) -> Plan:
-    limit = place.allowed(settings.memory_limit)
-    if limit is None:
-        limit = int(MEMORY_SHARE * machine_memory() / (place.processes if place.distributed else 1))
-    plan = plan_columns(
-        source.n,
-        source.n_features,
-        n_columns,
-        n_targets,
-        settings.dtype,
-        place,
-        limit,
-        block_rows=block_rows(n_columns, source.n_features, settings.dtype),
-        n_folds=settings.n_folds,
-        chunk_rows=source.rows_per_chunk if source.is_stored and not source.is_mapped else 0,
-        rows_in_place=source.is_in_memory or source.is_mapped,
-        store_columns=settings.store_columns,
-        checkpoints=has_folder,
-        may_use_disk=has_folder,
-    )
-    return plan.validate() if refuse else plan
-
-
-def n_candidates(n: int, settings: ColumnSettings, given: Any) -> int:
-    return len(given) if given is not None else min(settings.n_columns, n)
-
-
 def make_pass(
     rows: Any,
     y: NDArray[np.float64],
@@ -164,13 +94,14 @@ def make_pass(
     session: Session,
     *,
     given: Any = None,
-    fold_of: NDArray[np.intp] | None = None,
+    fold_of: NDArray[np.integer] | None = None,
     folder: Path | None = None,
     keeper: Keeper | None = None,
 ) -> Passed:
     """Choose candidates (unless the keeper has them) and add up all that solvers need of their columns.
 
-    folder: where the Gram matrix goes if it is too large for memory, and the columns if they are to be kept.
+    fold_of (n,): the fold of each row, for settings with folds; None draws them. folder: where the Gram matrix goes if it
+    is too large for memory, and the columns if they are to be kept.
     """
     keeper = keeper or Keeper()
     candidates = keeper.candidates()
@@ -178,19 +109,22 @@ def make_pass(
     count = n_candidates(source.n, settings, given) if candidates is None else len(candidates.scale)
     place = Place.of(session)
     plan = plan_fit(source, count, y.shape[1], settings, place, has_folder=folder is not None)
-    size = block_rows(count, source.n_features, settings.dtype)
-    groups = RowGroups(source, session, settings.memory_limit, block_rows=size)
+    groups = row_groups(source, session, count, settings, plan)
     started = time.perf_counter()
     if candidates is None:
         candidates = choose_candidates(groups, settings, given, sample_weight)
         keeper.chosen(candidates)
+        if len(candidates.scale) != count:  # blocks are what an attempt that goes on from here will take
+            groups = row_groups(source, session, len(candidates.scale), settings, plan)
     chosen = time.perf_counter()
     columns_path = None
     if settings.store_columns:
         assert folder is not None
         columns_path = str(folder / "columns")
         if not is_created(columns_path):
-            create_columns(columns_path, source.n, len(candidates.scale), size, settings.dtype)
+            create_columns(columns_path, source.n, len(candidates.scale), groups.block_rows, settings.dtype)
+    if settings.n_folds > 1 and fold_of is None:
+        fold_of = random_folds(source.n, sample_weight, settings.n_folds, settings.seed)
     job = ColumnJob(
         settings.kernel_function,
         candidates.points,
@@ -199,9 +133,7 @@ def make_pass(
         settings.dtype,
         settings.n_folds,
         fold_of,
-        settings.seed,
-        None,
-        columns_path,
+        store=columns_path,
     )
     panel = plan.shape["panel"]
     if panel is None:
@@ -213,6 +145,12 @@ def make_pass(
         shared, kept = _by_panels(groups, job, keeper, panel, folder / "gram", settings.fit_intercept), None
     seconds = {"columns": chosen - started, "pass": time.perf_counter() - chosen}
     return Passed(candidates, shared, kept, plan, seconds, columns_path)
+
+
+def row_groups(source: Any, session: Session, n_columns: int, settings: ColumnSettings, plan: Plan) -> RowGroups:
+    """The rows, with what the plan has left for them."""
+    size = block_rows(n_columns, source.n_features, settings.dtype)
+    return RowGroups(source, session, plan.shape["rows_budget"] or None, block_rows=size)
 
 
 def _whole(groups: RowGroups, job: ColumnJob, keeper: Keeper) -> Moments:

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import check_cv
 
-from dkl.blocks.row_blocks import machine_memory
-from dkl.blocks.row_groups import RowGroups
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import InputError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.base import KernelColumnsRegressor
-from dkl.estimators.column_fit import Keeper, Passed, make_pass
+from dkl.estimators.column_fit import Keeper, Passed, make_pass, row_groups
+from dkl.estimators.column_folds import fold_numbers
 from dkl.estimators.column_settings import RegressionSettings
 from dkl.estimators.parameters import REGRESSION_PARAMETERS, listed_callbacks
-from dkl.estimators.regression_run import FittedColumns, fit_columns, make_solver, solve_by_paper
+from dkl.estimators.regression_path import RegressionPath, descending, path_of
+from dkl.estimators.regression_run import FittedColumns, fit_columns, solve_by_paper
 from dkl.estimators.regression_store import fit_in_run
 from dkl.estimators.work_folder import next_run, plain
-from dkl.problems.column_lasso import largest_nu
-from dkl.problems.column_pass import ColumnJob, block_rows, targets_and_roots
-from dkl.solvers.lasso_path import CrossValidation, nu_path, solve_path
+from dkl.problems.column_pass import ColumnJob, targets_and_roots
 from dkl.stores.run import RunStore
-
-
-@dataclass(frozen=True)
-class RegressionPath:
-    """The model at each nu, from the largest useful one down. T outputs, M columns.
-
-    nus (k,); weights (k, T, M) of the normalised columns; intercepts (k, T); n_active (k, T); objectives and gaps
-    (k, T), gaps relative; errors (k, T): mean squared error on the training rows; cv: that on rows held out, if asked for.
-    """
-
-    nus: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    intercepts: NDArray[np.float64]
-    n_active: NDArray[np.int64]
-    objectives: NDArray[np.float64]
-    gaps: NDArray[np.float64]
-    errors: NDArray[np.float64]
-    cv: CrossValidation | None = None
 
 
 class LowRankKernelRegressor(KernelColumnsRegressor):
@@ -196,6 +177,9 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
                     run, rows, targets, weights, offsets, settings, session,
                     given=self._given_columns, fold_of=fold_of, callbacks=callbacks,
                 )  # fmt: skip
+            except (InputError, MemoryBudgetError):  # nothing can come of it: there is nothing to resume
+                shutil.rmtree(path, ignore_errors=True)
+                raise
             finally:
                 run.close()
         self.run_path_ = None if path is None else str(path)
@@ -207,33 +191,12 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
 
         With nu="cv" the errors on rows held out come with it.
         """
-        settings, callbacks = self._start()
-        values = None if nus is None else _descending(nus)
-        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
-        settings, fold_of = self._folds(settings, targets, weights)
-        session = self._session()
-        with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
-            passed = self._pass(rows, targets, weights, settings, fold_of, session, callbacks, Path(temporary))
-            shared = passed.shared
-            nu_max = largest_nu(shared.cross, self.lam)
-            if values is None:
-                values = nu_path(nu_max or 1.0, self.n_nus)  # without anything to explain any will do
-            cv = None
-            if settings.nu == "cv" and nu_max > 0:
-                cv = fit_columns(passed, settings, session, callbacks).cv
-            found = solve_path(shared, values, self.lam, make_solver(settings), session.threads)
-        w = np.array([[solution.weights for solution in at_nu] for at_nu in found])
-        evaluations = [[solution.evaluation for solution in at_nu] for at_nu in found]
-        return RegressionPath(
-            values,
-            w,
-            np.array([shared.intercepts(at_nu) for at_nu in w]) + offsets,
-            np.count_nonzero(w, axis=2),
-            np.array([[e.objective for e in at_nu] for at_nu in evaluations]),
-            np.array([[e.relative_gap for e in at_nu] for at_nu in evaluations]),
-            np.array([[e.residual for e in at_nu] for at_nu in evaluations]) / shared.weight,
-            cv,
-        )
+        if self.solver == "paper":
+            raise InputError(
+                "has no path", where='solver="paper"', mend="use another solver, which needs one pass for all"
+            )
+        values = None if nus is None else descending(nus)
+        return copy.copy(self)._path(X, y, values, sample_weight)  # what was fitted stays as it is
 
     # -- parts of fit -------------------------------------------------------------------------------------------------
 
@@ -258,6 +221,15 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             callbacks.append(StageProgress())
         return RegressionSettings(**{**self._common_settings(), **own}), callbacks
 
+    def _path(self, X: Any, y: Any, nus: NDArray[np.float64] | None, sample_weight: Any) -> RegressionPath:
+        settings, callbacks = self._start()
+        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
+        settings, fold_of = self._folds(settings, targets, weights)
+        session = self._session()
+        with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
+            passed = self._pass(rows, targets, weights, settings, fold_of, session, callbacks, Path(temporary))
+            return path_of(passed, settings, session, callbacks, nus, offsets)
+
     def _folds(
         self, settings: RegressionSettings, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> tuple[RegressionSettings, NDArray[np.intp] | None]:
@@ -265,7 +237,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         if settings.nu != "cv":
             return settings, None
         if not isinstance(self.cv, Integral):
-            fold_of = fold_numbers(self.cv, targets)
+            fold_of = fold_numbers(self.cv, targets, weights)
             return replace(settings, cv=int(fold_of.max()) + 1), fold_of
         rows = len(targets) if weights is None else int(np.count_nonzero(weights))
         if rows < 2:
@@ -301,12 +273,11 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         passed: Passed,
     ) -> Any:
         source, candidates = row_source(rows), passed.candidates
-        size = block_rows(len(candidates.scale), source.n_features, settings.dtype)
-        groups = RowGroups(source, session, settings.memory_limit, block_rows=size)
+        groups = row_groups(source, session, len(candidates.scale), settings, passed.plan)
         job = ColumnJob(
             settings.kernel_function, candidates.points, candidates.scale, targets_and_roots(targets, weights)
         )
-        return solve_by_paper(groups, job, passed.shared, settings, settings.memory_limit or machine_memory() // 2)
+        return solve_by_paper(groups, job, passed.shared, settings)
 
     def _keep(self, fitted: FittedColumns) -> None:
         self._set_weights(fitted.candidates, fitted.weights, fitted.intercepts)
@@ -321,34 +292,3 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         ):
             setattr(self, name, values[0] if self._is_flat else np.array(values))
         self.cv_, self.result_, self.n_iter_ = fitted.cv, fitted.result, fitted.result.n_iter
-
-
-def _descending(nus: Any) -> NDArray[np.float64]:
-    """The values that were given, checked, from the largest down."""
-    try:
-        values = np.sort(np.asarray(nus, np.float64).ravel())[::-1]
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if not values.size or not (np.isfinite(values).all() and (values > 0).all()):
-        raise InputError("not values of nu", where="nus", got=repr(nus), wanted="finite numbers > 0")
-    return values
-
-
-def fold_numbers(cv: Any, targets: NDArray[np.float64]) -> NDArray[np.intp]:
-    """(n,) which of the splits' test sets each row is in; they must be a partition of the rows."""
-    n = len(targets)
-    try:
-        splits = list(check_cv(cv).split(np.empty((n, 1)), targets[:, 0]))
-        tests = [np.asarray(test, np.intp) for _, test in splits]
-        rows = np.concatenate(tests)
-        whole = len(tests) > 1 and all(len(test) for test in tests) and np.array_equal(np.sort(rows), np.arange(n))
-        whole = whole and all(len(train) == n - len(test) for (train, _), test in zip(splits, tests, strict=True))
-    except (TypeError, ValueError, IndexError) as error:
-        raise InputError("not splits of these rows", where="cv", got=error) from error
-    if not whole:
-        wanted = "2 or more test sets that hold out each row once, and train sets of all other rows"
-        raise InputError("not a partition of the rows", where="cv", got=repr(cv)[:80], wanted=wanted)
-    found = np.empty(n, np.intp)
-    for number, test in enumerate(tests):
-        found[test] = number
-    return found

@@ -19,14 +19,14 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_groups import RowGroups
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.session import Session
-from dkl.errors import ConvergenceWarning, DataWarning, MemoryBudgetError
+from dkl.errors import ConvergenceWarning, DataWarning
 from dkl.estimators.column_fit import Candidates, Passed
 from dkl.estimators.column_settings import RegressionSettings
 from dkl.linalg.lasso import Vector
 from dkl.problems.column_gram import CentredGram
 from dkl.problems.column_lasso import ColumnLasso, largest_nu
 from dkl.problems.column_pass import ColumnJob
-from dkl.resources import format_bytes, n_cpus, peak_rss
+from dkl.resources import n_cpus, peak_rss
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
 from dkl.solvers.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs
@@ -60,8 +60,9 @@ class FittedColumns:
 
 
 def make_solver(settings: RegressionSettings, tol: float | None = None) -> Solver:
+    """For sums. Algorithm 2 as printed takes columns: where it has none, as in cross-validation, Newton steps do."""
     tol = settings.tol if tol is None else tol
-    if settings.solver == "active-set":
+    if settings.solver in ("active-set", "paper"):
         return ActiveSet(tol, settings.max_iter)
     return CoordinateDescent(
         settings.solver, settings.sampling, settings.stopping, tol, settings.max_iter, settings.seed
@@ -76,27 +77,18 @@ def fit_columns(
     paper: Callable[[float], list[Solution]] | None = None,
 ) -> FittedColumns:
     """nu and the weights, from the sums of a pass. `paper`: solves at a nu by the literal algorithm."""
-    shared, lam, threads = passed.shared, settings.lam, session.threads if session.client is None else n_cpus()
+    shared, lam = passed.shared, settings.lam
     nu_max = largest_nu(shared.cross, lam)
     seconds, start = dict(passed.seconds), time.perf_counter()
-    cv = None
-    if settings.nu == "cv" and nu_max > 0:
-        folds = [passed.without_fold(fold, settings.fit_intercept) for fold in range(settings.cv)]
-        assert passed.moments is not None
-
-        def watch(row: dict[str, Any]) -> None:
-            for callback in callbacks:
-                callback(dict(row))
-
-        coarse = make_solver(settings, max(settings.tol, CV_TOL))
-        cv = cross_validate(folds, passed.moments, nu_path(nu_max, settings.n_nus), lam, coarse, threads, watch)
-        del folds
-        passed.moments = None
+    cv = choose_nu(passed, settings, session, callbacks) if settings.nu == "cv" and nu_max > 0 else None
+    passed.moments = None
     seconds["cv"] = time.perf_counter() - start
     start = time.perf_counter()
     # Without anything to explain every nu gives the same.
     nu = cv.nu if cv is not None else 1.0 if settings.nu == "cv" else float(settings.nu)
-    solve = paper or (lambda value: solve_outputs(shared, value, lam, make_solver(settings), None, threads))
+    solve = paper or partial(
+        solve_outputs, shared, lam=lam, solver=make_solver(settings), threads=solving_threads(session)
+    )
     solutions = solve(nu)
     seconds["solve"] = time.perf_counter() - start
     weights = np.array([solution.weights for solution in solutions])
@@ -108,6 +100,30 @@ def fit_columns(
     return FittedColumns(
         weights, shared.intercepts(weights), nu, nu_max, solutions, passed.candidates, result, cv, shared
     )
+
+
+def choose_nu(
+    passed: Passed,
+    settings: RegressionSettings,
+    session: Session,
+    callbacks: Sequence[Callable[[dict[str, Any]], Any]],
+) -> CrossValidation:
+    """Errors on the folds along a path from the largest useful nu down."""
+    assert passed.moments is not None
+    folds = [passed.without_fold(fold, settings.fit_intercept) for fold in range(settings.n_folds)]
+    nus = nu_path(largest_nu(passed.shared.cross, settings.lam), settings.n_nus)
+
+    def watch(row: dict[str, Any]) -> None:
+        for callback in callbacks:
+            callback(dict(row))
+
+    coarse = make_solver(settings, max(settings.tol, CV_TOL))
+    return cross_validate(folds, passed.moments, nus, settings.lam, coarse, solving_threads(session), watch)
+
+
+def solving_threads(session: Session) -> int:
+    """Of this process, which solves wherever the pass was."""
+    return n_cpus() if session.is_distributed else session.threads
 
 
 def _result(solutions: list[Solution], seconds: dict[str, float], plan: Plan) -> Result:
@@ -131,14 +147,9 @@ def _warn(result: Result, settings: RegressionSettings, nu: float, nu_max: float
 
 
 def solve_by_paper(
-    groups: RowGroups, job: ColumnJob, shared: CentredGram, settings: RegressionSettings, limit: int
+    groups: RowGroups, job: ColumnJob, shared: CentredGram, settings: RegressionSettings
 ) -> Callable[[float], list[Solution]]:
     """Algorithm 2 as printed, on the columns in memory (n x M), for each output."""
-    need = 3 * 8 * groups.n * job.n_columns
-    if need > limit:
-        got, wanted = f"memory limit {format_bytes(limit)}", f"{format_bytes(need)} for the columns"
-        mend = "use another solver, which needs none of them, or raise memory_limit"
-        raise MemoryBudgetError("the columns do not fit", where='solver="paper"', got=got, wanted=wanted, mend=mend)
     root = job.targets[:, -1:]
     C = np.concatenate(groups.map(columns_of_block, job)) * root
     y = job.targets[:, :-1]

@@ -43,7 +43,7 @@ class ColumnJob:
 
     points (M, d), or column numbers for a precomputed kernel; scale (M,): 1 / sqrt(k(x_m, x_m)), 0 for columns of zeros;
     targets (n, T + 1): y and ones, times sqrt(sample weight); n_folds: how many parts of the rows are held out in turn,
-    fold_of (n,) which one a row is in, or seed for a random one; panel: these rows of B alone; store: where the columns are kept.
+    fold_of (n,) which one a row is in (-1: none); panel: these rows of B alone; store: where the columns are kept.
     """
 
     kernel: Kernel
@@ -52,8 +52,7 @@ class ColumnJob:
     targets: NDArray[np.float64]
     dtype: str = "float64"
     n_folds: int = 1
-    fold_of: NDArray[np.intp] | None = None
-    seed: int = 0
+    fold_of: NDArray[np.integer] | None = None
     panel: tuple[int, int] | None = None
     store: str | None = None
 
@@ -64,7 +63,7 @@ class ColumnJob:
     @property
     def nbytes(self) -> int:
         points = self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes
-        return int(points) + self.targets.nbytes
+        return int(points + self.targets.nbytes + (0 if self.fold_of is None else self.fold_of.nbytes))
 
     def columns(self, rows: Any) -> NDArray[np.floating]:
         """(t, M) of the normalised columns at these rows."""
@@ -73,16 +72,8 @@ class ColumnJob:
             C *= self.scale.astype(C.dtype)
         return C
 
-    def folds(self, block: Block, rows: int) -> NDArray[np.intp] | None:
-        """The fold of each row of a block; random ones differ by one row a block at most."""
-        if self.n_folds == 1:
-            return None
-        if self.fold_of is not None:
-            return self.fold_of[block.start : block.stop]
-        stream = np.random.default_rng([self.seed, block.index])
-        return stream.permutation((np.arange(rows) + stream.integers(self.n_folds)) % self.n_folds)
 
-
+@np.errstate(over="ignore", invalid="ignore")  # told below, as an error
 def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     """The moments so far and those of a block."""
     check_rows(block)
@@ -90,14 +81,22 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
         height = None if job.panel is None else job.panel[1] - job.panel[0]
         total = zero_moments(job.n_folds, job.n_columns, job.targets.shape[1] - 1, height)
     C = job.columns(block.rows)
+    if not np.isfinite(C.sum(axis=0)).all():
+        raise not_finite(job.kernel, f"a column that is not finite in rows {block.start} to {block.stop - 1}")
     if job.store is not None:
         write_rows(job.store, block.start, C)
     targets = job.targets[block.start : block.stop]
     root = targets[:, -1]
     if not (root == 1).all():
         C *= root.astype(C.dtype)[:, None]
-    add_moments(total, C, targets, job.folds(block, len(root)), job.panel)
+    folds = None if job.fold_of is None else job.fold_of[block.start : block.stop]
+    add_moments(total, C, targets, folds, job.panel)
     return total
+
+
+def not_finite(kernel: Kernel, got: str) -> InputError:
+    mend = "scale the features, or choose other parameters of the kernel"
+    return InputError("the kernel is too large", where=kernel.where, got=got, mend=mend)
 
 
 def check_rows(block: Block) -> None:
@@ -144,23 +143,24 @@ def run_pass(
     partials = {} if partials is None else partials
     start = time.perf_counter()
     waiting = [group for group in groups.in_turn() if not _covered(group, partials)]
-    size = groups.slots
+    least = size = 1 << (groups.slots - 1).bit_length()
     while waiting:
-        wave, waiting = waiting[:size], waiting[size:]
+        # A power of two, up to a multiple of it: so few subtrees are ever in memory that wait for their siblings.
+        count = size - (groups.n_groups - len(waiting)) % size
+        wave, waiting = waiting[:count], waiting[count:]
         began = time.perf_counter()
         groups.fold_groups(add_block, wave, partials, job)
         now = time.perf_counter()
-        size = max(groups.slots, int(len(wave) * WAVE_SECONDS / (now - began)) // groups.slots * groups.slots)
+        size = max(least, (1 << int(len(wave) * WAVE_SECONDS / (now - began)).bit_length()) >> 1)
         note = Wave(groups.n_groups - len(waiting), groups.n_groups, now - start, partials)
         if after_wave is not None and after_wave(note) and waiting:
             return None
     (total,) = partials.values()
-    if not all(np.isfinite(part).all() for part in total[1:]):
-        raise InputError(
-            "sums of the kernel's columns are not finite",
-            where=job.kernel.where,
-            mend="scale the features, or choose other parameters of the kernel",
-        )
+    places = np.arange(total[0].shape[1]) + (0 if job.panel is None else job.panel[0])
+    if not np.isfinite(total[2]).all():
+        raise InputError("targets are too large to square", where="y", mend="scale them, or the sample weights")
+    if not all(np.isfinite(part).all() for part in (total[0][:, places - places[0], places], total[1])):
+        raise not_finite(job.kernel, "sums of squares that are not finite")
     return total
 
 
@@ -176,5 +176,8 @@ def targets_and_roots(y: NDArray[np.float64], sample_weight: NDArray[np.float64]
 
 def column_scale(kernel: Kernel, points: Any, places: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
     """1 / sqrt(k(x_m, x_m)), and 0 where that is 0: then the whole column is."""
-    diagonal = kernel.diagonal(points, places)
+    with np.errstate(over="ignore", invalid="ignore"):
+        diagonal = kernel.diagonal(points, places)
+    if not np.isfinite(diagonal).all():
+        raise not_finite(kernel, f"k(x, x) = {diagonal[~np.isfinite(diagonal)][0]}")
     return np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)

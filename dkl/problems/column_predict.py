@@ -9,21 +9,23 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_pass import check_rows
+from dkl.problems.column_pass import check_rows, not_finite
 
 TILE_BYTES = 16_000_000
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told below, as an error
 def predict_block(
     block: Block, kernel: Kernel, points: Any, weights: NDArray[np.float64], intercepts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(t, T). weights (T, m) have the columns' scale in them."""
+    """(t, T). weights (T, m) have the columns' scale in them. In double: large weights of both signs cancel."""
     check_rows(block)
     out = np.empty((block.rows.shape[0], len(weights)))
     out[:] = intercepts
     if weights.shape[1]:
         step = max(1, TILE_BYTES // (8 * weights.shape[1]))
         for lo in range(0, len(out), step):
-            rows = block.rows[lo : lo + step]
-            out[lo : lo + step] += kernel.columns(rows, points, rows.dtype) @ weights.T
+            out[lo : lo + step] += kernel.columns(block.rows[lo : lo + step], points) @ weights.T
+        if not np.isfinite(out).all():
+            raise not_finite(kernel, f"predictions that are not finite in rows {block.start} to {block.stop - 1}")
     return out
