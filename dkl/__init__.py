@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dkl.estimators.kernel_kmeans import KernelKMeans
     from dkl.estimators.pairwise import PairwiseKernelLearner
     from dkl.estimators.regression import LowRankKernelRegressor
+    from dkl.estimators.svc import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
 
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
     "LowRankKernelRegressor": "dkl.estimators.regression",
+    "OptimalNeighborhoodSVC": "dkl.estimators.svc",
     "PairwiseKernelLearner": "dkl.estimators.pairwise",
     "Pairs": "dkl.pairs",
     "adjusted_rand_index": "dkl.metrics",
@@ -35,6 +37,7 @@ _PLACES = {
 __all__ = [
     "KernelKMeans",
     "LowRankKernelRegressor",
+    "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",
     "adjusted_rand_index",

@@ -101,6 +101,19 @@ REGRESSION_PARAMETERS: dict[str, Check] = {
 }
 
 
+SVC_PARAMETERS: dict[str, Check] = {
+    **{name: check for name, check in KERNEL_PARAMETERS.items() if name not in ("n_columns", "columns")},
+    "gamma": either(real(), one_of("scale", "auto")),
+    "C": real(),
+    "rho": real(),
+    "solver": one_of("accelerated", "gradient"),
+    "multi_class": one_of("ovo", "ovr"),
+    "decision_function_shape": one_of("ovr", "ovo"),
+    "tol": real(strict=False),
+    "max_iter": integer(1),
+}
+
+
 def check_parameters(estimator: Any) -> None:
     """Check all parameters of a pairwise learner; InputError for the first that is wrong."""
     check_values(estimator, PARAMETERS)

@@ -65,6 +65,20 @@ class Shifted:
         return scipy.sparse.linalg.LinearOperator(self.matrix.shape, matvec=self, dtype=float)
 
 
+def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1e-4) -> float:
+    """The smallest eigenvalue of a symmetric matrix by its products, roughly: to say whether it is negative."""
+    if n <= DENSE:
+        return float(scipy.linalg.eigvalsh(np.column_stack([product(column) for column in np.eye(n)]))[0])
+    operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=product, dtype=float)
+    start = np.random.default_rng(seed).standard_normal(n)
+    try:
+        values = scipy.sparse.linalg.eigsh(operator, k=1, which="SA", tol=tol, v0=start, return_eigenvectors=False)
+    except scipy.sparse.linalg.ArpackNoConvergence:
+        # Many eigenvalues near zero: a negative one away from them would have been found.
+        return 0.0
+    return float(values[0])
+
+
 def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tuple[float, float, Array]:
     """(lower bound on the smallest eigenvalue, residual norm |S x - theta x|, unit vector x)."""
     n = matrix.shift.size

@@ -1,0 +1,147 @@
+"""A kernel matrix K (n x n) by its products: held in memory, or made anew from the rows in each product.
+
+`MemoryKernel` keeps the upper triangle in tiles. `RecomputedKernel` keeps nothing: each product makes the columns of the
+vector's support, block by block, on threads or on workers; it is the one for n x n that fits nowhere.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles
+
+Vector = NDArray[np.float64]
+
+ROWS_AT_A_TIME = 1024
+LOOSE = 1.25
+"""Points kept for a product over those with a coefficient, at most: below that the kept ones are drawn anew."""
+
+
+class MemoryKernel:
+    """K in memory, float64 or float32. Counts its products."""
+
+    def __init__(self, packed: PackedSymmetric, threads: int = 1) -> None:
+        self.packed, self.threads, self.products = packed, threads, 0
+
+    @classmethod
+    def of(cls, kernel: Kernel, source: RowSource, dtype: Any = np.float64, threads: int = 1) -> MemoryKernel:
+        """The kernel of the rows (of a precomputed one: the rows are K's), a tile row at a time."""
+        n = source.n
+        packed = PackedSymmetric(n, dtype)
+        rows = source.read(0, n)
+
+        def fill(row: int) -> None:
+            lo, hi = row * TILE, min((row + 1) * TILE, n)
+            points: Any = np.arange(lo, n) if kernel.is_precomputed else rows[lo:]
+            packed.set_rows(row, kernel.columns(rows[lo:hi], points, dtype))
+
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, range(n_tiles(n))))
+        return cls(packed, threads)
+
+    @property
+    def n(self) -> int:
+        return self.packed.n
+
+    def times(self, v: Vector) -> Vector:
+        self.products += 1
+        return self.packed.times(v, self.threads)
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        unit = np.zeros((self.n, len(chosen)))
+        unit[chosen, np.arange(len(chosen))] = 1.0
+        return self.packed.times(unit, self.threads)
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        return self.packed.block(chosen)
+
+    def diagonal(self) -> Vector:
+        return self.packed.diagonal()
+
+    def sub(self, chosen: NDArray[np.intp]) -> MemoryKernel:
+        """The kernel of some of the rows."""
+        packed = PackedSymmetric(len(chosen), self.packed.tiles.dtype)
+        for row in range(packed.side):
+            lo = row * TILE
+            packed.set_rows(row, self.packed.between(chosen[lo : lo + TILE], chosen[lo:]))
+        return MemoryKernel(packed, self.threads)
+
+
+class RecomputedKernel:
+    """K from the rows, in each product. Rows may be larger than memory; those with a coefficient must fit."""
+
+    def __init__(
+        self, kernel: Kernel, X: Any, session: Session, memory_limit: Any = None, dtype: Any = np.float64
+    ) -> None:
+        self.kernel, self.session, self.memory_limit, self.dtype = kernel, session, memory_limit, np.dtype(dtype)
+        self.rows = RowBlocks(row_source(X), session, memory_limit)
+        self.products = 0
+        self._chosen = np.empty(0, np.intp)
+        self._points: Any = None
+
+    @property
+    def n(self) -> int:
+        return self.rows.n
+
+    def times(self, v: Vector) -> Vector:
+        self.products += 1
+        support = np.flatnonzero(v)
+        if not support.size:
+            return np.zeros(self.n)
+        self._keep(support)
+        parts = self.rows.map(product_block, self.kernel, self._points, v[self._chosen], self.dtype.name)
+        return np.concatenate(parts)
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
+        return np.concatenate(self.rows.map(columns_block, self.kernel, points))
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        rows = self.rows.take(chosen)
+        return np.asarray(self.kernel.columns(rows, chosen if self.kernel.is_precomputed else rows), np.float64)
+
+    def diagonal(self) -> Vector:
+        return np.concatenate(self.rows.map(diagonal_block, self.kernel))
+
+    def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
+        """The kernel of some of the rows, which are brought here."""
+        rows = self.rows.take(chosen)
+        if self.kernel.is_precomputed:
+            rows = rows[:, chosen]
+        return RecomputedKernel(self.kernel, rows, self.session, self.memory_limit, self.dtype)
+
+    def _keep(self, support: NDArray[np.intp]) -> None:
+        """Points for a product: those kept where they include the support and are not many more."""
+        held = np.isin(support, self._chosen, assume_unique=True).all()
+        if held and len(self._chosen) <= LOOSE * len(support):
+            return
+        self._chosen = support
+        self._points = support if self.kernel.is_precomputed else self.rows.take(support)
+
+
+def product_block(block: Block, kernel: Kernel, points: Any, factors: Vector, dtype: str) -> Vector:
+    """K v on the rows of a block, a tile at a time."""
+    out = np.empty(block.rows.shape[0])
+    step = max(1, min(ROWS_AT_A_TIME, 16_000_000 // (len(factors) * np.dtype(dtype).itemsize)))
+    weights = factors.astype(dtype)
+    for lo in range(0, len(out), step):
+        out[lo : lo + step] = kernel.columns(block.rows[lo : lo + step], points, dtype) @ weights
+    return out
+
+
+def columns_block(block: Block, kernel: Kernel, points: Any) -> NDArray[np.float64]:
+    return np.asarray(kernel.columns(block.rows, points), np.float64)
+
+
+def diagonal_block(block: Block, kernel: Kernel) -> Vector:
+    return kernel.diagonal(block.rows, np.arange(block.start, block.stop))

@@ -1,0 +1,43 @@
+"""Weights of samples and classes, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import compute_class_weight
+from sklearn.utils.validation import _check_sample_weight
+
+from dkl.errors import InputError
+
+
+def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
+    """(n,) weights, none negative and not all zero; None stays None."""
+    if sample_weight is None:
+        return None
+    try:
+        found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+    except (ValueError, TypeError) as error:
+        raise InputError(" ".join(str(error).split()), where="sample_weight") from error
+    if not found.any():
+        raise InputError("all weights are zero", where="sample_weight", wanted="a positive sum")
+    return np.asarray(found)
+
+
+def box_bounds(
+    C: float,
+    class_weight: Any,
+    classes: NDArray,
+    labels: NDArray[np.intp],
+    sample_weight: NDArray[np.float64] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(C_i (n,), weight of each class): C times class weight times sample weight. "balanced" counts sample weights."""
+    try:
+        weights = compute_class_weight(class_weight, classes=classes, y=classes[labels], sample_weight=sample_weight)
+    except (ValueError, TypeError) as error:
+        raise InputError(" ".join(str(error).split()), where="class_weight") from error
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InputError("not weights", where="class_weight", got=repr(class_weight), wanted="finite numbers >= 0")
+    bounds = C * weights[labels]
+    return bounds if sample_weight is None else bounds * sample_weight, weights

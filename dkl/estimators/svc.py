@@ -1,0 +1,262 @@
+"""`OptimalNeighborhoodSVC`: a support vector machine that learns its kernel in the neighbourhood of a given one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.checked import checked_rows, is_large
+from dkl.estimators.client_parameter import ClientParameter
+from dkl.estimators.column_fit import predicted
+from dkl.estimators.parameters import SVC_PARAMETERS, check_values, listed_callbacks
+from dkl.estimators.sample_weights import box_bounds, checked_weights
+from dkl.estimators.svc_run import FittedMachine, SVCSettings, fit_machines, result_of
+from dkl.linalg.kernel_columns import Kernel
+from dkl.resources import parse_bytes
+
+
+class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
+    """Support vector classification with the optimal neighbourhood kernel (ONK).
+
+    Learns G near the kernel matrix K together with the machine:
+
+        min over G psd, max over 0 <= alpha <= C, y'alpha = 0:  2 e'alpha - alpha'Y G Y alpha + rho |G - K|_F^2
+
+    (Liu, Chen, Chen, Ye, IJCAI 2009, (3)). G = K + (Y alpha)(Y alpha)' / (2 rho); as rho grows this becomes SVC.
+
+    Parameters
+    ----------
+    C : float
+        The box of the dual, as in SVC; times class and sample weights.
+    rho : float
+        Weight of the distance between G and K: the smaller, the further G may go.
+    kernel, gamma, degree, coef0, kernel_params
+        As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict.
+    solver : "accelerated" or "gradient"
+        Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithm 2.
+    multi_class : "ovo" or "ovr"
+        One machine a pair of classes, as SVC, or one a class against the rest.
+    decision_function_shape : "ovr" or "ovo"
+        Of one-against-one machines, as in SVC.
+    class_weight : None, "balanced" or dict
+    tol, max_iter
+        Relative duality gap; gradient steps of a machine.
+    dtype : "float64" or "float32"
+        Of the kernel matrix. The gap is always told in double.
+    memory_limit : int, str or None
+        Bytes a process may use. A kernel matrix that does not fit is made anew in each product.
+    client : distributed.Client or None
+        Where products are made that do not fit here. None finds the current client, else uses threads.
+    n_jobs, random_state, callbacks, verbose
+
+    Attributes
+    ----------
+    classes_, class_weight_
+    support_ : row numbers of the support vectors, support_vectors_ : their rows
+    dual_coef_ : (machines, n_support) y alpha, intercept_ : (machines,)
+    objective_, duality_gap_, relative_gap_ : (machines,)
+    result_, n_iter_, n_features_in_
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        rho: float = 100.0,
+        *,
+        kernel: Any = "rbf",
+        gamma: float | str = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        kernel_params: dict[str, Any] | None = None,
+        solver: str = "accelerated",
+        multi_class: str = "ovo",
+        decision_function_shape: str = "ovr",
+        class_weight: Any = None,
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.rho = rho
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.solver = solver
+        self.multi_class = multi_class
+        self.decision_function_shape = decision_function_shape
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        tags.input_tags.sparse = not precomputed
+        tags.input_tags.pairwise = precomputed
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
+        """Learn from rows X (n, d) and class labels y (n,)."""
+        check_values(self, SVC_PARAMETERS)
+        parse_bytes(self.memory_limit)
+        source = row_source(self._rows(X, reset=True))
+        labels = self._labels(y, source.n)
+        weights = checked_weights(sample_weight, source.n)
+        bounds, self.class_weight_ = box_bounds(self.C, self.class_weight, self.classes_, labels, weights)
+        kernel = self._kernel(source)
+        if kernel.is_precomputed and source.n != source.n_features:
+            got = f"shape ({source.n}, {source.n_features})"
+            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        settings = SVCSettings(
+            float(self.rho), self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype,
+            parse_bytes(self.memory_limit),
+        )  # fmt: skip
+        fitted, plan, seconds = fit_machines(
+            source, kernel, labels, len(self.classes_), bounds, settings, self._session(), self._callbacks()
+        )
+        self._gamma = kernel.gamma
+        self._keep(source, fitted, kernel)
+        self.result_ = result_of(fitted, seconds, plan)
+        self.n_iter_ = self.result_.n_iter
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
+        found = self._decisions(X)
+        if len(self.classes_) == 2:
+            return found[:, 0]
+        if self.multi_class == "ovr" or self.decision_function_shape == "ovo":
+            return found
+        return np.asarray(_ovr_decision_function(found < 0, -found, len(self.classes_)))
+
+    def predict(self, X: Any) -> NDArray:
+        """(m,) class labels."""
+        found = self._decisions(X)
+        if len(self.classes_) == 2:
+            return np.asarray(self.classes_[(found[:, 0] > 0).astype(int)])
+        if self.multi_class == "ovo":
+            found = _ovr_decision_function(found < 0, -found, len(self.classes_))
+        return np.asarray(self.classes_[found.argmax(axis=1)])
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _decisions(self, X: Any) -> NDArray[np.float64]:
+        """(m, machines) of g(x) = sum_i y_i alpha_i k(x_i, x) + b."""
+        check_is_fitted(self)
+        rows = RowBlocks(self._rows(X, reset=False), self._session(), self.memory_limit)
+        points = self.support_ if self._is_precomputed else self.support_vectors_
+        kernel = Kernel(self.kernel, self._gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
+        return predicted(rows, kernel, points, self.dual_coef_, self.intercept_)
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _session(self) -> Session:
+        return Session.find(self.client, threads=self.n_jobs)
+
+    def _callbacks(self) -> list[Any]:
+        callbacks = listed_callbacks(self.callbacks)
+        if self.verbose:
+            from dkl.estimators.progress import StageProgress
+
+            callbacks.append(StageProgress())
+        return callbacks
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        if not is_large(X):
+            return checked_rows(self, X, reset=reset)
+        source = row_source(X)
+        if reset:
+            self.n_features_in_ = source.n_features
+            self.__dict__.pop("feature_names_in_", None)
+        elif source.n_features != self.n_features_in_:
+            expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
+            raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
+        return source
+
+    def _labels(self, y: Any, n: int) -> NDArray[np.intp]:
+        """(n,) class numbers; sets classes_."""
+        if y is None:
+            what = f"{type(self).__name__} requires y to be passed, but the target y is None"
+            raise InputError(what, mend="pass the labels")
+        from sklearn.utils import column_or_1d
+
+        try:
+            given = column_or_1d(y, warn=True)
+            check_classification_targets(given)
+        except (ValueError, TypeError) as error:
+            raise InputError(" ".join(str(error).split()), where="y") from error
+        if len(given) != n:
+            raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
+        self.classes_, labels = np.unique(given, return_inverse=True)
+        if len(self.classes_) < 2:
+            got = f"{len(self.classes_)} class"
+            raise InputError("The number of classes has to be greater than one", where="y", got=got)
+        return labels
+
+    def _kernel(self, source: RowSource) -> Kernel:
+        """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto" 1 / n_features."""
+        gamma = self.gamma
+        if gamma == "scale":
+            variance = (
+                _variance(source) if self.kernel in ("rbf", "poly", "polynomial", "sigmoid", "laplacian") else 1.0
+            )
+            gamma = 1.0 / (source.n_features * variance) if variance > 0 else 1.0
+        elif gamma == "auto":
+            gamma = 1.0 / source.n_features
+        return Kernel(self.kernel, float(gamma), self.degree, self.coef0, dict(self.kernel_params or {}))
+
+    def _keep(self, source: RowSource, fitted: list[FittedMachine], kernel: Kernel) -> None:
+        n = source.n
+        coefficients = np.zeros((len(fitted), n))
+        for row, machine in zip(coefficients, fitted, strict=True):
+            row[machine.rows] = machine.coefficients
+        self.support_ = np.flatnonzero((coefficients != 0).any(axis=0))
+        self.dual_coef_ = coefficients[:, self.support_]
+        self.intercept_ = np.array([machine.solution.point.intercept for machine in fitted])
+        if not kernel.is_precomputed:
+            self.support_vectors_ = RowBlocks(source, Session(None, threads=1)).take(self.support_)
+        points = [machine.solution.point for machine in fitted]
+        self.objective_ = np.array([point.objective for point in points])
+        self.duality_gap_ = np.array([point.gap for point in points])
+        self.relative_gap_ = np.array([point.relative_gap for point in points])
+
+
+def _variance(source: RowSource) -> float:
+    """Of all entries, as SVC computes it."""
+    if source.is_in_memory and not sp.issparse(source.array):
+        return float(np.var(source.array))
+    total, squares, count = 0.0, 0.0, 0
+    for lo in range(0, source.n, 65_536):
+        rows = source.read(lo, min(lo + 65_536, source.n))
+        values = rows.data if sp.issparse(rows) else rows
+        total += float(values.sum(dtype=float))
+        squares += float(np.square(values, dtype=float).sum())
+        count += rows.shape[0] * rows.shape[1]
+    return squares / count - (total / count) ** 2

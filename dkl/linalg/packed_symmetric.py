@@ -1,0 +1,135 @@
+"""A symmetric matrix of which the upper triangle is kept, in square tiles, and its products with vectors.
+
+A product reads every stored number once and uses it twice: it takes the time to read half the matrix from memory.
+Tiles (I, J), I <= J, lie one after the other, row by row; those at the edge are padded with zeros.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+TILE = 256
+PARTS = 16
+"""Partial sums of a product, each over a share of the tiles, whatever the number of threads: so it has the same bits."""
+
+
+def n_tiles(n: int) -> int:
+    """Tiles on a side."""
+    return -(-n // TILE)
+
+
+def packed_bytes(n: int, dtype: Any) -> int:
+    side = n_tiles(n)
+    return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize
+
+
+def tile_number(side: int, row: int, column: int) -> int:
+    """Where tile (row, column), row <= column, stands."""
+    return row * side - row * (row - 1) // 2 + column - row
+
+
+class PackedSymmetric:
+    """The upper triangle of a symmetric matrix (n, n): `tiles` (count, TILE, TILE)."""
+
+    def __init__(self, n: int, dtype: Any = np.float64) -> None:
+        side = n_tiles(n)
+        self.n, self.side = n, side
+        self.tiles = np.zeros((side * (side + 1) // 2, TILE, TILE), dtype)
+
+    def set_rows(self, row: int, values: NDArray[np.floating]) -> None:
+        """Tile row `row`, from the matrix' rows TILE * row on and columns from there on."""
+        for column in range(row, self.side):
+            part = values[:, (column - row) * TILE : (column - row + 1) * TILE]
+            self.tiles[tile_number(self.side, row, column), : part.shape[0], : part.shape[1]] = part
+
+    def times(self, v: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]:
+        """The product with v (n,) or each column of v (n, k)."""
+        columns = np.zeros((self.side * TILE, v.shape[1] if v.ndim == 2 else 1))
+        columns[: self.n] = v.reshape(self.n, -1)
+        cuts = self._cuts
+        partial = np.zeros((len(cuts) - 1, *columns.shape))
+
+        def work(part: int) -> None:
+            _multiply(self.tiles, self.side, columns, partial[part], cuts[part], cuts[part + 1])
+
+        if threads == 1:
+            for part in range(len(partial)):
+                work(part)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(work, range(len(partial))))
+        return partial.sum(axis=0)[: self.n].reshape(v.shape)
+
+    def diagonal(self) -> Vector:
+        corners = [self.tiles[tile_number(self.side, k, k)].diagonal() for k in range(self.side)]
+        return np.concatenate(corners)[: self.n].astype(np.float64)
+
+    @property
+    def _cuts(self) -> NDArray[np.int64]:
+        """Tile numbers that cut the tiles into equal shares."""
+        return np.linspace(0, len(self.tiles), min(PARTS, len(self.tiles)) + 1).astype(np.int64)
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): the rows and columns `chosen`."""
+        return self.between(chosen, chosen)
+
+    def between(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, l): these rows at these columns."""
+        out = np.empty((len(rows), len(columns)))
+        _gather(self.tiles, self.side, np.asarray(rows, np.int64), np.asarray(columns, np.int64), out)
+        return out
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) -> None:
+    """out += tiles[first:last] and their mirror images, times v. Vectors (padded n, k)."""
+    row, start = 0, 0
+    while start + side - row <= first:
+        start += side - row
+        row += 1
+    left = np.empty(TILE)
+    right = np.empty(TILE)
+    for number in range(first, last):
+        while number >= start + side - row:
+            start += side - row
+            row += 1
+        column = row + number - start
+        tile = tiles[number]
+        for k in range(v.shape[1]):
+            for j in range(TILE):
+                left[j] = v[column * TILE + j, k]
+                right[j] = 0.0
+            used = False
+            for j in range(TILE):
+                if left[j] != 0.0:
+                    used = True
+            for i in range(TILE):
+                value = v[row * TILE + i, k]
+                if not used and value == 0.0:
+                    continue
+                line = tile[i]
+                total = 0.0
+                for j in range(TILE):
+                    total += line[j] * left[j]
+                    right[j] += value * line[j]
+                out[row * TILE + i, k] += total
+            if column != row:
+                for j in range(TILE):
+                    out[column * TILE + j, k] += right[j]
+
+
+@numba.njit(cache=True, nogil=True)
+def _gather(tiles: Any, side: int, rows: Any, columns: Any, out: Any) -> None:
+    for a in range(len(rows)):
+        for b in range(len(columns)):
+            i, j = min(rows[a], columns[b]), max(rows[a], columns[b])
+            row, column = i // TILE, j // TILE
+            number = row * side - row * (row - 1) // 2 + column - row
+            out[a, b] = tiles[number, i % TILE, j % TILE]

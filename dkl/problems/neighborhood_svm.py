@@ -1,0 +1,119 @@
+"""ONK: a support vector machine whose kernel is learned in the neighbourhood of a given one (J. Liu, J. Chen, S. Chen, J.
+Ye, Learning the optimal neighborhood kernel for classification, IJCAI 2009).
+
+    min over G psd, max over alpha in P   2 e'alpha - alpha'Y G Y alpha + rho |G - K|_F^2                         (3)
+    P = {0 <= alpha_i <= C_i, y'alpha = 0}
+
+has G = K + (Y alpha)(Y alpha)' / (2 rho) (5), which leaves
+
+    minimise over alpha in P   f = -2 e'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)                            (7)
+
+For a fixed G the maximum over alpha is bounded by the primal objective of its machine, at w = G Y alpha and any b. So
+
+    f(alpha) - min f  <=  alpha'g + sum_i C_i max(0, -g_i - 2 b y_i),     g = gradient of f at alpha,
+
+for every b; the least such bound is the duality gap of (3), and its b is the machine's intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+class KernelOperator(Protocol):
+    """K (n, n), symmetric positive semidefinite, by its products."""
+
+    @property
+    def n(self) -> int: ...
+    def times(self, v: Vector) -> Vector:
+        """K v."""
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): these columns of K."""
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): these rows and columns of K."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A feasible alpha with Y K Y alpha, f, its gradient, the gap of (3) and the intercept b that it is reached at."""
+
+    alpha: Vector
+    product: Vector
+    objective: float
+    gradient: Vector
+    gap: float
+    intercept: float
+
+    @property
+    def relative_gap(self) -> float:
+        return self.gap / abs(self.objective) if self.objective else self.gap
+
+
+@dataclass(frozen=True)
+class NeighborhoodSVM:
+    """(7) for one pair of classes: K, labels y of -1 and 1, bounds C (n,), rho."""
+
+    kernel: KernelOperator
+    y: Vector
+    C: Vector
+    rho: float
+
+    @property
+    def n(self) -> int:
+        return len(self.y)
+
+    def product(self, alpha: Vector) -> Vector:
+        """Y K Y alpha: the one operation that costs."""
+        return self.y * self.kernel.times(self.y * alpha)
+
+    def objective(self, alpha: Vector, product: Vector) -> float:
+        return float(alpha @ product) - 2 * float(alpha.sum()) + float(alpha @ alpha) ** 2 / (4 * self.rho)
+
+    def gradient(self, alpha: Vector, product: Vector) -> Vector:
+        return 2 * (product - 1) + (float(alpha @ alpha) / self.rho) * alpha
+
+    def at(self, alpha: Vector, product: Vector | None = None) -> Point:
+        product = self.product(alpha) if product is None else product
+        gradient = self.gradient(alpha, product)
+        gap, intercept = least_bound(gradient, alpha, self.y, self.C)
+        return Point(alpha, product, self.objective(alpha, product), gradient, gap, intercept)
+
+    def zero(self) -> Point:
+        return self.at(np.zeros(self.n), np.zeros(self.n))
+
+    def decision(self, point: Point) -> tuple[Vector, float]:
+        """(y alpha, b): g(x) = sum_i y_i alpha_i k(x_i, x) + b. A new point has no coordinate of G's own."""
+        return self.y * point.alpha, point.intercept
+
+
+def least_bound(gradient: Vector, alpha: Vector, y: Vector, C: Vector) -> tuple[float, float]:
+    """(gap, b): the least over b of alpha'g + sum_i C_i max(0, -g_i - 2 b y_i), a convex, piecewise linear function of b.
+
+    Where a whole interval is least, b is its middle.
+    """
+    breaks = -gradient * y / 2
+    order = np.argsort(breaks, kind="stable")
+    weights, positive = C[order], y[order] > 0
+    # Slope / 2 before the first break: all positives are active; each break passed takes a positive out or a negative in.
+    slopes = np.cumsum(np.concatenate([[-weights[positive].sum()], weights]))
+    scale = float(weights.sum())
+    first = int(np.searchsorted(slopes, -1e-14 * scale))
+    last = int(np.searchsorted(slopes, 1e-14 * scale, side="right"))
+    low = breaks[order[max(first - 1, 0)]]
+    high = breaks[order[min(max(last - 1, 0), len(order) - 1)]]
+    b = float(0.5 * (low + high))
+    gap = float(alpha @ gradient) + float(C @ np.maximum(0.0, -gradient - 2 * b * y))
+    return max(gap, 0.0), b
+
+
+Watch = Callable[[int, Point], bool]
+"""Called with each iteration and its point; True ends the run."""
