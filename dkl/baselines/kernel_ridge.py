@@ -1,0 +1,144 @@
+"""Kernel ridge regression as the paper's tables have it: on all n rows (KRR_n), or on M of them alone (KRR_M)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.kernel_ridge import KernelRidge
+
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.row_blocks import RowBlocks, machine_memory
+from dkl.errors import InputError
+from dkl.estimators.base import (
+    BOOL,
+    NONE,
+    Candidates,
+    ColumnSettings,
+    KernelColumnsRegressor,
+    choose_candidates,
+    either,
+    integer,
+    real,
+)
+from dkl.resources import parse_bytes
+
+SQUARES = 4
+"""Matrices of M x M that are held at a time: the kernel, scikit-learn's weighted copy of it, the factor and its copy."""
+MEMORY_SHARE = 0.75
+
+
+class KernelRidgeRegressor(KernelColumnsRegressor):
+    """Kernel ridge regression by scikit-learn's `KernelRidge`, on all rows or on some of them.
+
+        minimise over a, c    (y - K a - c)' S (y - K a - c) + lambda a'K a,        S = diag(sample weights)
+
+    The rows that are left out are not looked at: this is the paper's KRR_M, which the low-rank methods have to beat.
+
+    Parameters
+    ----------
+    lam : float
+        The ridge lambda, `alpha` in scikit-learn.
+    n_columns : int or None
+        Rows M to learn from; None takes all.
+    columns : "uniform", "rpcholesky" or row numbers (M,)
+        How they are drawn.
+    memory_limit : int, str or None
+        Bytes this process may use; what needs more is refused before it is begun.
+    kernel, gamma, degree, coef0, kernel_params, fit_intercept, client, n_jobs, random_state
+        As in `dkl.LowRankKernelRegressor`. The client serves the choice of rows and `predict`; the system is solved here.
+
+    Attributes
+    ----------
+    coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    """
+
+    PARAMETERS = {"lam": real(), "fit_intercept": BOOL, "n_columns": either(integer(1), NONE)}
+    dtype = "float64"
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        lam: float = 1.0,
+        n_columns: int | None = None,
+        columns: Any = "uniform",
+        fit_intercept: bool = True,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.lam = lam
+        self.n_columns = n_columns  # type: ignore[assignment]  # None is every row, which the other regressors cannot take
+        self.columns = columns
+        self.fit_intercept = fit_intercept
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeRegressor:
+        """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
+        self._check_parameters()
+        given = self._given_columns
+        if given is not None and given.ndim == 2:
+            raise InputError("points have no targets", where="columns", got=f"shape {given.shape}",
+                             wanted='"uniform", "rpcholesky" or row numbers (M,)')  # fmt: skip
+        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
+        n = len(targets)
+        count = n_rows(n, self.n_columns, given)
+        self._check_size(count)
+        settings = ColumnSettings(**{**self._common_settings(), "n_columns": count})
+        blocks = RowBlocks(rows, self._session(), self.memory_limit)
+        chosen = choose_candidates(blocks, settings, given, weights)
+        kept = chosen.indices
+        K = np.asarray(self._kernel().columns(blocks.take(kept), chosen.points), np.float64)
+        a, constants = self._solve(K, targets[kept], None if weights is None else weights[kept])
+        unscaled = Candidates(kept, chosen.points, np.ones(len(kept)))  # a goes with k(., x_m) itself
+        self._set_weights(unscaled, a, constants + offsets)
+        return self
+
+    def _solve(
+        self, K: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Weights (T, M) and constants (T,): a = (K + lambda S^-1)^-1 (y - c 1), and c such that the a sum to nothing."""
+        right = np.concatenate([targets, np.ones((len(targets), 1))], axis=1)
+        a = KernelRidge(alpha=self.lam, kernel="precomputed").fit(K, right, sample_weight=weights).dual_coef_.T
+        of_targets, of_ones = a[:-1], a[-1]
+        if not self.fit_intercept:
+            return of_targets, np.zeros(len(of_targets))
+        constants = of_targets.sum(axis=1) / of_ones.sum()
+        return of_targets - np.outer(constants, of_ones), constants
+
+    def _check_size(self, count: int) -> None:
+        """MemoryBudgetError where M x M matrices do not fit."""
+        limit = Place(1, 1).allowed(parse_bytes(self.memory_limit)) or int(MEMORY_SHARE * machine_memory())
+        Plan(
+            placement="memory",
+            processes=1,
+            threads=1,
+            base=PROCESS_BASE,
+            items={f"the kernel matrix of {count} rows and its factor": SQUARES * 8 * count * count},
+            disk={},
+            limit=limit,
+            mend="learn from fewer rows (n_columns), or take dkl.LowRankKernelRegressor or dkl.baselines.NystromRegressor",
+        ).validate()
+
+
+def n_rows(n: int, n_columns: int | None, given: NDArray | None) -> int:
+    """How many rows are learnt from."""
+    if given is not None:
+        return len(given)
+    return n if n_columns is None else min(n_columns, n)

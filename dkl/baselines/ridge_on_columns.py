@@ -1,0 +1,200 @@
+"""Ridge regression on M kernel columns, from the pass that SLKL makes: B = C'C and b = C'y, any number of rows.
+
+Column m of C is k(., x_m) / sqrt(k(x_m, x_m)). With the weights' penalty w'P w,
+
+    minimise over w, c    |y - C w - c|^2 + w'P w,        w = (B + P)^-1 b,
+
+B and b about the columns' means if there is a constant c, and with sqrt(sample weight) on each row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.session import Session
+from dkl.estimators.base import (
+    BOOL,
+    Candidates,
+    ColumnSettings,
+    KernelColumnsRegressor,
+    either,
+    make_pass,
+    one_of,
+    real,
+)
+from dkl.problems.column_gram import DenseGram
+
+Matrix = NDArray[np.float64]
+
+
+class RidgeOnColumns(KernelColumnsRegressor):
+    """What the two methods share; they differ in the penalty alone."""
+
+    PARAMETERS = {"lam": real(), "fit_intercept": BOOL}
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        lam: float = 1.0,
+        n_columns: int = 1000,
+        columns: Any = "uniform",
+        fit_intercept: bool = True,
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.lam = lam
+        self.n_columns = n_columns
+        self.columns = columns
+        self.fit_intercept = fit_intercept
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeOnColumns:
+        """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
+        self._check_parameters()
+        settings = ColumnSettings(**self._common_settings(), fit_intercept=self.fit_intercept)
+        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
+        session = self._session()
+        passed = make_pass(rows, targets, weights, settings, session, given=self._given_columns)
+        shared = passed.shared
+        assert isinstance(shared.gram, DenseGram)  # without a folder the plan refuses what is larger
+        system = shared.gram.matrix
+        self._add_penalty(system, passed.candidates, rows, session)
+        w = solve_psd(system, shared.cross).T
+        self._set_weights(passed.candidates, w, shared.intercepts(w) + offsets)
+        return self
+
+    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
+        """B += P, in place."""
+        raise NotImplementedError
+
+
+class UniformWeightsRegressor(RidgeOnColumns):
+    """Kernel ridge regression with equal weights on the columns ("Unif" in Machart et al. 2011).
+
+    The kernel matrix is mu sum_m c_m c_m' = mu C C', so P = (lambda / mu) I.
+
+    Parameters
+    ----------
+    mu : float or "mean"
+        The weight of each column; "mean" is 1 / M, which the paper's figures go with.
+    lam : float
+        The ridge lambda.
+    kernel, gamma, degree, coef0, kernel_params, n_columns, columns, fit_intercept, dtype, memory_limit, client, n_jobs,
+    random_state
+        As in `dkl.LowRankKernelRegressor`.
+
+    Attributes
+    ----------
+    coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    """
+
+    PARAMETERS = {**RidgeOnColumns.PARAMETERS, "mu": either(real(), one_of("mean"))}
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        mu: float | str = 1.0,
+        lam: float = 1.0,
+        n_columns: int = 1000,
+        columns: Any = "uniform",
+        fit_intercept: bool = True,
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            kernel,
+            gamma=gamma,
+            degree=degree,
+            coef0=coef0,
+            kernel_params=kernel_params,
+            lam=lam,
+            n_columns=n_columns,
+            columns=columns,
+            fit_intercept=fit_intercept,
+            dtype=dtype,
+            memory_limit=memory_limit,
+            client=client,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.mu = mu
+
+    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
+        mu = 1 / len(system) if isinstance(self.mu, str) else float(self.mu)
+        system.flat[:: len(system) + 1] += self.lam / mu
+
+
+class NystromRegressor(RidgeOnColumns):
+    """Kernel ridge regression with the Nystrom approximation K_nM K_MM^+ K_Mn of the kernel matrix.
+
+    C. Williams, M. Seeger, Using the Nystrom method to speed up kernel machines, NIPS 2001. P = lambda S K_MM S, where S
+    scales the columns: s_m = 1 / sqrt(k(x_m, x_m)).
+
+    Parameters
+    ----------
+    lam : float
+        The ridge lambda.
+    kernel, gamma, degree, coef0, kernel_params, n_columns, columns, fit_intercept, dtype, memory_limit, client, n_jobs,
+    random_state
+        As in `dkl.LowRankKernelRegressor`.
+
+    Attributes
+    ----------
+    coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+    """
+
+    def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
+        kernel, points = self._kernel(), candidates.points
+        among = (
+            RowBlocks(rows, session, self.memory_limit).take(candidates.indices) if kernel.is_precomputed else points
+        )
+        penalty = kernel.columns(among, points)
+        penalty *= candidates.scale * self.lam
+        penalty *= candidates.scale[:, None]
+        system += penalty
+        system += system.T.copy()  # symmetric to the last bit, whatever the kernel's function rounds
+        system /= 2
+
+
+def solve_psd(A: Matrix, b: Matrix) -> Matrix:
+    """A^-1 b of a positive semidefinite A (M, M) and b (M, T) in its range; the least solution where A is singular.
+
+    Directions below the rounding of A are left out: what b has there is rounding too.
+    """
+    try:
+        return np.asarray(cho_solve(cho_factor(A, lower=True), b))
+    except LinAlgError:
+        values, vectors = eigh(A)
+        kept = values > len(A) * np.finfo(float).eps * values[-1]
+        V = vectors[:, kept]
+        return np.asarray(V @ ((V.T @ b) / values[kept, None]))
