@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dkl.cli import options
+from dkl.cli import options, regression_options
 
 
 @click.group(no_args_is_help=True)
@@ -30,6 +30,22 @@ def fit_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
     raise click.exceptions.Exit(fit_run(data, pairs, out, changes, place))
 
 
+@fit.command("regression")
+@regression_options.inputs
+@regression_options.settings
+@regression_options.picture
+@options.place
+def fit_regression(data: str, targets: str | None, out: str, picture: bool | None, **given: Any) -> None:
+    """Learn to predict targets from rows: kernel regression on a sparse, learned combination of kernel columns.
+
+    One pass over the rows adds up all that the solver needs; Ctrl-C commits the sums, `dkl resume` goes on from them.
+    """
+    place, changes = options.split(given)
+    from dkl.cli.regression_work import fit_run
+
+    raise click.exceptions.Exit(fit_run(data, targets, out, picture, changes, place))
+
+
 @click.group(no_args_is_help=True)
 def plan() -> None:
     """Tell memory, disk and time beforehand."""
@@ -47,6 +63,19 @@ def plan_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
     show_plan(data, pairs, out, changes, place)
 
 
+@plan.command("regression")
+@regression_options.inputs
+@regression_options.settings
+@regression_options.picture
+@options.place
+def plan_regression(data: str, targets: str | None, out: str, picture: bool | None, **given: Any) -> None:
+    """What `dkl fit regression` with the same options would take. Reads shapes and targets, writes nothing."""
+    place, changes = options.split(given)
+    from dkl.cli.regression_forecast import show_plan
+
+    show_plan(data, targets, out, changes, place)
+
+
 @click.command()
 @click.argument("run")
 @options.limits
@@ -58,7 +87,10 @@ def resume(run: str, **given: Any) -> None:
     the result has the same bytes on any.
     """
     place, changes = options.split(given)
-    from dkl.cli.work import resume_run
+    if _task_of(run) == "regression":
+        from dkl.cli.regression_work import resume_run
+    else:
+        from dkl.cli.work import resume_run
 
     raise click.exceptions.Exit(resume_run(run, changes, place))
 
@@ -68,7 +100,10 @@ def resume(run: str, **given: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
 def info(run: str, as_json: bool) -> None:
     """What a run holds: its state, certificate, history and plan."""
-    from dkl.cli.show import show_run
+    if _task_of(run) == "regression":
+        from dkl.cli.regression_show import show_run
+    else:
+        from dkl.cli.show import show_run
 
     show_run(run, as_json=as_json)
 
@@ -86,10 +121,30 @@ def transform(run: str, data: str, out: str) -> None:
 
 @click.command()
 @click.argument("run")
-@click.option("--memory-limit", type=options.Size(), help="Bytes for parts of the factor [a quarter of the machine].")
+@click.option("--data", required=True, metavar="FILE", help="Rows, as many features as those learned from.")
+@regression_options.targets
+@click.option("--out", required=True, metavar="FILE", help=".npy, .npz (key y) or .csv; must not exist.")
+@click.option("--memory-limit", type=options.Size(), help='Bytes a process may use, as "4 GB".')
+@options.place
+def predict(run: str, data: str, targets: str | None, out: str, **given: Any) -> None:
+    """Predictions of a regression for rows, in their order; with targets also how good they are."""
+    place, changes = options.split(given)
+    from dkl.cli.predict import predict_run
+
+    predict_run(run, data, targets, out, changes.get("memory_limit"), place)
+
+
+@click.command()
+@click.argument("run")
+@click.option(
+    "--memory-limit", type=options.Size(), help="Bytes for what is read at a time [a quarter of the machine]."
+)
 def verify(run: str, memory_limit: int | None) -> None:
     """Compute objective and certificate anew from what is on disk, by code that shares nothing with the solvers."""
-    from dkl.cli.verify import verify_run
+    if _task_of(run) == "regression":
+        from dkl.cli.regression_verify import verify_run
+    else:
+        from dkl.cli.verify import verify_run
 
     verify_run(run, memory_limit)
 
@@ -104,6 +159,14 @@ def demo(out: str | None, workers: int | None) -> None:
     raise click.exceptions.Exit(run_demo(out, workers))
 
 
+def _task_of(run: str) -> str:
+    """Which kind of run it is."""
+    from dkl.cli.runs import task_of
+    from dkl.stores.run import RunStore
+
+    return task_of(RunStore.open(run))
+
+
 COMMANDS: dict[str, click.Command] = {
     "demo": demo,
     "fit": fit,
@@ -111,5 +174,6 @@ COMMANDS: dict[str, click.Command] = {
     "resume": resume,
     "info": info,
     "transform": transform,
+    "predict": predict,
     "verify": verify,
 }

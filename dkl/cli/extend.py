@@ -72,15 +72,21 @@ def _matrix(rows: RowSource) -> Any:
     return rows.read(0, rows.n)
 
 
-def write_rows(target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any) -> None:
-    """An (m, r) array from blocks of its rows into a new .npy file, or as `factor` into a new .npz archive."""
+def write_rows(
+    target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any, name: str = "factor"
+) -> None:
+    """An array from blocks of its rows into a new .npy file, as `name` into a new .npz archive, or as lines of .csv."""
     with _appearing(target) as file:
         if target.suffix == ".npy":
             _write_array(file, shape, blocks, dtype)
             return
+        if target.suffix == ".csv":
+            for block in blocks:
+                np.savetxt(file, block, delimiter=",", fmt="%.17g")
+            return
         with (
             zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
-            archive.open("factor.npy", "w", force_zip64=True) as member,
+            archive.open(f"{name}.npy", "w", force_zip64=True) as member,
         ):
             _write_array(member, shape, blocks, dtype)
 

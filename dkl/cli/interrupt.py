@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 INTERRUPTED = 4
 NOTICE_SECONDS = 4.0
@@ -39,7 +39,7 @@ class Interrupt:
         self.noticed = self.noticed or bool(self.signal)
         return bool(self.signal)
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             handlers = {signal.SIGINT: self._asked, signal.SIGTERM: self._asked, signal.SIGALRM: self._late}
             self.before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -77,6 +77,20 @@ class Interrupt:
             sys.__stderr__.fileno() if sys.__stderr__ else 2, f"dkl: {self.line('the last commit stands')}\n".encode()
         )
         os._exit(INTERRUPTED)
+
+
+class PassInterrupt(Interrupt):
+    """The same for fits in stages: a pass over rows, whose sums can be committed, and what follows from them."""
+
+    def __init__(self, again: str) -> None:
+        super().__init__(again, 0)
+
+    def __call__(self, row: dict[str, Any]) -> bool:
+        if self.signal and not self.looping:
+            raise KeyboardInterrupt(self.line("what was committed stands"))
+        self.looping = row["stage"] == "pass" and row["iteration"] < row["of"]
+        self.noticed = bool(self.signal)
+        return bool(self.signal)
 
 
 def resume_command(run: Any, changes: dict[str, Any] | None = None) -> str:

@@ -9,16 +9,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import StoreError
+from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise_settings import Settings
 from dkl.estimators.parameters import PARAMETERS
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 
+TASKS = {"pairwise": "dkl transform", "regression": "dkl predict"}
+"""The kinds of runs, and the commands that only they know."""
+
+
+def task_of(run: RunStore) -> str:
+    """What the run learns; those of pairs do not say."""
+    task = run.config.get("task", "pairwise")
+    if not isinstance(task, str) or task not in TASKS:
+        wanted = " or ".join(TASKS)
+        raise StoreError("a run of a kind that is not understood", where=str(run.path), got=task, wanted=wanted)
+    return task
+
+
+def open_task(path: str, task: str) -> RunStore:
+    """The run at `path`, which must be one of `task`."""
+    run = RunStore.open(path)
+    found = task_of(run)
+    if found != task:
+        raise InputError(
+            f"not a run of `dkl fit {task}`", where=str(run.path), got=found, mend=f"use `{TASKS[found]}` for it"
+        )
+    return run
+
 
 def open_run(path: str) -> RunStore:
-    """The run at `path`, its settings checked."""
-    run = RunStore.open(path)
+    """The run of pairs at `path`, its settings checked."""
+    run = open_task(path, "pairwise")
     settings_of(run, {})
     return run
 

@@ -37,7 +37,7 @@ def show_run(path: str, *, as_json: bool) -> None:
         click.echo(f"\nlast of {len(rows)} iterations")
         click.echo("\n".join(_table(rows[-LAST_ROWS:])))
     if run.is_complete:
-        click.echo("\n" + "\n".join(_describe_plan(run.report())))
+        click.echo("\n" + "\n".join(describe_plan(run.report())))
 
 
 def state_of(run: RunStore) -> str:
@@ -85,7 +85,7 @@ def _describe_config(run: RunStore) -> list[str]:
     return lines
 
 
-def _describe_plan(report: dict[str, Any]) -> list[str]:
+def describe_plan(report: dict[str, Any]) -> list[str]:
     plan = report.get("plan", {})
     lines = [f"plan: state in {plan.get('placement')}, {plan.get('processes')} process(es)"]
     for part in ("items", "disk"):
