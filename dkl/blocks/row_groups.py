@@ -104,7 +104,8 @@ class RowGroups(RowBlocks):
 
     @property
     def _pass_bytes(self) -> int:
-        if self.source.is_in_memory or self.source.is_mapped:
+        is_sent = self.session.is_distributed and not self.source.is_stored
+        if self.source.is_in_memory or self.source.is_mapped or is_sent:
             return 0
         threads = min(self.n_groups, self.session.most_threads)
         return threads * reading_bytes(self.source.row_bytes, min(self.block_rows, self.n), self.source.rows_per_chunk)
