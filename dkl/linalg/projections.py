@@ -26,11 +26,12 @@ def box_hyperplane(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> Vector:
 
 
 def checked(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> tuple[Vector, Vector, Vector]:
-    point = np.ascontiguousarray(v, dtype=np.float64)
-    labels = np.ascontiguousarray(y, dtype=np.float64)
-    upper = np.ascontiguousarray(np.broadcast_to(np.asarray(C, dtype=np.float64), point.shape))
+    point, labels, upper = _numbers(v, "v"), _numbers(y, "y"), _numbers(C, "C")
     if point.ndim != 1 or labels.shape != point.shape:
         raise InputError("v and y must be vectors of one length", where="v", got=f"{point.shape} and {labels.shape}")
+    if upper.shape not in ((), (1,), point.shape):
+        raise InputError("bounds must be one or as many as v", where="C", got=f"shape {upper.shape}")
+    upper = np.ascontiguousarray(np.broadcast_to(upper, point.shape))
     if not np.isfinite(point).all():
         raise InputError("not finite", where="v", got=f"{point[~np.isfinite(point)][0]}")
     if not np.isin(labels, (-1.0, 1.0)).all():
@@ -40,6 +41,13 @@ def checked(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> tuple[Vector, Vector, V
     if not (np.isfinite(upper).all() and (upper > 0).all()):
         raise InputError("bounds must be positive and finite", where="C", got=f"{upper.min()} to {upper.max()}")
     return point, labels, upper
+
+
+def _numbers(values: ArrayLike, where: str) -> Vector:
+    try:
+        return np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise InputError("not numbers", where=where, got=error) from error
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
@@ -74,10 +82,27 @@ def project(v: Any, y: Any, C: Any, start: float) -> Any:
         new = t + h / free if free > 0 else low - 1.0
         if not low < new < high:
             new = 0.5 * (low + high)
-        if new == t or not low < new < high:  # the bracket has no number inside
-            break
+        if new == t:
+            new = np.nextafter(t, high if h > 0.0 else low)
+        if not low < new < high:  # the bracket has no number inside
+            return _between(v, y, C, low, high, t), t
         t = new
+    return _at(v, y, C, t), t
+
+
+@numba.njit(cache=True, nogil=True)
+def _at(v: Any, y: Any, C: Any, t: float) -> Any:
     out = np.empty_like(v)
     for i in range(len(v)):
         out[i] = min(max(v[i] - t * y[i], 0.0), C[i])
-    return out, t
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _between(v: Any, y: Any, C: Any, low: float, high: float, t: float) -> Any:
+    """The x with y'x = 0 between those of the bracket's ends. Where |v| is large against C, t's last digit moves x."""
+    above, below = _balance(v, y, C, low)[0], _balance(v, y, C, high)[0]
+    if not above > 0.0 > below:
+        return _at(v, y, C, t)
+    first, last, share = _at(v, y, C, low), _at(v, y, C, high), above / (above - below)
+    return first + share * (last - first)
