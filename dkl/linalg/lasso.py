@@ -30,17 +30,21 @@ def submatrix(rows, places, columns):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True, nogil=True)
-def solve_definite(matrix, right, ridge):  # type: ignore[no-untyped-def]
+def solve_definite(matrix: NDArray[np.float64], right: Vector, ridge: float) -> Vector:
     """(matrix + ridge I)^-1 right for a positive definite matrix; LinAlgError where rounding makes it none.
 
-    Without the interpreter's lock, which SciPy's functions keep: outputs are solved side by side on threads.
+    Without the interpreter's lock, which SciPy's functions keep: outputs are solved side by side on threads. NumPy's own
+    Cholesky leaves it too, and frees its memory where it fails, which Numba's does not.
     """
-    size = len(matrix)
     shifted = matrix.copy()
-    for i in range(size):
-        shifted[i, i] += ridge
-    L = np.linalg.cholesky(shifted)
+    shifted.flat[:: len(matrix) + 1] += ridge
+    return np.asarray(_substituted(np.linalg.cholesky(shifted), right))
+
+
+@numba.njit(cache=True, nogil=True)
+def _substituted(L, right):  # type: ignore[no-untyped-def]
+    """(L L')^-1 right."""
+    size = len(L)
     x = right.copy()
     for i in range(size):
         row = L[i]
