@@ -210,7 +210,7 @@ def by_celer(columns: Columns, kappas: NDArray[np.float64], tol: float) -> NDArr
 
 
 def by_celer_path(columns: Columns, kappas: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
-    from celer import celer_path  # type: ignore[import-untyped]
+    from celer import celer_path
 
     found = celer_path(
         columns.C, columns.y, "lasso", alphas=kappas / columns.n, tol=tol, max_iter=10_000, max_epochs=10**6
