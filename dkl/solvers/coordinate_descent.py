@@ -75,10 +75,14 @@ class CoordinateDescent:
             state.take(stream.choice(np.flatnonzero(alive), size=count), rule)
             return count
         for step in range(count):
-            m, _ = best_coordinate(state.a, state.q, state.mu, alive, problem.lam, problem.nu, rule)
-            if m < 0:
+            # A Newton step down can go so far that F rises; where all would, an exact one goes on.
+            for kind in dict.fromkeys((rule, EXACT)):
+                m, _ = best_coordinate(state.a, state.q, state.mu, alive, problem.lam, problem.nu, kind)
+                if m >= 0:
+                    state.take(np.array([m]), kind)
+                    break
+            else:
                 return step
-            state.take(np.array([m]), rule)
         return count
 
 

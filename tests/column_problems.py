@@ -1,0 +1,61 @@
+"""Random problems on kernel columns, and their answers by scikit-learn and by dense inverses."""
+
+import warnings
+
+import numpy as np
+from sklearn.linear_model import Lasso
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from dkl.problems.column_gram import DenseGram
+from dkl.problems.column_lasso import ColumnLasso
+
+KERNELS = ("rbf", "laplacian", "polynomial", "linear", "sigmoid")
+
+
+def kernel_columns(rng, kernel="rbf", n=60, M=25, gamma=None, d=4):
+    """(C, X): columns k(., z_m) / sqrt(k(z_m, z_m)) at M of n random rows, or at M other points where M > n."""
+    X = rng.standard_normal((n, d))
+    Z = X[rng.permutation(n)[:M]] if M <= n else rng.standard_normal((M, d))
+    given = {} if kernel == "linear" or gamma is None else {"gamma": gamma}
+    lengths = np.sqrt(np.diag(pairwise_kernels(Z, metric=kernel, **given)))
+    return pairwise_kernels(X, Z, metric=kernel, **given) / lengths, X
+
+
+def targets(rng, X):
+    return np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + 0.1 * rng.standard_normal(len(X))
+
+
+def lasso_problem(C, y, share, lam=1.0):
+    """(14) at this share of the largest useful nu."""
+    nu = share * np.abs(C.T @ y).max() ** 2 / lam
+    return ColumnLasso(DenseGram(C.T @ C), C.T @ y, float(y @ y), lam, nu)
+
+
+def objective(C, y, w, kappa):
+    """P(w) = |y - C w|^2 + 2 kappa |w|_1."""
+    return float(np.sum((y - C @ w) ** 2) + 2 * kappa * np.abs(w).sum())
+
+
+def dual_bound(C, y, w, kappa):
+    """A value below all P, from w's residual."""
+    r = y - C @ w
+    largest = np.abs(C.T @ r).max()
+    scale = min(y @ r / (r @ r), kappa / largest) if largest > 0 else 1.0
+    return float(y @ y - np.sum((y - scale * r) ** 2))
+
+
+def by_sklearn(C, y, kappa, tol=1e-11):
+    """(w, P(w)) by scikit-learn's Lasso, of which the gap is checked to be below `tol`."""
+    lasso = Lasso(alpha=kappa / len(y), fit_intercept=False, tol=1e-15, max_iter=300_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that 1e-15 was not reached: what was is checked here
+        w = lasso.fit(np.asfortranarray(C), y).coef_
+    value = objective(C, y, w, kappa)
+    assert value - dual_bound(C, y, w, kappa) <= tol * value, "the oracle did not converge"
+    return w, value
+
+
+def kernel_form(C, y, mu, lam, nu):
+    """F(mu) of (14), by a dense n x n solve."""
+    K = lam * np.eye(len(y)) + (C * mu) @ C.T
+    return float(lam * y @ np.linalg.solve(K, y) + nu * mu.sum())
