@@ -30,6 +30,7 @@ SETTINGS = Settings(gamma=10.0, tol=3e-5, max_iter=2000)
 CLUSTERS = 10
 FOLDER = "dkl-demo"
 SEED = 0
+NEW_ROWS = 100
 
 
 def run_demo(out: str | None, workers: int | None) -> int:
@@ -85,6 +86,10 @@ def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
         f"{i},{j},{'must' if sign > 0 else 'cannot'}" for i, j, sign in zip(pairs.i, pairs.j, pairs.sign, strict=True)
     ]
     (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n", encoding="utf-8")
+    patients = load("diabetes")  # for `dkl fit regression`, and rows that it has not seen
+    order = np.random.default_rng(SEED).permutation(len(patients.y))
+    for name, rows in (("diabetes", order[NEW_ROWS:]), ("diabetes-new", order[:NEW_ROWS])):
+        np.savez(folder / f"{name}.npz", X=patients.X[rows], y=patients.y[rows])
 
 
 def _baselines(X: NDArray, seconds: dict[str, float]) -> dict[str, NDArray]:

@@ -27,7 +27,7 @@ from dkl.stores.run import RunStore
 
 AGREE = 1e-9
 """Relative to the objective."""
-ROUNDINGS = 64
+ROUNDINGS = 16
 """Of the columns' precision, relative to the squares that are summed up: they cancel in the solver's sums."""
 BLOCK_BYTES = 64_000_000
 
