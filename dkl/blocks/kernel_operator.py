@@ -16,6 +16,7 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles
@@ -23,6 +24,8 @@ from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles
 Vector = NDArray[np.float64]
 
 ROWS_AT_A_TIME = 1024
+ASYMMETRY = 1e-6
+"""Of the largest entry: what rounding, of a matrix computed in single precision, may leave between K and K'."""
 LOOSE = 1.25
 """Points kept for a product over those with a coefficient, at most: below that the kept ones are drawn anew."""
 
@@ -43,7 +46,9 @@ class MemoryKernel:
         def fill(row: int) -> None:
             lo, hi = row * TILE, min((row + 1) * TILE, n)
             points: Any = np.arange(lo, n) if kernel.is_precomputed else rows[lo:]
-            packed.set_rows(row, kernel.columns(rows[lo:hi], points, dtype))
+            if kernel.is_precomputed:
+                check_symmetric(rows, lo, hi)
+            packed.set_rows(row, finite(kernel.columns(rows[lo:hi], points, dtype), kernel))
 
         with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
             list(pool.map(fill, range(n_tiles(n))))
@@ -100,7 +105,7 @@ class RecomputedKernel:
             return np.zeros(self.n)
         self._keep(support)
         parts = self.rows.map(product_block, self.kernel, self._points, v[self._chosen], self.dtype.name)
-        return np.concatenate(parts)
+        return finite(np.concatenate(parts), self.kernel)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
@@ -127,6 +132,23 @@ class RecomputedKernel:
             return
         self._chosen = support
         self._points = support if self.kernel.is_precomputed else self.rows.take(support)
+
+
+def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:
+    """InputError for the first entry of rows lo to hi, up to their diagonal, that differs from its mirror image."""
+    below, above = K[lo:hi, :hi], K[:hi, lo:hi].T
+    bad = np.abs(below - above) > ASYMMETRY * np.maximum(np.abs(below), np.abs(above)).max()
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        got = f"{below[i, j]:.6g} at ({lo + i}, {j}) and {above[i, j]:.6g} at ({j}, {lo + i})"
+        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", mend="pass (X + X.T) / 2")
+
+
+def finite(values: NDArray[np.floating], kernel: Kernel) -> NDArray[np.floating]:
+    """The values; InputError where the kernel overflows."""
+    if not np.isfinite(values).all():
+        raise InputError("the kernel is not finite", where=kernel.where, mend="scale the columns of X")
+    return values
 
 
 def product_block(block: Block, kernel: Kernel, points: Any, factors: Vector, dtype: str) -> Vector:

@@ -55,7 +55,10 @@ class Point:
 
     @property
     def relative_gap(self) -> float:
-        return self.gap / abs(self.objective) if self.objective else self.gap
+        """Infinite at alpha = 0, which is never a solution, however small C."""
+        if self.gap == 0:
+            return 0.0
+        return self.gap / abs(self.objective) if self.objective else float("inf")
 
 
 @dataclass(frozen=True)

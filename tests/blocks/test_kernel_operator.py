@@ -1,0 +1,126 @@
+"""A kernel matrix by its products: held, or made anew on threads or on workers, against the dense matrix."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from dkl.blocks import row_blocks
+from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.row_sources import row_source
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.linalg.kernel_columns import Kernel
+
+N, D = 600, 4
+KERNELS = {
+    "rbf": (Kernel("rbf", 0.3), {"gamma": 0.3}),
+    "linear": (Kernel("linear"), {}),
+    "poly": (Kernel("poly", 0.5, 2, 1.0), {"gamma": 0.5, "degree": 2, "coef0": 1.0}),
+    "laplacian": (Kernel("laplacian", 0.2), {"gamma": 0.2}),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks even of few rows."""
+    monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 20_000)
+
+
+def dense(name, X):
+    return pairwise_kernels(X, metric=name, **KERNELS[name][1])
+
+
+def check(operator, K, rng):
+    """Every question that a solver asks, against the dense matrix."""
+    n, scale = len(K), np.abs(K).max()
+    assert operator.n == n
+    for share in (1.0, 0.3, 0.29, 0.01, 0.6):  # supports that shrink, stay within another, and grow
+        v = np.where(np.arange(n) < share * n, rng.standard_normal(n), 0.0)
+        assert_allclose(operator.times(v), K @ v, rtol=0, atol=1e-12 * n * scale)
+    assert_array_equal(operator.times(np.zeros(n)), np.zeros(n))
+    chosen = np.sort(rng.choice(n, 37, replace=False))
+    assert_allclose(operator.columns(chosen), K[:, chosen], atol=1e-12 * scale)
+    assert_allclose(operator.block(chosen), K[np.ix_(chosen, chosen)], atol=1e-12 * scale)
+    assert_allclose(operator.diagonal(), K.diagonal(), atol=1e-12 * scale)
+    part = operator.sub(chosen)
+    v = rng.standard_normal(37)
+    assert_allclose(part.times(v), K[np.ix_(chosen, chosen)] @ v, atol=1e-12 * n * scale)
+    assert_allclose(part.block(np.arange(5)), K[np.ix_(chosen[:5], chosen[:5])], atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_in_memory(name, threads, rng):
+    X = rng.standard_normal((N, D))
+    check(MemoryKernel.of(KERNELS[name][0], row_source(X), threads=threads), dense(name, X), rng)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_made_anew(name, threads, rng):
+    X = rng.standard_normal((N, D))
+    check(RecomputedKernel(KERNELS[name][0], X, Session(None, threads=threads)), dense(name, X), rng)
+
+
+@pytest.mark.parametrize("made", ["dense", "sparse", "precomputed"])
+def test_made_anew_on_workers(made, client, rng):
+    X = rng.standard_normal((1200, D)) * (rng.random((1200, D)) < 0.5)
+    K = dense("rbf", X)
+    rows = {"dense": X, "sparse": sparse.csr_array(X), "precomputed": K}[made]
+    kernel = Kernel("precomputed") if made == "precomputed" else KERNELS["rbf"][0]
+    check(RecomputedKernel(kernel, rows, Session(client)), K, rng)
+
+
+def test_sparse_rows(rng):
+    X = rng.standard_normal((N, 30)) * (rng.random((N, 30)) < 0.1)
+    K = dense("rbf", X)
+    check(MemoryKernel.of(KERNELS["rbf"][0], row_source(sparse.csr_array(X))), K, rng)
+    check(RecomputedKernel(KERNELS["rbf"][0], sparse.csc_array(X), Session(None, threads=2)), K, rng)
+
+
+def test_precomputed(rng):
+    K = dense("rbf", rng.standard_normal((N, D)))
+    check(MemoryKernel.of(Kernel("precomputed"), row_source(K)), K, rng)
+    check(RecomputedKernel(Kernel("precomputed"), K, Session(None, threads=2)), K, rng)
+
+
+def test_same_bits_wherever_it_is_made(client, rng):
+    X, v = rng.standard_normal((1200, D)), rng.standard_normal(1200)
+    sessions = [Session(None, threads=1), Session(None, threads=2), Session(client)]
+    first, *others = [RecomputedKernel(KERNELS["rbf"][0], X, session).times(v) for session in sessions]
+    for other in others:
+        assert_array_equal(other, first)
+
+
+@pytest.mark.parametrize("made", ["held", "anew"])
+def test_single_precision(made, rng):
+    X = rng.standard_normal((N, D))
+    kernel, K = KERNELS["rbf"][0], dense("rbf", X)
+    if made == "held":
+        operator = MemoryKernel.of(kernel, row_source(X), np.float32)
+        assert operator.packed.tiles.dtype == np.float32
+    else:
+        operator = RecomputedKernel(kernel, X, Session(None), dtype=np.float32)
+    v = np.abs(rng.standard_normal(N))
+    assert_allclose(operator.times(v), K @ v, rtol=1e-5)
+    assert np.abs(operator.times(v) - K @ v).max() > 0
+    assert_allclose(operator.sub(np.arange(50)).times(v[:50]), K[:50, :50] @ v[:50], rtol=1e-5)
+
+
+def test_products_are_counted(rng):
+    X, v = rng.standard_normal((60, D)), rng.standard_normal(60)
+    held = MemoryKernel.of(Kernel("linear"), row_source(X))
+    anew = RecomputedKernel(Kernel("linear"), X, Session(None))
+    for operator in (held, anew):
+        for _ in range(3):
+            operator.times(v)
+        assert operator.products == 3
+
+
+def test_an_asymmetric_matrix_is_no_kernel(rng):
+    K = dense("rbf", rng.standard_normal((N, D)))
+    K[500, 3] += 0.01
+    with pytest.raises(InputError, match=r"not symmetric; got .* at \(500, 3\).*at \(3, 500\)"):
+        MemoryKernel.of(Kernel("precomputed"), row_source(K))
