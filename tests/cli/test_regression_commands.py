@@ -1,0 +1,267 @@
+"""fit, info, verify, predict, resume and plan of a kernel regression do what their help says."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from command_line import call, tree
+from regression_files import FIT, SMALL, D, N, arrays, model_bytes, write_inputs
+from sklearn.linear_model import Lasso
+from sklearn.metrics import r2_score
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from dkl.cli import regression_options
+from dkl.linalg.kernel_columns import KERNELS
+from dkl.stores.run import RunStore
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fitted")
+    write_inputs(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        answer = call(*FIT, *SMALL)
+    assert answer.code == 0, answer.err
+    return folder, answer
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(fitted, work):
+    """A finished run that names the data of this folder."""
+    from dkl.stores.generations import write_json
+
+    copy = Path(shutil.copytree(fitted[0] / "run.zarr", work / "run.zarr"))
+    config = RunStore.open(copy).config
+    for part in ("data", "targets"):
+        config["inputs"][part]["path"] = str(work / "X.npz")
+    write_json(copy / "config.json", config)
+    for name in ("X.npz", "new.npz"):  # archives hold the time they were made at
+        shutil.copy(fitted[0] / name, work)
+    return copy
+
+
+def read(run, name):
+    return RunStore.open(run).read_arrays("model")[name]
+
+
+def columns(X, run):
+    """C (n, M) by scikit-learn."""
+    points = RunStore.open(run).read_arrays("candidates")["points"]
+    return pairwise_kernels(X, points, metric="rbf", gamma=1 / D)
+
+
+def test_the_kernels_are_those_of_the_library():
+    assert set(regression_options.KERNELS) == set(KERNELS)
+
+
+def test_help():
+    for command in (["fit", "regression"], ["plan", "regression"], ["predict"]):
+        answer = call(*command, "--help")
+        assert (answer.code, answer.err) == (0, "")
+        assert "Usage" in answer.out
+
+
+def test_nothing_large_is_imported_for_a_wrong_option():
+    program = (
+        "import sys\nfrom dkl.cli.main import main\n"
+        "sys.argv = ['dkl', 'fit', 'regression', '--kernel', 'magic']\n"
+        "try: main()\nexcept SystemExit as end: print(end.code)\n"
+        "print({'numpy', 'dask', 'zarr', 'distributed', 'sklearn', 'scipy', 'numba'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_fit_says_what_it_came_to(fitted):
+    folder, answer = fitted
+    for words in ("solved", "by cross-validation", "of which active", "objective", "relative gap", "seconds", "peak"):
+        assert words in answer.out
+    config, report = RunStore.open(folder / "run.zarr").config, RunStore.open(folder / "run.zarr").report()
+    assert (config["task"], config["command"]) == ("regression", "fit regression")
+    assert config["inputs"]["data"]["shape"] == [N, D] and config["inputs"]["targets"]["shape"] == [N]
+    assert report["outputs"][0]["relative_gap"] <= 1e-6
+    assert not (folder / "run.zarr" / "sums").exists()
+
+
+def test_fit_at_a_given_nu_is_scikit_learns_lasso(work):
+    assert call(*FIT, *SMALL, "--nu", "2", "--lam", "3", "--tol", "1e-12").code == 0
+    files = arrays("X.npz")
+    C = columns(files["X"], "run.zarr")
+    lasso = Lasso(alpha=np.sqrt(6) / N, tol=1e-13, max_iter=500_000).fit(C, files["y"])
+    assert np.allclose(read("run.zarr", "weights")[0], lasso.coef_, atol=1e-4 * abs(lasso.coef_).max())
+    assert np.allclose(read("run.zarr", "intercepts"), lasso.intercept_, rtol=1e-5)
+
+
+def test_info_of_every_state(run):
+    before = tree(run)
+    shown = call("info", "run.zarr")
+    for words in ("complete, solved", "X.npz", "active", "rows held out", "chosen", "plan"):
+        assert words in shown.out
+    facts = json.loads(call("info", "run.zarr", "--json").out)
+    assert sum(row["chosen"] for row in facts["cv"]) == 1
+    best = min(facts["cv"], key=lambda row: row["error"])
+    assert facts["report"]["nu"] >= best["nu"]
+    assert tree(run) == before
+    (run / "report.json").unlink()
+    assert "not begun; the columns are chosen" in call("info", "run.zarr").out
+
+
+def test_verify_agrees(run):
+    answer = call("verify", "run.zarr")
+    assert answer.code == 0, answer.err
+    assert "they agree" in answer.out
+
+
+def rewritten(run, change, folder="model"):
+    store = RunStore.open(run)
+    held = store.read_arrays(folder)
+    change(held)
+    store.write_arrays(folder, held)
+
+
+def weight(held):
+    k = np.flatnonzero(held["weights"][0])[0]
+    held["weights"][0, k] *= 1 + 1e-4
+    held["kernel_weights"][0, k] *= 1 + 1e-4
+
+
+TAMPERED = {
+    "a weight": (weight, "model", "gap"),
+    "mu": (lambda held: held["kernel_weights"].__imul__(1.01), "model", "kernel_weights"),
+    "the intercept": (lambda held: held["intercepts"].__iadd__(1e-3), "model", "sum of residuals"),
+    "a point": (lambda held: held["points"].__iadd__(1e-9), "candidates", "not that row"),
+    "a scale": (lambda held: held["scale"].__imul__(1.1), "candidates", "scale"),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_verify_sees_what_was_altered(case, run):
+    change, folder, words = TAMPERED[case]
+    rewritten(run, change, folder)
+    answer = call("verify", "run.zarr")
+    assert (answer.code, len(answer.err.splitlines())) == (6, 1)
+    assert words in answer.err
+
+
+@pytest.mark.parametrize("change", ["changed", "gone"])
+def test_verify_and_resume_say_that_the_data_is_not_what_it_was(change, run, work):
+    (work / "X.npz").unlink()
+    if change == "changed":
+        np.savez(work / "X.npz", X=np.zeros((N, D)), y=np.zeros(N))
+    answer = call("verify", "run.zarr")
+    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
+    assert change in answer.err and str(work / "X.npz") in answer.err
+    (run / "report.json").unlink()
+    assert call("resume", "run.zarr").code == 2
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv"])
+def test_predict(suffix, run):
+    answer = call("predict", "run.zarr", "--data", "new.npz", "--out", f"p.{suffix}")
+    assert answer.code == 0, answer.err
+    files = arrays("new.npz")
+    wanted = columns(files["X"], run) @ read(run, "weights")[0] + read(run, "intercepts")[0]
+    read_file = {"csv": np.loadtxt, "npy": np.load, "npz": lambda name: arrays(name)["y"]}[suffix]
+    found = read_file(f"p.{suffix}")
+    assert found.shape == (50,)
+    assert np.allclose(found, wanted, rtol=1e-10)
+    told = float(re.search(r"R2 ([\d.]+)", answer.out)[1])
+    assert told == pytest.approx(r2_score(files["y"], wanted), rel=1e-5)
+
+
+def test_predict_in_many_blocks_keeps_the_order(run, monkeypatch):
+    monkeypatch.setattr("dkl.blocks.row_blocks.SMALLEST_BLOCK", 1000)
+    assert call("predict", "run.zarr", "--data", "X.npz", "--out", "p.npy", "--threads", "1").code == 0
+    wanted = columns(arrays("X.npz")["X"], run) @ read(run, "weights")[0] + read(run, "intercepts")[0]
+    assert np.allclose(np.load("p.npy"), wanted, rtol=1e-10)
+
+
+def test_several_targets_from_zarr_rows_on_workers(work, cluster):
+    X = arrays("X.npz")["X"]
+    zarr.create_array("X.zarr", shape=X.shape, chunks=(70, D), dtype=X.dtype)[...] = X
+    data = ["--data", "X.zarr", "--targets", "Y.npy", "--out", "run.zarr", *SMALL, "--nu", "1", "--no-picture"]
+    assert call("fit", "regression", *data, "--scheduler", cluster.scheduler_address).code == 0
+    data[data.index("run.zarr")] = "threads.zarr"
+    assert call("fit", "regression", *data, "--threads", "2").code == 0
+    assert model_bytes(work / "run.zarr") == model_bytes(work / "threads.zarr")
+    assert call("verify", "run.zarr").code == 0
+    answer = call("predict", "run.zarr", "--data", "X.zarr", "--targets", "Y.npy", "--out", "p.npy")
+    assert "target 1: R2" in answer.out
+    assert np.load("p.npy").shape == (N, 2)
+
+
+@pytest.mark.parametrize("kernel", ["precomputed", "poly", "laplacian", "cosine"])
+def test_other_kernels_verify_and_predict(kernel, work):
+    if kernel == "precomputed":
+        files = arrays("X.npz")
+        np.savez("X.npz", X=pairwise_kernels(files["X"], metric="rbf"), y=files["y"])
+    assert call(*FIT, *SMALL, "--kernel", kernel, "--nu", "1", "--columns", "rpcholesky").code == 0
+    verified = call("verify", "run.zarr")
+    assert verified.code == 0, verified.out + verified.err
+    assert call("predict", "run.zarr", "--data", "X.npz", "--out", "p.npy").code == 0
+
+
+def test_single_precision_and_no_intercept_verify(work):
+    assert call(*FIT, *SMALL, "--dtype", "float32", "--no-intercept", "--nu", "1").code == 0
+    assert read("run.zarr", "intercepts") == 0
+    assert call("verify", "run.zarr").code == 0
+
+
+def test_kept_columns_are_the_kernel(work):
+    assert call(*FIT, *SMALL, "--nu", "1", "--store-columns").code == 0
+    kept = np.asarray(zarr.open_array("run.zarr/columns", mode="r")[...])
+    assert np.allclose(kept, columns(arrays("X.npz")["X"], "run.zarr"), rtol=1e-10)
+
+
+def test_not_converged_is_written_and_goes_further(work):
+    arguments = (*SMALL, "--nu", "0.01", "--tol", "1e-9")
+    answer = call(*FIT, *arguments, "--max-iter", "2")
+    assert answer.code == 3
+    assert answer.err.splitlines()[-1].startswith("dkl: not converged: iteration_limit")
+    assert call("verify", "run.zarr").code == 0
+    assert "complete, nothing to do" in call("resume", "run.zarr").out
+    assert call("resume", "run.zarr", "--max-iter", "10000").code == 0
+    assert call(*[word if word != "run.zarr" else "whole.zarr" for word in FIT], *arguments).code == 0
+    assert model_bytes(work / "run.zarr") == model_bytes(work / "whole.zarr")
+
+
+def test_a_complete_run_is_left_alone(run):
+    before = tree(run)
+    answer = call("resume", "run.zarr", "--max-iter", "99999")
+    assert (answer.code, answer.err) == (0, "")
+    assert tree(run) == before
+
+
+def test_plan_says_and_writes_nothing(work):
+    np.savez("X.npz", X=np.full((N, D), np.nan), y=np.ones(N))  # and reads no rows
+    before = tree(work)
+    for more in ([], ["--columns", "rpcholesky"], ["--workers", "2"], ["--kernel", "chi2", "--dtype", "float32"]):
+        answer = call("plan", "regression", "--data", "X.npz", "--out", "run.zarr", *SMALL, *more)
+        assert (answer.code, answer.err) == (0, ""), answer.err
+        for words in ("a process, at most", "disk, at most", "pass(es) over the rows", "30 columns, 5 folds"):
+            assert words in answer.out
+    assert tree(work) == before
+
+
+def test_the_picture(work):
+    pytest.importorskip("matplotlib")
+    for data, out in ((["--targets", "Y.npy"], "several.zarr"), ([], "one.zarr"), (["--nu", "1"], "given.zarr")):
+        answer = call("fit", "regression", "--data", "X.npz", "--out", out, "--picture", *SMALL, *data)
+        assert answer.code == 0, answer.err
+        assert f"{out}/report.png" in answer.out
+        assert (work / out / "report.png").read_bytes()[:4] == b"\x89PNG"
