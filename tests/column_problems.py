@@ -15,7 +15,7 @@ KERNELS = ("rbf", "laplacian", "polynomial", "linear", "sigmoid")
 def kernel_columns(rng, kernel="rbf", n=60, M=25, gamma=None, d=4):
     """(C, X): columns k(., z_m) / sqrt(k(z_m, z_m)) at M of n random rows, or at M other points where M > n."""
     X = rng.standard_normal((n, d))
-    Z = X[rng.permutation(n)[:M]] if M <= n else rng.standard_normal((M, d))
+    Z = X[rng.permutation(n)[:M]] if n >= M else rng.standard_normal((M, d))
     given = {} if kernel == "linear" or gamma is None else {"gamma": gamma}
     lengths = np.sqrt(np.diag(pairwise_kernels(Z, metric=kernel, **given)))
     return pairwise_kernels(X, Z, metric=kernel, **given) / lengths, X

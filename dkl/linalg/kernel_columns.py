@@ -140,8 +140,13 @@ class Kernel:
             given = dict(self.params)
         elif self.gamma is None and "gamma" not in self.params:
             del given["gamma"]  # each kernel has a default of its own
+        if sp.issparse(rows) and not sp.issparse(points):
+            points = sp.csr_array(points)  # some kernels take both alike alone
         try:
-            found = pairwise_kernels(rows, points, metric=self.name, filter_params=not callable(self.name), **given)
+            if self.name in PAIRWISE_KERNEL_FUNCTIONS.values():
+                found = self.name(rows, points, **given)  # type: ignore[operator]
+            else:
+                found = pairwise_kernels(rows, points, metric=self.name, filter_params=not callable(self.name), **given)
         except (ValueError, TypeError) as error:
             raise InputError("the kernel cannot be evaluated", where=self.where, got=error) from error
         if not np.isfinite(found).all():

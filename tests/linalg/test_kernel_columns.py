@@ -1,0 +1,135 @@
+"""Kernel columns and diagonals against scikit-learn's pairwise kernels."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels, rbf_kernel
+
+from dkl.errors import InputError
+from dkl.linalg import kernel_columns
+from dkl.linalg.kernel_columns import Kernel
+
+GIVEN = {"gamma": 0.3, "degree": 3, "coef0": 0.7}
+SPARSE = sorted(set(PAIRWISE_KERNEL_FUNCTIONS) - {"chi2", "additive_chi2"})
+FORMATS = {"dense": np.asarray, "sparse": sp.csr_array}
+
+
+def rows_and_points(rng, name, t=37, M=13, d=6):
+    X, Z = rng.standard_normal((t, d)), rng.standard_normal((M, d))
+    X[rng.random((t, d)) < 0.4] = 0
+    Z[:2] = X[:2]
+    return (np.abs(X), np.abs(Z)) if "chi2" in name else (X, Z)
+
+
+def by_sklearn(name, X, Z, **given):
+    X, Z = (part.toarray() if sp.issparse(part) else part for part in (X, Z))
+    return pairwise_kernels(X.astype(float), Z.astype(float), metric=name, filter_params=True, **given)
+
+
+@pytest.mark.parametrize("gamma", [None, 0.3])
+@pytest.mark.parametrize("name", sorted(PAIRWISE_KERNEL_FUNCTIONS))
+def test_every_kernel_is_scikit_learns(rng, name, gamma):
+    X, Z = rows_and_points(rng, name)
+    given = GIVEN if gamma else {"degree": 3, "coef0": 0.7}
+    kernel = Kernel(name, gamma, 3, 0.7)
+    found = kernel.columns(X, Z)
+    assert found.flags.c_contiguous and found.dtype == np.float64
+    np.testing.assert_allclose(found, by_sklearn(name, X, Z, **given), rtol=1e-11, atol=1e-13)
+    if name != "additive_chi2":  # of which k(x, x) = 0, a limit of -inf from elsewhere
+        np.testing.assert_allclose(kernel.diagonal(Z), np.diag(by_sklearn(name, Z, Z, **given)), rtol=1e-11)
+
+
+@pytest.mark.parametrize("of_points", FORMATS)
+@pytest.mark.parametrize("of_rows", FORMATS)
+@pytest.mark.parametrize("name", SPARSE)
+@pytest.mark.parametrize("sparse_product", [False, True])
+def test_sparse_and_dense_rows_and_points_agree(rng, name, of_rows, of_points, sparse_product, monkeypatch):
+    if sparse_product:
+        monkeypatch.setattr(kernel_columns, "DENSE_POINTS_BYTES", 0)
+    X, Z = rows_and_points(rng, name)
+    Z[-1] = 0
+    kernel = Kernel(name, **GIVEN)
+    found = kernel.columns(FORMATS[of_rows](X), FORMATS[of_points](Z))
+    assert isinstance(found, np.ndarray) and found.flags.c_contiguous
+    np.testing.assert_allclose(found, by_sklearn(name, X, Z, **GIVEN), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(
+        kernel.diagonal(FORMATS[of_points](Z)), np.diag(by_sklearn(name, Z, Z, **GIVEN)), atol=1e-13
+    )
+
+
+@pytest.mark.parametrize("of_rows", FORMATS)
+@pytest.mark.parametrize("name", ["rbf", "linear", "poly", "sigmoid", "cosine", "laplacian"])
+def test_single_precision_is_that_of_its_rounding(rng, name, of_rows):
+    X, Z = (part.astype(np.float32) for part in rows_and_points(rng, name))
+    make = FORMATS[of_rows]
+    found = Kernel(name, **GIVEN).columns(make(X), make(Z), np.float32)
+    assert found.dtype == np.float32
+    wanted = by_sklearn(name, X, Z, **GIVEN)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=40 * np.finfo(np.float32).eps * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-9), (np.float32, 1e-5)])
+def test_rbf_far_from_the_origin_does_not_cancel(rng, dtype, atol):
+    X = (rng.standard_normal((50, 5)) + 1e4).astype(dtype)
+    wanted = np.exp(-0.5 * ((X[:, None].astype(float) - X[:9].astype(float)) ** 2).sum(axis=2))
+    found = Kernel("rbf", gamma=0.5).columns(X, X[:9], dtype)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
+    assert found.max() <= 1
+
+
+def test_rbf_of_many_tiles_and_of_single_rows(rng, monkeypatch):
+    X = rng.standard_normal((103, 4))
+    whole = Kernel("rbf", gamma=0.2).columns(X, X[:7])
+    monkeypatch.setattr(kernel_columns, "TILE_BYTES", 16 * 7 * 8)
+    np.testing.assert_allclose(Kernel("rbf", gamma=0.2).columns(X, X[:7]), whole, rtol=1e-13)
+    np.testing.assert_allclose(whole, rbf_kernel(X, X[:7], gamma=0.2), rtol=1e-12)
+    np.testing.assert_allclose(Kernel("rbf", gamma=0.2).columns(X[40:41], X[:7]), whole[40:41], rtol=1e-13)
+
+
+def test_rbf_of_equal_sparse_rows_is_at_most_one(rng):
+    X = sp.csr_array(1e3 * rng.standard_normal((20, 30)))
+    found = Kernel("rbf", gamma=1.0).columns(X, X)
+    assert found.max() <= 1
+    np.testing.assert_allclose(np.diag(found), 1, atol=1e-7)
+
+
+def minimum(x, z, power=1.0):
+    return float(np.minimum(np.abs(x), np.abs(z)).sum() ** power)
+
+
+def test_callables_of_two_rows_and_of_two_matrices(rng):
+    X, Z = rows_and_points(rng, "")
+    kernel = Kernel(minimum, params={"power": 2.0})
+    wanted = np.array([[minimum(x, z, 2.0) for z in Z] for x in X])
+    np.testing.assert_allclose(kernel.columns(X, Z), wanted, rtol=1e-12)
+    np.testing.assert_allclose(kernel.diagonal(Z), [minimum(z, z, 2.0) for z in Z], rtol=1e-12)
+    by_name = Kernel("rbf", gamma=0.4).columns(X, Z)
+    np.testing.assert_allclose(Kernel(rbf_kernel, params={"gamma": 0.4}).columns(X, Z), by_name, rtol=1e-12)
+
+
+def test_precomputed_rows_are_taken_by_number(rng):
+    K = rng.standard_normal((8, 8))
+    K = K @ K.T
+    kernel, numbers = Kernel("precomputed"), np.array([5, 0, 3])
+    np.testing.assert_array_equal(kernel.columns(K[2:6], numbers), K[2:6][:, numbers])
+    np.testing.assert_array_equal(kernel.diagonal(K[numbers], numbers), np.diag(K)[numbers])
+    sparse = sp.csr_array(K)
+    np.testing.assert_array_equal(kernel.diagonal(sparse[numbers], numbers), np.diag(K)[numbers])
+
+
+def test_negative_diagonals_are_refused(rng):
+    Z = rng.standard_normal((5, 3))
+    with pytest.raises(InputError, match="not a positive semidefinite kernel"):
+        Kernel("sigmoid", gamma=0.1, coef0=-5.0).diagonal(Z)
+    with pytest.raises(InputError, match="not a positive semidefinite kernel"):
+        Kernel("precomputed").diagonal(-np.eye(3), np.arange(3))
+    with pytest.raises(InputError, match="not a positive semidefinite kernel"):
+        Kernel("precomputed").diagonal(np.full((1, 1), np.nan), np.array([0]))
+
+
+def test_what_scikit_learn_refuses_is_told_as_bad_input(rng):
+    X = rng.standard_normal((5, 3))
+    with pytest.raises(InputError, match="cannot be evaluated"):
+        Kernel("chi2").columns(X, X)  # negative features
+    with pytest.raises(InputError, match="not finite"):
+        Kernel(lambda x, z: float("inf")).columns(X, X)

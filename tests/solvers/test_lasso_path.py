@@ -1,0 +1,100 @@
+"""Paths over nu and cross-validation from sums, against plain refits by scikit-learn."""
+
+import numpy as np
+import pytest
+from column_problems import by_sklearn, kernel_columns, objective, targets
+from sklearn.linear_model import Lasso
+
+from dkl.linalg.column_moments import add_moments, zero_moments
+from dkl.problems.column_gram import CentredGram, held_out
+from dkl.problems.column_lasso import largest_nu
+from dkl.solvers.active_set import ActiveSet
+from dkl.solvers.coordinate_descent import CoordinateDescent
+from dkl.solvers.lasso_path import CV_PATIENCE, cross_validate, nu_path, solve_outputs, solve_path
+
+N, M, FOLDS, LAM = 90, 25, 4, 0.6
+
+
+@pytest.fixture
+def data(rng):
+    C, X = kernel_columns(rng, "rbf", N, M, 0.4)
+    return C, np.column_stack([targets(rng, X) + 1, X[:, 2] ** 2 + 0.5 * rng.standard_normal(N)])
+
+
+def sums(C, y, folds=None):
+    moments = zero_moments(1 if folds is None else FOLDS, M, y.shape[1])
+    add_moments(moments, C, np.column_stack([y, np.ones(len(y))]), folds)
+    return moments
+
+
+def test_path_is_geometric_and_descends_from_the_largest(rng):
+    nus = nu_path(5.0, 7)
+    assert nus[0] == pytest.approx(5.0) and len(nus) == 7 and (np.diff(nus) < 0).all()
+    np.testing.assert_allclose(nus[1:] / nus[:-1], nus[1] / nus[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("solver", [ActiveSet(tol=1e-10), CoordinateDescent(tol=1e-10)])
+def test_a_path_has_the_optimum_of_every_nu_and_output(data, solver, threads):
+    C, y = data
+    shared = CentredGram.of(sums(C, y), intercept=False)
+    nus = largest_nu(shared.cross, LAM) * np.array([1.5, 0.5, 0.1, 0.01, 1e-3])
+    found = solve_path(shared, nus, LAM, solver, threads)
+    assert [len(step) for step in found] == [2] * 5
+    for nu, step in zip(nus, found, strict=True):
+        for t, solution in enumerate(step):
+            kappa = np.sqrt(LAM * nu)
+            value = by_sklearn(C, y[:, t], kappa)[1]
+            assert objective(C, y[:, t], solution.weights, kappa) == pytest.approx(value, rel=1e-9)
+    assert not any(solution.weights.any() for solution in found[0])
+
+
+def test_threads_change_nothing(data):
+    C, y = data
+    shared = CentredGram.of(sums(C, y), intercept=True)
+    nu = 0.01 * largest_nu(shared.cross, LAM)
+    one, two = (solve_outputs(shared, nu, LAM, ActiveSet(), threads=threads) for threads in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a.weights, b.weights)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_cross_validation_is_plain_refits_on_the_other_rows(data, rng, intercept):
+    C, y = data
+    folds = rng.integers(FOLDS, size=N)
+    moments = sums(C, y, folds)
+    trained = [CentredGram.of(held_out(moments, k), intercept=intercept) for k in range(FOLDS)]
+    nus = largest_nu(CentredGram.of(sums(C, y), intercept=intercept).cross, LAM) * np.geomspace(1, 1e-4, 9)
+    found = cross_validate(trained, moments, nus, LAM, ActiveSet(tol=1e-11), threads=2)
+    wanted = np.empty((len(found.nus), FOLDS, 2))
+    active = np.empty(wanted.shape, int)
+    for i, nu in enumerate(found.nus):
+        for k in range(FOLDS):
+            train, test = folds != k, folds == k
+            for t in range(2):
+                lasso = Lasso(
+                    alpha=np.sqrt(LAM * nu) / train.sum(), fit_intercept=intercept, tol=1e-10, max_iter=100_000
+                )
+                lasso.fit(np.asfortranarray(C[train]), y[train, t])
+                wanted[i, k, t] = np.mean((y[test, t] - lasso.predict(C[test])) ** 2)
+                active[i, k, t] = np.count_nonzero(lasso.coef_)
+    np.testing.assert_allclose(found.errors, wanted, rtol=1e-4)
+    np.testing.assert_array_equal(found.n_active, active)
+    centred = y - (y.mean(axis=0) if intercept else 0)
+    scores = (wanted.mean(axis=1) / np.mean(centred**2, axis=0)).mean(axis=1)
+    assert found.best == np.argmin(scores) and found.nu == found.nus[np.argmin(scores)]
+    assert 0 < found.best < len(found.nus)
+
+
+def test_it_looks_no_further_down_than_its_patience(data, rng):
+    """Targets of noise alone are best predicted by no column at all."""
+    C, _ = data
+    y = rng.standard_normal((N, 1))
+    moments = sums(C, y, np.arange(N) % FOLDS)
+    trained = [CentredGram.of(held_out(moments, k), intercept=True) for k in range(FOLDS)]
+    seen = []
+    nus = nu_path(largest_nu(trained[0].cross, LAM) * 4, 200)[::4]
+    found = cross_validate(trained, moments, nus, LAM, ActiveSet(), watch=seen.append)
+    assert found.errors.shape == (len(found.nus), FOLDS, 1) and found.best + CV_PATIENCE == len(found.nus) - 1 < 49
+    assert [note["nu"] for note in seen] == found.nus.tolist()
+    assert found.nu == nus[found.best]
