@@ -1,0 +1,196 @@
+"""ONK: the projection, the solvers' convergence, seconds against scikit-learn's SVC, and more rows than a kernel holds.
+
+    python benchmarks/onk.py speed          # a4a whole, and USPS 3 against the rest: fit against SVC(kernel="rbf")
+    python benchmarks/onk.py projection     # box_hyperplane against a general QP solver (clarabel), n to 10^7
+    python benchmarks/onk.py convergence    # figure 1 of Liu et al. 2009: objective and gap by iteration, three solvers
+    python benchmarks/onk.py seconds        # figure 2: all six sets, three solvers
+    python benchmarks/onk.py large          # 50,000 rows under memory_limit="3 GB"
+
+One BLAS thread (OMP_NUM_THREADS=1) for every process; `--threads` of this one work on the kernel and its products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from slkl import circumstances, spread, table
+
+from dkl import OptimalNeighborhoodSVC
+from dkl.datasets import load
+from dkl.linalg.projections import box_hyperplane
+from dkl.resources import format_bytes, peak_rss
+
+SETS = {
+    "liver": "bupa",
+    "ionosphere": "ionosphere",
+    "diabetes": "pima",
+    "hill valley": "hill_valley_with_noise",
+    "a2a": "a2a",
+    "a4a": "a4a",
+}
+SOLVERS = ("level", "gradient", "accelerated")
+
+
+def two_class(name: str) -> tuple[Any, NDArray[np.float64]]:
+    """(X, y of -1 and 1) of a set of the paper; ionosphere without its constant column."""
+    data = load(SETS.get(name, name))
+    X, y = data.X, np.where(data.y == np.unique(data.y)[1], 1.0, -1.0)
+    if not sp.issparse(X):
+        X = X[:, X.std(axis=0) > 0]
+    return X, y
+
+
+def paper_gamma(X: Any, k: int = 2) -> float:
+    """1 / sigma_k, sigma_k = 4^(k - 1) times the mean squared distance between two patterns."""
+    dense = X.toarray() if sp.issparse(X) else X
+    return float(1 / (4.0 ** (k - 1) * 2 * dense.var(axis=0).sum()))
+
+
+def timed(repeats: int, work: Callable[..., Any], *arguments: Any) -> tuple[Any, list[float]]:
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = work(*arguments)
+        seconds.append(time.perf_counter() - start)
+    return result, seconds
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Fit against SVC at its default tolerance on the same rows, alternately; gamma="scale" for both."""
+    from sklearn.svm import SVC
+
+    X, y = two_class("a4a")
+    usps = load("usps")
+    problems = {"a4a": (X.toarray(), y), "usps 3": (usps.X, np.where(usps.y == 3, 1.0, -1.0))}
+    rows = []
+    for name, (rows_of, labels) in problems.items():
+        ours: dict[str, list[float]] = {"float64": [], "float32": []}
+        peer: list[float] = []
+        gaps = {}
+        for dtype in ours:
+            OptimalNeighborhoodSVC(dtype=dtype, n_jobs=options.threads).fit(rows_of[:500], labels[:500])  # compiles
+        for _ in range(options.repeats):
+            for dtype, seconds in ours.items():
+                model = OptimalNeighborhoodSVC(C=1, rho=100, dtype=dtype, n_jobs=options.threads)
+                fitted, taken = timed(1, model.fit, rows_of, labels)
+                seconds += taken
+                gaps[dtype] = float(fitted.relative_gap_.max())
+            peer += timed(1, SVC().fit, rows_of, labels)[1]
+        for dtype, seconds in ours.items():
+            ratios = [a / b for a, b in zip(seconds, peer, strict=True)]
+            rows.append([name, len(labels), dtype, spread(seconds), f"{gaps[dtype]:.1e}", spread(peer), spread(ratios)])
+    print(table(["set", "n", "kernel", "seconds", "relative gap", "SVC, seconds", "ratio"], rows))
+
+
+def projection(options: argparse.Namespace) -> None:
+    """box_hyperplane on random points, and a conic solver on the same while it takes less than a minute."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for n in (10**3, 10**4, 10**5, 10**6, 10**7):
+        v, y = rng.standard_normal(n), rng.choice([-1.0, 1.0], n)
+        box_hyperplane(v, y, 1.0)
+        x, ours = timed(options.repeats, box_hyperplane, v, y, 1.0)
+        other, difference = "", ""
+        if n <= 10**5:
+            found, taken = timed(1, by_clarabel, v, y)
+            other, difference = f"{taken[0] / np.median(ours):.0f}", f"{np.abs(found - x).max():.1e}"
+        rows.append([f"{n:,}", f"{1e3 * np.median(ours):.3f}", f"{1e9 * np.median(ours) / n:.1f}", other, difference])
+    print(table(["n", "milliseconds", "ns a number", "clarabel's time over ours", "apart"], rows))
+
+
+def by_clarabel(v: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """min |x - v|^2 / 2 with 0 <= x <= 1, y'x = 0."""
+    import clarabel
+
+    n = len(v)
+    eye = sp.eye_array(n, format="csc")
+    A = sp.csc_matrix(sp.vstack([sp.csr_array(y[None]), -eye, eye]))
+    b = np.concatenate([[0.0], np.zeros(n), np.ones(n)])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * n)]
+    return np.array(clarabel.DefaultSolver(sp.csc_matrix(eye), -v, A, b, cones, settings).solve().x)
+
+
+def convergence(options: argparse.Namespace) -> None:
+    """Relative gap at some iterations; C = 1, rho = 100, sigma_2, as in figure 1."""
+    rows = []
+    for name in ("liver", "a4a"):
+        X, y = two_class(name)
+        for solver in SOLVERS:
+            model = OptimalNeighborhoodSVC(
+                C=1, rho=100, gamma=paper_gamma(X), solver=solver, n_jobs=options.threads, max_iter=options.max_iter
+            )
+            fitted, seconds = timed(1, quietly, model, X, y)
+            history = fitted.result_.history
+            shown = [row for row in history if row["iteration"] in (10, 20, 50, 100, 200, 500, 1000)]
+            gaps = ", ".join(f"{row['iteration']}: {row['relative_gap']:.1e}" for row in shown)
+            rows.append([name, solver, fitted.n_iter_, f"{fitted.relative_gap_.max():.1e}",
+                         f"{fitted.objective_[0]:.6f}", f"{seconds[0]:.2f}", gaps])  # fmt: skip
+    print(table(["set", "solver", "iterations", "gap", "objective", "seconds", "gap by iteration"], rows))
+
+
+def seconds(options: argparse.Namespace) -> None:
+    """All six sets to a relative gap of 1e-6 (or max_iter): seconds, kernel included; sigma_2."""
+    rows = []
+    for name in SETS:
+        X, y = two_class(name)
+        row: list[Any] = [name, len(y)]
+        for solver in SOLVERS:
+            model = OptimalNeighborhoodSVC(
+                C=1, rho=100, gamma=paper_gamma(X), solver=solver, n_jobs=options.threads, max_iter=options.max_iter
+            )
+            repeats = 1 if solver == "level" else options.repeats
+            fitted, taken = timed(repeats, quietly, model, X, y)
+            row.append(f"{np.median(taken):.3f} ({fitted.relative_gap_.max():.0e})")
+        rows.append(row)
+    print(table(["set", "n", *(f"{solver}, s (gap)" for solver in SOLVERS)], rows))
+
+
+def quietly(model: OptimalNeighborhoodSVC, X: Any, y: NDArray[np.float64]) -> OptimalNeighborhoodSVC:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(X, y)
+
+
+def large(options: argparse.Namespace) -> None:
+    """MNIST's first 50,000 digits, even against odd, under a limit: seconds, products, and their rate."""
+    mnist = load("mnist")
+    X = (mnist.X[: options.n] / np.float32(255)).astype(np.float32)
+    y = np.where(mnist.y[: options.n] % 2 == 0, 1.0, -1.0)
+    model = OptimalNeighborhoodSVC(
+        C=1, rho=100, gamma=0.02, dtype="float32", memory_limit=options.limit, n_jobs=options.threads, tol=options.tol
+    )
+    fitted, taken = timed(1, quietly, model, X, y)
+    products = fitted.result_.history[-1]["products"]
+    support = len(fitted.support_)
+    flops = 2 * products * options.n * support * X.shape[1]
+    print(f"n {options.n:,}, placement {fitted.result_.plan['placement']}, {fitted.result_.outcome.value}, gap "
+          f"{fitted.relative_gap_.max():.1e}, {taken[0]:.0f} s, {products} products, {support:,} support vectors, peak "
+          f"{format_bytes(peak_rss())}; at least {flops / taken[0] / 1e9:.0f} Gflop/s of kernel columns made anew")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "projection", "convergence", "seconds", "large"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--max-iter", type=int, default=5000)
+    parser.add_argument("--n", type=int, default=50_000)
+    parser.add_argument("--limit", default="3 GB")
+    parser.add_argument("--tol", type=float, default=1e-6)
+    options = parser.parse_args()
+    print(circumstances(options.threads), "\n", sep="")
+    globals()[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A kernel matrix on disk by its products: workers, or threads, go over shares of its tiles.
+
+It is made once and read in every product: worth its room where making columns anew costs more than reading them, with
+many features or a slow kernel function. Shares are cut by the number of tiles alone and added in order, so products have
+the same bits on any number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
+from dkl.blocks.row_sources import row_source
+from dkl.blocks.session import Session
+from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.packed_symmetric import tile_number
+from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
+
+Vector = NDArray[np.float64]
+
+SHARES = 32
+
+
+def stored_bytes(n: int, dtype: Any) -> int:
+    side = -(-n // STORED_TILE)
+    return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
+
+
+class StoredKernel:
+    """K (n, n) in a folder on disk, which workers must see under the same name. Counts its products."""
+
+    def __init__(self, tiles: KernelTiles, n: int, kernel: Kernel, rows: RowBlocks) -> None:
+        self.tiles, self.n, self.kernel, self.rows = tiles, n, kernel, rows
+        self.side = -(-n // STORED_TILE)
+        self.products = 0
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        X: Any,
+        path: str | os.PathLike[str],
+        session: Session,
+        memory_limit: Any = None,
+        dtype: Any = np.float32,
+    ) -> StoredKernel:
+        """Make and keep the tiles, tile rows side by side."""
+        rows = RowBlocks(row_source(X), session, memory_limit)
+        made = cls(KernelTiles(path), rows.n, kernel, rows)
+        create_tiles(path, made.side * (made.side + 1) // 2, dtype)
+        for row in range(made.side):
+            made._fill(row, np.dtype(dtype).name)
+        return made
+
+    def _fill(self, row: int, dtype: str) -> None:
+        """Tile row `row`: the columns of its points, from every block of rows that begins below it."""
+        lo, hi = row * STORED_TILE, min((row + 1) * STORED_TILE, self.n)
+        chosen = np.arange(lo, hi)
+        points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
+        below = {index for index, (_, stop) in enumerate(self.rows.bounds) if stop > lo}
+        parts = self.rows.map(columns_below, self.kernel, points, lo, dtype, only=below)
+        columns = np.concatenate(parts)  # rows lo to n, at this tile row's points
+        for column in range(row, self.side):
+            tile = np.zeros((STORED_TILE, STORED_TILE), dtype)
+            part = columns[(column - row) * STORED_TILE : (column - row + 1) * STORED_TILE].T
+            tile[: part.shape[0], : part.shape[1]] = part
+            self.tiles.write(tile_number(self.side, row, column), tile)
+
+    def times(self, v: Vector) -> Vector:
+        self.products += 1
+        count = self.side * (self.side + 1) // 2
+        cuts = np.linspace(0, count, min(SHARES, count) + 1).astype(int)
+        padded = np.zeros(self.side * STORED_TILE)
+        padded[: self.n] = v
+        shares = [(int(lo), int(hi)) for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
+        parts = self.rows.session.map(share_of_product, shares, self.tiles, self.side, padded)
+        total = parts[0].copy()
+        for part in parts[1:]:
+            total += part
+        return np.asarray(total[: self.n])
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
+        return np.concatenate(self.rows.map(columns_below, self.kernel, points, 0, "float64"))
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        rows = self.rows.take(chosen)
+        return np.asarray(self.kernel.columns(rows, chosen if self.kernel.is_precomputed else rows), np.float64)
+
+
+def columns_below(block: Block, kernel: Kernel, points: Any, first: int, dtype: str) -> NDArray[np.floating]:
+    """The kernel of a block's rows from `first` on with some points."""
+    return kernel.columns(block.rows[max(0, first - block.start) :], points, dtype)
+
+
+def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: Vector) -> Vector:
+    """Tiles lo to hi and their mirror images, times v."""
+    out = np.zeros_like(v)
+    row, start = 0, 0
+    for number in range(*share):
+        while number >= start + side - row:
+            start += side - row
+            row += 1
+        column = row + number - start
+        above = slice(row * STORED_TILE, (row + 1) * STORED_TILE)
+        below = slice(column * STORED_TILE, (column + 1) * STORED_TILE)
+        if not (v[above].any() or v[below].any()):
+            continue
+        add_tile(tiles.read(number), v[below], v[above], out[above], out[below], row != column)
+    return out
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def add_tile(tile: Any, right: Any, left: Any, above: Any, below: Any, mirrored: bool) -> None:
+    """above += tile right; below += tile' left, for a tile off the diagonal."""
+    for i in range(tile.shape[0]):
+        line = tile[i]
+        total = 0.0
+        value = left[i] if mirrored else 0.0
+        for j in range(tile.shape[1]):
+            total += line[j] * right[j]
+            below[j] += value * line[j]
+        above[i] += total

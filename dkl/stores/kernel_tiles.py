@@ -1,0 +1,59 @@
+"""A kernel matrix on disk: the tiles of its upper triangle, one chunk each, with checksums.
+
+The order of the tiles is that of dkl/linalg/packed_symmetric.py, with larger tiles; those at the edge are padded with
+zeros.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.stores.disk import disk_errors
+from dkl.stores.run import create_rows
+
+STORED_TILE = 1024
+
+
+def create_tiles(path: str | os.PathLike[str], count: int, dtype: Any) -> None:
+    """An empty store for `count` tiles."""
+    shape = (count, STORED_TILE, STORED_TILE)
+    with disk_errors("could not make the kernel's store", Path(path)):
+        create_rows(Path(path), shape, (1, *shape[1:]), np.dtype(dtype), ("tile", "row", "column"))
+
+
+class KernelTiles:
+    """The tiles of a store; small to send, opened where it is used."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = str(path)
+        self._array: zarr.Array | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_array": None}
+
+    def write(self, number: int, tile: NDArray) -> None:
+        with disk_errors("a tile of the kernel could not be written", Path(self.path)):
+            self._open("r+")[number] = tile
+
+    def read(self, number: int) -> NDArray:
+        """A tile; StoreError where it is damaged or was never written."""
+        try:
+            tile = np.asarray(self._open("r")[number])
+        except Exception as error:
+            got = f"{type(error).__name__}: {error}"
+            raise StoreError("a tile of the kernel cannot be read", where=self.path, got=got) from error
+        if np.isnan(tile[0, 0]):
+            raise StoreError("a tile of the kernel is missing", where=self.path, got=f"tile {number}")
+        return tile
+
+    def _open(self, mode: str) -> Any:
+        if self._array is None or (mode == "r+" and self._array.read_only):
+            self._array = zarr.open_array(self.path, mode=mode)
+        return self._array
