@@ -26,7 +26,7 @@ from dkl.solvers.result import Outcome
 ENTERING_SHARE = 0.1
 TRIES = 3
 """How often columns that would move against their sign are left out before only the first of them enters."""
-RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
+RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
 PATIENCE = 3
 """Rounds without progress, which rounding alone can cause."""
 

@@ -127,3 +127,20 @@ def test_warm_starts_end_where_cold_ones_do(rng):
             assert found.outcome is Outcome.SOLVED
             assert objective(C, y, found.weights, problem.kappa) == pytest.approx(value, rel=1e-9)
             assert begin is None or np.array_equal(given, begin), "the start was written to"
+
+
+@pytest.mark.parametrize(("kernel", "gamma"), [("rbf", 0.03), ("polynomial", 0.1), ("linear", None)])
+def test_sums_of_single_precision_columns_take_no_more_steps(rng, kernel, gamma):
+    """Their Gram matrix has negative eigenvalues of rounding; the optimum is that of exact sums, to single precision."""
+    C, X = kernel_columns(rng, kernel, 60, 58, gamma, d=4)
+    y, rounded = targets(rng, X), C.astype(np.float32)
+    problem = lasso_problem(C, y, 1e-4)
+    cross = (rounded.T @ y.astype(np.float32)).astype(float)
+    single = ColumnLasso(
+        type(problem.gram)((rounded.T @ rounded).astype(float)), cross, problem.square, 1.0, problem.nu
+    )
+    assert np.linalg.eigvalsh(single.gram.matrix)[0] < -1e-7
+    found, exact = ActiveSet().solve(single), ActiveSet().solve(problem)
+    assert found.outcome is Outcome.SOLVED
+    assert found.n_iter <= 3 * exact.n_iter
+    assert objective(C, y, found.weights, problem.kappa) == pytest.approx(exact.evaluation.objective, rel=1e-3)
