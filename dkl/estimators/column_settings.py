@@ -119,7 +119,6 @@ def plan_fit(
 
 def rows_held(source: RowSource, place: Place) -> RowsHeld:
     """How a process of `place` comes by the rows."""
-    chunk_rows = source.rows_per_chunk if source.is_dask or source.is_stored else 0
     if source.is_mapped or (source.is_in_memory and not place.distributed):
         array: Any = source.array
         straight = source.is_in_memory and (source.is_sparse or array.flags.c_contiguous)
@@ -130,4 +129,6 @@ def rows_held(source: RowSource, place: Place) -> RowsHeld:
         kept, copies = "sent" if place.distributed else "read", 2
     else:
         kept, copies = "sent" if place.distributed else "streamed", 1
-    return RowsHeld(source.n, source.n_features, source.row_bytes, kept, chunk_rows, source.is_sparse, copies)
+    return RowsHeld(
+        source.n, source.n_features, source.row_bytes, kept, source.rows_per_chunk, source.is_sparse, copies
+    )

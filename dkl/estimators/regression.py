@@ -211,6 +211,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             raise InputError("nowhere to keep the columns", where="store_columns", mend="give work_dir")
         if self.solver == "paper" and self.work_dir is not None:
             raise InputError("keeps nothing on disk", where='solver="paper"', mend="use another solver, or no work_dir")
+        if callable(self.kernel) and self.work_dir is not None:
+            raise InputError("a run's folder holds no functions", where="kernel", mend="name a kernel, or no work_dir")
         names = ("nu", "lam", "solver", "sampling", "stopping", "fit_intercept", "tol", "max_iter", "cv", "n_nus")
         own = {name: plain(getattr(self, name)) for name in (*names, "store_columns", "checkpoint_every")}
         own["cv"] = int(self.cv) if isinstance(self.cv, Integral) else 5  # splits are counted when the rows are known
