@@ -125,6 +125,17 @@ def assert_by_definition(state, C, y, lam):
     np.testing.assert_allclose(state.G[: state.size, : state.size], G, atol=1e-8 * np.abs(G).max())
 
 
+def by_updates_alone(problem):
+    """A state that cannot be computed anew, which would hide errors of the updates."""
+
+    def refresh():
+        raise AssertionError("the state was not kept up to date")
+
+    state = coordinate_descent._State(problem, None)
+    state.refresh = refresh
+    return state
+
+
 class CountedRows:
     """Rows of B, and which of them were read."""
 
@@ -147,7 +158,7 @@ def test_many_moves_keep_what_is_known_of_the_kernel(rng, rule, stored, monkeypa
     if stored:
         gram = StoredGram(rows, np.diag(rows.matrix).copy())
         problem = ColumnLasso(gram, problem.cross, problem.square, LAM, problem.nu)
-    state = coordinate_descent._State(problem, None)
+    state = by_updates_alone(problem)
     first_room, sizes, left = len(state.G), [], 0
     for _ in range(60):
         before = state.mu > 0
@@ -174,7 +185,7 @@ def test_a_state_from_weights_is_by_definition(setting):
 def paper_and_ours(C, y, lam, nu, order, each):
     """Runs Algorithm 2 as printed and our Newton steps along the same coordinates; each(printed, ours) after a step."""
     problem = ColumnLasso(lasso_problem(C, y, 0.5).gram, C.T @ y, float(y @ y), lam, nu)
-    ours = coordinate_descent._State(problem, None)
+    ours = by_updates_alone(problem)
     left = iter(order)
 
     def watch(printed):
@@ -218,3 +229,17 @@ def test_exact_descent_is_monotone(rng, sampling):
         values.append(problem.kernel_objective(mu))
     assert values[-1] < values[0]
     assert (np.diff(values) <= 1e-10 * values[0]).all()
+
+
+def test_a_state_that_drifted_is_computed_anew(rng):
+    """A wrong G or q is seen at the next move, before it is used."""
+    C, X = kernel_columns(rng, "rbf", 40, 20, 0.5)
+    y = targets(rng, X)
+    problem = lasso_problem(C, y, 1e-3, LAM)
+    for spoil in ("G", "q"):
+        state = coordinate_descent._State(problem, None)
+        state.take(np.arange(20), EXACT)
+        part = getattr(state, spoil)
+        part *= 1.01
+        state.take(np.tile(np.arange(20), 2), EXACT)
+        assert_by_definition(state, C, y, LAM)
