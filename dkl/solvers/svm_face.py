@@ -21,6 +21,7 @@ DENSE = 1500
 SKETCH = 200
 CG_ITERATIONS, CG_ACCURACY = 40, 0.03
 HALVINGS = 6
+ROUNDING = 1e-13
 
 
 @dataclass
@@ -33,22 +34,26 @@ class FaceNewton:
     _sketch: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def step(self, point: Point) -> Point | None:
-        """A better point, or None where the step along the Newton direction, projected, gains nothing."""
+        """A better point: the step along the Newton direction, projected, or where that gains nothing up to the first
+        bound; None where that gains nothing either."""
         problem, alpha = self.problem, point.alpha
         free = np.flatnonzero((alpha > 0) & (alpha < problem.C))
         if len(free) < 2:
             return None
         direction = self._direction(point, free)
-        t = 1.0
-        for _ in range(HALVINGS):
+        steps = [0.5**k for k in range(HALVINGS)]
+        first = _first_bound(alpha[free], direction, problem.C[free])
+        for t in [*(t for t in steps if t > first), min(first, 1.0)]:
             target = alpha.copy()
             target[free] += t * direction
             new, _ = project(target, problem.y, problem.C, 0.0)
-            product = problem.product(new)
+            better = problem.at(new)
             self.products += 1
-            if problem.objective(new, product) < point.objective:
-                return problem.at(new, product)
-            t /= 2
+            if better.objective < point.objective - ROUNDING * abs(point.objective):
+                return better
+            # The gap falls with the distance from the solution, the objective with its square: it is done first.
+            if better.objective <= point.objective + ROUNDING * abs(point.objective) and better.gap < point.gap:
+                return better
         return None
 
     def _direction(self, point: Point, free: NDArray[np.intp]) -> Vector:
@@ -57,8 +62,8 @@ class FaceNewton:
         ridge = float(alpha @ alpha) / problem.rho
         if len(free) <= DENSE:
             matrix = 2 * y[:, None] * problem.kernel.block(free) * y
-            matrix[np.diag_indices(len(free))] += ridge + 1e-12 * float(np.trace(matrix)) / len(free)
-            factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+            matrix[np.diag_indices(len(free))] += ridge
+            factor = _factor(matrix)
             inverse = _with_rank_one(lambda v: cho_solve(factor, v, check_finite=False), on, 2 / problem.rho)
             return _on_plane(inverse, y)(right)
 
@@ -85,14 +90,24 @@ class FaceNewton:
         drawn = np.sort(np.random.default_rng(self.seed).choice(n, min(SKETCH, n), replace=False))
         columns = self.problem.kernel.columns(drawn)
         corner = columns[drawn]
-        ridge = 1e-10 * float(np.trace(corner)) / len(drawn)
-        while True:
-            try:
-                lower = np.linalg.cholesky(corner + ridge * np.eye(len(drawn)))
-                break
-            except np.linalg.LinAlgError:
-                ridge *= 10
+        lower = np.tril(_factor(corner, 1e-10)[0])
         return self.problem.y[:, None] * solve_triangular(lower, columns.T, lower=True).T
+
+
+def _factor(matrix: NDArray[np.float64], share: float = 1e-12) -> tuple[NDArray[np.float64], bool]:
+    """Cholesky's factor, with as little of the mean diagonal entry added to the diagonal as it takes."""
+    size = float(np.trace(matrix)) / len(matrix) or 1.0
+    while True:
+        try:
+            return cho_factor(matrix + share * size * np.eye(len(matrix)), lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            share *= 10
+
+
+def _first_bound(alpha: Vector, direction: Vector, C: Vector) -> float:
+    """The largest t with 0 <= alpha + t direction <= C."""
+    room = np.where(direction < 0, alpha, C - alpha)
+    return float(np.min(np.divide(room, np.abs(direction), out=np.full(len(room), np.inf), where=direction != 0)))
 
 
 def _with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -> Callable[[Vector], Vector]:
