@@ -1,8 +1,7 @@
-"""The lasso on the same kernel columns to the same duality gap: dkl, scikit-learn, celer, skglm. And Algorithm 2.
+"""The lasso on the same kernel columns to the same duality gap: dkl, scikit-learn, celer, skglm.
 
-    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py lasso --data mnist abalone noisy --columns 1000 5000
-    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py paper                      # n = 60,000, M = 1,000
-    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py lasso --data noisy --n 3000 --columns 200 --cap 10    # a small try
+    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py --data mnist abalone noisy --columns 1000 5000
+    OMP_NUM_THREADS=1 python benchmarks/slkl_peers.py --data noisy --n 3000 --columns 200 --cap 10    # a small try
 
 All minimise P(w) = |y - C w|^2 + 2 kappa |w|_1 on the same centred columns in double precision. One function measures
 the gap of whatever weights come back, on the columns themselves:
@@ -15,9 +14,6 @@ the measured gap is reached (a try's own seconds count, not those of the tries b
 `--cap` seconds a try is told with the gap of the last try that ended. C'C takes as long for all who use it: it is timed
 once, and added in a column of its own. "path" contestants solve a path of `--nus` values down to the same kappa by
 warm starts, with every value to the gap.
-
-`paper` runs the literal Algorithm 2 until its own rule stops it or the cap ends it, and dkl on the same columns to the
-objective that it has reached then.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ import multiprocessing
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -46,7 +41,6 @@ from dkl.problems.column_lasso import ColumnLasso
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
 from dkl.solvers.lasso_path import solve_path
-from dkl.solvers.slkl_paper import PaperState, objective, slkl
 
 LEAST_TOL = 1e-16
 FIRST_TARGET = 1e-2
@@ -351,82 +345,6 @@ def line(row: dict[str, Any]) -> str:
     return "   ".join(cells(row))
 
 
-# -- Algorithm 2 ------------------------------------------------------------------------------------------------------
-
-
-class OutOfTimeError(Exception):
-    pass
-
-
-def paper(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Seconds of every M steps of Algorithm 2, until its rule stops it or the cap does; and dkl's to the same objective."""
-    found = []
-    for count in options.columns:
-        for share in options.shares:
-            with threadpool_limits(options.threads, "blas"):
-                columns = columns_of(options.data[0], options.n, count, options.seed)
-                kappa = share * columns.largest_kappa
-                found.append(against_paper(columns, kappa, options))
-    return found
-
-
-def against_paper(columns: Columns, kappa: float, options: argparse.Namespace) -> dict[str, Any]:
-    C, y, nu, M = np.ascontiguousarray(columns.C), columns.y, kappa**2, columns.C.shape[1]
-    draws = np.random.default_rng(options.seed)
-    times: list[float] = []
-    start = time.perf_counter()
-    held: list[PaperState] = []
-
-    def watch(state: PaperState) -> None:
-        held[:] = [state]
-        times.append(time.perf_counter() - start)
-        if times[-1] > options.cap:
-            raise OutOfTimeError
-
-    with suppress(OutOfTimeError):
-        slkl(C, y, 1.0, nu, tol=1e-4, draw=lambda: draws.integers(M), watch=watch)
-    state = held[0]
-    ends = [0.0, *times[M - 1 :: M], *times[-1:][: len(times) % M]]
-    passes = np.diff(ends).tolist()
-    value = objective(C, y, 1.0, nu, state)
-    ours = to_objective(columns, kappa, value)
-    total = columns.gram_seconds + ours["seconds"]
-    row = {
-        "data": columns.name, "n": columns.n, "columns": M, "kappa": kappa, "seconds": times[-1], "steps": len(times),
-        "passes": passes, "ended": state.converged, "objective": value, "active": len(state.support),
-        "dkl": ours, "gram_seconds": columns.gram_seconds, "ratio": times[-1] / total,
-    }  # fmt: skip
-    print(
-        f"\n{columns.name}: n = {columns.n:,}, M = {M:,}, kappa = {kappa / columns.largest_kappa:g} of the largest\n"
-        f"Algorithm 2: {len(times):,} steps in {times[-1]:.1f} s, "
-        f"{'ended by its rule (1e-4)' if state.converged else 'not ended by its rule: the cap'};"
-        f" F = {value:.6g}, m0 = {len(state.support)}\n"
-        f"seconds of each {M:,} steps: " + ", ".join(f"{seconds:.1f}" for seconds in passes) + "\n"
-        f"dkl: C'C {columns.gram_seconds:.2f} s and solve {ours['seconds']:.3f} s to F = {ours['objective']:.6g}"
-        f" (relative gap {ours['gap']:.1e}, m0 = {ours['active']})\n"
-        f"ratio {'' if state.converged else 'at least '}{row['ratio']:.0f}",
-        flush=True,
-    )
-    return row
-
-
-def to_objective(columns: Columns, kappa: float, value: float) -> dict[str, Any]:
-    """dkl's active set, to an objective no higher than `value`, on C'C that is there."""
-    problem = columns.problem(kappa)
-    ActiveSet(1e-2).solve(problem)  # compiles
-    tol = 1e-4
-    while True:
-        start = time.perf_counter()
-        solution = ActiveSet(tol).solve(problem)
-        seconds = time.perf_counter() - start
-        found = solution.evaluation
-        if found.objective <= value or tol < 1e-12:
-            break
-        tol /= 10
-    active = int(np.count_nonzero(solution.weights))
-    return {"seconds": seconds, "objective": found.objective, "gap": found.relative_gap, "active": active}
-
-
 def warm_up() -> None:
     """Every contestant once, on columns so small that it takes nothing: what compiles is compiled."""
     columns = columns_of("noisy", 200, 20, 0)
@@ -441,7 +359,6 @@ def warm_up() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["lasso", "paper"])
     parser.add_argument("--data", nargs="+", choices=["mnist", "abalone", "noisy"], default=["mnist"])
     parser.add_argument("--n", type=int, default=60_000)
     parser.add_argument("--columns", type=int, nargs="+", default=[1000])
@@ -456,17 +373,14 @@ def main() -> None:
     parser.add_argument("--json")
     options = parser.parse_args()
     print(circumstances(options.threads, "celer", "skglm"))
-    if options.part == "lasso":
-        warm_up()
-        rows = [
-            row
-            for name in options.data
-            for count in options.columns
-            for share in options.shares
-            for row in race(name, count, share, options)
-        ]
-    else:
-        rows = paper(options)
+    warm_up()
+    rows = [
+        row
+        for name in options.data
+        for count in options.columns
+        for share in options.shares
+        for row in race(name, count, share, options)
+    ]
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1, default=float))
 
