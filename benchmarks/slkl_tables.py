@@ -214,13 +214,13 @@ def lines(name: str, options: argparse.Namespace) -> dict[str, Method]:
     return {line: known[line] for line in wanted if line in known}
 
 
-def repeats(name: str, line: str, M: int, options: argparse.Namespace) -> int:
-    """As many runs as asked for, but where all would be the same; and no more than `--slow-runs` of what takes long."""
+def repeats(name: str, line: str, options: argparse.Namespace) -> int:
+    """As many runs as asked for, but where all would be the same; and no more than `--slow-runs` of what takes minutes."""
     chooses = REGRESSION.get(line, CLASSIFICATION.get(line))
     assert chooses is not None
     if options.protocol == "columns" and name != "usps" and not chooses.every_m:
         return 1
-    slow = (name == "abalone" and (M > 1024 or not chooses.every_m)) or (name == "usps" and M > 256 and "cv" in line)
+    slow = name == "abalone" and chooses.make is tuned
     return min(options.runs, options.slow_runs) if slow else int(options.runs)
 
 
@@ -233,7 +233,7 @@ def table(name: str, options: argparse.Namespace) -> Iterator[str]:
         start, cells, found = time.process_time(), [], None
         for k, M in enumerate(task.counts):
             if method.every_m or found is None:
-                count = repeats(name, label, M, options)
+                count = repeats(name, label, options)
                 found = np.array([run(name, method, M, seed, options) for seed in range(count)])
             cells.append(_cell(found, name) + " | " + _papers(task, method.paper, k, name))
         yield f"| {label} | " + " | ".join(cells) + f" | {time.process_time() - start:.0f} |"
@@ -269,11 +269,10 @@ def conventions(options: argparse.Namespace) -> Iterator[str]:
         M = task.counts[0]
         for options.gamma_factor, kernel in ((1.0, "exp(-d^2 / 2 sigma^2)"), (2.0, "exp(-d^2 / sigma^2)")):
             for options.raw_targets, targets in ((True, "as they are"), (False, "centred")):
-                runs = min(options.runs, options.slow_runs) if name == "abalone" else options.runs
                 cells = []
                 for label in ("KRR_n", "KRR_M", "Unif, mu = 1/M"):
                     method = REGRESSION[label]
-                    errors = np.array([run(name, method, M, seed, options)[0] for seed in range(runs)])
+                    errors = np.array([run(name, method, M, seed, options)[0] for seed in range(options.runs)])
                     least = f" ({errors.min():.{5 if name == 'sinc' else 2}f})" if label == "KRR_n" else ""
                     known = task.paper[method.paper][0]
                     assert known is not None
@@ -286,9 +285,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sets", default=",".join(TASKS), help="names, separated by commas")
     parser.add_argument("--methods", help="names of lines, separated by semicolons; default: all")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument(
-        "--slow-runs", type=int, default=5, help="of what takes long: all rows of abalone, the path at M = 1024 on USPS"
-    )
+    parser.add_argument("--slow-runs", type=int, default=5, help="of scikit-learn's search on abalone")
     parser.add_argument("--protocol", default="splits", choices=("splits", "columns"))
     parser.add_argument("--raw-targets", action="store_true", help="no constant is fitted")
     parser.add_argument("--gamma-factor", type=float, default=1.0, help="2 is the kernel exp(-|x - x'|^2 / sigma^2)")
