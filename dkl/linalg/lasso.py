@@ -30,36 +30,6 @@ def submatrix(rows, places, columns):  # type: ignore[no-untyped-def]
     return out
 
 
-def solve_definite(matrix: NDArray[np.float64], right: Vector, ridge: float) -> Vector:
-    """(matrix + ridge I)^-1 right for a positive definite matrix; LinAlgError where rounding makes it none.
-
-    Without the interpreter's lock, which SciPy's functions keep: outputs are solved side by side on threads. NumPy's own
-    Cholesky leaves it too, and frees its memory where it fails, which Numba's does not.
-    """
-    shifted = matrix.copy()
-    shifted.flat[:: len(matrix) + 1] += ridge
-    return np.asarray(_substituted(np.linalg.cholesky(shifted), right))
-
-
-@numba.njit(cache=True, nogil=True)
-def _substituted(L, right):  # type: ignore[no-untyped-def]
-    """(L L')^-1 right."""
-    size = len(L)
-    x = right.copy()
-    for i in range(size):
-        row = L[i]
-        total = x[i]
-        for j in range(i):
-            total -= row[j] * x[j]
-        x[i] = total / row[i]
-    for i in range(size - 1, -1, -1):
-        x[i] /= L[i, i]
-        row = L[i]
-        for j in range(i):
-            x[j] -= row[j] * x[i]
-    return x
-
-
 def line_minimum(
     curvature: float, slope: float, w: Vector, d: Vector, signs: Vector, kappa: float
 ) -> tuple[float, int]:

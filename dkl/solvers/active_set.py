@@ -7,8 +7,8 @@ here with several columns entering at a time). Given S and the signs s the optim
     B_SS w_S = b_S - kappa s,
 
 towards which an exact line search goes; a weight that arrives at zero leaves S. When no sign changes on the way, the
-columns that violate |c'(y - C w)| <= kappa most enter, a tenth of |S| at a time. A step costs O(m0^3), a round of them
-O(m0 M) in addition; memory is that of the active set. Neither depends on n.
+columns that violate |c'(y - C w)| <= kappa most enter, a tenth of |S| at a time. The system's factor follows S, so that a
+step costs O(m0^2), and a round of them O(m0 M) in addition; memory is that of the active set. Neither depends on n.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.lasso import Vector, line_minimum, solve_definite, submatrix
+from dkl.linalg.growing_cholesky import GrowingCholesky
+from dkl.linalg.lasso import Vector, line_minimum, submatrix
 from dkl.problems.column_lasso import ColumnLasso, Evaluation
 from dkl.solvers.lasso_solution import Solution, history_row
 from dkl.solvers.result import Outcome
@@ -26,7 +27,8 @@ from dkl.solvers.result import Outcome
 ENTERING_SHARE = 0.1
 TRIES = 3
 """How often columns that would move against their sign are left out before only the first of them enters."""
-RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
+WORN = 1e-8
+"""Relative residual of a system from which on its factor is made anew."""
 PATIENCE = 3
 """Rounds without progress, which rounding alone can cause."""
 
@@ -43,10 +45,10 @@ class ActiveSet:
         found = problem.evaluate(w)
         steps, idle, history = 0, 0, [history_row(0, w, found)]
         best, alive = (w.copy(), found), problem.may_be_active(found)
-        settled = not w.any()
+        face, settled = _Face(problem, w), not w.any()
         while best[1].relative_gap > self.tol and steps < self.max_iter and idle < PATIENCE:
             entering = _entering(problem, w, found, alive) if settled else np.empty(0, np.intp)
-            steps += _settle(problem, w, found.correlations, entering, self.max_iter - steps)
+            steps += face.settle(found.correlations, entering, self.max_iter - steps)
             settled = True
             found = problem.evaluate(w)
             alive &= problem.may_be_active(found)
@@ -69,50 +71,75 @@ def _entering(problem: ColumnLasso, w: Vector, found: Evaluation, alive: NDArray
     return candidates[worst[: max(1, int(ENTERING_SHARE * np.count_nonzero(w)))]]
 
 
-def _settle(problem: ColumnLasso, w: Vector, g: Vector, entering: NDArray[np.intp], most: int) -> int:
-    """Change w, in place, to the optimum on its support and the columns that enter. Returns the number of steps.
+class _Face:
+    """The active set in some order, its part of B, and a factor of that."""
 
-    Weights that would have to change their sign leave the support, for columns of a later round.
-    """
-    chosen = np.concatenate([np.flatnonzero(w), entering])
-    if not chosen.size:
-        return 0
-    rows, places = problem.gram.rows(chosen)
-    B = submatrix(rows, places, chosen)
-    g, on, kappa = g[chosen], w[chosen], problem.kappa
-    signs = np.where(on != 0, np.sign(on), np.sign(g))
-    d = _solved(B, g - kappa * signs)
-    for attempt in range(TRIES):
-        wrong = (on == 0) & (d * signs <= 0)
-        if not wrong.any():
-            break
-        first = np.flatnonzero(on == 0)[:1]
-        kept = ~wrong
-        if attempt == TRIES - 1 or not (kept & (on == 0)).any():
-            kept = on != 0
-            kept[first] = True
-        chosen, B, g, on, signs = chosen[kept], _kept(B, kept), g[kept], on[kept], signs[kept]
-        d = _solved(B, g - kappa * signs)
-    for step in range(1, most + 1):
-        new, complete = _moved(B, g, on, d, signs, kappa)
-        if not complete and _change(B, g, on, new, kappa) >= 0:  # rounding
-            return step
-        w[chosen] = new
-        if complete:
-            return step
-        g = g - B @ (new - on)
-        kept = new != 0
-        if not kept.any():
-            return step
-        chosen, B, g, on = chosen[kept], _kept(B, kept), g[kept], new[kept]
-        signs = np.sign(on)
-        d = _solved(B, g - kappa * signs)
-    return most
+    def __init__(self, problem: ColumnLasso, w: Vector) -> None:
+        self.problem, self.w = problem, w
+        self.factor = GrowingCholesky()
+        self.chosen = np.empty(0, np.intp)
+        self._enter(np.flatnonzero(w))
 
+    def settle(self, g: Vector, entering: NDArray[np.intp], most: int) -> int:
+        """Change w, in place, to the optimum on its support and the columns that enter. Returns the number of steps.
 
-def _kept(B: NDArray[np.float64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-    places = np.flatnonzero(kept)
-    return np.asarray(submatrix(B, places, places))
+        g: all correlations C'(y - C w). Weights that would have to change their sign leave the support, for columns of a
+        later round.
+        """
+        self._enter(entering)
+        if not self.chosen.size:
+            return 0
+        kappa, on, g = self.problem.kappa, self.w[self.chosen], g[self.chosen]
+        signs = np.where(on != 0, np.sign(on), np.sign(g))
+        d = self._direction(g - kappa * signs)
+        for attempt in range(TRIES):
+            wrong = (on == 0) & (d * signs <= 0)
+            if not wrong.any():
+                break
+            kept = ~wrong
+            if attempt == TRIES - 1 or not (kept & (on == 0)).any():
+                kept = on != 0
+                kept[np.flatnonzero(on == 0)[:1]] = True
+            self._leave(kept)
+            g, on, signs = g[kept], on[kept], signs[kept]
+            d = self._direction(g - kappa * signs)
+        for step in range(1, most + 1):
+            B = self.factor.matrix
+            new, complete = _moved(B, g, on, d, signs, kappa)
+            if not complete and _change(B, g, on, new, kappa) >= 0:  # rounding
+                self._leave(on != 0)
+                return step
+            self.w[self.chosen] = new
+            kept = new != 0
+            if complete or not kept.any():
+                self._leave(kept)
+                return step
+            g = (g - B @ (new - on))[kept]
+            self._leave(kept)
+            on = new[kept]
+            signs = np.sign(on)
+            d = self._direction(g - kappa * signs)
+        return most
+
+    def _direction(self, right: Vector) -> Vector:
+        """B_SS^-1 right; by a factor from scratch where the one that was kept has worn out."""
+        d = self.factor.solve(right)
+        missed = np.abs(self.factor.matrix @ d - right).max()
+        if missed > WORN * np.abs(right).max() and self.factor.is_worn:
+            self.factor.renew()
+            d = self.factor.solve(right)
+        return d
+
+    def _enter(self, columns: NDArray[np.intp]) -> None:
+        if columns.size:
+            together = np.concatenate([self.chosen, columns])
+            rows, places = self.problem.gram.rows(columns)
+            self.factor.enter(submatrix(rows, places, together))
+            self.chosen = together
+
+    def _leave(self, kept: NDArray[np.bool_]) -> None:
+        self.factor.leave(kept)
+        self.chosen = self.chosen[kept]
 
 
 def _moved(
@@ -138,17 +165,3 @@ def _change(B: NDArray[np.float64], g: Vector, old: Vector, new: Vector, kappa: 
     """(P(new) - P(old)) / 2."""
     step = new - old
     return 0.5 * float(step @ (B @ step)) - float(g @ step) + kappa * float(np.abs(new).sum() - np.abs(old).sum())
-
-
-def _solved(matrix: NDArray[np.float64], right: Vector) -> Vector:
-    """matrix^-1 right. A matrix that is singular to rounding (equal columns) gets the least ridge that mends it: the line
-    search does not need an exact direction."""
-    scale = float(np.diag(matrix).max())
-    for ridge in RIDGES:
-        try:
-            solution = solve_definite(matrix, right, ridge * scale)
-        except np.linalg.LinAlgError:
-            continue
-        if np.isfinite(solution).all():
-            return np.asarray(solution)
-    return right / scale

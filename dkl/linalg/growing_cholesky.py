@@ -1,0 +1,182 @@
+"""A Cholesky factor that follows its matrix while rows and columns enter and leave.
+
+The systems of an active set differ from one to the next by a few columns: entering costs O(m^2) each, leaving O((m - p)^2)
+for the column at place p, a solution O(m^2), where a new factor would cost O(m^3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
+"""Of the largest diagonal entry, added to the diagonal: the least that makes a factor of a matrix that is singular, or
+indefinite, to rounding (equal columns, sums of single-precision columns)."""
+DEPENDENT = 1e-13
+"""A column of which less than this share is left by the others is as good as dependent on them."""
+LEAST_ROOM = 64
+BLOCK = 48
+"""Columns that enter at a time, above which a new factor costs less."""
+MOST_UPDATES = 200
+"""Changes between two factors from scratch: rounding errors add up."""
+
+
+class GrowingCholesky:
+    """L L' = A + ridge I for a symmetric A (m, m) that is built up and cut down. A is kept beside L."""
+
+    def __init__(self) -> None:
+        self.size, self.ridge = 0, 0.0
+        self._A = np.zeros((LEAST_ROOM, LEAST_ROOM))
+        self._L = np.zeros((LEAST_ROOM, LEAST_ROOM))
+        self._stale, self._updates = False, 0
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """A, as it stands; a view."""
+        return self._A[: self.size, : self.size]
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether it has been updated since it was made from scratch."""
+        return self._updates > 0
+
+    def enter(self, rows: NDArray[np.float64]) -> None:
+        """Append k rows and columns: `rows` (k, m + k) of the new matrix."""
+        old, new = self.size, self.size + len(rows)
+        if new > len(self._A):
+            self._grow(max(new, len(self._A) * 3 // 2))
+        self._A[old:new, :new] = rows
+        self._A[:old, old:new] = rows[:, :old].T
+        self.size = new
+        self._updates += 1
+        if self._stale or len(rows) > max(BLOCK, old // 2) or self._updates > MOST_UPDATES:
+            self._stale = True
+        elif not _append(self._A, self._L, old, new, self.ridge, DEPENDENT):
+            self._stale = True
+
+    def leave(self, kept: NDArray[np.bool_]) -> None:
+        """Keep these rows and columns alone."""
+        gone = np.flatnonzero(~kept)
+        if not gone.size:
+            return
+        places = np.flatnonzero(kept)
+        self._updates += 1
+        first = int(gone[0])
+        if first < len(places):
+            _compact(self._A, places)
+            if not self._stale:
+                # Each costs as much as the square of what stands behind it.
+                cost, anew = float(((self.size - gone) ** 2).sum()) * 3, float(len(places)) ** 3 / 12
+                if cost > anew or self._updates > MOST_UPDATES:
+                    self._stale = True
+                else:
+                    _delete(self._L, self.size, gone)
+        self.size = len(places)
+
+    def solve(self, right: Vector) -> Vector:
+        """(A + ridge I)^-1 right."""
+        if self._stale:
+            self._factor()
+        if self._stale:  # not even a ridge makes it definite
+            return right / max(float(np.diag(self.matrix).max()), np.finfo(float).tiny)
+        return np.asarray(_substituted(self._L, self.size, right))
+
+    def renew(self) -> None:
+        """A factor from scratch before the next solution."""
+        self._stale = True
+
+    def _factor(self) -> None:
+        scale = float(np.diag(self.matrix).max(initial=0.0))
+        for ridge in RIDGES:
+            shifted = self.matrix.copy()
+            shifted.flat[:: self.size + 1] += ridge * scale
+            try:
+                # NumPy's leaves the interpreter's lock, which SciPy's keeps: outputs are solved side by side on threads.
+                L = np.linalg.cholesky(shifted)
+            except np.linalg.LinAlgError:
+                continue
+            if np.isfinite(L[-1]).all():
+                self._L[: self.size, : self.size] = L
+                self.ridge, self._stale, self._updates = ridge * scale, False, 0
+                return
+
+    def _grow(self, room: int) -> None:
+        for name in ("_A", "_L"):
+            grown = np.zeros((room, room))
+            grown[: self.size, : self.size] = getattr(self, name)[: self.size, : self.size]
+            setattr(self, name, grown)
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _dot(a: Any, b: Any, count: int) -> Any:
+    total = 0.0
+    for j in range(count):
+        total += a[j] * b[j]
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) -> Any:
+    """Rows old to new of L. False where a column depends on those before it."""
+    for r in range(old, new):
+        row = L[r]
+        for i in range(r):
+            row[i] = (A[r, i] - _dot(L[i], row, i)) / L[i, i]
+        left = A[r, r] + ridge - _dot(row, row, r)
+        if not left > dependent * A[r, r]:
+            return False
+        row[r] = np.sqrt(left)
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _compact(A: Any, places: Any) -> None:
+    """Move the rows and columns at `places`, ascending, to the front."""
+    for a in range(len(places)):
+        source = A[places[a]]
+        target = A[a]
+        for b in range(len(places)):
+            target[b] = source[places[b]]
+
+
+@numba.njit(cache=True, nogil=True)
+def _delete(L: Any, size: int, gone: Any) -> None:
+    """Take rows and columns `gone`, ascending, out of a factor: from the last on, by Givens rotations."""
+    c, s = np.empty(size), np.empty(size)
+    for g in range(len(gone) - 1, -1, -1):
+        p = gone[g]
+        size -= 1
+        for r in range(p, size):
+            # Row r + 1 moves up, and has an entry too many: the rotations of columns (k, k + 1) before take it along.
+            row, source = L[r], L[r + 1]
+            for j in range(p):
+                row[j] = source[j]
+            carried = source[p]
+            for k in range(p, r):
+                following = source[k + 1]
+                row[k] = c[k] * carried + s[k] * following
+                carried = c[k] * following - s[k] * carried
+            last = source[r + 1]
+            length = np.hypot(carried, last)
+            c[r], s[r] = carried / length, last / length
+            row[r] = length
+
+
+@numba.njit(cache=True, nogil=True)
+def _substituted(L: Any, size: int, right: Any) -> Any:
+    """(L L')^-1 right."""
+    x = right.copy()
+    for i in range(size):
+        x[i] = (x[i] - _dot(L[i], x, i)) / L[i, i]
+    for i in range(size - 1, -1, -1):
+        x[i] /= L[i, i]
+        value = x[i]
+        row = L[i]
+        for j in range(i):
+            x[j] -= row[j] * value
+    return x
