@@ -1,0 +1,64 @@
+"""Partial sums are there whole or not at all, newest first, also across passes."""
+
+import numpy as np
+import pytest
+
+from dkl.errors import DiskError
+from dkl.stores import partial_sums
+from dkl.stores.partial_sums import PartialSums
+
+
+def partials(value):
+    return {(1, 0): (np.full((1, 3, 3), value), np.full((1, 2), value))}
+
+
+def test_what_was_saved_comes_back(tmp_path):
+    sums = PartialSums(tmp_path / "sums")
+    assert sums.load(0) == (0, {})
+    sums.save(1, 0, partials(1.0))
+    sums.save(2, 0, partials(2.0))
+    number, found = sums.load(0)
+    assert number == 2 and (found[1, 0][0] == 2.0).all() and found[1, 0][1].shape == (1, 2)
+    assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000002"]
+
+
+def test_a_later_pass_counts_on(tmp_path):
+    """Else its first states would count as older than the last of the pass before."""
+    sums = PartialSums(tmp_path / "sums")
+    sums.save(7, 0, partials(1.0))
+    number, found = sums.load(1)
+    assert (number, found) == (7, {})
+    sums.save(number + 1, 1, partials(5.0))
+    assert (sums.load(1)[1][1, 0][0] == 5.0).all()
+
+
+def test_passes_that_ended(tmp_path):
+    sums = PartialSums(tmp_path / "sums")
+    assert sums.done() == []
+    sums.mark_done(1)
+    sums.mark_done(0)
+    assert sums.done() == [0, 1]
+    (tmp_path / "sums" / "done.json").write_text('{"passes": [0, 1, 2]}')  # its checksum is gone
+    assert sums.done() == []
+
+
+def test_a_failed_save_leaves_the_state_before(tmp_path, monkeypatch):
+    sums = PartialSums(tmp_path / "sums")
+    sums.save(1, 0, partials(1.0))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
+        patch.setattr(partial_sums, "fsync_tree", full)
+        sums.save(2, 0, partials(2.0))
+    assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]
+    assert (sums.load(0)[1][1, 0][0] == 1.0).all()
+
+
+def test_leftovers_are_swept(tmp_path):
+    sums = PartialSums(tmp_path / "sums")
+    sums.save(1, 0, partials(1.0))
+    (tmp_path / "sums" / "tmp-dead").mkdir()
+    sums.sweep()
+    assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]
