@@ -59,5 +59,15 @@ def _no_workers(seconds: float) -> WorkersLostError:
 
 
 def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, int]:
-    """(workers that take tasks, tasks with these keys that are set aside), seen from the scheduler."""
-    return len(dask_scheduler.running), sum(task.key in keys for task in dask_scheduler.unrunnable)
+    """(workers that take tasks, tasks that these keys wait for and that will never run), seen from the scheduler: those set
+    aside, and data that was scattered and died with its worker."""
+    waiting, seen, lost = [dask_scheduler.tasks.get(key) for key in keys], set(), 0
+    while waiting:
+        task = waiting.pop()
+        if task is None or (task.run_spec is None and task.state != "memory"):
+            lost += 1
+        elif task.key not in seen:
+            seen.add(task.key)
+            lost += task in dask_scheduler.unrunnable
+            waiting.extend(task.waiting_on or ())
+    return len(dask_scheduler.running), lost

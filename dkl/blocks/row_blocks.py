@@ -184,9 +184,12 @@ class RowBlocks:
             for k, item in enumerate(items)
         ]
         try:
-            return patience.gather(client, futures, items)
+            return patience.gather(client, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
         except CancelledError:
-            self._items = [item if item.status == "finished" else None for item in items]
+            # All anew: of scattered rows that died with their worker the client may not have heard; and tasks of a Dask
+            # array that wait for a worker that is gone would be taken for those sent again, which have the same names.
+            client.cancel([item for item in items if hasattr(item, "key")])
+            self._items, self._shared = [None] * len(items), {}
             raise
 
     def _placed_items(self) -> list[Any]:

@@ -13,7 +13,7 @@ the groups' totals go up the fixed binary tree: equal rows give equal bits on an
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 from dkl.blocks.row_blocks import RowBlocks, owned
@@ -126,19 +126,26 @@ def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozen
         if group_of[bound[0]] in wanted:
             held.setdefault(group_of[bound[0]], []).append(bound)
 
-    def fold(group: int) -> tuple[int, Sums]:
-        source = copy.copy(piece.source)  # threads read side by side, each with a window of its own
+    def fold(groups: list[int]) -> Partials:
+        # Threads read side by side, each with a window of its own, over groups that follow each other: a chunk that
+        # several groups lie in is read once.
+        source = copy.copy(piece.source)
         source.array = copy.copy(source.array) if source.is_stored else source.array
-        total = None
-        for index, start, stop in held[group]:
-            total = function(Block(index, start, stop, source.read(start, stop), {}), total, *shared)
-        assert total is not None
-        return group, total
+        found: Partials = {}
+        for group in groups:
+            total = None
+            for index, start, stop in held[group]:
+                total = function(Block(index, start, stop, source.read(start, stop), {}), total, *shared)
+            assert total is not None
+            absorb(found, (0, group), total)
+        return found
 
     partials: Partials = {}
-    threads = min(piece.threads or worker_threads(), max(1, len(held)))
+    order = sorted(held)
+    threads = min(piece.threads or worker_threads(), max(1, len(order)))
+    runs = [order[k * len(order) // threads : (k + 1) * len(order) // threads] for k in range(threads)]
     with one_blas_thread():
-        found: Iterator[tuple[int, Sums]] = in_order(fold, sorted(held), threads)
-        for group, total in found:
-            absorb(partials, (0, group), total)
+        for part in in_order(fold, [run for run in runs if run], threads):
+            for node, total in part.items():
+                absorb(partials, node, total)
     return partials

@@ -141,7 +141,7 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """X as the pass takes it: arrays in memory through scikit-learn's validation, others where they are."""
         if not is_large(X):
-            return checked_rows(self, X, reset=reset)
+            return checked_rows(self, X, reset=reset, small_integers=True)
         source = row_source(X)
         if reset:
             self.n_features_in_ = source.n_features

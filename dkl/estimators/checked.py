@@ -13,11 +13,13 @@ from sklearn.utils.validation import validate_data
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError, InputTypeError
 
+SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 DATA_MEND = "drop the row, fill the gap or scale the column"
 
 
-def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1) -> Any:
-    """X (n, d) by scikit-learn's `validate_data`: ndarray or CSR of float64 or float32, C-contiguous or not.
+def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_integers: bool = False) -> Any:
+    """X (n, d) by scikit-learn's `validate_data`: ndarray or CSR of float64, float32 or small integers (images, counts),
+    C-contiguous or not. Integers are made floating a block at a time where they are worked on, not all at once here.
 
     Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
     """
@@ -29,7 +31,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1) -> Any:
             estimator,
             X,
             accept_sparse=not _is_precomputed(estimator) and "csr",
-            dtype=[np.float64, np.float32],
+            dtype=[np.float64, np.float32, *(SMALL_INTEGERS if small_integers else ())],
             reset=reset,
             ensure_min_samples=least,
         )

@@ -86,8 +86,9 @@ def fit_columns(
     start = time.perf_counter()
     # Without anything to explain every nu gives the same.
     nu = cv.nu if cv is not None else 1.0 if settings.nu == "cv" else float(settings.nu)
+    starts = None if cv is None or cv.start is None else list(cv.start)
     solve = paper or partial(
-        solve_outputs, shared, lam=lam, solver=make_solver(settings), threads=solving_threads(session)
+        solve_outputs, shared, lam=lam, solver=make_solver(settings), starts=starts, threads=solving_threads(session)
     )
     solutions = solve(nu)
     seconds["solve"] = time.perf_counter() - start
@@ -140,7 +141,7 @@ def _warn(result: Result, settings: RegressionSettings, nu: float, nu_max: float
     if not result.outcome.converged:
         remedies = {
             Outcome.ITERATION_LIMIT: "raise max_iter or tol",
-            Outcome.STALLED: "rounding ends all progress: raise tol, or nu",
+            Outcome.STALLED: "rounding ends all progress: use dtype='float64', or raise tol or nu",
         }
         text = f"not converged ({result.outcome.value}): {remedies[result.outcome]}"
         warnings.warn(text, ConvergenceWarning, stacklevel=4)

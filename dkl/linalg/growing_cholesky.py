@@ -54,10 +54,8 @@ class GrowingCholesky:
         self._A[:old, old:new] = rows[:, :old].T
         self.size = new
         self._updates += 1
-        if self._stale or len(rows) > max(BLOCK, old // 2) or self._updates > MOST_UPDATES:
-            self._stale = True
-        elif not _append(self._A, self._L, old, new, self.ridge, DEPENDENT):
-            self._stale = True
+        many = len(rows) > max(BLOCK, old // 2) or self._updates > MOST_UPDATES
+        self._stale = self._stale or many or not _append(self._A, self._L, old, new, self.ridge, DEPENDENT)
 
     def leave(self, kept: NDArray[np.bool_]) -> None:
         """Keep these rows and columns alone."""

@@ -31,6 +31,9 @@ WORN = 1e-8
 """Relative residual of a system from which on its factor is made anew."""
 PATIENCE = 3
 """Rounds without progress, which rounding alone can cause."""
+CRAWL, WORTH = 50, 0.01
+"""Rounds in which neither the active set outgrew all before nor the objective fell by this share of the gap: a crawl
+along directions that rounding has made flat or worse (sums of single-precision columns)."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class ActiveSet:
         steps, idle, history = 0, 0, [history_row(0, w, found)]
         best, alive = (w.copy(), found), problem.may_be_active(found)
         face, settled = _Face(problem, w), not w.any()
-        while best[1].relative_gap > self.tol and steps < self.max_iter and idle < PATIENCE:
+        mark, largest, since = found, 0, 0
+        while best[1].relative_gap > self.tol and steps < self.max_iter and idle < PATIENCE and since < CRAWL:
             entering = _entering(problem, w, found, alive) if settled else np.empty(0, np.intp)
             steps += face.settle(found.correlations, entering, self.max_iter - steps)
             settled = True
@@ -56,6 +60,9 @@ class ActiveSet:
             idle = 0 if found.objective < best[1].objective else idle + 1
             if found.gap <= best[1].gap or found.objective < best[1].objective:
                 best = w.copy(), found
+            since += 1
+            if face.size > largest or found.objective < mark.objective - WORTH * mark.gap:
+                mark, largest, since = found, max(largest, face.size), 0
         if best[1].relative_gap <= self.tol:
             outcome = Outcome.SOLVED
         else:
@@ -79,6 +86,10 @@ class _Face:
         self.factor = GrowingCholesky()
         self.chosen = np.empty(0, np.intp)
         self._enter(np.flatnonzero(w))
+
+    @property
+    def size(self) -> int:
+        return len(self.chosen)
 
     def settle(self, g: Vector, entering: NDArray[np.intp], most: int) -> int:
         """Change w, in place, to the optimum on its support and the columns that enter. Returns the number of steps.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,12 +64,13 @@ def solve_path(shared: CentredGram, nus: Vector, lam: float, solver: Solver, thr
 @dataclass(frozen=True)
 class CrossValidation:
     """Mean squared error on rows held out and number of active columns, for each nu tried, fold and output (k, K, T);
-    `best` is a place in `nus`."""
+    `best` is a place in `nus`; start (T, M): the weights there without the first fold."""
 
     nus: Vector
     errors: NDArray[np.float64]
     n_active: NDArray[np.int64]
     best: int
+    start: NDArray[np.float64] | None = field(default=None, repr=False)
 
     @property
     def nu(self) -> float:
@@ -94,25 +95,29 @@ def cross_validate(
     errors: list[NDArray[np.float64]] = []
     active: list[NDArray[np.int64]] = []
     means: list[float] = []
-    best = 0
+    best, start = 0, weights[0]
 
-    def solve(k: int, nu: float) -> Vector:
+    def solve(k: int, nu: float) -> tuple[bool, Vector]:
         solutions = solve_outputs(folds[k], nu, lam, solver, list(weights[k]))
         weights[k] = np.array([solution.weights for solution in solutions])
-        return held_out_error(moments, k, weights[k], folds[k].intercepts(weights[k]))
+        solved = all(solution.outcome.converged for solution in solutions)
+        return solved, held_out_error(moments, k, weights[k], folds[k].intercepts(weights[k]))
 
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         for place, nu in enumerate(nus):
-            errors.append(np.array(list(pool.map(solve, range(len(folds)), [float(nu)] * len(folds)))))
+            solved, found = zip(*pool.map(solve, range(len(folds)), [float(nu)] * len(folds)), strict=True)
+            if errors and not all(solved):
+                break  # further down rounding, or max_iter, would choose, not the data
+            errors.append(np.array(found))
             active.append(np.array([np.count_nonzero(w, axis=1) for w in weights]))
             means.append(float((errors[-1].mean(axis=0) / variances).mean()))
-            if means[place] < means[best] * (1 - BETTER):
-                best = place
+            if place == 0 or means[place] < means[best] * (1 - BETTER):
+                best, start = place, weights[0]
             if watch is not None:
                 watch({"stage": "cv", "iteration": place + 1, "of": len(nus), "nu": float(nu), "error": means[-1]})
             if place - best >= CV_PATIENCE:
                 break
-    return CrossValidation(nus[: len(errors)], np.array(errors), np.array(active), best)
+    return CrossValidation(nus[: len(errors)], np.array(errors), np.array(active), best, start)
 
 
 def held_out_error(moments: Moments, fold: int, weights: NDArray[np.float64], intercepts: Vector) -> Vector:

@@ -1,7 +1,9 @@
-"""LowRankKernelRegressor on threads and on workers: the same bits, bad rows are told from afar."""
+"""LowRankKernelRegressor on threads and on workers: the same bits, also when workers die; bad rows are told from afar."""
 
+import os
 import pickle
 import signal
+import time
 
 import dask.array as da
 import numpy as np
@@ -9,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from distributed import Client, LocalCluster
-from on_workers import Foreign
+from on_workers import Foreign, deadly
 from sklearn.base import clone
 
 from dkl import LowRankKernelRegressor
-from dkl.blocks import row_groups
+from dkl.blocks import patience, row_groups
 from dkl.errors import InputError, InterruptedRunError, MemoryBudgetError
 from dkl.problems import column_pass
 
@@ -150,3 +152,49 @@ def test_rows_that_workers_have_no_room_for_are_sent_in_small_pieces(rows, targe
     assert bits(got) == bits(model().fit(rows, targets))
     with pytest.raises(MemoryBudgetError, match="memory_limit"):
         model(client=client, memory_limit=enough["base"] + rows_bytes).fit(rows, targets)
+
+
+# -- workers that die ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mortal(monkeypatch):
+    """A cluster that is there to be killed."""
+    monkeypatch.setattr(patience, "LOOK_AGAIN_SECONDS", 1.0)
+    with local_cluster(2) as cluster, Client(cluster) as client:
+        yield client
+
+
+def test_fits_outlive_workers_killed_in_the_pass_and_between_waves(rows, targets, mortal, tmp_path):
+    def kill(client, how_many):
+        pids = client.run(os.getpid)
+        for pid in list(pids.values())[:how_many]:
+            os.kill(pid, signal.SIGKILL)
+
+    # In the midst of a block, by its kernel.
+    few, y = rows[:1200].copy(), targets[:1200]
+    few[700, 0] = 13
+    (tmp_path / "spared").touch()
+    points = rows[2000:2003]
+    parameters = {"gamma": 0.3, "mark": tmp_path / "spared"}
+    wanted = bits(model(kernel=deadly, kernel_params=parameters, columns=points).fit(few, y))
+    parameters = {"gamma": 0.3, "mark": tmp_path / "killed"}
+    learner = model(kernel=deadly, kernel_params=parameters, columns=points, client=mortal)
+    assert bits(learner.fit(few, y)) == wanted and (tmp_path / "killed").exists()
+
+    # After the first wave: one of them, then all.
+    wanted = bits(model().fit(rows, targets))
+    stored = zarr.create_array(str(tmp_path / "x.zarr"), data=rows, chunks=(700, 4))
+    for how_many, form in ((1, rows), (2, da.from_array(rows, chunks=(700, 4))), (2, stored)):
+        waves = []
+
+        def after(row, waves=waves, how_many=how_many):
+            waves.append(row["iteration"])
+            if len(waves) == 1:
+                assert row["iteration"] < row["of"]
+                mortal.wait_for_workers(2, timeout=30)
+                kill(mortal, how_many)
+                time.sleep(0.2)
+
+        assert bits(model(client=mortal, callbacks=after).fit(form, targets)) == wanted
+        assert len(waves) > 1
