@@ -6,6 +6,7 @@ import os
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
+import signal
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,14 @@ def client(cluster: Any) -> Iterator[Any]:
 
     with Client(cluster) as current:
         yield current
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background of a shell, which ignores it there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ def expected_to_fail(estimator):
         LowRankKernelRegressor(nu=0.01),
         LowRankKernelRegressor(nu=0.01, dtype="float32"),
         LowRankKernelRegressor(nu=0.01, kernel="precomputed"),
-        LowRankKernelRegressor(nu=0.1, columns="rpcholesky"),
+        LowRankKernelRegressor(nu=0.01, columns="rpcholesky"),
     ],
     expected_failed_checks=expected_to_fail,
 )
@@ -211,7 +211,7 @@ def test_verbose_tells_stages(rows, targets, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupt_leaves_nothing_behind(rows, targets, tmp_path, monkeypatch):
+def test_an_interrupt_leaves_nothing_behind(rows, targets, tmp_path, monkeypatch, interrupts):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     big, y = np.tile(rows, (200, 1)), np.tile(targets, 200)

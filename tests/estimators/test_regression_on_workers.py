@@ -134,7 +134,7 @@ def test_one_bad_value_is_told_with_its_place(rows, targets, client, tmp_path, p
         fitted.predict(stored)
 
 
-def test_a_callback_ends_a_pass_on_workers(rows, targets, client):
+def test_a_callback_ends_a_pass_on_workers(rows, targets, client, interrupts):
     with pytest.raises(InterruptedRunError, match="stopped during the pass"):
         model(client=client, callbacks=lambda row: True).fit(rows, targets)
     with pytest.raises(KeyboardInterrupt):
