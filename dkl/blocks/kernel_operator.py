@@ -105,7 +105,9 @@ class RecomputedKernel:
             return np.zeros(self.n)
         self._keep(support)
         parts = self.rows.map(product_block, self.kernel, self._points, v[self._chosen], self.dtype.name)
-        return finite(np.concatenate(parts), self.kernel)
+        product = np.concatenate(parts)
+        finite(product, self.kernel)
+        return product
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)

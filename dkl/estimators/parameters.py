@@ -106,7 +106,7 @@ SVC_PARAMETERS: dict[str, Check] = {
     "gamma": either(real(), one_of("scale", "auto")),
     "C": real(),
     "rho": real(),
-    "solver": one_of("accelerated", "gradient"),
+    "solver": one_of("accelerated", "gradient", "level"),
     "multi_class": one_of("ovo", "ovr"),
     "decision_function_shape": one_of("ovr", "ovo"),
     "tol": real(strict=False),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
@@ -20,7 +23,8 @@ from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import predicted
 from dkl.estimators.parameters import SVC_PARAMETERS, check_values, listed_callbacks
 from dkl.estimators.sample_weights import box_bounds, checked_weights
-from dkl.estimators.svc_run import FittedMachine, SVCSettings, fit_machines, result_of
+from dkl.estimators.svc_path import Grid, SVCPath
+from dkl.estimators.svc_run import FittedMachine, Step, SVCSettings, fit_machines, result_of, warn_of
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
@@ -37,13 +41,15 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     Parameters
     ----------
     C : float
-        The box of the dual, as in SVC; times class and sample weights.
+        The box of the dual, as in SVC; times class and sample weights. A row given twice is not quite one of weight 2:
+        |G - K| counts both.
     rho : float
         Weight of the distance between G and K: the smaller, the further G may go.
     kernel, gamma, degree, coef0, kernel_params
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict.
-    solver : "accelerated" or "gradient"
-        Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithm 2.
+    solver : "accelerated", "gradient" or "level"
+        Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
+        the latter for up to some thousand rows.
     multi_class : "ovo" or "ovr"
         One machine a pair of classes, as SVC, or one a class against the rest.
     decision_function_shape : "ovr" or "ovo"
@@ -123,27 +129,53 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
         check_values(self, SVC_PARAMETERS)
-        parse_bytes(self.memory_limit)
+        source, kernel, (found,), seconds, plan = self._run(X, y, sample_weight, self.C, [Step(1.0, float(self.rho))])
+        warn_of(found)
+        self._keep(source, found, kernel)
+        self.result_ = result_of(found, seconds, plan)
+        self.n_iter_ = self.result_.n_iter
+        return self
+
+    def path(self, X: Any, y: Any, Cs: Any, rhos: Any, *, sample_weight: Any = None) -> SVCPath:
+        """The models at every C and rho of a grid, from one kernel matrix, each begun at its neighbour's solution.
+
+        The estimator's own C and rho play no part, and what was fitted stays as it is.
+        """
+        check_values(self, SVC_PARAMETERS)
+        grid = Grid.of(Cs, rhos)
+        model = copy.copy(self)
+        source, kernel, found, seconds, plan = model._run(X, y, sample_weight, 1.0, grid.steps)
+        warn_of([machine for of_step in found for machine in of_step])
+
+        def make(C: float, rho: float, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
+            made = copy.copy(model)
+            made.C, made.rho = C, rho
+            made._keep(source, fitted, kernel)
+            made.result_ = result_of(fitted, seconds, plan)
+            made.n_iter_ = made.result_.n_iter
+            return made
+
+        return SVCPath.of(grid, found, make, source.n)
+
+    def _run(
+        self, X: Any, y: Any, sample_weight: Any, C: float, steps: list[Step]
+    ) -> tuple[RowSource, Kernel, list[list[FittedMachine]], dict[str, float], Plan]:
+        """All machines of all steps; `steps` multiply C."""
+        limit = parse_bytes(self.memory_limit)
         source = row_source(self._rows(X, reset=True))
         labels = self._labels(y, source.n)
         weights = checked_weights(sample_weight, source.n)
-        bounds, self.class_weight_ = box_bounds(self.C, self.class_weight, self.classes_, labels, weights)
+        bounds, self.class_weight_ = box_bounds(C, self.class_weight, self.classes_, labels, weights)
         kernel = self._kernel(source)
         if kernel.is_precomputed and source.n != source.n_features:
             got = f"shape ({source.n}, {source.n_features})"
             raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
-        settings = SVCSettings(
-            float(self.rho), self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype,
-            parse_bytes(self.memory_limit),
-        )  # fmt: skip
+        settings = SVCSettings(self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype, limit)
         fitted, plan, seconds = fit_machines(
-            source, kernel, labels, len(self.classes_), bounds, settings, self._session(), self._callbacks()
+            source, kernel, labels, len(self.classes_), bounds, steps, settings, self._session(), self._callbacks()
         )
         self._gamma = kernel.gamma
-        self._keep(source, fitted, kernel)
-        self.result_ = result_of(fitted, seconds, plan)
-        self.n_iter_ = self.result_.n_iter
-        return self
+        return source, kernel, fitted, seconds, plan
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
@@ -155,13 +187,12 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         return np.asarray(_ovr_decision_function(found < 0, -found, len(self.classes_)))
 
     def predict(self, X: Any) -> NDArray:
-        """(m,) class labels."""
+        """(m,) class labels. Of one-against-one machines, those with most votes; as in SVC, the first of equals."""
         found = self._decisions(X)
         if len(self.classes_) == 2:
             return np.asarray(self.classes_[(found[:, 0] > 0).astype(int)])
-        if self.multi_class == "ovo":
-            found = _ovr_decision_function(found < 0, -found, len(self.classes_))
-        return np.asarray(self.classes_[found.argmax(axis=1)])
+        scores = votes(found, len(self.classes_)) if self.multi_class == "ovo" else found
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -205,10 +236,10 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         if y is None:
             what = f"{type(self).__name__} requires y to be passed, but the target y is None"
             raise InputError(what, mend="pass the labels")
-        from sklearn.utils import column_or_1d
-
         try:
             given = column_or_1d(y, warn=True)
+            if given.dtype.kind == "f":
+                assert_all_finite(given, input_name="y")
             check_classification_targets(given)
         except (ValueError, TypeError) as error:
             raise InputError(" ".join(str(error).split()), where="y") from error
@@ -238,6 +269,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         for row, machine in zip(coefficients, fitted, strict=True):
             row[machine.rows] = machine.coefficients
         self.support_ = np.flatnonzero((coefficients != 0).any(axis=0))
+        if not self.support_.size:
+            raise InputError("the box is too small to tell from zero", where="C", got=self.C, mend="raise C")
         self.dual_coef_ = coefficients[:, self.support_]
         self.intercept_ = np.array([machine.solution.point.intercept for machine in fitted])
         if not kernel.is_precomputed:
@@ -246,6 +279,16 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         self.objective_ = np.array([point.objective for point in points])
         self.duality_gap_ = np.array([point.gap for point in points])
         self.relative_gap_ = np.array([point.relative_gap for point in points])
+
+
+def votes(decisions: NDArray[np.float64], n_classes: int) -> NDArray[np.int64]:
+    """(m, classes): how many machines decide for each class."""
+    found = np.zeros((len(decisions), n_classes), np.int64)
+    first, second = np.triu_indices(n_classes, k=1)
+    for decision, i, j in zip(decisions.T, first, second, strict=True):
+        found[:, i] += decision > 0
+        found[:, j] += decision <= 0
+    return found
 
 
 def _variance(source: RowSource) -> float:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.kernel_operator import ASYMMETRY, MemoryKernel, RecomputedKernel
 from dkl.blocks.kernel_plan import plan_kernel
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import machine_memory
+from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError
@@ -26,6 +26,7 @@ from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.resources import peak_rss
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.svm_gradient import Accelerated, SVMSolution
+from dkl.solvers.svm_level import LARGEST, LevelMethod
 from dkl.solvers.svm_pairs import TwoClasses, machines
 
 MEMORY_SHARE = 0.75
@@ -37,7 +38,6 @@ Callback = Callable[[dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class SVCSettings:
-    rho: float
     solver: str
     multi_class: str
     tol: float
@@ -55,41 +55,77 @@ class FittedMachine:
     solution: SVMSolution
 
 
+@dataclass(frozen=True)
+class Step:
+    """One of the models asked for: the bounds times `factor`, rho, and the earlier step whose solution it begins at."""
+
+    factor: float
+    rho: float
+    after: int | None = None
+
+
 def fit_machines(
     source: RowSource,
     kernel: Kernel,
     labels: NDArray[np.intp],
     n_classes: int,
     bounds: NDArray[np.float64],
+    steps: list[Step],
     settings: SVCSettings,
     session: Session,
     callbacks: list[Callback],
-) -> tuple[list[FittedMachine], Plan, dict[str, float]]:
-    """All machines, in their order; the plan; seconds by stage."""
+) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
+    """For each step all machines, in their order; the plan; seconds by stage."""
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
+    most = max(len(pair.rows) for pair in pairs)
+    if settings.solver == "level" and most > LARGEST:
+        raise InputError("too many rows", where='solver="level"', got=most, wanted=f"at most {LARGEST} a machine")
     plan = _plan(source, pairs, settings, session)
-    seconds = {"kernel": 0.0, "solve": 0.0}
     start = time.perf_counter()
-    whole: Any
-    if plan.placement == "memory":
-        whole = MemoryKernel.of(kernel, source, settings.dtype, session.threads)
-    else:
-        whole = RecomputedKernel(kernel, source, session, settings.memory_limit, settings.dtype)
-        whole.rows.map(check_rows)
-    if kernel.is_precomputed:
-        check_psd(whole)
-    seconds["kernel"] = time.perf_counter() - start
-    found = []
+    whole = _operator(source, kernel, plan, settings, session)
+    seconds = {"kernel": time.perf_counter() - start}
+    start = time.perf_counter()
+    by_machine: list[list[FittedMachine]] = []
     for number, pair in enumerate(pairs):
-        start = time.perf_counter()
         operator = whole if len(pair.rows) == source.n else whole.sub(pair.rows)
-        problem = NeighborhoodSVM(operator, pair.y, np.ascontiguousarray(bounds[pair.rows]), settings.rho)
-        solution = _solver(settings, callbacks, number, len(pairs)).solve(problem)
-        if settings.dtype == "float32":
-            solution = _in_double(solution, problem, kernel, source, pair, session, settings)
-        found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution))
-        seconds["solve"] += time.perf_counter() - start
-    return found, plan, seconds
+        found: list[FittedMachine] = []
+        for index, step in enumerate(steps):
+            box = np.ascontiguousarray(step.factor * bounds[pair.rows])
+            problem = NeighborhoodSVM(operator, pair.y, box, step.rho)
+            stage = f"machine {number + 1} of {len(pairs)}" + (f", model {index + 1}" if len(steps) > 1 else "")
+            first = None if step.after is None else found[step.after].solution.point.alpha
+            solution = _solver(settings, callbacks, stage).solve(problem, first)
+            if settings.dtype == "float32":
+                solution = _in_double(solution, problem, kernel, source, pair, session, settings)
+            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution))
+        by_machine.append(found)
+    seconds["solve"] = time.perf_counter() - start
+    return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
+
+
+def _operator(source: RowSource, kernel: Kernel, plan: Plan, settings: SVCSettings, session: Session) -> Any:
+    if not (source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
+        RowBlocks(source, session, settings.memory_limit).map(check_rows)
+    operator: Any
+    if plan.placement == "memory":
+        operator = MemoryKernel.of(kernel, source, settings.dtype, session.threads)
+    else:
+        operator = RecomputedKernel(kernel, source, session, settings.memory_limit, settings.dtype)
+        if kernel.is_precomputed:
+            check_symmetric_products(operator)
+    if kernel.is_precomputed:
+        check_psd(operator)
+    return operator
+
+
+def check_symmetric_products(operator: Any) -> None:
+    """InputError where u'Kv and v'Ku differ for random u and v, for a matrix that is read by rows alone."""
+    u, v = np.random.default_rng(0).standard_normal((2, operator.n))
+    Ku, Kv = operator.times(u), operator.times(v)
+    one, other = float(u @ Kv), float(v @ Ku)
+    if abs(one - other) > ASYMMETRY * float(np.linalg.norm(u) * np.linalg.norm(Kv)):
+        got = f"u'Xv = {one:.9g} and v'Xu = {other:.9g} for random u and v"
+        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", mend="pass (X + X.T) / 2")
 
 
 def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
@@ -119,15 +155,16 @@ def _plan(source: RowSource, pairs: list[TwoClasses], settings: SVCSettings, ses
     ).validate()
 
 
-def _solver(settings: SVCSettings, callbacks: list[Callback], number: int, of: int) -> Accelerated:
+def _solver(settings: SVCSettings, callbacks: list[Callback], stage: str) -> Accelerated | LevelMethod:
     def watch(row: dict[str, Any]) -> None:
         for callback in callbacks:
-            callback({**row, "stage": f"machine {number + 1} of {of}", "of": settings.max_iter})
+            callback({**row, "stage": stage, "of": settings.max_iter})
 
+    told = watch if callbacks else None
+    if settings.solver == "level":
+        return LevelMethod(settings.tol, settings.max_iter, told)
     plain = settings.solver == "gradient"
-    return Accelerated(
-        settings.tol, settings.max_iter, momentum=not plain, newton=not plain, watch=watch if callbacks else None
-    )
+    return Accelerated(settings.tol, settings.max_iter, momentum=not plain, newton=not plain, watch=told)
 
 
 def _in_double(
@@ -156,16 +193,26 @@ def check_psd(operator: Any) -> None:
         )  # fmt: skip
 
 
-def result_of(fitted: list[FittedMachine], seconds: dict[str, float], plan: Plan) -> Result:
-    """One result for all machines; a ConvergenceWarning where one did not converge."""
-    solutions = [machine.solution for machine in fitted]
-    worst = next((s.outcome for s in solutions if not s.outcome.converged), Outcome.SOLVED)
+def outcome_of(fitted: list[FittedMachine]) -> Outcome:
+    """The first outcome that is not convergence, if any."""
+    outcomes = [machine.solution.outcome for machine in fitted]
+    return next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
+
+
+def warn_of(fitted: list[FittedMachine]) -> None:
+    """A ConvergenceWarning where a machine did not converge."""
+    worst = outcome_of(fitted)
     if not worst.converged:
         text = f"not converged ({worst.value}): raise max_iter or tol"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
+
+
+def result_of(fitted: list[FittedMachine], seconds: dict[str, float], plan: Plan) -> Result:
+    """One result for all machines."""
+    solutions = [machine.solution for machine in fitted]
     history = [{**row, "machine": k} for k, solution in enumerate(solutions) for row in solution.history]
     return Result(
-        worst,
+        outcome_of(fitted),
         sum(solution.n_iter for solution in solutions),
         history,
         {**seconds, "total": sum(seconds.values())},

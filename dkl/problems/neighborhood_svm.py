@@ -55,10 +55,8 @@ class Point:
 
     @property
     def relative_gap(self) -> float:
-        """Infinite at alpha = 0, which is never a solution, however small C."""
-        if self.gap == 0:
-            return 0.0
-        return self.gap / abs(self.objective) if self.objective else float("inf")
+        """Infinite where f >= 0, as at alpha = 0: the least value is below 0, however small C."""
+        return self.gap / -self.objective if self.objective < 0 else float("inf")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ step costs O(m0^2), and a round of them O(m0 M) in addition; memory is that of t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +103,7 @@ class _Face:
             return 0
         kappa, on, g = self.problem.kappa, self.w[self.chosen], g[self.chosen]
         signs = np.where(on != 0, np.sign(on), np.sign(g))
-        d = self._direction(g - kappa * signs)
+        d, image = self._direction(g - kappa * signs)
         for attempt in range(TRIES):
             wrong = (on == 0) & (d * signs <= 0)
             if not wrong.any():
@@ -113,33 +114,32 @@ class _Face:
                 kept[np.flatnonzero(on == 0)[:1]] = True
             self._leave(kept)
             g, on, signs = g[kept], on[kept], signs[kept]
-            d = self._direction(g - kappa * signs)
+            d, image = self._direction(g - kappa * signs)
         for step in range(1, most + 1):
-            B = self.factor.matrix
-            new, complete = _moved(B, g, on, d, signs, kappa)
-            if not complete and _change(B, g, on, new, kappa) >= 0:  # rounding
+            move = _move(self.factor.matrix, g, on, d, image, signs, kappa)
+            if not move.complete and move.change >= 0:  # rounding
                 self._leave(on != 0)
                 return step
-            self.w[self.chosen] = new
-            kept = new != 0
-            if complete or not kept.any():
+            self.w[self.chosen] = move.weights
+            kept = move.weights != 0
+            if move.complete or not kept.any():
                 self._leave(kept)
                 return step
-            g = (g - B @ (new - on))[kept]
+            g, on = (g - move.image)[kept], move.weights[kept]
             self._leave(kept)
-            on = new[kept]
             signs = np.sign(on)
-            d = self._direction(g - kappa * signs)
+            d, image = self._direction(g - kappa * signs)
         return most
 
-    def _direction(self, right: Vector) -> Vector:
-        """B_SS^-1 right; by a factor from scratch where the one that was kept has worn out."""
+    def _direction(self, right: Vector) -> tuple[Vector, Vector]:
+        """(d, B d) for d = B_SS^-1 right; by a factor from scratch where the one that was kept has worn out."""
         d = self.factor.solve(right)
-        missed = np.abs(self.factor.matrix @ d - right).max()
-        if missed > WORN * np.abs(right).max() and self.factor.is_worn:
+        image = self.factor.matrix @ d
+        if self.factor.is_worn and np.abs(image - right).max() > WORN * np.abs(right).max():
             self.factor.renew()
             d = self.factor.solve(right)
-        return d
+            image = self.factor.matrix @ d
+        return d, image
 
     def _enter(self, columns: NDArray[np.intp]) -> None:
         if columns.size:
@@ -153,26 +153,38 @@ class _Face:
         self.chosen = self.chosen[kept]
 
 
-def _moved(
-    B: NDArray[np.float64], g: Vector, on: Vector, d: Vector, signs: Vector, kappa: float
-) -> tuple[Vector, bool]:
-    """(weights after a step from `on` along d, whether no sign changed on the way: then they are optimal)."""
+class _Move(NamedTuple):
+    """New weights on the active set, B times the step to them, by how much P / 2 changes, and whether no sign did: then
+    they are optimal on their support."""
+
+    weights: Vector
+    image: Vector
+    change: float
+    complete: bool
+
+
+def _move(
+    B: NDArray[np.float64], g: Vector, on: Vector, d: Vector, image: Vector, signs: Vector, kappa: float
+) -> _Move:
+    """A step from the weights `on` along d, of which `image` = B d."""
     flips = (on + d) * signs <= 0
-    product = B @ d
-    t, zero = line_minimum(float(d @ product), -float(g @ d), on, d, signs, kappa)
+    t, zero = line_minimum(float(d @ image), -float(g @ d), on, d, signs, kappa)
     new = on + t * d
     if not flips.any():
-        return new, True
+        return _Move(new, t * image, 0.0, True)
     if zero >= 0:
         new[zero] = 0.0
+    change = _change(g, on, new, t * image, kappa)
     # All that would change sign to zero at once: fewer steps, where it is no worse than the best point on the line.
     clipped = np.where(flips, 0.0, on + d)
-    if _change(B, g, on, clipped, kappa) <= _change(B, g, on, new, kappa):
-        new = clipped
-    return new, False
+    at_clipped = B @ (clipped - on)
+    instead = _change(g, on, clipped, at_clipped, kappa)
+    if instead <= change:
+        return _Move(clipped, at_clipped, instead, False)
+    return _Move(new, t * image, change, False)
 
 
-def _change(B: NDArray[np.float64], g: Vector, old: Vector, new: Vector, kappa: float) -> float:
-    """(P(new) - P(old)) / 2."""
+def _change(g: Vector, old: Vector, new: Vector, image: Vector, kappa: float) -> float:
+    """(P(new) - P(old)) / 2, image = B (new - old)."""
     step = new - old
-    return 0.5 * float(step @ (B @ step)) - float(g @ step) + kappa * float(np.abs(new).sum() - np.abs(old).sum())
+    return float(step @ (0.5 * image - g)) + kappa * float(np.abs(new).sum() - np.abs(old).sum())

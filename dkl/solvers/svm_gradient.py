@@ -54,10 +54,10 @@ class Accelerated:
         face, stable, idle = walk.face(), False, 0
         best = walk.point()
         for iteration in range(self.max_iter + 1):
-            if iteration % CHECK_EVERY == 0:
+            if iteration % CHECK_EVERY == 0 or iteration == self.max_iter:
                 point = walk.point()
                 idle = 0 if point.objective < best.objective else idle + 1
-                if point.gap < best.gap:
+                if point.relative_gap < best.relative_gap:
                     best = point
                 changed, face = np.count_nonzero(walk.face() != face), walk.face()
                 stable = bool(changed <= STABLE_SHARE * problem.n)
@@ -71,7 +71,7 @@ class Accelerated:
                     if better is not None:
                         walk.restart(better)
                         face = walk.face()
-                        if better.gap < best.gap:
+                        if better.relative_gap < best.relative_gap:
                             best = better
                         if best.relative_gap <= self.tol:
                             spent = walk.products + newton.products
@@ -127,6 +127,8 @@ class _Walk:
             product = problem.product(new)
             self.products += 1
             d = new - x
+            if not d.any():  # nothing is left to take back, and rounding alone would go on for ever
+                break
             bound = value + float(gradient @ d) + 0.5 * self.lipschitz * float(d @ d)
             if problem.objective(new, product) <= bound + ROUNDING * abs(value):
                 break

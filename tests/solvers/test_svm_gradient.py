@@ -6,7 +6,9 @@ from numpy.testing import assert_allclose
 from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import by_conic, by_libsvm, f, machine, problem, random_problem, two_clouds
 
+from dkl.solvers import svm_face
 from dkl.solvers.result import Outcome
+from dkl.solvers.svm_face import FaceNewton
 from dkl.solvers.svm_gradient import Accelerated
 
 SOLVERS = {
@@ -169,6 +171,37 @@ def test_adversaries(name, solver, seed):
         assert found.outcome is Outcome.SOLVED, (found.outcome, point.relative_gap)
     if found.outcome is Outcome.SOLVED:
         assert point.objective <= f(of, by_libsvm(of, 1e-6)[0]) + 2e-6 * abs(point.objective)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("size", [1e300, 1e160, 1e-160, 1e-300])
+def test_sizes_that_overflow_come_to_an_end(size, solver, rng):
+    X, y = two_clouds(rng, 30)
+    of = problem(size * pairwise_kernels(X, metric="rbf"), y)
+    with np.errstate(all="ignore"):
+        found = SOLVERS[solver](tol=1e-6, max_iter=200).solve(of)
+    assert (found.outcome is Outcome.SOLVED) == (found.point.relative_gap <= 1e-6)
+
+
+def test_conjugate_gradients_and_a_sketch(rng, monkeypatch):
+    """The way of large faces, on small ones."""
+    monkeypatch.setattr(svm_face, "DENSE", 10)
+    monkeypatch.setattr(svm_face, "SKETCH", 15)
+    for rho in (1.0, 100.0):
+        of = made(rng, 80, rho, kernel="rbf", gamma=1.0, C=10.0)
+        found = Accelerated(tol=1e-9).solve(of)
+        assert found.outcome is Outcome.SOLVED
+        assert found.point.objective == pytest.approx(f(of, by_libsvm(of)[0]), rel=1e-8)
+        assert found.products < Accelerated(tol=1e-9, newton=False).solve(of).products
+
+
+def test_newton_on_a_kernel_that_is_indefinite_by_rounding(rng):
+    """Its largest negative eigenvalue is beyond what is added to the diagonal at first."""
+    K = pairwise_kernels(rng.standard_normal((40, 2)), metric="rbf", gamma=0.1)
+    noise = 1e-8 * rng.standard_normal((40, 40))
+    of = problem(K + noise + noise.T, np.where(np.arange(40) % 2, 1.0, -1.0), 100.0, 1e9)
+    alpha = of.C * 0.5
+    assert FaceNewton(of).step(of.at(alpha)).objective < of.at(alpha).objective
 
 
 def test_random_problems(rng):

@@ -1,0 +1,174 @@
+"""The level method for (7): Algorithm 1 of Liu et al. 2009, after A. Nemirovski's cutting planes.
+
+Each point alpha_j of P bounds f from below by the cut f(alpha_j) + g_j'(alpha - alpha_j). With the cuts of all points so far,
+
+    lower bound   the least over P of the largest cut, a linear programme                    (8)
+    level         l = lower + TAU (upper - lower), where upper is the least f(alpha_j)       (9)
+    next point    the one nearest to the last in {alpha in P, all cuts <= l}                 (10)
+
+The programme's multipliers (lambda >= 0, e'lambda = 1) make one cut of all, whose least value over P is known in closed
+form: the lower bound holds whatever the programme's tolerance, and its b is the intercept. (10) is solved by its dual,
+one multiplier mu_j a cut: alpha(mu) is the projection of alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the
+method for few patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve
+from scipy.optimize import linprog
+
+from dkl.linalg.projections import project
+from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector, least_bound
+from dkl.solvers.result import Outcome
+from dkl.solvers.svm_gradient import SVMSolution
+
+TAU = 0.5
+LARGEST = 5000
+"""Patterns: each iteration solves a linear programme with so many unknowns."""
+PATIENCE, SLOWEST = 50, 0.99
+"""Iterations in a row that leave more than this share of the gap before the method is given up."""
+NEWTON_STEPS, ACCURACY = 200, 1e-6
+LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
+"""Of the dual's Hessian in (10), whose entries are 1 at most."""
+
+
+@dataclass(frozen=True)
+class LevelMethod:
+    """Solve to a relative gap of `tol` in at most `max_iter` cuts."""
+
+    tol: float = 1e-6
+    max_iter: int = 1000
+    watch: Callable[[dict[str, Any]], Any] | None = None
+
+    def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
+        problem = _in_reach(problem)
+        point = _start(problem, start)
+        cuts = Cuts(problem)
+        best, lower, b, products, idle = point, -np.inf, 0.0, int(bool(point.alpha.any())), 0
+        history: list[dict[str, Any]] = []
+        outcome = Outcome.ITERATION_LIMIT
+        for iteration in range(self.max_iter + 1):
+            gap = best.gap
+            cuts.add(point)
+            if point.objective <= best.objective:
+                best = point
+            bounds = [cuts.lower_bound(abs(best.objective) or float(problem.C.sum()))]
+            bounds.append((point.objective - point.gap, point.intercept))
+            lower, b = max([(lower, b), *bounds])
+            best = replace(best, gap=max(best.objective - lower, 0.0), intercept=b)
+            idle = 0 if best.gap < SLOWEST * gap else idle + 1
+            history.append(self._row(iteration, products, best))
+            if best.relative_gap <= self.tol:
+                outcome = Outcome.SOLVED
+                break
+            if idle > PATIENCE:
+                outcome = Outcome.STALLED
+                break
+            if iteration < self.max_iter:
+                point = problem.at(cuts.nearest(point.alpha, lower + TAU * (best.objective - lower)))
+                products += 1
+        return SVMSolution(best, iteration, products, outcome, history)
+
+    def _row(self, iteration: int, products: int, best: Point) -> dict[str, Any]:
+        row = {"iteration": iteration, "products": products, "objective": best.objective}
+        row["relative_gap"] = best.relative_gap
+        if self.watch is not None:
+            self.watch(dict(row))
+        return row
+
+
+def _in_reach(problem: NeighborhoodSVM) -> NeighborhoodSVM:
+    """The same problem, with the C that any alpha better than 0 obeys: f <= 0 and K psd give |alpha|^4 <= 8 rho e'alpha,
+    so |alpha|^3 <= 8 rho sqrt(n). Far beyond it, cuts are too steep to be told apart."""
+    return replace(problem, C=np.minimum(problem.C, 2 * np.cbrt(problem.rho * np.sqrt(problem.n))))
+
+
+def _start(problem: NeighborhoodSVM, start: Vector | None) -> Point:
+    if start is None or not start.any():
+        return problem.zero()
+    return problem.at(project(start, problem.y, problem.C, 0.0)[0])
+
+
+class Cuts:
+    """f >= offsets[j] + gradients[j]'alpha on P."""
+
+    def __init__(self, problem: NeighborhoodSVM) -> None:
+        self.problem = problem
+        self.gradients = np.empty((0, problem.n))
+        self.offsets = np.empty(0)
+        self.multipliers = np.empty(0)
+
+    def add(self, point: Point) -> None:
+        self.gradients = np.vstack([self.gradients, point.gradient])
+        self.offsets = np.append(self.offsets, point.objective - float(point.gradient @ point.alpha))
+        self.multipliers = np.append(self.multipliers, 0.0)
+
+    def lower_bound(self, scale: float) -> tuple[float, float]:
+        """(8), and the b of its bound. In alpha / C and f / scale, so that the programme's tolerances suit all sizes."""
+        problem, count = self.problem, len(self.offsets)
+        in_units = self.gradients * problem.C
+        found = linprog(
+            np.append(np.zeros(problem.n), 1.0),
+            A_ub=np.column_stack([in_units / scale, -np.ones(count)]),
+            b_ub=-self.offsets / scale,
+            A_eq=np.append(problem.y * problem.C / problem.C.max(), 0.0)[None],
+            b_eq=[0.0],
+            bounds=[*[(0.0, 1.0)] * problem.n, (None, None)],
+            method="highs",
+            options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+        )
+        weights = np.maximum(-found.ineqlin.marginals, 0.0) if found.status == 0 else np.zeros(count)
+        if not weights.sum() > 0:
+            weights[-1] = 1.0
+        weights /= weights.sum()
+        fall, intercept = least_bound(weights @ self.gradients, np.zeros(problem.n), problem.y, problem.C)
+        return float(weights @ self.offsets) - fall, intercept
+
+    def nearest(self, alpha: Vector, level: float) -> Vector:
+        """(10): the point of P nearest to alpha where no cut is above the level. Cuts are scaled to unit normals."""
+        norms: Vector = np.linalg.norm(self.gradients, axis=1)
+        norms[norms == 0] = 1.0
+        normals, offsets = self.gradients / norms[:, None], (self.offsets - level) / norms
+        x, scaled = nearest_below(alpha, normals, offsets, self.problem.y, self.problem.C, self.multipliers * norms)
+        self.multipliers = scaled / norms
+        return x
+
+
+def nearest_below(
+    alpha: Vector, normals: NDArray[np.float64], offsets: Vector, y: Vector, C: Vector, mu: Vector
+) -> tuple[Vector, Vector]:
+    """(x, mu): the x in P nearest to alpha with offsets + normals x <= 0, and its multipliers, from a first guess of these.
+
+    Projected Newton ascent (D. Bertsekas, SIAM J. Control Optim. 1982) on the dual D(mu) = min over x in P of
+    |x - alpha|^2 / 2 + mu'(offsets + normals x), concave and piecewise quadratic, with gradient offsets + normals x(mu).
+    """
+
+    def at(mu: Vector) -> tuple[Vector, Vector, float]:
+        x = project(alpha - mu @ normals, y, C, 0.0)[0]
+        over = offsets + normals @ x
+        return x, over, 0.5 * float((x - alpha) @ (x - alpha)) + float(mu @ over)
+
+    accuracy = ACCURACY * float(np.abs(offsets + normals @ alpha).max())
+    x, over, value = at(mu)
+    damping = LEAST_DAMPING
+    for _ in range(NEWTON_STEPS):
+        if np.abs(np.where(mu > 0, over, np.maximum(over, 0.0))).max() <= accuracy or damping > MOST_DAMPING:
+            break
+        moving, free = (mu > 0) | (over > 0), (x > 0) & (x < C)
+        N = normals[np.ix_(moving, free)]
+        N -= np.outer(N @ y[free], y[free]) / max(1, int(free.sum()))
+        new = mu.copy()
+        new[moving] += solve(N @ N.T + damping * np.eye(len(N)), over[moving], assume_a="pos")
+        np.maximum(new, 0.0, out=new)
+        tried = at(new)
+        if tried[2] > value:
+            mu, (x, over, value), damping = new, tried, max(damping / 100, LEAST_DAMPING)
+        else:
+            damping *= 10
+    return x, mu

@@ -1,0 +1,128 @@
+"""The level method: its answer against LIBSVM's, its bound, its projection onto a level set, and its end."""
+
+import clarabel
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+from scipy.optimize import linprog
+from svm_cases import by_libsvm, f, random_problem
+
+from dkl.linalg.projections import box_hyperplane
+from dkl.solvers.result import Outcome
+from dkl.solvers.svm_level import Cuts, LevelMethod, nearest_below
+
+
+def feasible(of, rng):
+    return box_hyperplane(of.C * rng.normal(0.5, 1.0, of.n), of.y, of.C)
+
+
+@pytest.mark.parametrize("rho", [1e-2, 1.0, 1e4])
+@pytest.mark.parametrize("C", [1e-6, 1.0, "weights", 30.0])
+def test_against_libsvm(C, rho, rng):
+    C = rng.uniform(0.05, 2.0, 40) if C == "weights" else C
+    of = random_problem(rng, 40, gamma=1.0, C=C, rho=rho)
+    found = LevelMethod(tol=1e-6).solve(of)
+    least = f(of, by_libsvm(of)[0])
+    assert found.outcome is Outcome.SOLVED and found.point.relative_gap <= 1e-6
+    assert -1e-9 <= (found.point.objective - least) / abs(least) <= 1e-6
+    assert found.point.objective - found.point.gap <= least + 1e-9 * abs(least)
+    assert found.point.objective == pytest.approx(f(of, found.point.alpha), rel=1e-12)
+    assert abs(of.y @ found.point.alpha) <= 1e-12 * found.point.alpha.sum()
+
+
+def test_some_hundred_patterns(rng):
+    of = random_problem(rng, 300, gamma=0.3, rho=100.0)
+    found = LevelMethod(tol=1e-6).solve(of)
+    alpha, b = by_libsvm(of, 1e-8)
+    assert found.outcome is Outcome.SOLVED
+    assert found.point.objective == pytest.approx(f(of, alpha), rel=1e-6)
+    assert found.point.intercept == pytest.approx(b, abs=1e-4)
+
+
+def test_bounds_close_in(rng):
+    """The gap never grows, and every lower bound told stands below the least value."""
+    of = random_problem(rng, 60, gamma=1.0, rho=10.0)
+    seen = []
+    found = LevelMethod(tol=1e-7, watch=seen.append).solve(of)
+    assert seen == found.history
+    least = f(of, by_libsvm(of)[0])
+    gaps = np.array([row["relative_gap"] for row in seen[1:]])
+    objectives = np.array([row["objective"] for row in seen[1:]])
+    assert (np.diff(objectives) <= 0).all() and objectives[-1] >= least * (1 + 1e-10)
+    assert (np.diff(gaps * np.abs(objectives)) <= 0).all()
+    assert (objectives - gaps * np.abs(objectives) <= least + 1e-9 * abs(least)).all()
+    assert [row["iteration"] for row in seen] == list(range(found.n_iter + 1))
+    assert found.products == seen[-1]["products"] == found.n_iter
+
+
+def test_lower_bound_is_the_linear_programme(rng):
+    """(8) in alpha itself."""
+    of = random_problem(rng, 20, gamma=1.0, C=rng.uniform(0.1, 2.0, 20))
+    cuts = Cuts(of)
+    points = [feasible(of, rng) for _ in range(6)]
+    for alpha in points:
+        cuts.add(of.at(alpha))
+    A, b = [], []
+    for alpha in points:
+        g = of.gradient(alpha, of.product(alpha))
+        A.append(np.append(g, -1.0))
+        b.append(g @ alpha - f(of, alpha))
+    bounds = [*((0.0, c) for c in of.C), (None, None)]
+    plain = linprog(np.eye(21)[20], np.array(A), b, np.append(of.y, 0.0)[None], [0.0], bounds=bounds, method="highs")
+    assert cuts.lower_bound(10.0)[0] == pytest.approx(plain.fun, rel=1e-6)
+
+
+def conic(alpha, normals, offsets, y, C):
+    n = len(alpha)
+    A = sparse.csc_matrix(np.vstack([y[None], -np.eye(n), np.eye(n), normals]))
+    b = np.concatenate([[0.0], np.zeros(n), C, -offsets])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-11
+    cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * n + len(offsets))]
+    return np.array(clarabel.DefaultSolver(sparse.eye(n, format="csc"), -alpha, A, b, cones, settings).solve().x)
+
+
+@pytest.mark.parametrize("cuts", [1, 3, 15])
+def test_projection_onto_a_level_set(cuts, rng):
+    """(10) against a conic solver; from a cold and from a wild guess."""
+    for _ in range(20):
+        n = 25
+        y = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)
+        C = rng.uniform(0.2, 2.0, n)
+        normals = rng.standard_normal((cuts, n)) + 2 * rng.standard_normal(n)
+        normals /= np.linalg.norm(normals, axis=1)[:, None]
+        inside = box_hyperplane(C * rng.random(n), y, C)
+        offsets = -normals @ inside - rng.uniform(0, 0.1, cuts)
+        alpha = box_hyperplane(C * rng.normal(0.5, 2.0, n), y, C)
+        wanted = conic(alpha, normals, offsets, y, C)
+        for guess in (np.zeros(cuts), rng.exponential(3.0, cuts)):
+            x, mu = nearest_below(alpha, normals, offsets, y, C, guess)
+            assert_allclose(x, wanted, atol=1e-4)
+            assert (mu >= 0).all() and (offsets + normals @ x <= 1e-5).all()
+
+
+def test_twice_the_same_cut(rng):
+    """Its dual has no single solution."""
+    y, C = np.array([1.0, -1.0, 1.0, -1.0]), np.ones(4)
+    normals = np.tile([0.5, 0.5, 0.5, 0.5], (4, 1))
+    x, _ = nearest_below(np.ones(4), normals, np.full(4, -1.0), y, C, np.zeros(4))
+    assert_allclose(x, np.full(4, 0.5), atol=1e-5)
+
+
+def test_warm_start(rng):
+    of = random_problem(rng, 50, gamma=1.0, rho=10.0)
+    cold = LevelMethod(tol=1e-6).solve(of)
+    warm = LevelMethod(tol=1e-6).solve(of, cold.point.alpha)
+    assert warm.outcome is Outcome.SOLVED and warm.n_iter < cold.n_iter
+    assert warm.point.objective == pytest.approx(cold.point.objective, rel=2e-6)
+
+
+def test_limit_and_stall(rng):
+    of = random_problem(rng, 30, gamma=1.0)
+    few = LevelMethod(tol=1e-6, max_iter=5).solve(of)
+    assert few.outcome is Outcome.ITERATION_LIMIT and few.n_iter == 5 and few.point.relative_gap > 1e-6
+    beyond = LevelMethod(tol=0.0, max_iter=100).solve(random_problem(rng, 10, gamma=1.0))
+    assert beyond.point.relative_gap < 1e-6
+    assert (beyond.outcome is Outcome.SOLVED) == (beyond.point.gap == 0)
