@@ -121,9 +121,13 @@ def _dot(a: Any, b: Any, count: int) -> Any:
 @numba.njit(cache=True, nogil=True)
 def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) -> Any:
     """Rows old to new of L. False where a column depends on those before it."""
+    for i in range(old):  # each row of L is read once for all new ones
+        row, pivot = L[i], L[i, i]
+        for r in range(old, new):
+            L[r, i] = (A[r, i] - _dot(row, L[r], i)) / pivot
     for r in range(old, new):
         row = L[r]
-        for i in range(r):
+        for i in range(old, r):
             row[i] = (A[r, i] - _dot(L[i], row, i)) / L[i, i]
         left = A[r, r] + ridge - _dot(row, row, r)
         if not left > dependent * A[r, r]:
