@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from on_workers import deadly
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 
@@ -124,3 +125,26 @@ def test_an_asymmetric_matrix_is_no_kernel(rng):
     K[500, 3] += 0.01
     with pytest.raises(InputError, match=r"not symmetric; got .* at \(500, 3\).*at \(3, 500\)"):
         MemoryKernel.of(Kernel("precomputed"), row_source(K))
+
+
+def test_a_worker_is_lost_in_a_product(tmp_path, rng, monkeypatch):
+    """Its rows are sent anew elsewhere, and the product has the same bits."""
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 4_000)
+    X, v, mark = rng.standard_normal((150, D)), rng.standard_normal(150), tmp_path / "mark"
+    X[100, 0] = 13
+    mark.touch()  # nobody dies here
+    kernel = Kernel(deadly, params={"gamma": 0.3, "mark": mark})
+    wanted = RecomputedKernel(kernel, X, Session(None, threads=1)).times(v)
+    assert_allclose(wanted, dense("rbf", X) @ v, atol=1e-10)
+    mark.unlink()
+    local = LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+    )  # fmt: skip
+    with local, Client(local) as own:
+        operator = RecomputedKernel(kernel, X, Session(own))
+        assert_array_equal(operator.times(v), wanted)
+        assert mark.exists()
+        assert_array_equal(operator.times(v), wanted)
