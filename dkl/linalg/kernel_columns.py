@@ -47,8 +47,18 @@ class Kernel:
     def where(self) -> str:
         return f"kernel={self.name if callable(self.name) else repr(self.name)}"
 
-    def columns(self, rows: Any, points: Any, dtype: Any = np.float64) -> NDArray[np.floating]:
-        """(t, M) of k(rows_i, points_m), C-contiguous. For "precomputed", `points` are column numbers of the rows."""
+    def columns(
+        self, rows: Any, points: Any, dtype: Any = np.float64, room: NDArray[np.floating] | None = None
+    ) -> NDArray[np.floating]:
+        """(t, M) of k(rows_i, points_m), C-contiguous. For "precomputed", `points` are column numbers of the rows.
+
+        Where the same points meet many blocks of rows they may be what `prepared` made of them, and a `room` (t or more,
+        M) may be lent for the result.
+        """
+        if isinstance(points, GaussianPoints):
+            if not sp.issparse(rows):
+                return points.columns(rows, room)
+            points = points.points
         dtype = np.dtype(dtype)
         if self.is_precomputed:
             return np.ascontiguousarray(rows[:, points], dtype=dtype)
@@ -59,6 +69,15 @@ class Kernel:
         if isinstance(self.name, str) and self.name in _OF_PRODUCTS:
             return self._of_products(rows, points, dtype)
         return self._by_sklearn(rows, points).astype(dtype, copy=False)
+
+    def prepared(self, points: Any, dtype: Any = np.float64) -> Any:
+        """The points with all that `columns` can compute of them beforehand; or as they are."""
+        if self.name == "rbf" and not sp.issparse(points):
+            return GaussianPoints(points, self._width(points), np.dtype(dtype))
+        return points
+
+    def _width(self, rows: Any) -> float:
+        return 1.0 / rows.shape[1] if self.gamma is None else self.gamma
 
     def diagonal(self, points: Any, places: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """k(z, z) of each point; InputError where one is negative, which no positive semidefinite kernel has.
@@ -86,35 +105,16 @@ class Kernel:
     # -- kinds --------------------------------------------------------------------------------------------------------
 
     def _rbf(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
-        """exp(-gamma |x - z|^2), the exponent as one product: [x, |x|^2, 1] [2 gamma z, -gamma, -gamma |z|^2]'."""
-        gamma = 1.0 / rows.shape[1] if self.gamma is None else self.gamma
-        if sp.issparse(rows):
-            out = _products(rows, points, dtype)
-            out *= 2 * gamma
-            out -= gamma * _squared_norms(rows)[:, None]
-            out -= gamma * _squared_norms(points)
-            np.minimum(out, 0, out=out)
-            return np.exp(out, out=out)
-        # About the points' own mean, or coordinates far from the origin would cancel.
-        mean = np.asarray(points, np.float64).mean(axis=0)
-        right = np.empty((rows.shape[1] + 2, points.shape[0]))
-        shifted = np.asarray(points, np.float64) - mean
-        right[:-2] = 2 * gamma * shifted.T
-        right[-2] = -gamma
-        right[-1] = -gamma * np.einsum("md,md->m", shifted, shifted)
-        right = right.astype(dtype, copy=False)
-        out = np.empty((rows.shape[0], points.shape[0]), dtype)
-        left = np.empty((0, 0), dtype)
-        for lo, hi in _tiles(out):
-            if len(left) != hi - lo:
-                left = np.empty((hi - lo, rows.shape[1] + 2), dtype)
-            np.subtract(rows[lo:hi], mean, out=left[:, :-2], casting="same_kind")
-            np.einsum("td,td->t", left[:, :-2], left[:, :-2], out=left[:, -2])
-            left[:, -1] = 1
-            np.matmul(left, right, out=out[lo:hi])
-            np.minimum(out[lo:hi], 0, out=out[lo:hi])
-            np.exp(out[lo:hi], out=out[lo:hi])
-        return out
+        """exp(-gamma |x - z|^2)."""
+        if not sp.issparse(rows):
+            return GaussianPoints(points, self._width(rows), dtype).columns(rows)
+        gamma = self._width(rows)
+        out = _products(rows, points, dtype)
+        out *= 2 * gamma
+        out -= gamma * _squared_norms(rows)[:, None]
+        out -= gamma * _squared_norms(points)
+        np.minimum(out, 0, out=out)
+        return np.exp(out, out=out)
 
     def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
         out = _products(rows, points, dtype)
@@ -153,6 +153,46 @@ class Kernel:
             i, m = np.argwhere(~np.isfinite(found))[0]
             raise InputError("the kernel is not finite", where=self.where, got=f"{found[i, m]} at ({i}, {m})")
         return np.ascontiguousarray(found)
+
+
+class GaussianPoints:
+    """Points z_m (M, d) for exp(-gamma |x - z|^2), the exponent as one product:
+
+        [x, |x|^2, 1] [2 gamma z, -gamma, -gamma |z|^2]'
+
+    about the points' own mean, or coordinates far from the origin would cancel.
+    """
+
+    def __init__(self, points: Any, gamma: float, dtype: np.dtype) -> None:
+        self.points, self.gamma, self.dtype = points, gamma, dtype
+        dense = np.asarray(points, np.float64)
+        # Rounded as the rows' will be, for both to be about the very same point.
+        self._mean = dense.mean(axis=0).astype(dtype)
+        shifted = dense - self._mean
+        right = np.empty((dense.shape[1] + 2, len(dense)))
+        right[:-2] = 2 * gamma * shifted.T
+        right[-2] = -gamma
+        right[-1] = -gamma * np.einsum("md,md->m", shifted, shifted)
+        self._right = right.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def columns(self, rows: NDArray[np.floating], room: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
+        """(t, M), a tile at a time; in `room`, if it is given."""
+        out = np.empty((len(rows), len(self)), self.dtype) if room is None else room[: len(rows)]
+        left = np.empty((0, 0), self.dtype)
+        for lo, hi in _tiles(out):
+            if len(left) != hi - lo:
+                left = np.empty((hi - lo, len(self._mean) + 2), self.dtype)
+            x = left[:, :-2]
+            np.subtract(rows[lo:hi], self._mean, out=x, casting="same_kind")
+            np.einsum("td,td->t", x, x, out=left[:, -2])
+            left[:, -1] = 1
+            np.matmul(left, self._right, out=out[lo:hi])
+            np.minimum(out[lo:hi], 0, out=out[lo:hi])  # what rounding left above it
+            np.exp(out[lo:hi], out=out[lo:hi])
+        return out
 
 
 _OF_PRODUCTS = ("linear", "poly", "polynomial", "sigmoid", "cosine")

@@ -8,9 +8,11 @@ Where B is too large to be held, each pass makes some of its rows.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,9 +67,16 @@ class ColumnJob:
         points = self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes
         return int(points + self.targets.nbytes + (0 if self.fold_of is None else self.fold_of.nbytes))
 
-    def columns(self, rows: Any) -> NDArray[np.floating]:
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_prepared"}
+
+    @cached_property
+    def _prepared(self) -> Any:
+        return self.kernel.prepared(self.points, self.dtype)
+
+    def columns(self, rows: Any, room: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
         """(t, M) of the normalised columns at these rows."""
-        C = self.kernel.columns(rows, self.points, self.dtype)
+        C = self.kernel.columns(rows, self._prepared, self.dtype, room)
         if not (self.scale == 1).all():
             C *= self.scale.astype(C.dtype)
         return C
@@ -80,9 +89,7 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     if total is None:
         height = None if job.panel is None else job.panel[1] - job.panel[0]
         total = zero_moments(job.n_folds, job.n_columns, job.targets.shape[1] - 1, height)
-    C = job.columns(block.rows)
-    if not np.isfinite(C.sum(axis=0)).all():
-        raise not_finite(job.kernel, f"a column that is not finite in rows {block.start} to {block.stop - 1}")
+    C = job.columns(block.rows, _room(block.rows.shape[0], job))
     if job.store is not None:
         write_rows(job.store, block.start, C)
     targets = job.targets[block.start : block.stop]
@@ -91,7 +98,20 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
         C *= root.astype(C.dtype)[:, None]
     folds = None if job.fold_of is None else job.fold_of[block.start : block.stop]
     add_moments(total, C, targets, folds, job.panel)
+    if not np.isfinite(total[1]).all():
+        raise not_finite(job.kernel, f"a column that is not finite in rows {block.start} to {block.stop - 1}")
     return total
+
+
+_rooms = threading.local()
+
+
+def _room(rows: int, job: ColumnJob) -> NDArray[np.floating]:
+    """This thread's room for a block of columns, lent again and again: fresh memory costs as much as filling it."""
+    held: NDArray[np.floating] | None = getattr(_rooms, "held", None)
+    if held is None or len(held) < rows or held.shape[1] != job.n_columns or held.dtype != job.dtype:
+        held = _rooms.held = np.empty((rows, job.n_columns), job.dtype)
+    return held
 
 
 def not_finite(kernel: Kernel, got: str) -> InputError:
@@ -103,7 +123,9 @@ def check_rows(block: Block) -> None:
     """InputError for the first value of a block that is not finite, with its place in the whole."""
     values = block.rows.data if sp.issparse(block.rows) else block.rows
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
+        flat = values.reshape(-1) if values.flags.c_contiguous else None
+        # A square that overflows is no fault yet: then each value is looked at.
+        if (flat is not None and np.isfinite(flat @ flat)) or np.isfinite(values).all():
             return
     bad = sp.coo_array(block.rows) if sp.issparse(block.rows) else None
     if bad is not None:
