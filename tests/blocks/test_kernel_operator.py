@@ -37,6 +37,10 @@ def check(operator, K, rng):
     """Every question that a solver asks, against the dense matrix."""
     n, scale = len(K), np.abs(K).max()
     assert operator.n == n
+    for rows in (slice(0, n // 3), slice(n // 2, n // 2 + n // 4)):  # fewer rows, and others
+        v = np.zeros(n)
+        v[rows] = 1.0
+        assert_allclose(operator.times(v), K @ v, rtol=0, atol=1e-12 * n * scale)
     for share in (1.0, 0.3, 0.29, 0.01, 0.6):  # supports that shrink, stay within another, and grow
         v = np.where(np.arange(n) < share * n, rng.standard_normal(n), 0.0)
         assert_allclose(operator.times(v), K @ v, rtol=0, atol=1e-12 * n * scale)

@@ -362,8 +362,7 @@ def test_callbacks_and_the_end_that_is_told(binary, capfd):
 # -- path -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", ["accelerated", "gradient"])
-@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+@pytest.mark.parametrize(("scheme", "solver"), [("ovo", "accelerated"), ("ovr", "accelerated"), ("ovo", "gradient")])
 def test_path_is_what_fits_one_by_one_find(scheme, solver, iris):
     X, y = iris
     Cs, rhos = [10.0, 0.1, 1.0], [1.0, 1000.0]

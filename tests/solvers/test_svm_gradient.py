@@ -199,7 +199,7 @@ def test_newton_on_a_kernel_that_is_indefinite_by_rounding(rng):
     """Its largest negative eigenvalue is beyond what is added to the diagonal at first."""
     K = pairwise_kernels(rng.standard_normal((40, 2)), metric="rbf", gamma=0.1)
     noise = 1e-8 * rng.standard_normal((40, 40))
-    of = problem(K + noise + noise.T, np.where(np.arange(40) % 2, 1.0, -1.0), 100.0, 1e9)
+    of = problem(K + noise + noise.T, np.where(np.arange(40) % 2, 1.0, -1.0), 100.0, 1e15)
     alpha = of.C * 0.5
     assert FaceNewton(of).step(of.at(alpha)).objective < of.at(alpha).objective
 

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.optimize import linprog
-from svm_cases import by_libsvm, f, random_problem
+from svm_cases import by_libsvm, f, problem, random_problem
 
 from dkl.linalg.projections import box_hyperplane
 from dkl.solvers.result import Outcome
@@ -38,6 +38,16 @@ def test_some_hundred_patterns(rng):
     assert found.outcome is Outcome.SOLVED
     assert found.point.objective == pytest.approx(f(of, alpha), rel=1e-6)
     assert found.point.intercept == pytest.approx(b, abs=1e-4)
+
+
+@pytest.mark.parametrize("rho", [1e-3, 1.0, 1e6])
+def test_in_closed_form(rho):
+    """Two patterns and K = 0: f = -4 a + a^4 / rho, so a^3 = rho, whatever a box far beyond."""
+    of = problem(np.zeros((2, 2)), np.array([1.0, -1.0]), 1e6, rho)
+    found = LevelMethod(tol=1e-8).solve(of)
+    assert found.outcome is Outcome.SOLVED
+    assert found.point.objective == pytest.approx(-3 * np.cbrt(rho), rel=1e-8)
+    assert_allclose(found.point.alpha, np.cbrt(rho), rtol=1e-3)
 
 
 def test_bounds_close_in(rng):
