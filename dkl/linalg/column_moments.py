@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
+
+from dkl.linalg import free_blas
 
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """gram (K, h, M), cross (K, M, T + 1), targets (K, T + 1, T + 1). Of a whole gram (h = M) the upper triangles count."""
@@ -51,12 +53,21 @@ def add_moments(
 
 def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
     """Upper triangle of total (M, M) += that of C'C, at half the cost of a GEMM. Single precision rounds a block only."""
+    C = np.ascontiguousarray(C)
     if C.dtype == np.float64:
-        result = blas.dsyrk(1.0, C.T, beta=1.0, c=total.T, lower=1, overwrite_c=1)
-        if not np.shares_memory(result, total):  # it was not in place, so the sum is in the copy
-            total[...] = result.T
+        free_blas.add_gram(total, C)
     else:
-        total += blas.ssyrk(1.0, C.T, lower=1).T
+        block = np.empty(total.shape, C.dtype)
+        free_blas.add_gram(block, C, beta=0.0)
+        upper_add(total, block)
+
+
+@numba.njit(cache=True, nogil=True)
+def upper_add(total: Any, block: Any) -> None:
+    """total += block on the upper triangle, the only one that is there."""
+    for i in range(len(total)):
+        for j in range(i, len(total)):
+            total[i, j] += block[i, j]
 
 
 def mirrored(gram: NDArray[np.float64]) -> NDArray[np.float64]:
