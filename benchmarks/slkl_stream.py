@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from slkl import bare_factors, bare_work, circumstances, spread, table
 
 from dkl import LowRankKernelRegressor
 from dkl.problems.column_pass import block_rows
-from dkl.resources import format_bytes, parse_bytes
+from dkl.resources import format_bytes, parse_bytes, peak_rss
 
 FEATURES, CHUNK, GAMMA = 20, 100_000, 0.02
 ALPHA = 1e-4
@@ -83,7 +82,7 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
     else:
         warm.fit(np.zeros((20, 2)) + np.arange(20)[:, None], np.arange(20.0))
         seconds = timed(model, rows, y)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = peak_rss()
     return {
         "seconds": seconds,
         "stages": model.result_.seconds,

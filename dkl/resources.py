@@ -43,7 +43,17 @@ def format_bytes(count: float) -> str:
 
 
 def peak_rss() -> int:
-    """Peak resident memory of this process since it started, in bytes."""
+    """Peak resident memory of this process since it started, in bytes.
+
+    Linux counts into `ru_maxrss` what the parent held when it started the process, so its own account is asked first.
+    """
+    try:
+        with open("/proc/self/status") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
