@@ -24,6 +24,7 @@ def plan_kernel(
     driver_limit: int | None,
     rows_in_place: bool,
     largest_machine: int | None = None,
+    n_kernels: int = 1,
 ) -> Plan:
     """The kernel in this process' memory where that fits `driver_limit`, else made anew by the processes within `limit`.
 
@@ -33,7 +34,7 @@ def plan_kernel(
     vectors = (VECTORS + PARTS) * 8 * n
     copied = 0 if largest_machine is None else packed_bytes(largest_machine, dtype)
     held = {
-        "kernel matrix": packed_bytes(n, dtype) + copied,
+        "kernel matrix" if n_kernels == 1 else "kernel matrices": n_kernels * (packed_bytes(n, dtype) + copied),
         "vectors": vectors,
         "face": 8 * (2 * 1500**2 + 220 * n),
         "rows": 0 if rows_in_place else 8 * n * n_features,
@@ -41,7 +42,7 @@ def plan_kernel(
     anew = {
         "vectors": vectors,
         "face": 8 * (2 * 1500**2 + 220 * n),
-        "support rows": 2 * 8 * n * n_features,
+        "support rows": (1 + n_kernels) * 8 * n * n_features,
         "columns of a block": threads * (16_000_000 + 1024 * n * size // 4),
         "rows": 0 if rows_in_place else 8 * n * n_features // processes,
     }

@@ -101,8 +101,28 @@ REGRESSION_PARAMETERS: dict[str, Check] = {
 }
 
 
+def _several(value: Any) -> bool:
+    """A list of kernels: names, functions, or dictionaries of `kernel` and parameters of its own."""
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    known = set(KERNELS) - {"precomputed"}
+
+    def is_kernel(item: Any) -> bool:
+        return callable(item) or (isinstance(item, str) and item in known)
+
+    return all(
+        is_kernel(item) or (isinstance(item, dict) and set(item) <= KERNEL_KEYS and is_kernel(item.get("kernel")))
+        for item in value
+    )
+
+
+KERNEL_KEYS = {"kernel", "gamma", "degree", "coef0", "kernel_params"}
+
 SVC_PARAMETERS: dict[str, Check] = {
     **{name: check for name, check in KERNEL_PARAMETERS.items() if name not in ("n_columns", "columns")},
+    "kernel": either(
+        KERNEL_PARAMETERS["kernel"], (_several, "a list of kernels, each a name, a function or a dictionary")
+    ),
     "gamma": either(real(), one_of("scale", "auto")),
     "C": real(),
     "rho": real(),

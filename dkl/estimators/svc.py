@@ -28,6 +28,8 @@ from dkl.estimators.svc_run import FittedMachine, Step, SVCSettings, fit_machine
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
+WITH_GAMMA = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
+
 
 class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     """Support vector classification with the optimal neighbourhood kernel (ONK).
@@ -46,7 +48,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     rho : float
         Weight of the distance between G and K: the smaller, the further G may go.
     kernel, gamma, degree, coef0, kernel_params
-        As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict.
+        As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A
+        list of kernels (names, functions, or dictionaries of `kernel` with parameters of its own) is combined: their
+        weights are learned together with the machine.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
         the latter for up to some thousand rows.
@@ -69,6 +73,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     ----------
     classes_, class_weight_
     support_ : row numbers of the support vectors, support_vectors_ : their rows
+    kernel_weights_ : (machines, kernels) how much of each kernel there is in K; 1 for a single one
     dual_coef_ : (machines, n_support) y alpha, intercept_ : (machines,)
     objective_, duality_gap_, relative_gap_ : (machines,)
     result_, n_iter_, n_features_in_
@@ -129,9 +134,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
         check_values(self, SVC_PARAMETERS)
-        source, kernel, (found,), seconds, plan = self._run(X, y, sample_weight, self.C, [Step(1.0, float(self.rho))])
+        source, (found,), seconds, plan = self._run(X, y, sample_weight, self.C, [Step(1.0, float(self.rho))])
         warn_of(found)
-        self._keep(source, found, kernel)
+        self._keep(source, found)
         self.result_ = result_of(found, seconds, plan)
         self.n_iter_ = self.result_.n_iter
         return self
@@ -144,13 +149,13 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         check_values(self, SVC_PARAMETERS)
         grid = Grid.of(Cs, rhos)
         model = copy.copy(self)
-        source, kernel, found, seconds, plan = model._run(X, y, sample_weight, 1.0, grid.steps)
+        source, found, seconds, plan = model._run(X, y, sample_weight, 1.0, grid.steps)
         warn_of([machine for of_step in found for machine in of_step])
 
         def make(C: float, rho: float, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
             made = copy.copy(model)
             made.C, made.rho = C, rho
-            made._keep(source, fitted, kernel)
+            made._keep(source, fitted)
             made.result_ = result_of(fitted, seconds, plan)
             made.n_iter_ = made.result_.n_iter
             return made
@@ -159,23 +164,30 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
 
     def _run(
         self, X: Any, y: Any, sample_weight: Any, C: float, steps: list[Step]
-    ) -> tuple[RowSource, Kernel, list[list[FittedMachine]], dict[str, float], Plan]:
+    ) -> tuple[RowSource, list[list[FittedMachine]], dict[str, float], Plan]:
         """All machines of all steps; `steps` multiply C."""
         limit = parse_bytes(self.memory_limit)
         source = row_source(self._rows(X, reset=True))
         labels = self._labels(y, source.n)
         weights = checked_weights(sample_weight, source.n)
         bounds, self.class_weight_ = box_bounds(C, self.class_weight, self.classes_, labels, weights)
-        kernel = self._kernel(source)
-        if kernel.is_precomputed and source.n != source.n_features:
+        self._kernels = self._made_kernels(source)
+        if self._is_precomputed and source.n != source.n_features:
             got = f"shape ({source.n}, {source.n_features})"
             raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
         settings = SVCSettings(self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype, limit)
         fitted, plan, seconds = fit_machines(
-            source, kernel, labels, len(self.classes_), bounds, steps, settings, self._session(), self._callbacks()
+            source,
+            self._kernels,
+            labels,
+            len(self.classes_),
+            bounds,
+            steps,
+            settings,
+            self._session(),
+            self._callbacks(),
         )
-        self._gamma = kernel.gamma
-        return source, kernel, fitted, seconds, plan
+        return source, fitted, seconds, plan
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
@@ -201,8 +213,13 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         check_is_fitted(self)
         rows = RowBlocks(self._rows(X, reset=False), self._session(), self.memory_limit)
         points = self.support_ if self._is_precomputed else self.support_vectors_
-        kernel = Kernel(self.kernel, self._gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
-        return predicted(rows, kernel, points, self.dual_coef_, self.intercept_)
+        if len(self._kernels) == 1:
+            return predicted(rows, self._kernels[0], points, self.dual_coef_, self.intercept_)
+        found = np.tile(self.intercept_, (rows.n, 1))
+        for kernel, shares in zip(self._kernels, self.kernel_weights_.T, strict=True):
+            if shares.any():
+                found += predicted(rows, kernel, points, shares[:, None] * self.dual_coef_, np.zeros(len(shares)))
+        return found
 
     @property
     def _is_precomputed(self) -> bool:
@@ -251,19 +268,34 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
             raise InputError("The number of classes has to be greater than one", where="y", got=got)
         return labels
 
-    def _kernel(self, source: RowSource) -> Kernel:
-        """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto" 1 / n_features."""
-        gamma = self.gamma
-        if gamma == "scale":
-            variance = (
-                _variance(source) if self.kernel in ("rbf", "poly", "polynomial", "sigmoid", "laplacian") else 1.0
+    def _made_kernels(self, source: RowSource) -> list[Kernel]:
+        """The kernel, or each of several, which may have parameters of their own."""
+        if self.solver == "level" and isinstance(self.kernel, (list, tuple)) and len(self.kernel) > 1:
+            raise InputError("one kernel only", where='solver="level"', got=f"{len(self.kernel)} kernels")
+        given = self.kernel if isinstance(self.kernel, (list, tuple)) else [self.kernel]
+        common = {name: getattr(self, name) for name in ("gamma", "degree", "coef0", "kernel_params")}
+        made = []
+        for item in given:
+            own = item if isinstance(item, dict) else {"kernel": item}
+            chosen = {**common, **own}
+            gamma = self._width(chosen["kernel"], chosen["gamma"], source)
+            made.append(
+                Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], dict(chosen["kernel_params"] or {}))
             )
-            gamma = 1.0 / (source.n_features * variance) if variance > 0 else 1.0
-        elif gamma == "auto":
-            gamma = 1.0 / source.n_features
-        return Kernel(self.kernel, float(gamma), self.degree, self.coef0, dict(self.kernel_params or {}))
+        return made
 
-    def _keep(self, source: RowSource, fitted: list[FittedMachine], kernel: Kernel) -> None:
+    def _width(self, kernel: Any, gamma: Any, source: RowSource) -> float:
+        """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto" 1 / n_features."""
+        if gamma == "auto":
+            return 1.0 / source.n_features
+        if gamma != "scale":
+            return float(gamma)
+        if not isinstance(kernel, str) or kernel not in WITH_GAMMA:
+            return 1.0 / source.n_features
+        variance = _variance(source)
+        return 1.0 / (source.n_features * variance) if variance > 0 else 1.0
+
+    def _keep(self, source: RowSource, fitted: list[FittedMachine]) -> None:
         n = source.n
         coefficients = np.zeros((len(fitted), n))
         for row, machine in zip(coefficients, fitted, strict=True):
@@ -273,7 +305,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
             raise InputError("the box is too small to tell from zero", where="C", got=self.C, mend="raise C")
         self.dual_coef_ = coefficients[:, self.support_]
         self.intercept_ = np.array([machine.solution.point.intercept for machine in fitted])
-        if not kernel.is_precomputed:
+        self.kernel_weights_ = np.array([machine.shares for machine in fitted])
+        if not self._is_precomputed:
             self.support_vectors_ = RowBlocks(source, Session(None, threads=1)).take(self.support_)
         points = [machine.solution.point for machine in fitted]
         self.objective_ = np.array([point.objective for point in points])

@@ -24,6 +24,7 @@ from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import check_rows
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.resources import peak_rss
+from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.svm_gradient import Accelerated, SVMSolution
 from dkl.solvers.svm_level import LARGEST, LevelMethod
@@ -48,11 +49,12 @@ class SVCSettings:
 
 @dataclass(frozen=True)
 class FittedMachine:
-    """Its rows, their coefficients y alpha, and how they were come by."""
+    """Its rows, their coefficients y alpha, how they were come by, and how much of each kernel there is in K."""
 
     rows: NDArray[np.intp]
     coefficients: NDArray[np.float64]
     solution: SVMSolution
+    shares: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Step:
 
 def fit_machines(
     source: RowSource,
-    kernel: Kernel,
+    kernels: list[Kernel],
     labels: NDArray[np.intp],
     n_classes: int,
     bounds: NDArray[np.float64],
@@ -80,30 +82,44 @@ def fit_machines(
     most = max(len(pair.rows) for pair in pairs)
     if settings.solver == "level" and most > LARGEST:
         raise InputError("too many rows", where='solver="level"', got=most, wanted=f"at most {LARGEST} a machine")
-    plan = _plan(source, pairs, settings, session)
+    plan = _plan(source, pairs, settings, session, len(kernels))
     start = time.perf_counter()
-    whole = _operator(source, kernel, plan, settings, session)
+    whole = [_operator(source, kernel, plan, settings, session, len(kernels) > 1) for kernel in kernels]
+    # Several kernels are weighed against each other with equal traces; a single one is left as it is.
+    scales = (
+        [1.0] if len(kernels) == 1 else [_unit_trace(part, kernel) for part, kernel in zip(whole, kernels, strict=True)]
+    )
     seconds = {"kernel": time.perf_counter() - start}
     start = time.perf_counter()
     by_machine: list[list[FittedMachine]] = []
     for number, pair in enumerate(pairs):
-        operator = whole if len(pair.rows) == source.n else whole.sub(pair.rows)
+        parts = [part if len(pair.rows) == source.n else part.sub(pair.rows) for part in whole]
+        exact = None
+        if settings.dtype == "float32":
+            exact = [_in_double(kernel, source, pair, session, settings) for kernel in kernels]
         found: list[FittedMachine] = []
         for index, step in enumerate(steps):
             box = np.ascontiguousarray(step.factor * bounds[pair.rows])
-            problem = NeighborhoodSVM(operator, pair.y, box, step.rho)
+            problem = NeighborhoodSVM(parts[0], pair.y, box, step.rho)
             stage = f"machine {number + 1} of {len(pairs)}" + (f", model {index + 1}" if len(steps) > 1 else "")
             first = None if step.after is None else found[step.after].solution.point.alpha
-            solution = _solver(settings, callbacks, stage).solve(problem, first)
-            if settings.dtype == "float32":
-                solution = _in_double(solution, problem, kernel, source, pair, session, settings)
-            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution))
+            solver = _solver(settings, callbacks, stage)
+            if len(kernels) == 1:
+                solution, shares = solver.solve(problem, first), np.ones(1)
+            else:
+                solution, shares = _solve_combined(problem, parts, scales, solver)
+            if exact is not None:
+                in_double = exact[0] if len(exact) == 1 else CombinedKernel(exact, shares)
+                solution = replace(solution, point=replace(problem, kernel=in_double).at(solution.point.alpha))
+            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares))
         by_machine.append(found)
     seconds["solve"] = time.perf_counter() - start
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
 
 
-def _operator(source: RowSource, kernel: Kernel, plan: Plan, settings: SVCSettings, session: Session) -> Any:
+def _operator(
+    source: RowSource, kernel: Kernel, plan: Plan, settings: SVCSettings, session: Session, checked: bool
+) -> Any:
     if not (source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
         RowBlocks(source, session, settings.memory_limit).map(check_rows)
     operator: Any
@@ -113,8 +129,8 @@ def _operator(source: RowSource, kernel: Kernel, plan: Plan, settings: SVCSettin
         operator = RecomputedKernel(kernel, source, session, settings.memory_limit, settings.dtype)
         if kernel.is_precomputed:
             check_symmetric_products(operator)
-    if kernel.is_precomputed:
-        check_psd(operator)
+    if kernel.is_precomputed or checked:
+        check_psd(operator, kernel.where if checked else "X")
     return operator
 
 
@@ -139,7 +155,7 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
     return TwoClasses(pair.rows[kept], y)
 
 
-def _plan(source: RowSource, pairs: list[TwoClasses], settings: SVCSettings, session: Session) -> Plan:
+def _plan(source: RowSource, pairs: list[TwoClasses], settings: SVCSettings, session: Session, n_kernels: int) -> Plan:
     place, here = Place.of(session), int(MEMORY_SHARE * machine_memory())
     parts = [len(pair.rows) for pair in pairs if len(pair.rows) < source.n]
     return plan_kernel(
@@ -152,6 +168,7 @@ def _plan(source: RowSource, pairs: list[TwoClasses], settings: SVCSettings, ses
         driver_limit=settings.memory_limit or here,
         rows_in_place=source.is_in_memory or source.is_mapped,
         largest_machine=max(parts, default=None),
+        n_kernels=n_kernels,
     ).validate()
 
 
@@ -167,28 +184,45 @@ def _solver(settings: SVCSettings, callbacks: list[Callback], stage: str) -> Acc
     return Accelerated(settings.tol, settings.max_iter, momentum=not plain, newton=not plain, watch=told)
 
 
-def _in_double(
-    solution: SVMSolution,
-    problem: NeighborhoodSVM,
-    kernel: Kernel,
-    source: RowSource,
-    pair: TwoClasses,
-    session: Session,
-    settings: SVCSettings,
-) -> SVMSolution:
-    """The same alpha with its objective and gap under the kernel in double precision."""
-    exact: Any = RecomputedKernel(kernel, source, session, settings.memory_limit)
-    if len(pair.rows) < source.n:
-        exact = exact.sub(pair.rows)
-    return replace(solution, point=replace(problem, kernel=exact).at(solution.point.alpha))
+def _in_double(kernel: Kernel, source: RowSource, pair: TwoClasses, session: Session, settings: SVCSettings) -> Any:
+    """The kernel in double precision, for the gap to be told by."""
+    exact = RecomputedKernel(kernel, source, session, settings.memory_limit)
+    return exact.sub(pair.rows) if len(pair.rows) < source.n else exact
 
 
-def check_psd(operator: Any) -> None:
-    """InputError with the eigenvalue for a precomputed kernel that is indefinite."""
+def _unit_trace(part: Any, kernel: Kernel) -> float:
+    """What the kernel is to be multiplied by for a mean of 1 on its diagonal."""
+    mean = float(part.diagonal().mean())
+    if not mean > 0:
+        raise InputError("the kernel is zero on all rows", where=kernel.where, mend="choose another kernel")
+    return 1.0 / mean
+
+
+def _solve_combined(
+    problem: NeighborhoodSVM, parts: list[Any], scales: list[float], solver: Accelerated | LevelMethod
+) -> tuple[SVMSolution, NDArray[np.float64]]:
+    """(the machine, with the gap of the whole, the shares of the kernels as they were given)."""
+    assert isinstance(solver, Accelerated)
+    found = combine(problem, [ScaledKernel(part, scale) for part, scale in zip(parts, scales, strict=True)], solver)
+    machine = found.solution
+    whole = replace(machine.point, gap=found.gap)
+    solution = replace(
+        machine,
+        point=whole,
+        outcome=found.outcome,
+        history=found.history,
+        n_iter=len(found.history),
+        products=sum(int(row["products"]) for row in found.history) * len(parts),
+    )
+    return solution, found.theta * np.array(scales)
+
+
+def check_psd(operator: Any, where: str = "X") -> None:
+    """InputError with the eigenvalue for a kernel that is indefinite."""
     lowest = lowest_eigenvalue(operator.times, operator.n)
     if lowest < -INDEFINITE * operator.n * max(float(operator.diagonal().max()), np.finfo(float).tiny):
         raise InputError(
-            "not positive semidefinite", where="X", got=f"an eigenvalue of {lowest:.6g}",
+            "not positive semidefinite", where=where, got=f"an eigenvalue of {lowest:.6g}",
             wanted="a kernel matrix", mend="add to its diagonal, or drop negative eigenvalues",
         )  # fmt: skip
 
