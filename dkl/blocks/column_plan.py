@@ -16,6 +16,8 @@ from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_groups import n_groups, reading_bytes
 
 SMALLEST_PANEL = 64
+TILE_BYTES = 4_000_000
+"""Of rows, centred, that are worked on at a time, and of what else a thread holds in passing."""
 LARGEST_DENSE_POINTS = 64_000_000
 """Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""
 
@@ -43,7 +45,8 @@ class RowsHeld:
 
 @dataclass(frozen=True)
 class Shape:
-    """M columns, T outputs, K folds; solvers: threads that solve; whole_columns: the solver takes C itself (n x M)."""
+    """M columns, T outputs, K folds; solvers: threads that solve; whole_columns: the solver takes C itself (n x M);
+    in_place: the kernel's columns are made where they are wanted."""
 
     n_columns: int
     n_targets: int
@@ -55,6 +58,7 @@ class Shape:
     store_columns: bool = False
     checkpoints: bool = False
     whole_columns: bool = False
+    in_place: bool = False
 
 
 def plan_columns(
@@ -121,8 +125,10 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
     threads, height = min(place.threads, count), M if panel is None else panel
     product = 4 if size == 4 else 8 if panel is not None else 0
     targets = _targets(rows, shape, 2 if place.distributed else 3)
-    beside = targets | _points(rows, shape, 2 + 3 * threads)
-    beside["kernel columns of a block"] = 2 * threads * min(shape.block_rows, rows.n) * M * size
+    beside = targets | _points(rows, shape, 4)
+    # Each thread has a room for a block; functions of scikit-learn's make one of their own, and folds are copied out.
+    blocks = 1 + (not shape.in_place) + (shape.n_folds > 1)
+    beside["kernel columns of a block"] = threads * (blocks * min(shape.block_rows, rows.n) * M * size + TILE_BYTES)
     beside["sums over rows"] = min(count, _levels(rows, shape) + threads) * _total(shape, panel)
     beside["a block's Gram matrix"] = threads * product * height * M
     if shape.columns == "rpcholesky":

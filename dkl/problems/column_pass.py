@@ -68,11 +68,22 @@ class ColumnJob:
         return int(points + self.targets.nbytes + (0 if self.fold_of is None else self.fold_of.nbytes))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_prepared"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_prepared", "_rooms")}
 
     @cached_property
     def _prepared(self) -> Any:
         return self.kernel.prepared(self.points, self.dtype)
+
+    @cached_property
+    def _rooms(self) -> threading.local:
+        return threading.local()
+
+    def room(self, rows: int) -> NDArray[np.floating]:
+        """This thread's room for a block of columns, lent again and again: fresh memory costs as much as filling it."""
+        held: NDArray[np.floating] | None = getattr(self._rooms, "held", None)
+        if held is None or len(held) < rows:
+            held = self._rooms.held = np.empty((rows, self.n_columns), self.dtype)
+        return held
 
     def columns(self, rows: Any, room: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
         """(t, M) of the normalised columns at these rows."""
@@ -89,7 +100,7 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     if total is None:
         height = None if job.panel is None else job.panel[1] - job.panel[0]
         total = zero_moments(job.n_folds, job.n_columns, job.targets.shape[1] - 1, height)
-    C = job.columns(block.rows, _room(block.rows.shape[0], job))
+    C = job.columns(block.rows, job.room(block.rows.shape[0]))
     if job.store is not None:
         write_rows(job.store, block.start, C)
     targets = job.targets[block.start : block.stop]
@@ -101,17 +112,6 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     if not np.isfinite(total[1]).all():
         raise not_finite(job.kernel, f"a column that is not finite in rows {block.start} to {block.stop - 1}")
     return total
-
-
-_rooms = threading.local()
-
-
-def _room(rows: int, job: ColumnJob) -> NDArray[np.floating]:
-    """This thread's room for a block of columns, lent again and again: fresh memory costs as much as filling it."""
-    held: NDArray[np.floating] | None = getattr(_rooms, "held", None)
-    if held is None or len(held) < rows or held.shape[1] != job.n_columns or held.dtype != job.dtype:
-        held = _rooms.held = np.empty((rows, job.n_columns), job.dtype)
-    return held
 
 
 def not_finite(kernel: Kernel, got: str) -> InputError:

@@ -17,9 +17,7 @@ def test_the_upper_triangle_is_that_of_the_gram_matrix(rng, shape, dtype):
     free_blas.add_gram(total, C, beta=0.5)
     wanted = 0.5 * start.astype(float) + C.astype(float).T @ C.astype(float)
     above = np.triu_indices(shape[1])
-    np.testing.assert_allclose(
-        total[above], wanted[above], rtol=0, atol=8 * shape[0] * np.finfo(dtype).eps
-    )
+    np.testing.assert_allclose(total[above], wanted[above], rtol=0, atol=8 * shape[0] * np.finfo(dtype).eps)
     below = np.tril_indices(shape[1], -1)
     np.testing.assert_array_equal(total[below], start[below])
 
