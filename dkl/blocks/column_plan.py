@@ -16,7 +16,7 @@ from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_groups import n_groups, reading_bytes
 
 SMALLEST_PANEL = 64
-TILE_BYTES = 4_000_000
+TILE_BYTES = 8_000_000
 """Of rows, centred, that are worked on at a time, and of what else a thread holds in passing."""
 LARGEST_DENSE_POINTS = 64_000_000
 """Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""

@@ -32,7 +32,7 @@ KINDS = {
     "given weights": {"weighted": True},
     "Fortran order": {"form": "fortran"},
     "zarr": {"form": "zarr"},
-    "zarr, read anew": {"form": "zarr", "room": 50},
+    "zarr, read anew": {"form": "zarr", "room": 55},
     "zarr, two threads": {"form": "zarr", "n_jobs": 2, "room": 110},
     "dask": {"form": "dask"},
     "disk": {"n_columns": 1500, "room": 85},
