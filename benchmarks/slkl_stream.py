@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from admm import PeakMemory, local_cluster
 from numpy.typing import NDArray
 from slkl import bare_factors, bare_work, circumstances, spread, table
 
@@ -75,6 +74,8 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
     # Two tasks before the clock starts: libraries are loaded and workers have met.
     warm = LowRankKernelRegressor(nu=1.0, n_columns=10, n_jobs=options.threads, random_state=0)
     if options.workers:
+        from admm import PeakMemory, local_cluster  # and with it Dask, which threads need none of
+
         with local_cluster(options.workers, options.limit) as client, PeakMemory(0.05) as memory:
             warm.set_params(client=client).fit(np.zeros((20, 2)) + np.arange(20)[:, None], np.arange(20.0))
             seconds = timed(model.set_params(client=client), rows, y)

@@ -87,10 +87,10 @@ def _plan(
     rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, panel: int | None, may_use_disk: bool
 ) -> Plan:
     held = _rows_and_pass(rows, shape, place, limit, panel)
-    solve = _targets(rows, shape, 3) | _points(rows, shape, 1) | _solve(rows, shape, panel)
+    solve = _targets(rows, shape, 4) | _points(rows, shape, 1) | _solve(rows, shape, panel)
     stages = [(held, limit), (solve, limit if own_limit is None else own_limit)]
     if place.distributed:
-        gather = _targets(rows, shape, 3) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
+        gather = _targets(rows, shape, 4) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
         stages.append((gather, limit if own_limit is None else own_limit))
     items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
     disk = {}
@@ -124,7 +124,7 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
     M, size, count = shape.n_columns, np.dtype(shape.dtype).itemsize, n_groups(rows.n, shape.block_rows)
     threads, height = min(place.threads, count), M if panel is None else panel
     product = 4 if size == 4 else 8 if panel is not None else 0
-    targets = _targets(rows, shape, 2 if place.distributed else 3)
+    targets = _targets(rows, shape, 2 if place.distributed else 4)
     beside = targets | _points(rows, shape, 4)
     # Each thread has a room for a block; functions of scikit-learn's make one of their own, and folds are copied out.
     blocks = 1 + (not shape.in_place) + (shape.n_folds > 1)
