@@ -128,7 +128,8 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
     beside = targets | _points(rows, shape, 4)
     # Each thread has a room for a block; functions of scikit-learn's make one of their own, and folds are copied out.
     blocks = 1 + (not shape.in_place) + (shape.n_folds > 1)
-    beside["kernel columns of a block"] = threads * (blocks * min(shape.block_rows, rows.n) * M * size + TILE_BYTES)
+    block = min(shape.block_rows, rows.n) * M * size
+    beside["kernel columns of a block"] = threads * (blocks * block + min(TILE_BYTES, block))
     beside["sums over rows"] = min(count, _levels(rows, shape) + threads) * _total(shape, panel)
     beside["a block's Gram matrix"] = threads * product * height * M
     if shape.columns == "rpcholesky":
