@@ -87,10 +87,10 @@ def _plan(
     rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, panel: int | None, may_use_disk: bool
 ) -> Plan:
     held = _rows_and_pass(rows, shape, place, limit, panel)
-    solve = _targets(rows, shape, 4) | _points(rows, shape, 1) | _solve(rows, shape, panel)
+    solve = _targets(rows, shape, 3) | _points(rows, shape, 1) | _solve(rows, shape, panel)
     stages = [(held, limit), (solve, limit if own_limit is None else own_limit)]
     if place.distributed:
-        gather = _targets(rows, shape, 4) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
+        gather = _targets(rows, shape, 3) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
         stages.append((gather, limit if own_limit is None else own_limit))
     items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
     disk = {}
