@@ -1,5 +1,7 @@
 """Problems (7) of the optimal neighbourhood kernel, and their solutions by LIBSVM and by a conic solver."""
 
+from dataclasses import replace
+
 import clarabel
 import numpy as np
 from scipy import sparse
@@ -35,6 +37,12 @@ def two_clouds(rng, n, d=3, apart=1.0):
     y = np.where(rng.random(n) < 0.4, 1.0, -1.0)
     y[:2] = 1.0, -1.0
     return rng.standard_normal((n, d)) + apart * y[:, None] * rng.standard_normal(d), y
+
+
+def blobs(rng, n, classes):
+    """Rows of several classes in turn, and their numbers."""
+    y = np.arange(n) % classes
+    return rng.standard_normal((n, 3)) + 1.5 * rng.standard_normal((classes, 3))[y], y
 
 
 def random_problem(rng, n, kernel="rbf", C=1.0, rho=1.0, **params):
@@ -96,3 +104,28 @@ def by_conic(of):
     found = clarabel.DefaultSolver(P, linear, sparse.csc_matrix(A), b, cones, settings).solve()
     assert "Solved" in str(found.status), found.status
     return np.array(found.x[:n])
+
+
+class Parted(Dense):
+    """One that gives parts, in double or single precision, and counts what is asked of the whole."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, K, part_dtype=np.float64, fits=True):
+        super().__init__(K)
+        self.part_dtype, self.fits, self.columns_used, self.largest = np.dtype(part_dtype), fits, 0, 0
+
+    def times(self, v):
+        self.columns_used += np.count_nonzero(v)
+        return super().times(v)
+
+    def part(self, chosen):
+        self.largest = max(self.largest, len(chosen))
+        found = Dense(self.K[np.ix_(chosen, chosen)].astype(self.part_dtype).astype(float))
+        found.dtype = self.part_dtype
+        return found
+
+
+def parted(of, **kinds):
+    """The same problem, on a kernel that gives parts."""
+    return replace(of, kernel=Parted(of.kernel.K, **kinds))

@@ -1,7 +1,8 @@
 """A kernel matrix K (n x n) by its products: held in memory, or made anew from the rows in each product.
 
 `MemoryKernel` keeps the upper triangle in tiles. `RecomputedKernel` keeps nothing: each product makes the columns of the
-vector's support, block by block, on threads or on workers; it is the one for n x n that fits nowhere.
+vector's support, block by block, on threads or on workers; it is the one for n x n that fits nowhere, or of which few
+columns are wanted. Both give the kernel of some of the rows: `sub`, as they are themselves, and `part`, held in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles
+from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
 
 Vector = NDArray[np.float64]
 
@@ -32,6 +33,8 @@ LOOSE = 1.25
 
 class MemoryKernel:
     """K in memory, float64 or float32. Counts its products."""
+
+    fits = True
 
     def __init__(self, packed: PackedSymmetric, threads: int = 1) -> None:
         self.packed, self.threads, self.products = packed, threads, 0
@@ -58,6 +61,10 @@ class MemoryKernel:
     def n(self) -> int:
         return self.packed.n
 
+    @property
+    def dtype(self) -> np.dtype:
+        return self.packed.tiles.dtype
+
     def times(self, v: Vector) -> Vector:
         self.products += 1
         return self.packed.times(v, self.threads)
@@ -81,14 +88,29 @@ class MemoryKernel:
             packed.set_rows(row, self.packed.between(chosen[lo : lo + TILE], chosen[lo:]))
         return MemoryKernel(packed, self.threads)
 
+    def part(self, chosen: NDArray[np.intp]) -> MemoryKernel:
+        return self if len(chosen) == self.n else self.sub(chosen)
+
 
 class RecomputedKernel:
-    """K from the rows, in each product. Rows may be larger than memory; those with a coefficient must fit."""
+    """K from the rows, in each product, in `dtype`. Rows may be larger than memory; those with a coefficient must fit.
+
+    A part of it is held, in `part_dtype` (else `dtype`), where that takes no more than `room` bytes.
+    """
 
     def __init__(
-        self, kernel: Kernel, X: Any, session: Session, memory_limit: Any = None, dtype: Any = np.float64
+        self,
+        kernel: Kernel,
+        X: Any,
+        session: Session,
+        memory_limit: Any = None,
+        dtype: Any = np.float64,
+        *,
+        part_dtype: Any = None,
+        room: int = 0,
     ) -> None:
         self.kernel, self.session, self.memory_limit, self.dtype = kernel, session, memory_limit, np.dtype(dtype)
+        self.part_dtype, self.room = np.dtype(dtype if part_dtype is None else part_dtype), room
         self.rows = RowBlocks(row_source(X), session, memory_limit)
         self.products = 0
         self._chosen = np.empty(0, np.intp)
@@ -109,6 +131,11 @@ class RecomputedKernel:
         finite(product, self.kernel)
         return product
 
+    @property
+    def fits(self) -> bool:
+        """Whether the part of all rows is held."""
+        return packed_bytes(self.n, self.part_dtype) <= self.room
+
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
         return np.concatenate(self.rows.map(columns_block, self.kernel, points))
@@ -122,10 +149,26 @@ class RecomputedKernel:
 
     def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
         """The kernel of some of the rows, which are brought here."""
+        return RecomputedKernel(
+            self.kernel,
+            self._rows_of(chosen),
+            self.session,
+            self.memory_limit,
+            self.dtype,
+            part_dtype=self.part_dtype,
+            room=self.room,
+        )
+
+    def part(self, chosen: NDArray[np.intp]) -> MemoryKernel | RecomputedKernel:
+        """The kernel of some of the rows for many products: in memory, where there is room."""
+        if packed_bytes(len(chosen), self.part_dtype) > self.room:
+            return self if len(chosen) == self.n else self.sub(chosen)
+        rows = row_source(self._rows_of(chosen))
+        return MemoryKernel.of(self.kernel, rows, self.part_dtype, self.session.threads)
+
+    def _rows_of(self, chosen: NDArray[np.intp]) -> Any:
         rows = self.rows.take(chosen)
-        if self.kernel.is_precomputed:
-            rows = rows[:, chosen]
-        return RecomputedKernel(self.kernel, rows, self.session, self.memory_limit, self.dtype)
+        return rows[:, chosen] if self.kernel.is_precomputed else rows
 
     def _keep(self, support: NDArray[np.intp]) -> None:
         """Points for a product: those kept where they include the support and are not many more."""

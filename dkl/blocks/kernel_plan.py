@@ -1,64 +1,108 @@
-"""Whether a kernel matrix is held or made anew in each product: bytes from shapes alone."""
+"""Whether a kernel matrix is held, kept on disk, or made anew where it is needed: bytes from shapes alone."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.linalg.packed_symmetric import PARTS, packed_bytes
+from dkl.stores.kernel_tiles import STORED_TILE, stored_bytes
 
 VECTORS = 24
 """Vectors of n numbers that a solver holds at a time."""
 
 
+@dataclass(frozen=True)
+class KernelShape:
+    """What a plan asks of the matrices: of n rows, in `dtype`.
+
+    largest_machine: rows of the largest pair of classes, where its part of the kernel is copied out. is_whole: whether
+    many products with all of K are to come, so that it is worth its room; else parts of it, at the support, will do.
+    """
+
+    n: int
+    n_features: int
+    dtype: Any
+    n_kernels: int = 1
+    largest_machine: int | None = None
+    is_whole: bool = True
+    rows_in_place: bool = True
+
+    def held(self) -> dict[str, int]:
+        copied = 0 if self.largest_machine is None else packed_bytes(self.largest_machine, self.dtype)
+        one = self.n_kernels == 1
+        return {
+            "kernel matrix" if one else "kernel matrices": self.n_kernels * (packed_bytes(self.n, self.dtype) + copied),
+            "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features,
+        }
+
+    def anew(self, processes: int, threads: int) -> dict[str, int]:
+        size = np.dtype(self.dtype).itemsize
+        return {
+            "support rows": (1 + self.n_kernels) * 8 * self.n * self.n_features,
+            "columns of a block": threads * (16_000_000 + 1024 * self.n * size // 4),
+            "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features // processes,
+        }
+
+    def on_disk(self, processes: int, threads: int) -> dict[str, int]:
+        size = np.dtype(self.dtype).itemsize
+        return {
+            **self.anew(processes, threads),
+            "a row of tiles": 3 * STORED_TILE * self.n * size,
+            "tiles read": threads * 3 * STORED_TILE**2 * size,
+            "sums of products": 32 * 8 * self.n,
+        }
+
+
 def plan_kernel(
-    n: int,
-    n_features: int,
-    dtype: Any,
+    shape: KernelShape,
     *,
     processes: int,
     threads: int,
     limit: int | None,
     driver_limit: int | None,
-    rows_in_place: bool,
-    largest_machine: int | None = None,
-    n_kernels: int = 1,
+    may_use_disk: bool = False,
 ) -> Plan:
-    """The kernel in this process' memory where that fits `driver_limit`, else made anew by the processes within `limit`.
+    """K whole in this process' memory, where it is worth that and fits `driver_limit`; else on disk, if it may; else made
+    anew by the processes within `limit`. What is left is the room for K of a working set ("working_set_bytes").
 
-    largest_machine: rows of the largest pair of classes, whose part of the kernel is copied out.
+    Without a client this process is the one that works, and all is counted in it.
     """
-    size = np.dtype(dtype).itemsize
-    vectors = (VECTORS + PARTS) * 8 * n
-    copied = 0 if largest_machine is None else packed_bytes(largest_machine, dtype)
-    held = {
-        "kernel matrix" if n_kernels == 1 else "kernel matrices": n_kernels * (packed_bytes(n, dtype) + copied),
-        "vectors": vectors,
-        "face": 8 * (2 * 1500**2 + 220 * n),
-        "rows": 0 if rows_in_place else 8 * n * n_features,
-    }
-    anew = {
-        "vectors": vectors,
-        "face": 8 * (2 * 1500**2 + 220 * n),
-        "support rows": (1 + n_kernels) * 8 * n * n_features,
-        "columns of a block": threads * (16_000_000 + 1024 * n * size // 4),
-        "rows": 0 if rows_in_place else 8 * n * n_features // processes,
-    }
+    n = shape.n
+    common = {"vectors": (VECTORS + PARTS) * 8 * n, "face": 8 * (2 * 1500**2 + 220 * n)}
 
-    def plan(placement: str, items: dict[str, int], bound: int | None) -> Plan:
+    def plan(placement: str, items: dict[str, int], bound: int | None, **disk: int) -> Plan:
+        items = {**common, **items}
         return Plan(
             placement=placement,
             processes=1 if placement == "memory" else processes,
             threads=threads,
             base=PROCESS_BASE,
             items={name: count for name, count in items.items() if count},
-            disk={},
+            disk={name.replace("_", " "): count for name, count in disk.items()},
             limit=bound,
-            shape={"n": n, "dtype": np.dtype(dtype).name},
+            shape={"n": n, "dtype": np.dtype(shape.dtype).name, "working_set_bytes": 0},
             mend="raise memory_limit, or use dtype='float32'",
         )
 
-    in_memory = plan("memory", held, driver_limit)
-    return in_memory if in_memory.fits else plan("recomputed", anew, limit)
+    in_memory = plan("memory", shape.held(), driver_limit)
+    if shape.is_whole and in_memory.fits:
+        return in_memory
+    stored = plan(
+        "disk", shape.on_disk(processes, threads), limit, kernel_matrix=shape.n_kernels * stored_bytes(n, shape.dtype)
+    )
+    if shape.is_whole and may_use_disk and stored.fits:
+        return _with_room(stored, shape, driver_limit, processes)
+    return _with_room(plan("recomputed", shape.anew(processes, threads), limit), shape, driver_limit, processes)
+
+
+def _with_room(plan: Plan, shape: KernelShape, driver_limit: int | None, processes: int) -> Plan:
+    """The plan with what is left for K of a working set: of this process, which may be the one that works."""
+    wanted = packed_bytes(shape.n, shape.dtype)
+    used = plan.process_bytes if processes == 1 else plan.base + plan.items["vectors"] + plan.items["face"]
+    room = wanted if driver_limit is None else min(wanted, max(0, driver_limit - used))
+    items = {**plan.items, "kernel of the working set": room} if processes == 1 and room else plan.items
+    return replace(plan, items=items, shape={**plan.shape, "working_set_bytes": room})

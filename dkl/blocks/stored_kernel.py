@@ -14,10 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel, finite
 from dkl.blocks.row_pieces import Block
-from dkl.blocks.row_sources import row_source
-from dkl.blocks.session import Session
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.packed_symmetric import tile_number
 from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
@@ -27,47 +25,34 @@ Vector = NDArray[np.float64]
 SHARES = 32
 
 
-def stored_bytes(n: int, dtype: Any) -> int:
-    side = -(-n // STORED_TILE)
-    return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
-
-
 class StoredKernel:
     """K (n, n) in a folder on disk, which workers must see under the same name. Counts its products."""
 
-    def __init__(self, tiles: KernelTiles, n: int, kernel: Kernel, rows: RowBlocks) -> None:
-        self.tiles, self.n, self.kernel, self.rows = tiles, n, kernel, rows
-        self.side = -(-n // STORED_TILE)
+    def __init__(self, tiles: KernelTiles, anew: RecomputedKernel, dtype: Any) -> None:
+        self.tiles, self.anew, self.n, self.dtype = tiles, anew, anew.n, np.dtype(dtype)
+        self.side = -(-self.n // STORED_TILE)
         self.products = 0
 
     @classmethod
-    def of(
-        cls,
-        kernel: Kernel,
-        X: Any,
-        path: str | os.PathLike[str],
-        session: Session,
-        memory_limit: Any = None,
-        dtype: Any = np.float32,
-    ) -> StoredKernel:
-        """Make and keep the tiles, tile rows side by side."""
-        rows = RowBlocks(row_source(X), session, memory_limit)
-        made = cls(KernelTiles(path), rows.n, kernel, rows)
+    def of(cls, anew: RecomputedKernel, path: str | os.PathLike[str], dtype: Any = np.float32) -> StoredKernel:
+        """Make and keep the tiles, tile rows side by side. What few of the columns will do for is left to `anew`."""
+        made = cls(KernelTiles(path), anew, dtype)
         create_tiles(path, made.side * (made.side + 1) // 2, dtype)
         for row in range(made.side):
-            made._fill(row, np.dtype(dtype).name)
+            made._fill(row)
         return made
 
-    def _fill(self, row: int, dtype: str) -> None:
+    def _fill(self, row: int) -> None:
         """Tile row `row`: the columns of its points, from every block of rows that begins below it."""
+        kernel, rows = self.anew.kernel, self.anew.rows
         lo, hi = row * STORED_TILE, min((row + 1) * STORED_TILE, self.n)
         chosen = np.arange(lo, hi)
-        points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
-        below = {index for index, (_, stop) in enumerate(self.rows.bounds) if stop > lo}
-        parts = self.rows.map(columns_below, self.kernel, points, lo, dtype, only=below)
-        columns = np.concatenate(parts)  # rows lo to n, at this tile row's points
+        points = chosen if kernel.is_precomputed else rows.take(chosen)
+        below = {index for index, (_, stop) in enumerate(rows.bounds) if stop > lo}
+        parts = rows.map(columns_below, kernel, points, lo, self.dtype.name, only=below)
+        columns = finite(np.concatenate(parts), kernel)  # rows lo to n, at this tile row's points
         for column in range(row, self.side):
-            tile = np.zeros((STORED_TILE, STORED_TILE), dtype)
+            tile = np.zeros((STORED_TILE, STORED_TILE), self.dtype)
             part = columns[(column - row) * STORED_TILE : (column - row + 1) * STORED_TILE].T
             tile[: part.shape[0], : part.shape[1]] = part
             self.tiles.write(tile_number(self.side, row, column), tile)
@@ -79,19 +64,32 @@ class StoredKernel:
         padded = np.zeros(self.side * STORED_TILE)
         padded[: self.n] = v
         shares = [(int(lo), int(hi)) for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
-        parts = self.rows.session.map(share_of_product, shares, self.tiles, self.side, padded)
+        parts = self.anew.session.map(share_of_product, shares, self.tiles, self.side, padded)
         total = parts[0].copy()
         for part in parts[1:]:
             total += part
         return np.asarray(total[: self.n])
 
+    @property
+    def fits(self) -> bool:
+        return self.anew.fits
+
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
-        return np.concatenate(self.rows.map(columns_below, self.kernel, points, 0, "float64"))
+        return self.anew.columns(chosen)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        rows = self.rows.take(chosen)
-        return np.asarray(self.kernel.columns(rows, chosen if self.kernel.is_precomputed else rows), np.float64)
+        return self.anew.block(chosen)
+
+    def diagonal(self) -> Vector:
+        return self.anew.diagonal()
+
+    def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
+        """The kernel of some of the rows: tiles are not cut."""
+        return self.anew.sub(chosen)
+
+    def part(self, chosen: NDArray[np.intp]) -> MemoryKernel | RecomputedKernel | StoredKernel:
+        found = self.anew.part(chosen)
+        return self if found is self.anew else found
 
 
 def columns_below(block: Block, kernel: Kernel, points: Any, first: int, dtype: str) -> NDArray[np.floating]:

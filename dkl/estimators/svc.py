@@ -64,7 +64,11 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     dtype : "float64" or "float32"
         Of the kernel matrix. The gap is always told in double.
     memory_limit : int, str or None
-        Bytes a process may use. A kernel matrix that does not fit is made anew in each product.
+        Bytes a process may use. Of a single machine only the columns at the support are made, and K of the rows that
+        count is held. Where many products are to come (several machines of all rows, `path()`, other solvers, a kernel
+        function of your own) K is held whole; one that does not fit is kept in `work_dir`, or made anew.
+    work_dir : str, path or None
+        A folder for kernel matrices while fit runs; workers must see it under the same name.
     client : distributed.Client or None
         Where products are made that do not fit here. None finds the current client, else uses threads.
     n_jobs, random_state, callbacks, verbose
@@ -97,6 +101,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         max_iter: int = 10_000,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
+        work_dir: Any = None,
         client: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
@@ -118,6 +123,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         self.max_iter = max_iter
         self.dtype = dtype
         self.memory_limit = memory_limit
+        self.work_dir = work_dir
         self.client = client
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -175,7 +181,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         if self._is_precomputed and source.n != source.n_features:
             got = f"shape ({source.n}, {source.n_features})"
             raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
-        settings = SVCSettings(self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype, limit)
+        settings = SVCSettings(
+            self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype, limit, self.work_dir
+        )
         fitted, plan, seconds = fit_machines(
             source,
             self._kernels,

@@ -1,40 +1,45 @@
-"""The machines of a classifier: where the kernel stands, each solved, and what is told of them."""
+"""The machines of a classifier: each solved, and what is told of them."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import ASYMMETRY, MemoryKernel, RecomputedKernel
-from dkl.blocks.kernel_plan import plan_kernel
-from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError
-from dkl.linalg.extreme_eigenvalues import lowest_eigenvalue
+from dkl.estimators.svc_kernel import KernelPlace
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_pass import check_rows
-from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.problems.neighborhood_svm import KernelOperator, NeighborhoodSVM, Vector
 from dkl.resources import peak_rss
 from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.svm_gradient import Accelerated, SVMSolution
 from dkl.solvers.svm_level import LARGEST, LevelMethod
 from dkl.solvers.svm_pairs import TwoClasses, machines
-
-MEMORY_SHARE = 0.75
-INDEFINITE = 1e-8
-"""Of the largest diagonal entry times n: what rounding may take an eigenvalue below zero."""
+from dkl.solvers.svm_refinement import Solve, refined
+from dkl.solvers.svm_working_set import SMALLEST, WorkingSets
 
 Callback = Callable[[dict[str, Any]], Any]
+
+
+class Keeper(Protocol):
+    """What is kept of a fit for another to go on from."""
+
+    def begun(self, machine: int) -> Vector | None:
+        """alpha (rows of the machine,) as it was kept last, or None."""
+
+    def keep(self, machine: int, alpha: Vector, done: bool) -> None:
+        """After each round of a machine's solver, and when it is solved."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class SVCSettings:
     max_iter: int
     dtype: str
     memory_limit: int | None
+    work_dir: Any = None
 
 
 @dataclass(frozen=True)
@@ -76,72 +82,40 @@ def fit_machines(
     settings: SVCSettings,
     session: Session,
     callbacks: list[Callback],
+    keeper: Keeper | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
     """For each step all machines, in their order; the plan; seconds by stage."""
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
-    most = max(len(pair.rows) for pair in pairs)
-    if settings.solver == "level" and most > LARGEST:
-        raise InputError("too many rows", where='solver="level"', got=most, wanted=f"at most {LARGEST} a machine")
-    plan = _plan(source, pairs, settings, session, len(kernels))
-    start = time.perf_counter()
-    whole = [_operator(source, kernel, plan, settings, session, len(kernels) > 1) for kernel in kernels]
-    # Several kernels are weighed against each other with equal traces; a single one is left as it is.
-    scales = (
-        [1.0] if len(kernels) == 1 else [_unit_trace(part, kernel) for part, kernel in zip(whole, kernels, strict=True)]
-    )
-    seconds = {"kernel": time.perf_counter() - start}
-    start = time.perf_counter()
-    by_machine: list[list[FittedMachine]] = []
-    for number, pair in enumerate(pairs):
-        parts = [part if len(pair.rows) == source.n else part.sub(pair.rows) for part in whole]
-        exact = None
-        if settings.dtype == "float32":
-            exact = [_in_double(kernel, source, pair, session, settings) for kernel in kernels]
-        found: list[FittedMachine] = []
-        for index, step in enumerate(steps):
-            box = np.ascontiguousarray(step.factor * bounds[pair.rows])
-            problem = NeighborhoodSVM(parts[0], pair.y, box, step.rho)
-            stage = f"machine {number + 1} of {len(pairs)}" + (f", model {index + 1}" if len(steps) > 1 else "")
-            first = None if step.after is None else found[step.after].solution.point.alpha
-            solver = _solver(settings, callbacks, stage)
-            if len(kernels) == 1:
-                solution, shares = solver.solve(problem, first), np.ones(1)
-            else:
-                solution, shares = _solve_combined(problem, parts, scales, solver)
-            if exact is not None:
-                in_double = exact[0] if len(exact) == 1 else CombinedKernel(exact, shares)
-                solution = replace(solution, point=replace(problem, kernel=in_double).at(solution.point.alpha))
-            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares))
-        by_machine.append(found)
-    seconds["solve"] = time.perf_counter() - start
+    # The level method's bound is of all its cuts: there is none to be told again, in double, of its last point.
+    dtype = "float64" if settings.solver == "level" else settings.dtype
+    place = KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
+    plan = _plan(place, kernels, pairs, len(steps), settings)
+    with ExitStack() as kept:
+        start = time.perf_counter()
+        whole = place.operators(kernels, plan, kept)
+        seconds = {"kernel": time.perf_counter() - start}
+        start = time.perf_counter()
+        scales = np.ones(1) if len(kernels) == 1 else np.array([*map(_unit_trace, whole, kernels)])
+        fit = _MachineFit(place, kernels, whole, scales, steps, settings, callbacks, keeper, len(pairs))
+        by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
+        seconds["solve"] = time.perf_counter() - start
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
 
 
-def _operator(
-    source: RowSource, kernel: Kernel, plan: Plan, settings: SVCSettings, session: Session, checked: bool
-) -> Any:
-    if not (source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
-        RowBlocks(source, session, settings.memory_limit).map(check_rows)
-    operator: Any
-    if plan.placement == "memory":
-        operator = MemoryKernel.of(kernel, source, settings.dtype, session.threads)
-    else:
-        operator = RecomputedKernel(kernel, source, session, settings.memory_limit, settings.dtype)
-        if kernel.is_precomputed:
-            check_symmetric_products(operator)
-    if kernel.is_precomputed or checked:
-        check_psd(operator, kernel.where if checked else "X")
-    return operator
-
-
-def check_symmetric_products(operator: Any) -> None:
-    """InputError where u'Kv and v'Ku differ for random u and v, for a matrix that is read by rows alone."""
-    u, v = np.random.default_rng(0).standard_normal((2, operator.n))
-    Ku, Kv = operator.times(u), operator.times(v)
-    one, other = float(u @ Kv), float(v @ Ku)
-    if abs(one - other) > ASYMMETRY * float(np.linalg.norm(u) * np.linalg.norm(Kv)):
-        got = f"u'Xv = {one:.9g} and v'Xu = {other:.9g} for random u and v"
-        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", mend="pass (X + X.T) / 2")
+def _plan(
+    place: KernelPlace, kernels: list[Kernel], pairs: list[TwoClasses], n_steps: int, settings: SVCSettings
+) -> Plan:
+    """K whole where many products are to come: of several machines, steps or kernels, or of a solver that takes all rows."""
+    most, all_rows = max(len(pair.rows) for pair in pairs), place.source.n
+    if settings.solver == "level" and most > LARGEST:
+        raise InputError("too many rows", where='solver="level"', got=most, wanted=f"at most {LARGEST} a machine")
+    in_parts = (
+        settings.solver == "accelerated"
+        and len(pairs) * n_steps * len(kernels) == 1
+        and most > SMALLEST
+        and not (kernels[0].is_precomputed or callable(kernels[0].name))
+    )
+    return place.plan(kernels, most, is_whole=not in_parts, may_use_disk=most == all_rows)
 
 
 def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
@@ -155,39 +129,98 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
     return TwoClasses(pair.rows[kept], y)
 
 
-def _plan(source: RowSource, pairs: list[TwoClasses], settings: SVCSettings, session: Session, n_kernels: int) -> Plan:
-    place, here = Place.of(session), int(MEMORY_SHARE * machine_memory())
-    parts = [len(pair.rows) for pair in pairs if len(pair.rows) < source.n]
-    return plan_kernel(
-        source.n,
-        source.n_features,
-        settings.dtype,
-        processes=place.processes,
-        threads=place.threads,
-        limit=place.allowed(settings.memory_limit) or here,
-        driver_limit=settings.memory_limit or here,
-        rows_in_place=source.is_in_memory or source.is_mapped,
-        largest_machine=max(parts, default=None),
-        n_kernels=n_kernels,
-    ).validate()
+@dataclass(frozen=True)
+class _MachineFit:
+    """One machine at all steps, each begun at an earlier one's solution. `scales`: what makes kernels comparable."""
 
+    place: KernelPlace
+    kernels: list[Kernel]
+    whole: list[Any]
+    scales: Vector
+    steps: list[Step]
+    settings: SVCSettings
+    callbacks: list[Callback]
+    keeper: Keeper | None
+    n_machines: int
 
-def _solver(settings: SVCSettings, callbacks: list[Callback], stage: str) -> Accelerated | LevelMethod:
-    def watch(row: dict[str, Any]) -> None:
-        for callback in callbacks:
-            callback({**row, "stage": stage, "of": settings.max_iter})
+    def solve(self, number: int, pair: TwoClasses, bounds: Vector) -> list[FittedMachine]:
+        is_all = len(pair.rows) == self.place.source.n
+        parts = [part if is_all else part.sub(pair.rows) for part in self.whole]
+        exact = [self._in_double(kernel, part, pair) for kernel, part in zip(self.kernels, parts, strict=True)]
+        first = None if self.keeper is None else self.keeper.begun(number)
+        found: list[FittedMachine] = []
+        for index, step in enumerate(self.steps):
+            problem = NeighborhoodSVM(parts[0], pair.y, np.ascontiguousarray(step.factor * bounds), step.rho)
+            start = first if step.after is None else found[step.after].solution.point.alpha
+            stage = f"machine {number + 1} of {self.n_machines}"
+            stage += f", model {index + 1}" if len(self.steps) > 1 else ""
+            if len(parts) == 1:
+                solution, shares = self._solve_one(problem, exact[0], number, stage, start), np.ones(1)
+            else:
+                solution, shares = self._solve_several(problem, parts, exact, stage)
+            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares))
+        if self.keeper is not None:
+            self.keeper.keep(number, found[-1].solution.point.alpha, True)
+        return found
 
-    told = watch if callbacks else None
-    if settings.solver == "level":
-        return LevelMethod(settings.tol, settings.max_iter, told)
-    plain = settings.solver == "gradient"
-    return Accelerated(settings.tol, settings.max_iter, momentum=not plain, newton=not plain, watch=told)
+    def _in_double(self, kernel: Kernel, part: Any, pair: TwoClasses) -> KernelOperator | None:
+        """The kernel in double precision, for the gap to be told by, where it is not yet."""
+        if part.dtype == np.float64:
+            return None
+        exact = self.place.anew(kernel, "float64")
+        return exact.sub(pair.rows) if len(pair.rows) < self.place.source.n else exact
 
+    def _solve_one(
+        self, problem: NeighborhoodSVM, exact: KernelOperator | None, number: int, stage: str, start: Vector | None
+    ) -> SVMSolution:
+        tol = self.settings.tol
+        if exact is None:
+            return self._solver(number, stage, tol)(problem, start)
+        # Half of the accuracy for the rounded kernel, so that there is room for what rounding adds.
+        return refined(self._solver(number, stage, tol / 2), problem, exact, tol, start)
 
-def _in_double(kernel: Kernel, source: RowSource, pair: TwoClasses, session: Session, settings: SVCSettings) -> Any:
-    """The kernel in double precision, for the gap to be told by."""
-    exact = RecomputedKernel(kernel, source, session, settings.memory_limit)
-    return exact.sub(pair.rows) if len(pair.rows) < source.n else exact
+    def _solver(self, number: int, stage: str, tol: float) -> Solve:
+        settings, watch = self.settings, self._watch(stage)
+        if settings.solver == "level":
+            return LevelMethod(tol, settings.max_iter, watch).solve
+        if settings.solver == "gradient":
+            return Accelerated(tol, settings.max_iter, momentum=False, newton=False, watch=watch).solve
+        keep = None if self.keeper is None else partial(self._keep, number)
+        return WorkingSets(Accelerated(tol, settings.max_iter, watch=watch), kept=keep).solve
+
+    def _keep(self, number: int, alpha: Vector) -> None:
+        assert self.keeper is not None
+        self.keeper.keep(number, alpha, False)
+
+    def _watch(self, stage: str) -> Callback | None:
+        def watch(row: dict[str, Any]) -> None:
+            for callback in self.callbacks:
+                callback({**row, "stage": stage, "of": self.settings.max_iter})
+
+        return watch if self.callbacks else None
+
+    def _solve_several(
+        self, problem: NeighborhoodSVM, parts: list[Any], exact: list[KernelOperator | None], stage: str
+    ) -> tuple[SVMSolution, NDArray[np.float64]]:
+        """(the machine, with the gap of the whole, the shares of the kernels as they were given)."""
+        settings = self.settings
+        plain = settings.solver == "gradient"
+        solver = Accelerated(
+            settings.tol, settings.max_iter, momentum=not plain, newton=not plain, watch=self._watch(stage)
+        )
+        scaled = [ScaledKernel(part, scale) for part, scale in zip(parts, self.scales, strict=True)]
+        found = combine(problem, scaled, solver)
+        shares, point, gap, outcome = found.theta * self.scales, found.solution.point, found.gap, found.outcome
+        truth = [kernel for kernel in exact if kernel is not None]
+        if truth:
+            in_double = replace(problem, kernel=CombinedKernel(truth, shares)).at(point.alpha)
+            point, gap = in_double, found.gap - point.gap + in_double.gap
+        point = replace(point, gap=gap)
+        if outcome.converged and point.relative_gap > settings.tol:
+            outcome = Outcome.STALLED
+        products = sum(int(row["products"]) for row in found.history) * len(parts)
+        solution = SVMSolution(point, len(found.history), products, outcome, found.history)
+        return solution, shares
 
 
 def _unit_trace(part: Any, kernel: Kernel) -> float:
@@ -196,35 +229,6 @@ def _unit_trace(part: Any, kernel: Kernel) -> float:
     if not mean > 0:
         raise InputError("the kernel is zero on all rows", where=kernel.where, mend="choose another kernel")
     return 1.0 / mean
-
-
-def _solve_combined(
-    problem: NeighborhoodSVM, parts: list[Any], scales: list[float], solver: Accelerated | LevelMethod
-) -> tuple[SVMSolution, NDArray[np.float64]]:
-    """(the machine, with the gap of the whole, the shares of the kernels as they were given)."""
-    assert isinstance(solver, Accelerated)
-    found = combine(problem, [ScaledKernel(part, scale) for part, scale in zip(parts, scales, strict=True)], solver)
-    machine = found.solution
-    whole = replace(machine.point, gap=found.gap)
-    solution = replace(
-        machine,
-        point=whole,
-        outcome=found.outcome,
-        history=found.history,
-        n_iter=len(found.history),
-        products=sum(int(row["products"]) for row in found.history) * len(parts),
-    )
-    return solution, found.theta * np.array(scales)
-
-
-def check_psd(operator: Any, where: str = "X") -> None:
-    """InputError with the eigenvalue for a kernel that is indefinite."""
-    lowest = lowest_eigenvalue(operator.times, operator.n)
-    if lowest < -INDEFINITE * operator.n * max(float(operator.diagonal().max()), np.finfo(float).tiny):
-        raise InputError(
-            "not positive semidefinite", where=where, got=f"an eigenvalue of {lowest:.6g}",
-            wanted="a kernel matrix", mend="add to its diagonal, or drop negative eigenvalues",
-        )  # fmt: skip
 
 
 def outcome_of(fitted: list[FittedMachine]) -> Outcome:

@@ -8,6 +8,8 @@ has G = K + (Y alpha)(Y alpha)' / (2 rho) (5), which leaves
 
     minimise over alpha in P   f = -2 e'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)                            (7)
 
+Its linear term may be another, -2 c'alpha: so a kernel of single precision is corrected by what it makes of one alpha.
+
 For a fixed G the maximum over alpha is bounded by the primal objective of its machine, at w = G Y alpha and any b. So
 
     f(alpha) - min f  <=  alpha'g + sum_i C_i max(0, -g_i - 2 b y_i),     g = gradient of f at alpha,
@@ -17,8 +19,7 @@ for every b; the least such bound is the duality gap of (3), and its b is the ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +43,17 @@ class KernelOperator(Protocol):
         """(k, k): these rows and columns of K."""
 
 
+class PartedKernel(KernelOperator, Protocol):
+    """One of which parts are taken; `fits`: whether the part of all rows is held in memory, as smaller ones are."""
+
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def fits(self) -> bool: ...
+    def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
+        """K of these rows, for many products, perhaps in less precision."""
+
+
 @dataclass(frozen=True)
 class Point:
     """A feasible alpha with Y K Y alpha, f, its gradient, the gap of (3) and the intercept b that it is reached at."""
@@ -61,12 +73,13 @@ class Point:
 
 @dataclass(frozen=True)
 class NeighborhoodSVM:
-    """(7) for one pair of classes: K, labels y of -1 and 1, bounds C (n,), rho."""
+    """(7) for one pair of classes: K, labels y of -1 and 1, bounds C (n,), rho; `linear` is c (n,), or None for ones."""
 
     kernel: KernelOperator
     y: Vector
     C: Vector
     rho: float
+    linear: Vector | None = None
 
     @property
     def n(self) -> int:
@@ -77,10 +90,12 @@ class NeighborhoodSVM:
         return self.y * self.kernel.times(self.y * alpha)
 
     def objective(self, alpha: Vector, product: Vector) -> float:
-        return float(alpha @ product) - 2 * float(alpha.sum()) + float(alpha @ alpha) ** 2 / (4 * self.rho)
+        gain = float(alpha.sum() if self.linear is None else self.linear @ alpha)
+        return float(alpha @ product) - 2 * gain + float(alpha @ alpha) ** 2 / (4 * self.rho)
 
     def gradient(self, alpha: Vector, product: Vector) -> Vector:
-        return 2 * (product - 1) + (float(alpha @ alpha) / self.rho) * alpha
+        linear = 1.0 if self.linear is None else self.linear
+        return 2 * (product - linear) + (float(alpha @ alpha) / self.rho) * alpha
 
     def at(self, alpha: Vector, product: Vector | None = None) -> Point:
         product = self.product(alpha) if product is None else product
@@ -90,6 +105,20 @@ class NeighborhoodSVM:
 
     def zero(self) -> Point:
         return self.at(np.zeros(self.n), np.zeros(self.n))
+
+    def among(self, rows: NDArray[np.intp], kernel: KernelOperator) -> NeighborhoodSVM:
+        """The same problem with alpha = 0 on all other rows; `kernel`: K of these."""
+        linear = None if self.linear is None else self.linear[rows]
+        return NeighborhoodSVM(kernel, self.y[rows], self.C[rows], self.rho, linear)
+
+    def corrected(self, alpha: Vector, product: Vector) -> NeighborhoodSVM:
+        """With the linear term that gives the gradient at alpha which `product`, a better Y K Y alpha, asks for."""
+        linear = 1.0 if self.linear is None else self.linear
+        return replace(self, linear=linear - (product - self.product(alpha)))
+
+    def excess(self, point: Point) -> Vector:
+        """(n,): by how much the gap would have each alpha_i grow; below zero, shrink."""
+        return -point.gradient - 2 * point.intercept * self.y
 
     def decision(self, point: Point) -> tuple[Vector, float]:
         """(y alpha, b): g(x) = sum_i y_i alpha_i k(x_i, x) + b. A new point has no coordinate of G's own."""
@@ -114,7 +143,3 @@ def least_bound(gradient: Vector, alpha: Vector, y: Vector, C: Vector) -> tuple[
     b = float(0.5 * (low + high))
     gap = float(alpha @ gradient) + float(C @ np.maximum(0.0, -gradient - 2 * b * y))
     return max(gap, 0.0), b
-
-
-Watch = Callable[[int, Point], bool]
-"""Called with each iteration and its point; True ends the run."""

@@ -35,21 +35,21 @@ MULTIPLICATIVE = 200
 class ScaledKernel:
     """scale * K."""
 
-    part: KernelOperator
+    of: KernelOperator
     scale: float
 
     @property
     def n(self) -> int:
-        return self.part.n
+        return self.of.n
 
     def times(self, v: Vector) -> Vector:
-        return self.scale * self.part.times(v)
+        return self.scale * self.of.times(v)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        return self.scale * self.part.columns(chosen)
+        return self.scale * self.of.columns(chosen)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        return self.scale * self.part.block(chosen)
+        return self.scale * self.of.block(chosen)
 
 
 @dataclass

@@ -84,9 +84,10 @@ class LevelMethod:
 
 
 def _in_reach(problem: NeighborhoodSVM) -> NeighborhoodSVM:
-    """The same problem, with the C that any alpha better than 0 obeys: f <= 0 and K psd give |alpha|^4 <= 8 rho e'alpha,
-    so |alpha|^3 <= 8 rho sqrt(n). Far beyond it, cuts are too steep to be told apart."""
-    return replace(problem, C=np.minimum(problem.C, 2 * np.cbrt(problem.rho * np.sqrt(problem.n))))
+    """The same problem, with the C that any alpha better than 0 obeys: f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha,
+    so |alpha|^3 <= 8 rho |c|. Far beyond it, cuts are too steep to be told apart."""
+    length = np.sqrt(problem.n) if problem.linear is None else np.linalg.norm(problem.linear)
+    return replace(problem, C=np.minimum(problem.C, 2 * np.cbrt(problem.rho * length)))
 
 
 def _start(problem: NeighborhoodSVM, start: Vector | None) -> Point:

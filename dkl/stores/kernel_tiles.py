@@ -21,6 +21,11 @@ from dkl.stores.run import create_rows
 STORED_TILE = 1024
 
 
+def stored_bytes(n: int, dtype: Any) -> int:
+    side = -(-n // STORED_TILE)
+    return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
+
+
 def create_tiles(path: str | os.PathLike[str], count: int, dtype: Any) -> None:
     """An empty store for `count` tiles."""
     shape = (count, STORED_TILE, STORED_TILE)

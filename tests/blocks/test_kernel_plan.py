@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
-from dkl.blocks.kernel_plan import plan_kernel
+from dkl.blocks.kernel_plan import KernelShape, plan_kernel
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
@@ -14,11 +14,11 @@ from dkl.errors import MemoryBudgetError
 from dkl.linalg.kernel_columns import Kernel
 
 N, D = 2000, 20
-PLACE = {"processes": 1, "threads": 1, "limit": None, "driver_limit": None, "rows_in_place": True}
+PLACE = {"processes": 1, "threads": 1, "limit": None, "driver_limit": None}
 
 
-def plan(n=N, dtype="float64", **place):
-    return plan_kernel(n, D, dtype, **{**PLACE, **place})
+def plan(n=N, dtype="float64", place=(), **shape):
+    return plan_kernel(KernelShape(n, D, dtype, **shape), **{**PLACE, **dict(place)})
 
 
 def measured(work):
@@ -42,7 +42,7 @@ def test_a_matrix_in_memory(dtype, threads, rng):
 
     work()  # what is compiled does not count
     peak, _ = measured(work)
-    promised = plan(dtype=dtype, threads=threads)
+    promised = plan(dtype=dtype, place={"threads": threads})
     assert promised.placement == "memory"
     assert promised.items["kernel matrix"] <= peak <= sum(promised.items.values())
 
@@ -59,18 +59,18 @@ def test_a_matrix_made_anew(dtype, threads, rng):
 
     work()
     peak, _ = measured(work)
-    promised = plan(dtype=dtype, threads=threads, driver_limit=1)
+    promised = plan(dtype=dtype, place={"threads": threads, "driver_limit": 1})
     assert promised.placement == "recomputed"
     assert peak <= sum(promised.items.values())
 
 
 def test_the_limit_decides():
     held = plan()
-    assert plan(driver_limit=held.process_bytes).placement == "memory"
-    assert plan(driver_limit=held.process_bytes - 1).placement == "recomputed"
-    assert plan(n=50_000, driver_limit=3 * 10**9, limit=3 * 10**9).validate().placement == "recomputed"
+    assert plan(place={"driver_limit": held.process_bytes}).placement == "memory"
+    assert plan(place={"driver_limit": held.process_bytes - 1}).placement == "recomputed"
+    assert plan(n=50_000, place={"driver_limit": 3 * 10**9, "limit": 3 * 10**9}).validate().placement == "recomputed"
     with pytest.raises(MemoryBudgetError, match="memory_limit"):
-        plan(limit=PROCESS_BASE, driver_limit=PROCESS_BASE).validate()
+        plan(place={"limit": PROCESS_BASE, "driver_limit": PROCESS_BASE}).validate()
 
 
 def test_what_counts():
@@ -79,6 +79,29 @@ def test_what_counts():
     assert plan(largest_machine=N // 2).items["kernel matrix"] > plan().items["kernel matrix"]
     read = plan(rows_in_place=False)
     assert read.items["rows"] == 8 * N * D and "rows" not in plan().items
-    shared = plan(rows_in_place=False, driver_limit=1, processes=4)
+    shared = plan(rows_in_place=False, place={"driver_limit": 1, "processes": 4})
     assert shared.items["rows"] == 2 * N * D and shared.processes == 4
     assert np.diff([plan(n=n).process_bytes for n in (1000, 2000, 4000)]).min() > 0
+
+
+def test_what_is_left_is_room_for_a_working_set():
+    whole = plan(n=20_000, is_whole=False)
+    assert whole.placement == "recomputed"  # though it would fit
+    assert whole.shape["working_set_bytes"] == plan(n=20_000).items["kernel matrix"]
+    limit = 10**9
+    tight = plan(n=20_000, is_whole=False, place={"limit": limit, "driver_limit": limit})
+    assert tight.process_bytes == limit and 0 < tight.shape["working_set_bytes"] < 10**9
+    none = plan(n=20_000, is_whole=False, place={"driver_limit": 1})
+    assert none.shape["working_set_bytes"] == 0
+    apart = plan(n=20_000, is_whole=False, place={"limit": limit, "driver_limit": limit, "processes": 2})
+    assert "kernel of the working set" not in apart.items  # it is not the workers that hold it
+    assert apart.shape["working_set_bytes"] > tight.shape["working_set_bytes"]
+
+
+def test_a_disk_is_taken_where_it_is_allowed_and_worth_it():
+    small = {"driver_limit": 4 * 10**9, "limit": 4 * 10**9}
+    stored = plan(n=50_000, place={**small, "may_use_disk": True})
+    assert stored.placement == "disk"
+    assert 50_000**2 * 4 < stored.disk_bytes < 1.05 * 50_000**2 * 4
+    assert plan(n=50_000, place=small).placement == "recomputed"
+    assert plan(n=50_000, is_whole=False, place={**small, "may_use_disk": True}).placement == "recomputed"

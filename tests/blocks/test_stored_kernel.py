@@ -6,11 +6,17 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.blocks import stored_kernel
+from dkl.blocks.kernel_operator import RecomputedKernel
 from dkl.blocks.session import Session
-from dkl.blocks.stored_kernel import StoredKernel, stored_bytes
+from dkl.blocks.stored_kernel import StoredKernel
 from dkl.errors import StoreError
 from dkl.linalg.kernel_columns import Kernel
 from dkl.stores import kernel_tiles
+from dkl.stores.kernel_tiles import stored_bytes
+
+
+def stored_kernel_of(kernel, X, path, session, **kinds):
+    return StoredKernel.of(RecomputedKernel(kernel, X, session), path, **kinds)
 
 
 @pytest.fixture
@@ -26,7 +32,7 @@ def test_products_are_the_matrix_s(rng, small_tiles, tmp_path, n, dtype, atol):
     K = rbf_kernel(X, gamma=0.3)
     for threads in (1, 2):
         path = tmp_path / f"{threads}.zarr"
-        stored = StoredKernel.of(Kernel("rbf", 0.3), X, path, Session(None, threads=threads), dtype=dtype)
+        stored = stored_kernel_of(Kernel("rbf", 0.3), X, path, Session(None, threads=threads), dtype=dtype)
         v = rng.standard_normal(n)
         v[: n // 2] = 0
         np.testing.assert_allclose(stored.times(v), K @ v, atol=atol * n)
@@ -42,20 +48,20 @@ def test_sparse_rows_and_a_matrix_that_is_given(rng, small_tiles, tmp_path):
     K, v = rbf_kernel(X, gamma=0.3), rng.standard_normal(150)
     session = Session(None, threads=2)
     for kernel, rows, name in ((Kernel("rbf", 0.3), X, "sparse"), (Kernel("precomputed"), K, "given")):
-        stored = StoredKernel.of(kernel, rows, tmp_path / name, session, dtype="float64")
+        stored = stored_kernel_of(kernel, rows, tmp_path / name, session, dtype="float64")
         np.testing.assert_allclose(stored.times(v), K @ v, atol=1e-11)
 
 
 def test_threads_and_workers_give_the_same_bits(rng, client, tmp_path):
     X, v = rng.standard_normal((1300, 4)), rng.standard_normal(1300)
-    here = StoredKernel.of(Kernel("rbf", 0.2), X, tmp_path / "here", Session(None, threads=2))
-    there = StoredKernel.of(Kernel("rbf", 0.2), X, tmp_path / "there", Session(client))
+    here = stored_kernel_of(Kernel("rbf", 0.2), X, tmp_path / "here", Session(None, threads=2))
+    there = stored_kernel_of(Kernel("rbf", 0.2), X, tmp_path / "there", Session(client))
     assert here.times(v).tobytes() == there.times(v).tobytes()
 
 
 def test_a_tile_that_is_missing_or_damaged_is_told(rng, small_tiles, tmp_path):
     X, v = rng.standard_normal((200, 2)), rng.standard_normal(200)
-    stored = StoredKernel.of(Kernel("rbf", 0.3), X, tmp_path / "k", Session(None, threads=1))
+    stored = stored_kernel_of(Kernel("rbf", 0.3), X, tmp_path / "k", Session(None, threads=1))
     tile = next(file for file in (tmp_path / "k" / "c" / "3").rglob("*") if file.is_file())
     whole = tile.read_bytes()
     tile.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])

@@ -1,7 +1,6 @@
 """The neighbourhood classifier: scikit-learn's contract, SVC as its limit, weights, data of every form, and its path."""
 
 import pickle
-import warnings
 
 import dask.array as da
 import numpy as np
@@ -18,11 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from svm_cases import by_libsvm, f, problem
+from svm_cases import blobs, by_libsvm, f, problem
 
 from dkl import OptimalNeighborhoodSVC
-from dkl.blocks import row_blocks
-from dkl.errors import ConvergenceWarning, MemoryBudgetError
+from dkl.errors import ConvergenceWarning
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
 
 TIGHT = {"tol": 1e-10, "max_iter": 50_000}
@@ -56,11 +54,6 @@ def iris():
 def binary(rng):
     X = rng.standard_normal((120, 4))
     return X, np.where(X[:, 0] + 0.8 * rng.standard_normal(120) > 0, "yes", "no")
-
-
-def blobs(rng, n, classes):
-    y = np.arange(n) % classes
-    return rng.standard_normal((n, 3)) + 1.5 * rng.standard_normal((classes, 3))[y], y
 
 
 # -- SVC as the limit -------------------------------------------------------------------------------------------------
@@ -245,67 +238,6 @@ def test_single_precision_tells_the_gap_in_double(binary):
     assert fitted.objective_[0] == pytest.approx(f(of, alpha), rel=1e-12)
     assert fitted.duality_gap_[0] == pytest.approx(point.gap, rel=1e-6)
     assert 0 < fitted.relative_gap_[0] < 1e-4
-
-
-# -- where it runs ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_room(monkeypatch):
-    """A plan in which no kernel matrix fits, of however few rows; and several blocks."""
-    from dkl.estimators import svc_run
-
-    plan = svc_run.plan_kernel
-    monkeypatch.setattr(svc_run, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
-    monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 4_000)
-
-
-@pytest.mark.parametrize("form", ["dense", "sparse", "precomputed"])
-@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
-def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
-    X, y = blobs(rng, 90, 3)
-    X = X * (np.abs(X) > 0.5)
-    kernel = {"kernel": "precomputed"} if form == "precomputed" else {"gamma": 0.3}
-    rows = {"dense": X, "sparse": sparse.csr_array(X), "precomputed": rbf_kernel(X, gamma=0.3)}[form]
-    anew = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
-    assert anew.result_.plan["placement"] == "recomputed"
-    with pytest.MonkeyPatch.context() as usual:
-        from dkl.blocks.kernel_plan import plan_kernel
-        from dkl.estimators import svc_run
-
-        usual.setattr(svc_run, "plan_kernel", plan_kernel)
-        held = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
-    assert held.result_.plan["placement"] == "memory"
-    assert_allclose(anew.objective_, held.objective_, rtol=2e-9)
-    assert_allclose(anew._decisions(rows), held._decisions(rows), atol=1e-4)
-
-
-def test_memory_limit_decides(rng):
-    """6,000 rows: their kernel matrix takes 150 MB, and what making it anew takes is less."""
-    n = 6000
-    X = rng.standard_normal((n, 2))
-    y = X[:, 0] > 0
-    limits = {"memory": "2 GB", "recomputed": "420 MB"}
-    for placement, limit in limits.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            fitted = OptimalNeighborhoodSVC(memory_limit=limit, max_iter=1, n_jobs=1).fit(X, y)
-        assert fitted.result_.plan["placement"] == placement
-        assert fitted.result_.plan["process_bytes"] <= fitted.result_.plan["limit"]
-    with pytest.raises(MemoryBudgetError, match="memory_limit"):
-        OptimalNeighborhoodSVC(memory_limit="200 MB").fit(X, y)
-
-
-def test_on_workers(rng, client, no_room):
-    X, y = blobs(rng, 200, 2)
-    there = OptimalNeighborhoodSVC(tol=1e-5, client=client).fit(X, y)
-    assert there.result_.plan["processes"] == 2
-    sign = np.where(y == 1, 1.0, -1.0)
-    of = problem(rbf_kernel(X, gamma=1 / (3 * X.var())), sign, 1.0, 100.0)
-    assert_allclose(there.objective_, f(of, by_libsvm(of, 1e-8)[0]), rtol=1e-5)
-    again = pickle.loads(pickle.dumps(there))
-    assert again.client is None
-    assert_array_equal(again.predict(X), there.predict(X))
 
 
 # -- in scikit-learn's hands ------------------------------------------------------------------------------------------

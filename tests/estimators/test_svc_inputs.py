@@ -191,10 +191,10 @@ def test_precomputed_kernels(case):
 @pytest.mark.parametrize("case", ["asymmetric", "an eigenvalue of -0.5", "NaN"])
 def test_precomputed_kernels_that_are_not_held(case, monkeypatch):
     """Read anew in each product."""
-    from dkl.estimators import svc_run
+    from dkl.estimators import svc_kernel
 
-    plan = svc_run.plan_kernel
-    monkeypatch.setattr(svc_run, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
+    plan = svc_kernel.plan_kernel
+    monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
     make, match = PRECOMPUTED[case]
     np.save("K.npy", make())
     refused(lambda: OptimalNeighborhoodSVC(kernel="precomputed").fit("K.npy", Y), match.split(r".*\(")[0])

@@ -1,0 +1,194 @@
+"""(7) by working sets: solved on some of the rows, to which those are added that the gradient of the others asks for.
+
+Most rows of a large problem end with alpha_i = 0. K of the working set is small and held in memory; of all others only the
+columns at the support are ever made, once a round, for the gap over all rows and the next working set (E. Osuna, R.
+Freund, F. Girosi, An improved training algorithm for support vector machines, 1997; with the growing sets of M. Massias,
+A. Gramfort, J. Salmon, Celer, ICML 2018). Where most rows are wanted all are taken at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.projections import project
+from dkl.problems.neighborhood_svm import NeighborhoodSVM, PartedKernel, Point, Vector
+from dkl.solvers.result import Outcome
+from dkl.solvers.svm_gradient import Accelerated, SVMSolution
+
+Rows = NDArray[np.intp]
+
+SMALLEST = 2000
+"""Rows that are solved at once: so small a kernel matrix takes no time."""
+FIRST_SHARE, FEWEST_FIRST, MOST_FIRST = 8, 500, 4000
+LEAST_OF_A_CLASS = 100
+GROWTH = 2
+"""New rows a round at most, over the support."""
+NEAR = -0.2
+"""Excess of rows without alpha that stay: a tenth of the way from the margin to the decision."""
+MOST = 0.4
+"""Of all rows, from which on all are taken, where K of all fits."""
+FEW = 0.01
+"""Of the working set: when fewer rows than that ask to come in, it is solved to the end."""
+LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
+"""Relative gaps of a round: in the first ones; of the gap over all rows, later; of the accuracy wanted, in the end."""
+PATIENCE = 4
+
+
+@dataclass(frozen=True)
+class WorkingSets:
+    """Solve to a relative gap of `inner.tol` over all rows, as the problem's kernel has it.
+
+    kept: called with alpha after each round. A round is a row of the history, with its number of `rows`; where all are
+    in, each row of the inner solver's is.
+    """
+
+    inner: Accelerated
+    smallest: int = SMALLEST
+    kept: Callable[[Vector], Any] | None = None
+    seed: int = 0
+
+    def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
+        if start is not None and not start.any():
+            start = None
+        run = _Run(self, problem)
+        if problem.n <= self.smallest:
+            run.take_all()
+        elif start is None:
+            run.rows = first_rows(problem.y, self.seed)
+        else:
+            run.begin(problem.at(project(start, problem.y, problem.C, 0.0)[0]))
+        while run.outcome is None:
+            run.round(start if run.point is None else run.point.alpha)
+        assert run.best is not None
+        return SVMSolution(run.best, run.n_iter, run.products, run.outcome, run.history)
+
+
+class _Run:
+    """Where a solution stands between rounds."""
+
+    rows: Rows
+
+    def __init__(self, method: WorkingSets, problem: NeighborhoodSVM) -> None:
+        self.method, self.problem, self.wanted = method, problem, method.inner.tol
+        self.kernel = cast(PartedKernel, problem.kernel)
+        self.tol = max(LOOSE, self.wanted)
+        self.n_iter, self.products, self.idle = 0, 0, 0
+        self.point: Point | None = None
+        self.best: Point | None = None
+        self.outcome: Outcome | None = None
+        self.history: list[dict[str, Any]] = []
+
+    def begin(self, point: Point) -> None:
+        """At a point that is near to the solution."""
+        self.point, self.products = point, 1
+        self.rows = np.flatnonzero(point.alpha)
+        self.choose(point, falling=False)
+
+    def take_all(self) -> None:
+        self.rows, self.tol = np.arange(self.problem.n), self.wanted
+
+    def round(self, alpha: Vector | None) -> None:
+        """Solve on the working set, look at all rows, then end or choose the next set."""
+        before = np.inf if self.best is None else self.best.relative_gap
+        solution, point = self.solved(alpha)
+        self.point = point
+        if self.best is None or point.relative_gap < before:
+            self.best = point
+        gap = self.best.relative_gap
+        self.idle = 0 if gap < 0.9 * before else self.idle + 1
+        self.tell(solution)
+        if self.method.kept is not None:
+            self.method.kept(point.alpha)
+        if gap <= self.wanted:
+            self.outcome = Outcome.SOLVED
+        elif self.n_iter >= self.method.inner.max_iter:
+            self.outcome = Outcome.ITERATION_LIMIT
+        elif self.idle > PATIENCE or (self.whole and not solution.outcome.converged):
+            self.outcome = Outcome.STALLED
+        else:
+            self.choose(point, falling=point.relative_gap < 0.5 * before)
+
+    @property
+    def whole(self) -> bool:
+        return len(self.rows) == self.problem.n
+
+    def solved(self, alpha: Vector | None) -> tuple[SVMSolution, Point]:
+        """(the working set's solution, its point among all rows)."""
+        problem, rows, inner = self.problem, self.rows, self.method.inner
+        part = self.kernel.part(rows)
+        is_exact = part.dtype == self.kernel.dtype
+        among = problem.among(rows, part)
+        if not is_exact and self.point is not None:
+            among = among.corrected(self.point.alpha[rows], self.point.product[rows])
+        steps = inner.max_iter - self.n_iter
+        watch = inner.watch if self.whole else None
+        solver = replace(inner, tol=self.tol, max_iter=steps, watch=watch)
+        solution = solver.solve(among, None if alpha is None else alpha[rows])
+        self.n_iter += solution.n_iter
+        self.products += solution.products
+        if self.whole and is_exact:
+            return solution, solution.point
+        found = np.zeros(problem.n)
+        found[rows] = solution.point.alpha
+        self.products += 1
+        return solution, problem.at(found, self.product(found))
+
+    def product(self, alpha: Vector) -> Vector:
+        """Y K Y alpha; from the last one where fewer columns tell the two apart: alphas at C stay."""
+        if self.point is not None:
+            change = alpha - self.point.alpha
+            if np.count_nonzero(change) < np.count_nonzero(alpha):
+                return np.asarray(self.point.product + self.problem.product(change))
+        return self.problem.product(alpha)
+
+    def choose(self, point: Point, falling: bool) -> None:
+        """The rows with an alpha, those near to it while the gap falls, and the most eager of those that ask for one."""
+        if self.whole:  # once more, in higher precision
+            self.tol = TIGHTEST * self.wanted
+            return
+        excess, support = self.problem.excess(point), point.alpha > 0
+        inside = np.zeros(self.problem.n, bool)
+        inside[self.rows] = True
+        asking = np.flatnonzero((excess > 0) & ~inside)
+        count = int(np.count_nonzero(support))
+        if count + len(asking) > MOST * self.problem.n and self.kernel.fits:
+            self.take_all()
+            return
+        loosest = max(TIGHTER * point.relative_gap, TIGHTEST * self.wanted)
+        self.tol = TIGHTEST * self.wanted if len(asking) <= FEW * len(self.rows) else min(self.tol, loosest)
+        room = max(GROWTH * count, FEWEST_FIRST)
+        if len(asking) > room:
+            asking = asking[np.argpartition(-excess[asking], room)[:room]]
+        stay = inside & (support | (excess > NEAR)) if falling else inside
+        self.rows = np.union1d(np.flatnonzero(stay), asking)
+
+    def tell(self, solution: SVMSolution) -> None:
+        assert self.best is not None
+        row: dict[str, Any] = {"iteration": self.n_iter, "products": self.products, "rows": len(self.rows)}
+        row |= {"objective": self.best.objective, "relative_gap": self.best.relative_gap}
+        if self.whole:
+            earlier = (self.n_iter - solution.n_iter, self.products - solution.products)
+            for inner in solution.history:
+                moved = {"iteration": inner["iteration"] + earlier[0], "products": inner["products"] + earlier[1]}
+                self.history.append({**inner, **moved, "rows": len(self.rows)})
+            return
+        self.history.append(row)
+        if self.method.inner.watch is not None:
+            self.method.inner.watch(dict(row))
+
+
+def first_rows(y: Vector, seed: int) -> Rows:
+    """Drawn at random, as many of each class as it has of all, but a hundred at least."""
+    rng = np.random.default_rng(seed)
+    share = min(max(len(y) // FIRST_SHARE, FEWEST_FIRST), MOST_FIRST) / len(y)
+    drawn = []
+    for sign in (-1.0, 1.0):
+        rows = np.flatnonzero(y == sign)
+        count = min(len(rows), max(int(share * len(rows)), LEAST_OF_A_CLASS))
+        drawn.append(rng.choice(rows, count, replace=False))
+    return np.sort(np.concatenate(drawn))

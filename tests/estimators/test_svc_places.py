@@ -1,0 +1,134 @@
+"""Where the neighbourhood classifier's kernel stands: held, on disk, made anew, on workers; it is the same model."""
+
+import pickle
+import shutil
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.svm import SVC
+from svm_cases import blobs, by_libsvm, f, problem
+
+from dkl import OptimalNeighborhoodSVC
+from dkl.blocks import row_blocks, stored_kernel
+from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
+from dkl.stores import kernel_tiles
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """A plan in which no kernel matrix fits, of however few rows; and several blocks."""
+    from dkl.estimators import svc_kernel
+
+    plan = svc_kernel.plan_kernel
+    monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
+    monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 4_000)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "precomputed"])
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
+    X, y = blobs(rng, 90, 3)
+    X = X * (np.abs(X) > 0.5)
+    kernel = {"kernel": "precomputed"} if form == "precomputed" else {"gamma": 0.3}
+    rows = {"dense": X, "sparse": sparse.csr_array(X), "precomputed": rbf_kernel(X, gamma=0.3)}[form]
+    anew = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
+    assert anew.result_.plan["placement"] == "recomputed"
+    with pytest.MonkeyPatch.context() as usual:
+        from dkl.blocks.kernel_plan import plan_kernel
+        from dkl.estimators import svc_kernel
+
+        usual.setattr(svc_kernel, "plan_kernel", plan_kernel)
+        held = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
+    assert held.result_.plan["placement"] == "memory"
+    assert_allclose(anew.objective_, held.objective_, rtol=2e-9)
+    assert_allclose(anew._decisions(rows), held._decisions(rows), atol=1e-4)
+
+
+def test_memory_limit_decides(rng):
+    """6,000 rows: their kernel matrix takes 150 MB, and what making it anew takes is less."""
+    n = 6000
+    X = rng.standard_normal((n, 2))
+    y = (X[:, 0] > 0) + 1 * (X[:, 1] > 1)
+    limits = {"memory": "2 GB", "recomputed": "420 MB"}
+    for placement, limit in limits.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted = OptimalNeighborhoodSVC(multi_class="ovr", memory_limit=limit, max_iter=1, n_jobs=1).fit(X, y)
+        assert fitted.result_.plan["placement"] == placement
+        assert fitted.result_.plan["process_bytes"] <= fitted.result_.plan["limit"]
+    with pytest.raises(MemoryBudgetError, match="memory_limit"):
+        OptimalNeighborhoodSVC(memory_limit="200 MB").fit(X, y)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_one_machine_of_many_rows_makes_the_columns_that_count(dtype, n_jobs, rng, monkeypatch):
+    """Beyond the rows that are solved at once: the machine of LIBSVM at rho = infinity, and the gap told is true."""
+    X = rng.standard_normal((2500, 2))
+    y = np.sign(X[:, 0] + X[:, 1] ** 2 - 1 + 0.1 * rng.standard_normal(2500))
+    fitted = OptimalNeighborhoodSVC(rho=1e12, gamma=1.0, dtype=dtype, n_jobs=n_jobs, tol=1e-7).fit(X, y)
+    assert fitted.result_.plan["placement"] == "recomputed"
+    assert max(row["rows"] for row in fitted.result_.history) < 2000
+    K = rbf_kernel(X, gamma=1.0)
+    alpha = np.zeros(2500)
+    alpha[fitted.support_] = np.abs(fitted.dual_coef_[0])
+    of = problem(K, y, 1.0, 1e12)
+    assert fitted.relative_gap_[0] <= 1e-7
+    assert of.at(alpha).relative_gap == pytest.approx(fitted.relative_gap_[0], rel=1e-3, abs=1e-12)
+    reference = SVC(gamma=1.0, tol=1e-6).fit(X, y)
+    assert_allclose(fitted.decision_function(X), reference.decision_function(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("solver", ["accelerated", "gradient"])
+def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_kernel, "STORED_TILE", 64)
+    monkeypatch.setattr(kernel_tiles, "STORED_TILE", 64)
+    X, y = blobs(rng, 120, 3)
+    options = {"multi_class": "ovr", "solver": solver, "gamma": 0.3, "tol": 1e-7, "dtype": dtype}
+    there = OptimalNeighborhoodSVC(work_dir=tmp_path, **options).fit(X, y)
+    assert there.result_.plan["placement"] == "disk" and there.result_.plan["disk_bytes"] > 0
+    assert not list(tmp_path.iterdir())
+    assert (there.relative_gap_ <= 1e-7).all()
+    for k, label in enumerate(there.classes_):
+        of = problem(rbf_kernel(X, gamma=0.3), np.where(y == label, 1.0, -1.0), 1.0, 100.0)
+        assert there.objective_[k] == pytest.approx(f(of, by_libsvm(of, 1e-8)[0]), rel=3e-7)
+
+
+def test_a_kernel_on_disk_goes_when_the_fit_breaks_off(rng, no_room, tmp_path):
+    X, y = blobs(rng, 60, 2)
+    seen = []
+
+    def stop(row):
+        seen.extend(path.name for path in tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        OptimalNeighborhoodSVC(work_dir=tmp_path, callbacks=[stop]).fit(X, y)
+    assert seen == ["kernel-001.zarr"] and not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_too_small_is_told_before_anything_is_written(rng, no_room, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**6, used=0, free=10**6))
+    with pytest.raises(DiskError, match=r"work_dir: the kernel matrix does not fit on the disk; got 1 MB free"):
+        OptimalNeighborhoodSVC(work_dir=tmp_path).fit(*blobs(rng, 60, 2))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="no such folder"):
+        OptimalNeighborhoodSVC(work_dir=tmp_path / "none").fit(*blobs(rng, 60, 2))
+
+
+def test_on_workers(rng, client, no_room):
+    X, y = blobs(rng, 200, 2)
+    there = OptimalNeighborhoodSVC(tol=1e-5, client=client).fit(X, y)
+    assert there.result_.plan["processes"] == 2
+    sign = np.where(y == 1, 1.0, -1.0)
+    of = problem(rbf_kernel(X, gamma=1 / (3 * X.var())), sign, 1.0, 100.0)
+    assert_allclose(there.objective_, f(of, by_libsvm(of, 1e-8)[0]), rtol=1e-5)
+    again = pickle.loads(pickle.dumps(there))
+    assert again.client is None
+    assert_array_equal(again.predict(X), there.predict(X))
