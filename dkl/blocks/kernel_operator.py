@@ -8,9 +8,12 @@ columns are wanted. Both give the kernel of some of the rows: `sub`, as they are
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
@@ -18,13 +21,14 @@ from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernel_columns import GaussianPoints, Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
 
 Vector = NDArray[np.float64]
 
-ROWS_AT_A_TIME = 1024
+ROWS_AT_A_TIME, COLUMNS_BYTES = 1024, 16_000_000
+"""Of the columns that a product makes at a time, at most."""
 ASYMMETRY = 1e-6
 """Of the largest entry: what rounding, of a matrix computed in single precision, may leave between K and K'."""
 LOOSE = 1.25
@@ -45,10 +49,11 @@ class MemoryKernel:
         n = source.n
         packed = PackedSymmetric(n, dtype)
         rows = source.read(0, n)
+        prepared = np.arange(n) if kernel.is_precomputed else kernel.prepared(rows, dtype)
 
         def fill(row: int) -> None:
             lo, hi = row * TILE, min((row + 1) * TILE, n)
-            points: Any = np.arange(lo, n) if kernel.is_precomputed else rows[lo:]
+            points = prepared.since(lo) if isinstance(prepared, GaussianPoints) else prepared[lo:]
             if kernel.is_precomputed:
                 check_symmetric(rows, lo, hi)
             packed.set_rows(row, finite(kernel.columns(rows[lo:hi], points, dtype), kernel))
@@ -126,7 +131,7 @@ class RecomputedKernel:
         if not support.size:
             return np.zeros(self.n)
         self._keep(support)
-        parts = self.rows.map(product_block, self.kernel, self._points, v[self._chosen], self.dtype.name)
+        parts = self.rows.map(product_block, self._points, v[self._chosen])
         product = np.concatenate(parts)
         finite(product, self.kernel)
         return product
@@ -137,8 +142,8 @@ class RecomputedKernel:
         return packed_bytes(self.n, self.part_dtype) <= self.room
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        points = chosen if self.kernel.is_precomputed else self.rows.take(chosen)
-        return np.concatenate(self.rows.map(columns_block, self.kernel, points))
+        points = Points.of(self.rows, self.kernel, chosen)
+        return np.concatenate(self.rows.map(columns_block, points))
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         rows = self.rows.take(chosen)
@@ -176,7 +181,7 @@ class RecomputedKernel:
         if held and len(self._chosen) <= LOOSE * len(support):
             return
         self._chosen = support
-        self._points = support if self.kernel.is_precomputed else self.rows.take(support)
+        self._points = Points.of(self.rows, self.kernel, support, self.dtype)
 
 
 def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:
@@ -196,18 +201,50 @@ def finite(values: NDArray[np.floating], kernel: Kernel) -> NDArray[np.floating]
     return values
 
 
-def product_block(block: Block, kernel: Kernel, points: Any, factors: Vector, dtype: str) -> Vector:
+class Points:
+    """The points of some columns, prepared once in each process that makes columns of them."""
+
+    def __init__(self, kernel: Kernel, points: Any, dtype: Any) -> None:
+        self.kernel, self.points, self.dtype = kernel, points, np.dtype(dtype)
+        self._lock = Lock()
+
+    @classmethod
+    def of(cls, rows: RowBlocks, kernel: Kernel, chosen: NDArray[np.intp], dtype: Any = np.float64) -> Points:
+        return cls(kernel, chosen if kernel.is_precomputed else rows.take(chosen), dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.kernel, self.points, self.dtype
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    @cached_property
+    def _prepared(self) -> Any:
+        return self.kernel.prepared(self.points, self.dtype)
+
+    def columns(self, rows: Any) -> NDArray[np.floating]:
+        """(t, M) of the kernel at these rows."""
+        with self._lock:
+            prepared = self._prepared
+        return self.kernel.columns(rows, prepared, self.dtype)
+
+
+def product_block(block: Block, points: Points, factors: Vector) -> Vector:
     """K v on the rows of a block, a tile at a time."""
     out = np.empty(block.rows.shape[0])
-    step = max(1, min(ROWS_AT_A_TIME, 16_000_000 // (len(factors) * np.dtype(dtype).itemsize)))
-    weights = factors.astype(dtype)
+    weights = factors.astype(points.dtype)
+    step = max(1, min(ROWS_AT_A_TIME, COLUMNS_BYTES // max(1, weights.nbytes)))
     for lo in range(0, len(out), step):
-        out[lo : lo + step] = kernel.columns(block.rows[lo : lo + step], points, dtype) @ weights
+        out[lo : lo + step] = points.columns(block.rows[lo : lo + step]) @ weights
     return out
 
 
-def columns_block(block: Block, kernel: Kernel, points: Any) -> NDArray[np.float64]:
-    return np.asarray(kernel.columns(block.rows, points), np.float64)
+def columns_block(block: Block, points: Points) -> NDArray[np.float64]:
+    return np.asarray(points.columns(block.rows), np.float64)
 
 
 def diagonal_block(block: Block, kernel: Kernel) -> Vector:

@@ -14,9 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel, finite
+from dkl.blocks.kernel_operator import MemoryKernel, Points, RecomputedKernel, finite
 from dkl.blocks.row_pieces import Block
-from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.packed_symmetric import tile_number
 from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
 
@@ -46,10 +45,9 @@ class StoredKernel:
         """Tile row `row`: the columns of its points, from every block of rows that begins below it."""
         kernel, rows = self.anew.kernel, self.anew.rows
         lo, hi = row * STORED_TILE, min((row + 1) * STORED_TILE, self.n)
-        chosen = np.arange(lo, hi)
-        points = chosen if kernel.is_precomputed else rows.take(chosen)
+        points = Points.of(rows, kernel, np.arange(lo, hi), self.dtype)
         below = {index for index, (_, stop) in enumerate(rows.bounds) if stop > lo}
-        parts = rows.map(columns_below, kernel, points, lo, self.dtype.name, only=below)
+        parts = rows.map(columns_below, points, lo, only=below)
         columns = finite(np.concatenate(parts), kernel)  # rows lo to n, at this tile row's points
         for column in range(row, self.side):
             tile = np.zeros((STORED_TILE, STORED_TILE), self.dtype)
@@ -92,9 +90,9 @@ class StoredKernel:
         return self if found is self.anew else found
 
 
-def columns_below(block: Block, kernel: Kernel, points: Any, first: int, dtype: str) -> NDArray[np.floating]:
+def columns_below(block: Block, points: Points, first: int) -> NDArray[np.floating]:
     """The kernel of a block's rows from `first` on with some points."""
-    return kernel.columns(block.rows[max(0, first - block.start) :], points, dtype)
+    return points.columns(block.rows[max(0, first - block.start) :])
 
 
 def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: Vector) -> Vector:

@@ -6,6 +6,7 @@ computed here, by one GEMM and in the rows' own precision; all others by scikit-
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ from dkl.errors import InputError
 
 TILE_BYTES = 4_000_000
 """Of a block of columns that is worked on at a time: it stays in the cache between the GEMM and the function."""
+POINTS_AT_A_TIME = 1024
+"""That are worked on in double precision, whatever is kept of them."""
 DENSE_POINTS_BYTES = 64_000_000
 """Sparse points are made dense up to this size: their product with sparse rows is faster then."""
 
@@ -165,15 +168,21 @@ class GaussianPoints:
 
     def __init__(self, points: Any, gamma: float, dtype: np.dtype) -> None:
         self.points, self.gamma, self.dtype = points, gamma, dtype
-        dense = np.asarray(points, np.float64)
         # Rounded as the rows' will be, for both to be about the very same point.
-        self._mean = dense.mean(axis=0).astype(dtype)
-        shifted = dense - self._mean
-        right = np.empty((dense.shape[1] + 2, len(dense)))
-        right[:-2] = 2 * gamma * shifted.T
-        right[-2] = -gamma
-        right[-1] = -gamma * np.einsum("md,md->m", shifted, shifted)
-        self._right = right.astype(dtype, copy=False)
+        self._mean = np.mean(points, axis=0, dtype=np.float64).astype(dtype)
+        self._right = np.empty((points.shape[1] + 2, len(points)), dtype)
+        for lo in range(0, len(points), POINTS_AT_A_TIME):
+            part = slice(lo, lo + POINTS_AT_A_TIME)
+            shifted = np.subtract(points[part], self._mean, dtype=np.float64)
+            self._right[:-2, part] = (2 * gamma * shifted).T
+            self._right[-1, part] = -gamma * np.einsum("md,md->m", shifted, shifted)
+        self._right[-2] = -gamma
+
+    def since(self, first: int) -> GaussianPoints:
+        """The points from the first given on, for what is prepared of them to serve again."""
+        found = copy.copy(self)
+        found.points, found._right = self.points[first:], self._right[:, first:]
+        return found
 
     def __len__(self) -> int:
         return len(self.points)
