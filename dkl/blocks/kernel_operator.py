@@ -7,6 +7,7 @@ columns are wanted. Both give the kernel of some of the rows: `sub`, as they are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from threading import Lock
@@ -100,7 +101,8 @@ class MemoryKernel:
 class RecomputedKernel:
     """K from the rows, in each product, in `dtype`. Rows may be larger than memory; those with a coefficient must fit.
 
-    A part of it is held, in `part_dtype` (else `dtype`), where that takes no more than `room` bytes.
+    A part of it is held, in `part_dtype` (else `dtype`), where that takes no more than `room` bytes; a larger one is what
+    `store` makes of it, or made anew too.
     """
 
     def __init__(
@@ -113,9 +115,11 @@ class RecomputedKernel:
         *,
         part_dtype: Any = None,
         room: int = 0,
+        store: Callable[[RecomputedKernel], Any] | None = None,
     ) -> None:
         self.kernel, self.session, self.memory_limit, self.dtype = kernel, session, memory_limit, np.dtype(dtype)
         self.part_dtype, self.room = np.dtype(dtype if part_dtype is None else part_dtype), room
+        self.store = store
         self.rows = RowBlocks(row_source(X), session, memory_limit)
         self.products = 0
         self._chosen = np.empty(0, np.intp)
@@ -162,12 +166,14 @@ class RecomputedKernel:
             self.dtype,
             part_dtype=self.part_dtype,
             room=self.room,
+            store=self.store,
         )
 
-    def part(self, chosen: NDArray[np.intp]) -> MemoryKernel | RecomputedKernel:
+    def part(self, chosen: NDArray[np.intp]) -> Any:
         """The kernel of some of the rows for many products: in memory, where there is room."""
         if packed_bytes(len(chosen), self.part_dtype) > self.room:
-            return self if len(chosen) == self.n else self.sub(chosen)
+            found = self if len(chosen) == self.n else self.sub(chosen)
+            return found if self.store is None else self.store(found)
         rows = row_source(self._rows_of(chosen))
         return MemoryKernel.of(self.kernel, rows, self.part_dtype, self.session.threads)
 

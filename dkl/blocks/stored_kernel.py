@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import MemoryKernel, Points, RecomputedKernel, finite
+from dkl.blocks.kernel_operator import Points, RecomputedKernel, finite
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.packed_symmetric import tile_number
 from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
@@ -85,9 +85,8 @@ class StoredKernel:
         """The kernel of some of the rows: tiles are not cut."""
         return self.anew.sub(chosen)
 
-    def part(self, chosen: NDArray[np.intp]) -> MemoryKernel | RecomputedKernel | StoredKernel:
-        found = self.anew.part(chosen)
-        return self if found is self.anew else found
+    def part(self, chosen: NDArray[np.intp]) -> Any:
+        return self if len(chosen) == self.n and not self.fits else self.anew.part(chosen)
 
 
 def columns_below(block: Block, points: Points, first: int) -> NDArray[np.floating]:

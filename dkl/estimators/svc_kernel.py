@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
@@ -23,6 +24,7 @@ from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import check_rows
 from dkl.problems.neighborhood_svm import KernelOperator
 from dkl.resources import format_bytes
+from dkl.stores.kernel_tiles import stored_bytes
 
 MEMORY_SHARE = 0.75
 
@@ -79,10 +81,23 @@ class KernelPlace:
             RowBlocks(self.source, self.session, self.memory_limit).map(check_rows)
         return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
 
-    def anew(self, kernel: Kernel, dtype: str, room: int = 0) -> RecomputedKernel:
+    def anew(self, kernel: Kernel, dtype: str, room: int = 0, kept: ExitStack | None = None) -> RecomputedKernel:
+        """The kernel made anew; parts of it that find no room go to the disk, if there is a `work_dir`."""
+        store = None if self.work_dir is None or kept is None else partial(self._stored, kept)
         return RecomputedKernel(
-            kernel, self.source, self.session, self.memory_limit, dtype, part_dtype=self.dtype, room=room
+            kernel, self.source, self.session, self.memory_limit, dtype, part_dtype=self.dtype, room=room, store=store
         )
+
+    def _stored(self, kept: ExitStack, anew: RecomputedKernel) -> KernelOperator:
+        """On disk, until nobody holds it, and no longer than `kept`; where the disk is too small, as it is."""
+        path = next_run(self.work_dir, "kernel")
+        if stored_bytes(anew.n, self.dtype) > shutil.disk_usage(path.parent).free:
+            return anew
+        remove = partial(shutil.rmtree, path, ignore_errors=True)
+        kept.callback(remove)
+        found = StoredKernel.of(anew, path, self.dtype)
+        weakref.finalize(found, remove)
+        return found
 
     def _checked(self, kernel: Kernel, plan: Plan, kept: ExitStack, is_one_of_many: bool) -> Any:
         operator = self._operator(kernel, plan, kept)
@@ -95,13 +110,5 @@ class KernelPlace:
     def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:
         if plan.placement == "memory":
             return MemoryKernel.of(kernel, self.source, self.dtype, self.session.threads)
-        anew = self.anew(kernel, "float64", plan.shape["working_set_bytes"])
-        if plan.placement == "recomputed":
-            return anew
-        path = next_run(self.work_dir, "kernel")
-        kept.callback(_remove, path)
-        return StoredKernel.of(anew, path, self.dtype)
-
-
-def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+        anew = self.anew(kernel, "float64", plan.shape["working_set_bytes"], kept)
+        return anew if plan.placement == "recomputed" else self._stored(kept, anew)

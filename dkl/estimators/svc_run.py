@@ -186,7 +186,7 @@ class _MachineFit:
         if settings.solver == "gradient":
             return Accelerated(tol, settings.max_iter, momentum=False, newton=False, watch=watch).solve
         keep = None if self.keeper is None else partial(self._keep, number)
-        return WorkingSets(Accelerated(tol, settings.max_iter, watch=watch), kept=keep).solve
+        return WorkingSets(Accelerated(tol, settings.max_iter, watch=watch), SMALLEST, keep).solve
 
     def _keep(self, number: int, alpha: Vector) -> None:
         assert self.keeper is not None

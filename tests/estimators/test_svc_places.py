@@ -16,6 +16,8 @@ from svm_cases import blobs, by_libsvm, f, problem
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks import row_blocks, stored_kernel
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
+from dkl.estimators import svc_run
+from dkl.solvers import svm_working_set
 from dkl.stores import kernel_tiles
 
 
@@ -98,6 +100,29 @@ def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_
     for k, label in enumerate(there.classes_):
         of = problem(rbf_kernel(X, gamma=0.3), np.where(y == label, 1.0, -1.0), 1.0, 100.0)
         assert there.objective_[k] == pytest.approx(f(of, by_libsvm(of, 1e-8)[0]), rel=3e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_working_set_without_room_stands_on_disk(dtype, rng, no_room, tmp_path, monkeypatch):
+    monkeypatch.setattr(svc_run, "SMALLEST", 100)
+    monkeypatch.setattr(svm_working_set, "FEWEST_FIRST", 60)
+    X, y = blobs(rng, 400, 2)
+    standing, create = [], stored_kernel.create_tiles
+
+    def watched(path, *shape):
+        standing.append(len(list(tmp_path.iterdir())))
+        create(path, *shape)
+
+    monkeypatch.setattr(stored_kernel, "create_tiles", watched)
+    options = {"gamma": 0.3, "tol": 1e-7, "dtype": dtype, "C": 0.5}
+    there = OptimalNeighborhoodSVC(work_dir=tmp_path, **options).fit(X, y)
+    assert there.result_.plan["placement"] == "recomputed"
+    assert {row["rows"] for row in there.result_.history} - {400}  # parts of it
+    assert len(standing) > 2 and not any(standing)  # that of the round before is gone
+    assert not list(tmp_path.iterdir())
+    of = problem(rbf_kernel(X, gamma=0.3), np.where(y == 1, 1.0, -1.0), 0.5, 100.0)
+    assert there.relative_gap_[0] <= 1e-7
+    assert there.objective_[0] == pytest.approx(f(of, by_libsvm(of, 1e-8)[0]), rel=3e-7)
 
 
 def test_a_kernel_on_disk_goes_when_the_fit_breaks_off(rng, no_room, tmp_path):
