@@ -14,10 +14,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted
 
 from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.checked import checked_rows, in_short, is_large, random_stream
+from dkl.estimators.checked import given_rows, in_short, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import Candidates, Keeper, Passed, choose_candidates, make_pass, predicted
 from dkl.estimators.column_settings import ColumnSettings
@@ -73,7 +73,8 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
     def predict(self, X: Any) -> NDArray[np.float64]:
         """(m,) or (m, T) predictions, block by block where X is large. With a precomputed kernel, X is (m, n)."""
         check_is_fitted(self)
-        rows = RowBlocks(self._rows(X, reset=False), self._session(), self.memory_limit)
+        given = given_rows(self, X, reset=False, small_integers=True)
+        rows = RowBlocks(given, self._session(), self.memory_limit)
         found = predicted(rows, self._kernel(), self.support_vectors_, self._coef, np.atleast_1d(self.intercept_))
         return found[:, 0] if self._is_flat else found
 
@@ -115,7 +116,7 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         if y is None:
             what = f"{type(self).__name__} requires y to be passed, but the target y is None"
             raise InputError(what, mend="pass the targets")
-        rows = self._rows(X, reset=True)
+        rows = given_rows(self, X, reset=True, small_integers=True)
         n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
         targets = self._targets(y, n)
         weights = _weights(sample_weight, n)
@@ -137,19 +138,6 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
     @property
     def _fits_intercept(self) -> bool:
         return bool(getattr(self, "fit_intercept", False))
-
-    def _rows(self, X: Any, *, reset: bool) -> Any:
-        """X as the pass takes it: arrays in memory through scikit-learn's validation, others where they are."""
-        if not is_large(X):
-            return checked_rows(self, X, reset=reset, small_integers=True)
-        source = row_source(X)
-        if reset:
-            self.n_features_in_ = source.n_features
-            self.__dict__.pop("feature_names_in_", None)
-        elif source.n_features != self.n_features_in_:
-            expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
-            raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
-        return source
 
     def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
         if sp.issparse(y):

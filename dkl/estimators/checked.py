@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from dkl.blocks.row_sources import RowSource
+from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import InputError, InputTypeError
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
@@ -40,6 +40,25 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     except ValueError as error:
         place = _first_not_finite(X)
         raise InputError(in_short(error), where=place or "X", mend=DATA_MEND if place else None) from error
+
+
+def given_rows(estimator: Any, X: Any, *, reset: bool, small_integers: bool = False) -> Any:
+    """X as a pass takes it: what is large where it stands, all else checked by scikit-learn."""
+    if is_large(X):
+        return rows_in_place(estimator, X, reset=reset)
+    return checked_rows(estimator, X, reset=reset, small_integers=small_integers)
+
+
+def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
+    """X where it stands, its features counted as scikit-learn would; its values are checked by blocks as they are read."""
+    source = row_source(X)
+    if reset:
+        estimator.n_features_in_ = source.n_features
+        estimator.__dict__.pop("feature_names_in_", None)
+    elif source.n_features != estimator.n_features_in_:
+        expected = f"{type(estimator).__name__} is expecting {estimator.n_features_in_} features as input"
+        raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
+    return source
 
 
 def is_large(X: Any) -> bool:

@@ -13,10 +13,10 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.checked import checked_rows, is_large, random_stream
+from dkl.estimators.checked import checked_rows, given_rows, random_stream
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
@@ -171,8 +171,8 @@ class KernelKMeans(ClusterMixin, ClientParameter):
         """What has the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
         if hasattr(X, "factor_") or hasattr(X, "get_params"):
             X = self._factor_of(X)
-        as_given = is_large(X) and not self._is_kernel
-        rows = self._as_given(X, reset) if as_given else checked_rows(self, X, reset=reset)
+        check = checked_rows if self._is_kernel else given_rows  # a kernel is evaluated on patterns in memory
+        rows = check(self, X, reset=reset)
         n = rows.n if isinstance(rows, RowSource) else rows.shape[0]
         if reset and n < self.n_clusters:
             got = f"n_samples={n}, n_clusters={self.n_clusters}"
@@ -191,17 +191,6 @@ class KernelKMeans(ClusterMixin, ClientParameter):
             got = f"kernel={self.kernel!r}"
             raise InputError("a learner has its own kernel", where="kernel", got=got, wanted='"factor"')
         return learner.factor_
-
-    def _as_given(self, X: Any, reset: bool) -> RowSource:
-        """X where it is; it is read, and checked, by blocks."""
-        source = row_source(X)
-        if reset:
-            self.n_features_in_ = source.n_features
-            self.__dict__.pop("feature_names_in_", None)
-        elif source.n_features != self.n_features_in_:
-            expected = f"KernelKMeans is expecting {self.n_features_in_} features as input"
-            raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
-        return source
 
     def _coordinates(self, X: Any, reset: bool) -> NDArray[np.float64]:
         """(m, p) coordinates whose inner products are the kernel; at fit they are found, at predict applied."""

@@ -18,7 +18,7 @@ from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.checked import checked_rows, random_stream
+from dkl.estimators.checked import checked_rows, random_stream, rows_in_place
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.extension import extend_factor
 from dkl.estimators.pairwise_run import Fitted, fit_problem, make_problem, report_of, store_problem
@@ -246,21 +246,15 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             "dask",
             "zarr",
         )
-        if stands_elsewhere:
-            return self._foreign(X, reset=reset)
-        return checked_rows(self, X, reset=reset, least=2 if reset else 1)
-
-    def _foreign(self, X: Any, *, reset: bool) -> Any:
+        if not stands_elsewhere:
+            return checked_rows(self, X, reset=reset, least=2 if reset else 1)
         source = row_source(X)
-        features = int(source.array.shape[1])
-        if reset:
-            if source.n < 2:
-                raise InputError("too few patterns", where="X", got=f"shape {source.array.shape}", wanted="2 or more")
-            self.n_features_in_ = features
-            self.__dict__.pop("feature_names_in_", None)
-        elif features != self.n_features_in_:
-            raise InputError("another number of features", where="X", got=features, wanted=self.n_features_in_)
-        return source.array
+        if reset and source.n < 2:
+            raise InputError("too few patterns", where="X", got=f"shape {source.array.shape}", wanted="2 or more")
+        if not reset and source.n_features != self.n_features_in_:
+            got, wanted = source.n_features, self.n_features_in_
+            raise InputError("another number of features", where="X", got=got, wanted=wanted)
+        return rows_in_place(self, source, reset=reset).array
 
     def _settings(self) -> Settings:
         names = ("solver", "n_neighbors", "laplacian", "neighbors_method", "adapt_rho", "max_iter", "dtype")

@@ -18,7 +18,7 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.checked import checked_rows, is_large
+from dkl.estimators.checked import given_rows
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import predicted
 from dkl.estimators.parameters import SVC_PARAMETERS, check_values, listed_callbacks
@@ -173,7 +173,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     ) -> tuple[RowSource, list[list[FittedMachine]], dict[str, float], Plan]:
         """All machines of all steps; `steps` multiply C."""
         limit = parse_bytes(self.memory_limit)
-        source = row_source(self._rows(X, reset=True))
+        source = row_source(given_rows(self, X, reset=True))
         labels = self._labels(y, source.n)
         weights = checked_weights(sample_weight, source.n)
         bounds, self.class_weight_ = box_bounds(C, self.class_weight, self.classes_, labels, weights)
@@ -219,7 +219,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
     def _decisions(self, X: Any) -> NDArray[np.float64]:
         """(m, machines) of g(x) = sum_i y_i alpha_i k(x_i, x) + b."""
         check_is_fitted(self)
-        rows = RowBlocks(self._rows(X, reset=False), self._session(), self.memory_limit)
+        rows = RowBlocks(given_rows(self, X, reset=False), self._session(), self.memory_limit)
         points = self.support_ if self._is_precomputed else self.support_vectors_
         if len(self._kernels) == 1:
             return predicted(rows, self._kernels[0], points, self.dual_coef_, self.intercept_)
@@ -243,18 +243,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
 
             callbacks.append(StageProgress())
         return callbacks
-
-    def _rows(self, X: Any, *, reset: bool) -> Any:
-        if not is_large(X):
-            return checked_rows(self, X, reset=reset)
-        source = row_source(X)
-        if reset:
-            self.n_features_in_ = source.n_features
-            self.__dict__.pop("feature_names_in_", None)
-        elif source.n_features != self.n_features_in_:
-            expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
-            raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
-        return source
 
     def _labels(self, y: Any, n: int) -> NDArray[np.intp]:
         """(n,) class numbers; sets classes_."""
