@@ -13,15 +13,18 @@ from dkl.errors import InputError
 
 
 def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
-    """(n,) weights, none negative and not all zero; None stays None."""
+    """(n,) weights, none negative, of a finite positive sum; None stays None."""
     if sample_weight is None:
         return None
     try:
         found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
     except (ValueError, TypeError) as error:
         raise InputError(" ".join(str(error).split()), where="sample_weight") from error
-    if not found.any():
-        raise InputError("all weights are zero", where="sample_weight", wanted="a positive sum")
+    with np.errstate(over="ignore"):
+        total = float(found.sum())
+    if not 0 < total < np.inf:
+        what = "not weights" if total else "all weights are zero"
+        raise InputError(what, where="sample_weight", got=f"a sum of {total:g}", wanted="a finite one > 0")
     return np.asarray(found)
 
 
