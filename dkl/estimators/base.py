@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
@@ -22,6 +22,7 @@ from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import Candidates, Keeper, Passed, choose_candidates, make_pass, predicted
 from dkl.estimators.column_settings import ColumnSettings
 from dkl.estimators.parameters import BOOL, KERNEL_PARAMETERS, NONE, Check, check_values, either, integer, one_of, real
+from dkl.estimators.sample_weights import checked_weights
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
@@ -119,7 +120,7 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         rows = given_rows(self, X, reset=True, small_integers=True)
         n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
         targets = self._targets(y, n)
-        weights = _weights(sample_weight, n)
+        weights = checked_weights(sample_weight, n)
         offsets = _middle(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
         given = self._given_columns
         if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
@@ -168,20 +169,6 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
         self.coef_ = self._coef[0] if self._is_flat else self._coef
         self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
-
-
-def _weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
-    if sample_weight is None:
-        return None
-    try:
-        found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
-    except (ValueError, TypeError) as error:
-        raise InputError(in_short(error), where="sample_weight") from error
-    with np.errstate(over="ignore"):
-        total = float(found.sum())
-    if not 0 < total < np.inf:
-        raise InputError("not weights", where="sample_weight", got=f"a sum of {total:g}", wanted="a finite one > 0")
-    return np.asarray(found)
 
 
 def _middle(targets: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
 from dkl.errors import InputError
+from dkl.estimators.checked import in_short
 
 
 def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
@@ -19,7 +20,7 @@ def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
     try:
         found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
     except (ValueError, TypeError) as error:
-        raise InputError(" ".join(str(error).split()), where="sample_weight") from error
+        raise InputError(in_short(error), where="sample_weight") from error
     with np.errstate(over="ignore"):
         total = float(found.sum())
     if not 0 < total < np.inf:
