@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
+
+from dkl.estimators.parameters import listed_callbacks
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -35,6 +38,12 @@ class Progress:
             print(f"\r\x1b[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+def stage_callbacks(callbacks: Any, verbose: int) -> list[Callable[[dict[str, Any]], Any]]:
+    """The user's `callbacks` as a list, and with `verbose` one that shows how far a fit of several stages is."""
+    given = listed_callbacks(callbacks)
+    return [*given, StageProgress()] if verbose else given
 
 
 class StageProgress:

@@ -21,7 +21,8 @@ from dkl.estimators.base import KernelColumnsRegressor
 from dkl.estimators.column_fit import Keeper, Passed, make_pass, row_groups
 from dkl.estimators.column_folds import fold_numbers
 from dkl.estimators.column_settings import RegressionSettings
-from dkl.estimators.parameters import REGRESSION_PARAMETERS, listed_callbacks
+from dkl.estimators.parameters import REGRESSION_PARAMETERS
+from dkl.estimators.progress import stage_callbacks
 from dkl.estimators.regression_path import RegressionPath, descending, path_of
 from dkl.estimators.regression_run import FittedColumns, fit_columns, solve_by_paper
 from dkl.estimators.regression_store import fit_in_run
@@ -216,11 +217,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         names = ("nu", "lam", "solver", "sampling", "stopping", "fit_intercept", "tol", "max_iter", "cv", "n_nus")
         own = {name: plain(getattr(self, name)) for name in (*names, "store_columns", "checkpoint_every")}
         own["cv"] = int(self.cv) if isinstance(self.cv, Integral) else 5  # splits are counted when the rows are known
-        callbacks = listed_callbacks(self.callbacks)
-        if self.verbose:
-            from dkl.estimators.progress import StageProgress
-
-            callbacks.append(StageProgress())
+        callbacks = stage_callbacks(self.callbacks, self.verbose)
         return RegressionSettings(**{**self._common_settings(), **own}), callbacks
 
     def _path(self, X: Any, y: Any, nus: NDArray[np.float64] | None, sample_weight: Any) -> RegressionPath:

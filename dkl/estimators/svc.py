@@ -21,7 +21,8 @@ from dkl.errors import InputError
 from dkl.estimators.checked import given_rows
 from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import predicted
-from dkl.estimators.parameters import SVC_PARAMETERS, check_values, listed_callbacks
+from dkl.estimators.parameters import SVC_PARAMETERS, check_values
+from dkl.estimators.progress import stage_callbacks
 from dkl.estimators.sample_weights import box_bounds, checked_weights
 from dkl.estimators.svc_path import Grid, SVCPath
 from dkl.estimators.svc_run import FittedMachine, Step, SVCSettings, fit_machines, result_of, warn_of
@@ -193,7 +194,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
             steps,
             settings,
             self._session(),
-            self._callbacks(),
+            stage_callbacks(self.callbacks, self.verbose),
         )
         return source, fitted, seconds, plan
 
@@ -235,14 +236,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
 
     def _session(self) -> Session:
         return Session.find(self.client, threads=self.n_jobs)
-
-    def _callbacks(self) -> list[Any]:
-        callbacks = listed_callbacks(self.callbacks)
-        if self.verbose:
-            from dkl.estimators.progress import StageProgress
-
-            callbacks.append(StageProgress())
-        return callbacks
 
     def _labels(self, y: Any, n: int) -> NDArray[np.intp]:
         """(n,) class numbers; sets classes_."""
