@@ -18,9 +18,9 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.checked import given_rows, in_short, random_stream
-from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import Candidates, Keeper, Passed, choose_candidates, make_pass, predicted
 from dkl.estimators.column_settings import ColumnSettings
+from dkl.estimators.kernel_parameter import KernelParameter
 from dkl.estimators.parameters import BOOL, KERNEL_PARAMETERS, NONE, Check, check_values, either, integer, one_of, real
 from dkl.estimators.sample_weights import checked_weights
 from dkl.linalg.kernel_columns import Kernel
@@ -43,10 +43,9 @@ __all__ = [
 ]
 
 
-class KernelColumnsRegressor(RegressorMixin, ClientParameter):
+class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     """A model f(x) = sum_m w_m k(x, x_m) + c. Subclasses find the weights."""
 
-    kernel: Any
     gamma: float | None
     degree: float
     coef0: float
@@ -62,9 +61,6 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.input_tags.sparse = not precomputed
-        tags.input_tags.pairwise = precomputed
         tags.target_tags.multi_output = True
         return tags
 
@@ -126,12 +122,12 @@ class KernelColumnsRegressor(RegressorMixin, ClientParameter):
         if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
             raise InputError("row numbers out of range", where="columns", got=f"{given.min()} to {given.max()}",
                              wanted=f"0 to {n - 1}")  # fmt: skip
-        if given is not None and given.ndim == 2 and self._kernel().is_precomputed:
+        if given is not None and given.ndim == 2 and self._is_precomputed:
             raise InputError("a precomputed kernel has no points", where="columns", wanted="row numbers (M,)")
         if given is not None and given.ndim == 2 and given.shape[1] != self.n_features_in_:
             raise InputError("points of another number of features", where="columns", got=given.shape[1],
                              wanted=self.n_features_in_)  # fmt: skip
-        if self._kernel().is_precomputed and n != self.n_features_in_:
+        if self._is_precomputed and n != self.n_features_in_:
             got = f"shape ({n}, {self.n_features_in_})"
             raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
         return rows, targets - offsets, weights, offsets

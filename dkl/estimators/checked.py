@@ -30,7 +30,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
         return validate_data(
             estimator,
             X,
-            accept_sparse=not _is_precomputed(estimator) and "csr",
+            accept_sparse=not is_precomputed(estimator) and "csr",
             dtype=[np.float64, np.float32, *(SMALL_INTEGERS if small_integers else ())],
             reset=reset,
             ensure_min_samples=least,
@@ -70,7 +70,7 @@ def is_large(X: Any) -> bool:
     return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
 
 
-def _is_precomputed(estimator: Any) -> bool:
+def is_precomputed(estimator: Any) -> bool:
     kernel = getattr(estimator, "kernel", None)
     return isinstance(kernel, str) and kernel == "precomputed"
 

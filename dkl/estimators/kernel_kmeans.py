@@ -17,7 +17,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.estimators.checked import checked_rows, given_rows, random_stream
-from dkl.estimators.client_parameter import ClientParameter
+from dkl.estimators.kernel_parameter import KernelParameter
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes
@@ -29,7 +29,7 @@ SAME_INERTIA = 1e-10
 """Relative difference below which two restarts found the same clustering, and the first of them counts."""
 
 
-class KernelKMeans(ClusterMixin, ClientParameter):
+class KernelKMeans(ClusterMixin, KernelParameter):
     """k-means in the feature space of a kernel K = V V', that is, k-means on the rows of V.
 
         minimise over labels:  sum_i |phi(x_i) - mean of phi over the cluster of i|^2  =  sum_i min_j |v_i - c_j|^2
@@ -126,13 +126,6 @@ class KernelKMeans(ClusterMixin, ClientParameter):
         self.memory_limit = memory_limit
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.input_tags.sparse = not precomputed
-        tags.input_tags.pairwise = precomputed
-        return tags
-
     def fit(self, X: Any, y: Any = None) -> KernelKMeans:
         """Cluster the rows of a factor, the patterns of a learner, or patterns under a kernel. `y` is not used.
 
@@ -198,11 +191,11 @@ class KernelKMeans(ClusterMixin, ClientParameter):
             return np.asarray(self._kernel_matrix(X, self.X_fit_) @ self._projection)
         _check_memory(X.shape[0], self.memory_limit)
         factor, self._projection = exact_factor(self._kernel_matrix(X, None), where=f"kernel={self.kernel!r}")
-        self.X_fit_: Any = None if isinstance(self.kernel, str) and self.kernel == "precomputed" else X
+        self.X_fit_: Any = None if self._is_precomputed else X
         return factor
 
     def _kernel_matrix(self, X: Any, Z: Any) -> NDArray[np.floating]:
-        if isinstance(self.kernel, str) and self.kernel == "precomputed":
+        if self._is_precomputed:
             return X
         params = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **(self.kernel_params or {})}
         if callable(self.kernel):

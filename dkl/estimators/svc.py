@@ -19,8 +19,8 @@ from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.checked import given_rows
-from dkl.estimators.client_parameter import ClientParameter
 from dkl.estimators.column_fit import predicted
+from dkl.estimators.kernel_parameter import KernelParameter
 from dkl.estimators.parameters import SVC_PARAMETERS, check_values
 from dkl.estimators.progress import stage_callbacks
 from dkl.estimators.sample_weights import box_bounds, checked_weights
@@ -32,7 +32,7 @@ from dkl.resources import parse_bytes
 WITH_GAMMA = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
 
 
-class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
+class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     """Support vector classification with the optimal neighbourhood kernel (ONK).
 
     Learns G near the kernel matrix K together with the machine:
@@ -131,13 +131,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        precomputed = isinstance(self.kernel, str) and self.kernel == "precomputed"
-        tags.input_tags.sparse = not precomputed
-        tags.input_tags.pairwise = precomputed
-        return tags
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
         check_values(self, SVC_PARAMETERS)
@@ -229,10 +222,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, ClientParameter):
             if shares.any():
                 found += predicted(rows, kernel, points, shares[:, None] * self.dual_coef_, np.zeros(len(shares)))
         return found
-
-    @property
-    def _is_precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     def _session(self) -> Session:
         return Session.find(self.client, threads=self.n_jobs)
