@@ -10,7 +10,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_blocks import RowBlocks, machine_memory
+from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.errors import InputError
 from dkl.estimators.base import (
     BOOL,
@@ -27,7 +27,6 @@ from dkl.resources import parse_bytes
 
 SQUARES = 4
 """Matrices of M x M that are held at a time: the kernel, scikit-learn's weighted copy of it, the factor and its copy."""
-MEMORY_SHARE = 0.75
 
 
 class KernelRidgeRegressor(KernelColumnsRegressor):

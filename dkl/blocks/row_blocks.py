@@ -46,12 +46,14 @@ from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError, WorkersLostError
 from dkl.resources import format_bytes, parse_bytes
 
-__all__ = ["Block", "RowBlocks", "machine_memory", "row_bounds"]
+__all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2 * 10**6, 16 * 10**6
 """Bytes: enough for a block's arithmetic to outweigh what a call costs; few enough for threads to hold several."""
 
 BLOCKS_AIMED_AT = 256
+MEMORY_SHARE = 0.75
+"""Of the machine's memory, which a plan without a limit may take."""
 RESENDS = 5
 LARGE_ARGUMENT = 10**6
 

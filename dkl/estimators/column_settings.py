@@ -8,14 +8,11 @@ from typing import Any
 from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import machine_memory
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import block_rows
 from dkl.resources import n_cpus
-
-MEMORY_SHARE = 0.75
-"""Of the machine, which a plan without a limit may take."""
 
 
 @dataclass(frozen=True)
