@@ -115,10 +115,8 @@ class RunCheckpoints:
         iteration = rows[-1]["iteration"]
         if iteration == self.committed:
             return
-        if isinstance(self.every, int):
-            due = iteration % self.every == 0
-        else:
-            due = time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
+        waited = time.monotonic() - self.last
+        due = iteration % self.every == 0 if isinstance(self.every, int) else waited > commit_wait(self.cost)
         if not (due or force):
             return
         start = time.monotonic()
@@ -133,6 +131,11 @@ class RunCheckpoints:
         self.run.log(event="commit", iteration=iteration, cost=self.cost)
 
 
+def commit_wait(cost: float) -> float:
+    """Seconds from one automatic commit to the next, where the last took `cost`."""
+    return max(COMMIT_SECONDS, COMMIT_SHARE * cost)
+
+
 def worker_memory(session: Session) -> int | None:
     """The least memory limit of the cluster's workers, in bytes; None when there is none, or no cluster."""
     if not session.is_distributed:
@@ -142,4 +145,4 @@ def worker_memory(session: Session) -> int | None:
     return min(limits) if limits else None
 
 
-__all__ = ["RunCheckpoints", "Workspace", "worker_memory"]
+__all__ = ["RunCheckpoints", "Workspace", "commit_wait", "worker_memory"]

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
+from dkl.blocks.workspace import commit_wait
 from dkl.errors import StoreError
 from dkl.estimators.column_fit import Candidates, Keeper, make_pass
 from dkl.estimators.column_settings import RegressionSettings
@@ -24,8 +25,6 @@ from dkl.stores.kernel_columns import stored_columns
 from dkl.stores.partial_sums import PartialSums
 from dkl.stores.run import RunStore
 
-COMMIT_SECONDS, COMMIT_SHARE = 30.0, 20.0
-"""Automatic commits come every half minute, and take a twentieth of the time at most."""
 WORTH_KEEPING = 5.0
 """Seconds of a pass: if more of them are not committed at its end, that is a commit too. What follows may be long."""
 
@@ -60,7 +59,7 @@ class StoredPass(Keeper):
         if isinstance(self.every, int):
             due = self.waves % self.every == 0
         else:
-            due = waited > (WORTH_KEEPING if at_end else max(COMMIT_SECONDS, COMMIT_SHARE * self.cost))
+            due = waited > (WORTH_KEEPING if at_end else commit_wait(self.cost))
         if due or stop:
             self.commit(panel, panels, wave)
         return stop
