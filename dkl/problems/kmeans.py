@@ -59,12 +59,7 @@ class KMeansProblem:
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
         """The rows with these indices (any order), dense, relative to the offset."""
-        owners = np.searchsorted([start for start, _ in self.rows.bounds], indices, side="right") - 1
-        parts = self.rows.map(take_rows, indices, self.offset, only=set(owners.tolist()))
-        out = np.empty((len(indices), self.n_features))
-        for owner, part in zip(np.unique(owners), parts, strict=True):
-            out[owners == owner] = part
-        return out
+        return centered(self.rows.take(indices), self.offset)
 
     def step(self, centers: Centers) -> Update:
         """One pass of Lloyd's algorithm for all restarts; empty clusters move to the farthest rows."""
@@ -122,12 +117,10 @@ def _refuse_non_finite(block: Block) -> None:
     raise InputError(f"Input X contains {kind}", where=where, got=values[0], wanted="finite numbers", mend=mend)
 
 
-def take_rows(block: Block, indices: NDArray[np.int64], offset: Offset) -> NDArray[np.float64]:
-    """Those of the rows `indices` that lie in this block, in the order they are asked for."""
-    own = indices[(indices >= block.start) & (indices < block.stop)] - block.start
-    rows = block.rows[own]
+def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
+    """Some rows (m, r), dense, relative to the offset."""
     dense = rows.toarray() if sp.issparse(rows) else rows
-    return dense.astype(np.float64) - (0.0 if offset is None else offset)
+    return np.asarray(dense.astype(np.float64) - (0.0 if offset is None else offset))
 
 
 def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any, Any]:
@@ -150,8 +143,7 @@ def farthest_rows(
     labels = kmeans.assign(block.rows, centers[None], offset)
     distances = kmeans.own_distances(block.rows, centers[None], labels, offset)[0]
     farthest = np.argsort(-distances, kind="stable")[:count]
-    rows = take_rows(block, block.start + farthest, offset)
-    return distances[farthest], labels[0, farthest], rows
+    return distances[farthest], labels[0, farthest], centered(block.rows[farthest], offset)
 
 
 def block_inertia(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray[np.float64]]:

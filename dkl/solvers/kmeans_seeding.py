@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import Block
 from dkl.linalg.kmeans import lower, lowered_sums
-from dkl.problems.kmeans import Centers, KMeansProblem, Offset, take_rows
+from dkl.problems.kmeans import Centers, KMeansProblem, Offset, centered
 
 MEMO = "k-means++"
 
@@ -97,5 +97,5 @@ def candidate_rows(
     last = ends.shape[1] - 1
     own = draws[block.index]
     picks = np.array([min(int(np.searchsorted(ends[restart], point)), last) for restart, _, point in own])
-    rows = take_rows(block, block.start + picks, offset)
+    rows = centered(block.rows[picks], offset)
     return [(restart, trial, row) for (restart, trial, _), row in zip(own, rows, strict=True)]
