@@ -84,11 +84,11 @@ def test_it_is_the_lasso_on_kernel_columns(rows, targets, rng, intercept, weight
     want = by_sklearn(rbf_kernel(rows, rows[columns], gamma=GAMMA), targets, intercept=intercept, weights=weights)
     new = rng.standard_normal((20, 3))
     predicted = want.predict(rbf_kernel(new, rows[columns], gamma=GAMMA))
-    np.testing.assert_allclose(got.predict(new), predicted, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(got.intercept_, want.intercept_, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(got.predict(new), predicted, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(got.intercept_, want.intercept_, rtol=1e-8, atol=1e-8)
     dense = np.zeros(len(columns))
     dense[np.searchsorted(columns, got.support_)] = got.coef_
-    np.testing.assert_allclose(dense, want.coef_, atol=1e-4)
+    np.testing.assert_allclose(dense, want.coef_, atol=1e-6)  # columns are much alike: weights are less sure than fits
     residual = targets - got.predict(rows)
     fit = (residual**2 * (1 if weights is None else weights)).sum()
     assert got.objective_ == pytest.approx(fit + 2 * np.sqrt(LAM * NU) * np.abs(got.coef_).sum(), rel=1e-9)
@@ -179,8 +179,9 @@ def test_sparse_rows_are_dense_rows(rows, targets, kernel):
     for form in (sp.csr_array(X), sp.csc_matrix(X)):
         got = model(kernel=kernel, nu=0.01).fit(form, targets)
         assert sp.issparse(got.support_vectors_)
-        np.testing.assert_allclose(got.predict(form), dense.predict(X), rtol=1e-7)
-        np.testing.assert_allclose(got.predict(X), dense.predict(X), rtol=1e-7)
+        # Steps end on a face, exactly; what is left is the rounding of its system, whose condition is some thousands.
+        np.testing.assert_allclose(got.predict(form), dense.predict(X), rtol=1e-11)
+        np.testing.assert_allclose(got.predict(X), dense.predict(X), rtol=1e-11)
 
 
 def test_callbacks_see_stages_and_may_stop(rows, targets, monkeypatch):
@@ -247,19 +248,17 @@ def errors_by_hand(C, y, splits, nu):
     return np.array(found)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # of scikit-learn's at tiny alpha
 def test_cross_validation_is_that_by_hand(rows, targets):
     splits = list(KFold(4, shuffle=True, random_state=0).split(rows))
     columns = np.arange(0, 150, 10)
     got = model(nu="cv", cv=splits, columns=columns, n_nus=12, tol=1e-10).fit(rows, targets)
     C = rbf_kernel(rows, rows[columns], gamma=GAMMA)
-    for place in range(min(6, len(got.cv_.nus))):
-        np.testing.assert_allclose(
-            got.cv_.errors[place, :, 0], errors_by_hand(C, targets, splits, got.cv_.nus[place]), rtol=1e-2
-        )
+    # A relative gap of 1e-4 is all that is asked of a fold, but steps end on a face, exactly.
+    for nu, errors in zip(got.cv_.nus, got.cv_.errors[:, :, 0], strict=True):
+        np.testing.assert_allclose(errors, errors_by_hand(C, targets, splits, nu), rtol=1e-9)
     means = got.cv_.errors.mean(axis=(1, 2))
     assert got.nu_ == got.cv_.nu == got.cv_.nus[got.cv_.best]
-    assert means[got.cv_.best] <= means.min() * (1 + 1e-3)
+    assert means.min() >= means[got.cv_.best] * (1 - 1e-4)  # what is better by less is not taken for better
     fixed = model(nu=got.nu_, columns=columns, tol=1e-10).fit(rows, targets)
     np.testing.assert_allclose(got.predict(rows), fixed.predict(rows), rtol=1e-10)
 
@@ -304,9 +303,13 @@ def test_the_path_has_the_models_of_fits(rows, targets, solver, tol):
         fitted = clone(learner).set_params(nu=nu).fit(rows, Y)
         C = rbf_kernel(rows, rows[fitted.columns_], gamma=GAMMA)
         predicted = C @ path.weights[k].T + path.intercepts[k]
-        np.testing.assert_allclose(predicted, fitted.predict(rows), atol=10 * np.sqrt(tol))
-        np.testing.assert_allclose(path.objectives[k], fitted.objective_, rtol=2 * tol)
-        np.testing.assert_allclose(path.errors[k], ((Y - predicted) ** 2).mean(axis=0), rtol=1e-6)
+        # The objective F is |y - C w - c|^2 and more that is convex: F(w) - min F >= |C (w - w*) + c - c*|^2, and <= the gap.
+        gaps = np.stack([path.gaps[k] * path.objectives[k], fitted.duality_gap_])
+        rounding = 1e-12 * fitted.objective_
+        apart = np.linalg.norm(predicted - fitted.predict(rows), axis=0)
+        assert (apart <= np.sqrt(gaps).sum(axis=0) + 1e-12 * np.linalg.norm(Y, axis=0)).all()
+        assert (np.abs(path.objectives[k] - fitted.objective_) <= gaps.max(axis=0) + rounding).all()
+        np.testing.assert_allclose(path.errors[k], ((Y - predicted) ** 2).mean(axis=0), rtol=1e-10)
         assert (path.gaps[k] <= tol).all()
 
 
