@@ -119,6 +119,10 @@ class Parted(Dense):
         self.columns_used += np.count_nonzero(v)
         return super().times(v)
 
+    def roughly(self, v):
+        self.columns_used += np.count_nonzero(v)
+        return self.K.astype(self.part_dtype).astype(float) @ v
+
     def part(self, chosen):
         self.largest = max(self.largest, len(chosen))
         found = Dense(self.K[np.ix_(chosen, chosen)].astype(self.part_dtype).astype(float))

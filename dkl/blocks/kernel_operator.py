@@ -75,6 +75,9 @@ class MemoryKernel:
         self.products += 1
         return self.packed.times(v, self.threads)
 
+    def roughly(self, v: Vector) -> Vector:
+        return self.times(v)
+
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         unit = np.zeros((self.n, len(chosen)))
         unit[chosen, np.arange(len(chosen))] = 1.0
@@ -130,11 +133,18 @@ class RecomputedKernel:
         return self.rows.n
 
     def times(self, v: Vector) -> Vector:
+        return self._product(v, self.dtype)
+
+    def roughly(self, v: Vector) -> Vector:
+        """K v in the precision of parts."""
+        return self._product(v, self.part_dtype)
+
+    def _product(self, v: Vector, dtype: np.dtype) -> Vector:
         self.products += 1
         support = np.flatnonzero(v)
         if not support.size:
             return np.zeros(self.n)
-        self._keep(support)
+        self._keep(support, dtype)
         parts = self.rows.map(product_block, self._points, v[self._chosen])
         product = np.concatenate(parts)
         finite(product, self.kernel)
@@ -181,13 +191,13 @@ class RecomputedKernel:
         rows = self.rows.take(chosen)
         return rows[:, chosen] if self.kernel.is_precomputed else rows
 
-    def _keep(self, support: NDArray[np.intp]) -> None:
+    def _keep(self, support: NDArray[np.intp], dtype: np.dtype) -> None:
         """Points for a product: those kept where they include the support and are not many more."""
         held = np.isin(support, self._chosen, assume_unique=True).all()
-        if held and len(self._chosen) <= LOOSE * len(support):
+        if held and len(self._chosen) <= LOOSE * len(support) and self._points.dtype == dtype:
             return
-        self._chosen = support
-        self._points = Points.of(self.rows, self.kernel, support, self.dtype)
+        self._chosen, self._points = support, None  # the old ones go before the new ones come
+        self._points = Points.of(self.rows, self.kernel, support, dtype)
 
 
 def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:

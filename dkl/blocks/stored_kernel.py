@@ -68,6 +68,9 @@ class StoredKernel:
             total += part
         return np.asarray(total[: self.n])
 
+    def roughly(self, v: Vector) -> Vector:
+        return self.times(v)
+
     @property
     def fits(self) -> bool:
         return self.anew.fits

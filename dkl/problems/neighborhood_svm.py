@@ -53,6 +53,9 @@ class PartedKernel(KernelOperator, Protocol):
     def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
         """K of these rows, for many products, perhaps in less precision."""
 
+    def roughly(self, v: Vector) -> Vector:
+        """K v in the precision of parts."""
+
 
 @dataclass(frozen=True)
 class Point:

@@ -36,6 +36,8 @@ FEW = 0.01
 """Of the working set: when fewer rows than that ask to come in, it is solved to the end."""
 LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
 """Relative gaps of a round: in the first ones; of the gap over all rows, later; of the accuracy wanted, in the end."""
+SURE = 10
+"""Times the accuracy wanted: a round that is solved no better than that looks at all rows in the precision of parts."""
 PATIENCE = 4
 
 
@@ -80,6 +82,7 @@ class _Run:
         self.n_iter, self.products, self.idle = 0, 0, 0
         self.point: Point | None = None
         self.best: Point | None = None
+        self.is_rough = self.best_is_rough = False
         self.outcome: Outcome | None = None
         self.history: list[dict[str, Any]] = []
 
@@ -98,13 +101,13 @@ class _Run:
         solution, point = self.solved(alpha)
         self.point = point
         if self.best is None or point.relative_gap < before:
-            self.best = point
+            self.best, self.best_is_rough = point, self.is_rough
         gap = self.best.relative_gap
         self.idle = 0 if gap < 0.9 * before else self.idle + 1
         self.tell(solution)
         if self.method.kept is not None:
             self.method.kept(point.alpha)
-        if gap <= self.wanted:
+        if gap <= self.wanted and not self.best_is_rough:
             self.outcome = Outcome.SOLVED
         elif self.n_iter >= self.method.inner.max_iter:
             self.outcome = Outcome.ITERATION_LIMIT
@@ -112,6 +115,8 @@ class _Run:
             self.outcome = Outcome.STALLED
         else:
             self.choose(point, falling=point.relative_gap < 0.5 * before)
+        if self.outcome is not None and self.best_is_rough:
+            self.best = self.problem.at(self.best.alpha)
 
     @property
     def whole(self) -> bool:
@@ -123,7 +128,7 @@ class _Run:
         part = self.kernel.part(rows)
         is_exact = part.dtype == self.kernel.dtype
         among = problem.among(rows, part)
-        if not is_exact and self.point is not None:
+        if not is_exact and self.point is not None and not self.is_rough:
             among = among.corrected(self.point.alpha[rows], self.point.product[rows])
         steps = inner.max_iter - self.n_iter
         watch = inner.watch if self.whole else None
@@ -136,11 +141,14 @@ class _Run:
         found = np.zeros(problem.n)
         found[rows] = solution.point.alpha
         self.products += 1
-        return solution, problem.at(found, self.product(found))
+        was_rough, self.is_rough = self.is_rough, not is_exact and self.tol > SURE * self.wanted
+        if self.is_rough:
+            return solution, problem.at(found, problem.y * self.kernel.roughly(problem.y * found))
+        return solution, problem.at(found, self.product(found, was_rough))
 
-    def product(self, alpha: Vector) -> Vector:
+    def product(self, alpha: Vector, anew: bool) -> Vector:
         """Y K Y alpha; from the last one where fewer columns tell the two apart: alphas at C stay."""
-        if self.point is not None:
+        if self.point is not None and not anew:
             change = alpha - self.point.alpha
             if np.count_nonzero(change) < np.count_nonzero(alpha):
                 return np.asarray(self.point.product + self.problem.product(change))

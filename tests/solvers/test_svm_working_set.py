@@ -77,6 +77,15 @@ def test_single_precision_in_the_parts_does_not_show(rng):
         assert of.at(found.point.alpha).relative_gap <= 1.1e-10
 
 
+def test_what_is_told_is_told_in_double(rng):
+    """Of a run that is broken off in a round whose look at all rows was a rough one."""
+    of = random_problem(rng, 200, gamma=1.0, C=10.0, rho=100.0)
+    for steps in (5, 15, 30):
+        inner = Accelerated(tol=1e-9, max_iter=steps)
+        point = WorkingSets(inner, smallest=0).solve(parted(of, part_dtype=np.float16, fits=False)).point
+        assert point.gap == of.at(point.alpha).gap and point.objective == pytest.approx(f(of, point.alpha), rel=1e-12)
+
+
 def test_begun_at_the_solution(rng):
     of = random_problem(rng, 300, gamma=0.3, C=2.0, rho=10.0)
     solution = working_sets(1e-10).solve(parted(of, fits=False))
