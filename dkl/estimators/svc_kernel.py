@@ -14,7 +14,7 @@ from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernel_plan import KernelShape, plan_kernel
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import RowBlocks, machine_memory
+from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.stored_kernel import StoredKernel
@@ -25,8 +25,6 @@ from dkl.problems.column_pass import check_rows
 from dkl.problems.neighborhood_svm import KernelOperator
 from dkl.resources import format_bytes
 from dkl.stores.kernel_tiles import stored_bytes
-
-MEMORY_SHARE = 0.75
 
 
 @dataclass(frozen=True)
