@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.cli import summary
 from dkl.cli.regression_inputs import open_run
-from dkl.cli.show import describe_plan
 from dkl.errors import StoreError
-from dkl.resources import format_bytes
 from dkl.stores.run import RunStore
 
 MOST_OUTPUTS = 8
@@ -22,18 +19,9 @@ MOST_NUS = 9
 
 def show_run(path: str, *, as_json: bool) -> None:
     run = open_run(path)
-    table = cv_table(run) if run.is_complete else []
-    facts = {"path": str(run.path), "state": state_of(run), "config": run.config, "report": run.report(), "cv": table}
-    if as_json:
-        click.echo(json.dumps(facts, indent=1))
-        return
-    click.echo(f"{run.path}: {facts['state']}")
-    click.echo("\n".join(_describe_config(run)))
-    if run.is_complete:
-        click.echo(describe_report(run.report()))
-        if table:
-            click.echo("\n" + "\n".join(_describe_cv(table)))
-        click.echo("\n" + "\n".join(describe_plan(run.report())))
+    cv = cv_table(run) if run.is_complete else []
+    config, table = summary.describe_config(run, ("data", "targets")), _describe_cv(cv) if cv else []
+    summary.show(run, state_of(run), {"cv": cv}, config, _result, table, as_json=as_json)
 
 
 def state_of(run: RunStore) -> str:
@@ -50,28 +38,24 @@ def state_of(run: RunStore) -> str:
 
 def describe_report(report: dict[str, Any]) -> str:
     """Result, certificate and costs of a run that has ended."""
-    try:
-        outputs, seconds = report["outputs"], report["seconds"]
-        how = "by cross-validation" if report["settings"]["nu"] == "cv" else "given"
-        stages = ", ".join(f"{stage} {value:.3g}" for stage, value in seconds.items() if stage != "total")
-        lines = {
-            "nu": f"{report['nu']:.6g}   {how}; from {report['nu_max']:.6g} on all weights are zero",
-            "columns": f"{report['n_columns']:,}, of which active {report['n_active']:,}",
-            "steps": str(report["n_iter"]),
-        }
-        for number, output in enumerate(outputs[:MOST_OUTPUTS]):
-            name = "" if len(outputs) == 1 else f" of target {number}"
-            lines[f"objective{name}"] = f"{output['objective']:.10g}"
-            lines[f"proven relative gap{name}"] = f"{output['relative_gap']:.3g}"
-        if len(outputs) > MOST_OUTPUTS:
-            lines["largest relative gap"] = f"{max(output['relative_gap'] for output in outputs):.3g}"
-        lines["seconds"] = f"{seconds['total']:.3g}   {stages}"
-        lines["peak memory"] = format_bytes(report["peak_bytes"])
-        if report.get("worker_peak_bytes"):
-            lines["peak memory of a worker"] = format_bytes(report["worker_peak_bytes"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError("a damaged report", where="report.json", got=f"{type(error).__name__}: {error}") from error
-    return "\n".join(f"  {name:<32}{value}" for name, value in lines.items())
+    return summary.describe_report(report, _result)
+
+
+def _result(report: dict[str, Any]) -> dict[str, str]:
+    outputs = report["outputs"]
+    how = "by cross-validation" if report["settings"]["nu"] == "cv" else "given"
+    lines = {
+        "nu": f"{report['nu']:.6g}   {how}; from {report['nu_max']:.6g} on all weights are zero",
+        "columns": f"{report['n_columns']:,}, of which active {report['n_active']:,}",
+        "steps": str(report["n_iter"]),
+    }
+    for number, output in enumerate(outputs[:MOST_OUTPUTS]):
+        name = "" if len(outputs) == 1 else f" of target {number}"
+        lines[f"objective{name}"] = f"{output['objective']:.10g}"
+        lines[f"proven relative gap{name}"] = f"{output['relative_gap']:.3g}"
+    if len(outputs) > MOST_OUTPUTS:
+        lines["largest relative gap"] = f"{max(output['relative_gap'] for output in outputs):.3g}"
+    return lines
 
 
 def cv_table(run: RunStore) -> list[dict[str, Any]]:
@@ -111,10 +95,3 @@ def _describe_cv(table: list[dict[str, Any]]) -> list[str]:
         error, plus = np.mean(row["error"]), np.mean(row["spread"])
         lines.append(f"{row['nu']:>14.5g}{error:>14.6g}{plus:>12.3g}{row['n_active']:>10.1f}{mark}")
     return lines
-
-
-def _describe_config(run: RunStore) -> list[str]:
-    inputs: Any = run.config.get("inputs", {})
-    lines = [f"  {what:<32}{inputs[what].get('path')}" for what in ("data", "targets") if what in inputs]
-    shown = {name: value for name, value in run.config["settings"].items() if value not in (None, {})}
-    return [*lines, f"  {'settings':<32}" + ", ".join(f"{name} {value}" for name, value in shown.items())]
