@@ -13,11 +13,12 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.cli.course import NOT_CONVERGED, SOLVED, notes
 from dkl.cli.inputs import check_new, read_inputs
 from dkl.cli.interrupt import Interrupt, resume_command
 from dkl.cli.place import Cluster
 from dkl.cli.runs import factor_blocks, rows_of
-from dkl.cli.work import NOT_CONVERGED, SOLVED, notes, start_run, work
+from dkl.cli.work import config_of, work
 from dkl.datasets import load
 from dkl.estimators.kernel_kmeans import KernelKMeans
 from dkl.estimators.pairwise_settings import Settings
@@ -53,7 +54,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
         with cluster.session() as session, notes():
             seconds["start of the workers"] = time.perf_counter() - started
             inputs = read_inputs(folder / "X.npz", folder / "pairs.csv", SETTINGS, values=True)
-            run = start_run(inputs, run_path, SETTINGS)
+            run = RunStore.create(run_path, config_of(inputs, SETTINGS))
             try:
                 result = work(run, SETTINGS, session, interrupt)
                 factor = np.concatenate([rows for _, rows in factor_blocks(run)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from math import ceil
 from pathlib import Path
@@ -16,9 +15,9 @@ from dkl.blocks.graph import plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import Plan
+from dkl.cli.course import check_disk, describe_disk
 from dkl.cli.inputs import Inputs, check_new, check_settings, read_inputs
 from dkl.cli.place import Cluster
-from dkl.errors import DiskError
 from dkl.estimators.pairwise_settings import Settings, chosen_rank, plan_at
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
@@ -48,8 +47,7 @@ def show_plan(data: str, pairs: str, out: str, chosen: dict[str, Any], placing: 
     click.echo(f"{n:,} patterns, {inputs.rows.n_features:,} features, {inputs.pairs!r}, rank {rank}")
     click.echo(f"graph first: {format_bytes(graph)} at most beside the patterns; then")
     click.echo(plan.describe())
-    free = shutil.disk_usage(path.parent).free
-    click.echo(f"  {'disk, at most':<34}{format_bytes(plan.disk_bytes):>10}   free {format_bytes(free)}")
+    click.echo(describe_disk(plan, path.parent))
     if plan.processes == 1:
         click.echo("  no tasks and nothing exchanged in an iteration: one process")
     seconds = seconds_an_iteration(plan, settings, place, len(inputs.pairs.i))
@@ -77,15 +75,7 @@ def check_fits(inputs: Inputs, settings: Settings, place: Place, folder: Path) -
     )
     problem = PairwiseKernel(sparse.csr_array(targets.shape), targets, settings.gamma)
     plan = plan_at(place, chosen_rank(problem, settings), entries, targets, settings, has_store=True)
-    free = shutil.disk_usage(folder).free
-    if plan.disk_bytes > free:
-        raise DiskError(
-            "the run does not fit on that disk",
-            where=str(folder),
-            got=f"{format_bytes(free)} free",
-            wanted=format_bytes(plan.disk_bytes),
-            mend="choose another --out, or a lower --rank",
-        )
+    check_disk(plan, folder, "a lower --rank")
     return plan, graph["peak"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from math import ceil, log2
 from pathlib import Path
@@ -16,17 +15,16 @@ from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
+from dkl.cli.course import check_disk, describe_disk
 from dkl.cli.inputs import check_new
 from dkl.cli.place import Cluster
 from dkl.cli.regression_inputs import RegressionInputs, check_settings, read_inputs
-from dkl.errors import DiskError
 from dkl.estimators.column_fit import n_candidates, plan_fit
 from dkl.estimators.column_settings import RegressionSettings
 from dkl.linalg.column_moments import add_moments, zero_moments
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_choice import FIRST_ROUND
 from dkl.problems.column_pass import block_rows
-from dkl.resources import format_bytes
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Of the block on which seconds are measured."""
@@ -50,8 +48,7 @@ def show_plan(data: str, targets: str | None, out: str, chosen: dict[str, Any], 
     click.echo(f"{rows.n:,} rows, {rows.n_features:,} features, {shape['targets']} target(s), "
                f"{shape['columns']:,} columns{folds}")  # fmt: skip
     click.echo(plan.describe())
-    free = shutil.disk_usage(path.parent).free
-    click.echo(f"  {'disk, at most':<34}{format_bytes(plan.disk_bytes):>10}   free {format_bytes(free)}")
+    click.echo(describe_disk(plan, path.parent))
     seconds, passes = seconds_of_pass(rows, plan, settings, place)
     click.echo(f"about {seconds:.2g} s for {passes} pass(es) over the rows: measured here on one block and scaled; "
                "disk taken at 500 MB/s")  # fmt: skip
@@ -65,15 +62,7 @@ def check_fits(inputs: RegressionInputs, settings: RegressionSettings, place: Pl
     count = n_candidates(inputs.rows.n, settings, None)
     n_targets = 1 if inputs.targets.ndim == 1 else inputs.targets.shape[1]
     plan = plan_fit(inputs.rows, count, n_targets, settings, place, has_folder=True)
-    free = shutil.disk_usage(folder).free
-    if plan.disk_bytes > free:
-        raise DiskError(
-            "the run does not fit on that disk",
-            where=str(folder),
-            got=f"{format_bytes(free)} free",
-            wanted=format_bytes(plan.disk_bytes),
-            mend="choose another --out, or a lower --n-columns",
-        )
+    check_disk(plan, folder, "a lower --n-columns")
     return plan
 
 

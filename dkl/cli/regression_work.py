@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from dkl.blocks.session import Session
+from dkl.cli.course import beginning, conclude, going_on, has_had_too_few_iterations, nothing_to_do, worker_peak
 from dkl.cli.inputs import check_new
 from dkl.cli.interrupt import PassInterrupt, resume_command
 from dkl.cli.place import Cluster
@@ -24,8 +24,7 @@ from dkl.cli.regression_inputs import (
     settings_of,
 )
 from dkl.cli.regression_show import describe_report
-from dkl.cli.work import NOT_CONVERGED, SOLVED, notes, worker_peak
-from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError
+from dkl.errors import DklError, InputError, InterruptedRunError
 from dkl.estimators.column_settings import RegressionSettings
 from dkl.estimators.progress import StageProgress
 from dkl.estimators.regression_run import FittedColumns
@@ -58,15 +57,9 @@ def fit_run(
         "settings": settings.as_dict(),
         "picture": picture is not False,
     }
-    with PassInterrupt(resume_command(path)) as interrupt, cluster.session() as session, notes():
-        run = RunStore.create(path, config)
-        try:
-            return conclude(run, work(run, inputs, settings, session, interrupt))
-        except (InputError, MemoryBudgetError):
-            shutil.rmtree(run.path)  # ours, made just now, and of no use to anyone
-            raise
-        finally:
-            run.close()
+    interrupt = PassInterrupt(resume_command(path))
+    with beginning(path, config, interrupt, cluster) as (run, session):
+        return _ended(run, work(run, inputs, settings, session, interrupt))
 
 
 def with_folds(settings: RegressionSettings, n: int) -> RegressionSettings:
@@ -84,25 +77,18 @@ def resume_run(path: str, changes: dict[str, Any], placing: dict[str, Any]) -> i
     run = open_run(path)
     settings = settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
-    if run.is_complete and not _goes_further(run, changes):
-        click.echo(f"{run.path}: complete, nothing to do")
-        click.echo(describe_report(run.report()))
-        return SOLVED
+    if run.is_complete and not has_had_too_few_iterations(run, changes):
+        return nothing_to_do(run, describe_report)
     inputs = inputs_again(run, settings)
-    run.lock()
-    try:
-        with (
-            PassInterrupt(resume_command(run.path, changes)) as interrupt,
-            cluster.session() as session,
-            notes(),
-        ):
-            run.sweep()
-            if run.is_complete:
-                # The run is unfinished again; what it came to is kept beside.
-                (run.path / "report.json").rename(run.path / f"report-{run.report()['n_iter']:06d}.json")
-            return conclude(run, work(run, inputs, settings, session, interrupt))
-    finally:
-        run.close()
+    interrupt = PassInterrupt(resume_command(run.path, changes))
+    with going_on(run, interrupt, cluster) as session:
+        return _ended(run, work(run, inputs, settings, session, interrupt))
+
+
+def _ended(run: RunStore, fitted: FittedColumns) -> int:
+    outcome = fitted.result.outcome
+    remedy = REMEDIES.get(outcome.value, outcome.remedy)
+    return conclude(run, outcome, f"{outcome.value}: {remedy}", describe_report)
 
 
 def work(
@@ -134,22 +120,3 @@ def draw(run: RunStore, inputs: RegressionInputs, session: Session) -> None:
         return
     if picture is not None:
         click.echo(f"picture: {picture}")
-
-
-def conclude(run: RunStore, fitted: FittedColumns) -> int:
-    """Print how it ended. The exit code."""
-    outcome = fitted.result.outcome
-    click.echo(f"{run.path}: {outcome.value}")
-    click.echo(describe_report(run.report()))
-    if outcome.converged:
-        return SOLVED
-    remedy = REMEDIES.get(outcome.value, outcome.remedy)
-    click.echo(f"dkl: not converged: {outcome.value}: {remedy}; the result is written", err=True)
-    return NOT_CONVERGED
-
-
-def _goes_further(run: RunStore, changes: dict[str, Any]) -> bool:
-    """Whether more iterations are asked for than a complete run was given, and it lacked them."""
-    report: dict[str, Any] = run.report()
-    before = report.get("settings", {}).get("max_iter", 0)
-    return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > before

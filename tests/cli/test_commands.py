@@ -204,9 +204,8 @@ def test_transform_of_new_patterns(work: Path) -> None:
 
 def test_verify_of_a_run_without_result(work: Path) -> None:
     settings = inputs.check_settings({})
-    work_module.start_run(
-        inputs.read_inputs("X.npz", "pairs.csv", settings, values=True), work / "run.zarr", settings
-    ).close()
+    read = inputs.read_inputs("X.npz", "pairs.csv", settings, values=True)
+    RunStore.create(work / "run.zarr", work_module.config_of(read, settings)).close()
     assert "not begun" in call("info", "run.zarr").out
     assert call("verify", "run.zarr").code == 6
     assert call("resume", "run.zarr").code == 0
