@@ -22,7 +22,8 @@ from dkl.blocks.row_sources import RowSource
 from dkl.cli.regression_inputs import inputs_again, open_run, settings_of
 from dkl.errors import StoreError
 from dkl.estimators.column_settings import RegressionSettings
-from dkl.estimators.regression_store import load_candidates, read_arrays
+from dkl.estimators.regression_store import load_candidates
+from dkl.estimators.run_arrays import read_arrays
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9

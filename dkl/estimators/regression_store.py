@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
@@ -17,6 +16,7 @@ from dkl.errors import StoreError
 from dkl.estimators.column_fit import Candidates, Keeper, make_pass
 from dkl.estimators.column_settings import RegressionSettings
 from dkl.estimators.regression_run import FittedColumns, fit_columns
+from dkl.estimators.run_arrays import point_arrays, read_arrays, read_points, report_of
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import Wave
 from dkl.stores.disk import disk_errors
@@ -114,52 +114,23 @@ def fit_in_run(
         for _ in stored_columns(passed.columns_path):
             pass  # each chunk is there, and what was written
     store_model(run, fitted, settings)
-    run.write_report(report_of(fitted, settings) | notes())
+    run.write_report(_report(fitted, settings) | notes())
     keeper.sums.drop()
     return fitted
 
 
 def store_candidates(run: RunStore, candidates: Candidates) -> None:
-    run.write_arrays("candidates", {"indices": candidates.indices, "scale": candidates.scale} | _points(candidates))
+    run.write_arrays(
+        "candidates", {"indices": candidates.indices, "scale": candidates.scale} | point_arrays(candidates.points)
+    )
 
 
 def load_candidates(run: RunStore) -> Candidates:
     found = read_arrays(run, "candidates", "indices", "scale")
-    candidates = Candidates(found["indices"], _read_points(run, found), found["scale"])
+    candidates = Candidates(found["indices"], read_points(found, f"{run.path}/candidates"), found["scale"])
     if not candidates.points.shape[0] == len(candidates.indices) == len(candidates.scale):
         raise StoreError("candidates that do not fit together", where=f"{run.path}/candidates")
     return candidates
-
-
-def read_arrays(run: RunStore, folder: str, *names: str) -> dict[str, NDArray]:
-    """Stored arrays, the named ones among them; StoreError where one is not there."""
-    found = run.read_arrays(folder)
-    for name in names:
-        if name not in found:
-            raise StoreError(f"no {name} in it", where=f"{run.path}/{folder}", got=", ".join(sorted(found)))
-    return found
-
-
-def _points(candidates: Candidates) -> dict[str, NDArray]:
-    points = candidates.points
-    if not sp.issparse(points):
-        return {"points": np.ascontiguousarray(points)}
-    return {
-        "points_data": points.data,
-        "points_indices": points.indices,
-        "points_indptr": points.indptr,
-        "points_shape": np.array(points.shape),
-    }
-
-
-def _read_points(run: RunStore, found: dict[str, NDArray]) -> Any:
-    if "points" in found:
-        return found["points"]
-    try:
-        parts = (found["points_data"], found["points_indices"], found["points_indptr"])
-        return sp.csr_array(parts, shape=tuple(found["points_shape"]))
-    except (KeyError, ValueError, IndexError) as error:
-        raise StoreError("points that cannot be read", where=f"{run.path}/candidates", got=error) from error
 
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
@@ -202,9 +173,7 @@ def load_model(run: RunStore) -> Model:
     )
 
 
-def report_of(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, Any]:
-    """The report of a run, JSON."""
-    result = fitted.result
+def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, Any]:
     outputs = [
         {
             "objective": solution.evaluation.objective,
@@ -216,18 +185,12 @@ def report_of(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, 
         }
         for solution in fitted.solutions
     ]
-    return {
-        "outcome": result.outcome.value,
-        "remedy": result.outcome.remedy,
-        "n_iter": result.n_iter,
-        "nu": fitted.nu,
-        "nu_max": fitted.nu_max,
-        "n_columns": len(fitted.candidates.scale),
-        "n_active": len(fitted.active),
-        "outputs": outputs,
-        "seconds": result.seconds,
-        "peak_bytes": result.peak_bytes,
-        "restarts": result.restarts,
-        "plan": result.plan,
-        "settings": settings.as_dict(),
-    }
+    return report_of(
+        fitted.result,
+        settings.as_dict(),
+        nu=fitted.nu,
+        nu_max=fitted.nu_max,
+        n_columns=len(fitted.candidates.scale),
+        n_active=len(fitted.active),
+        outputs=outputs,
+    )

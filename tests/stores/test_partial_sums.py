@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dkl.errors import DiskError
-from dkl.stores import partial_sums
+from dkl.stores import kept_states
 from dkl.stores.partial_sums import PartialSums
 
 
@@ -50,7 +50,7 @@ def test_a_failed_save_leaves_the_state_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
-        patch.setattr(partial_sums, "fsync_tree", full)
+        patch.setattr(kept_states, "fsync_tree", full)
         sums.save(2, 0, partials(2.0))
     assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]
     assert (sums.load(0)[1][1, 0][0] == 1.0).all()

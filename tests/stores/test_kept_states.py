@@ -1,0 +1,72 @@
+"""A state is there whole or not at all; one that is damaged counts as not there."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from dkl.errors import DiskError
+from dkl.stores.kept_states import KeptStates
+
+
+@pytest.fixture
+def states(tmp_path):
+    return KeptStates(tmp_path / "alphas", "alphas", "the coefficients")
+
+
+def arrays(value):
+    return {"one": np.full((2, 3), value), "none": np.empty(0), "counts": np.arange(4)}
+
+
+def test_what_was_kept_comes_back(states):
+    assert states.read() == (0, {}, {})
+    states.write(1, arrays(1.0), {"step": 5})
+    states.write(2, arrays(2.0), {"step": 6})
+    number, found, notes = states.read()
+    assert (number, notes["step"], list(found)) == (2, 6, ["one", "none", "counts"])
+    assert (found["one"] == 2.0).all() and found["none"].shape == (0,) and found["counts"].dtype == np.arange(4).dtype
+    assert [path.name for path in states.root.iterdir()] == ["alphas-000002"]
+
+
+def test_one_that_is_not_wanted_is_passed_over_but_counts(states):
+    states.write(3, arrays(1.0), {"step": 5})
+    assert states.read(lambda notes: notes["step"] == 6) == (3, {}, {})
+    assert states.read(lambda notes: notes["no such note"]) == (3, {}, {})
+
+
+def test_the_one_before_stands_in_for_a_damaged_one(states, tmp_path):
+    states.write(1, arrays(1.0), {})
+    shutil.copytree(states.root / "alphas-000001", tmp_path / "kept")
+    states.write(2, arrays(2.0), {})
+    shutil.move(tmp_path / "kept", states.root / "alphas-000001")
+    assert (states.read()[1]["one"] == 2.0).all()
+    chunk = next(path for path in (states.root / "alphas-000002" / "one" / "c").rglob("*") if path.is_file())
+    content = chunk.read_bytes()
+    chunk.write_bytes(bytes([content[0] ^ 4]) + content[1:])
+    number, found, _ = states.read()
+    assert number == 2 and (found["one"] == 1.0).all()
+
+
+@pytest.mark.parametrize("place", ["fsync_tree", "write_json", "write_array"])
+def test_a_failure_leaves_the_state_before_and_no_rest(place, states, monkeypatch):
+    states.write(1, arrays(1.0), {})
+
+    def full(*_):
+        raise DiskError("No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
+        patch.setattr(f"dkl.stores.kept_states.{place}", full)
+        states.write(2, arrays(2.0), {})
+    assert [path.name for path in states.root.iterdir()] == ["alphas-000001"]
+    assert (states.read()[1]["one"] == 1.0).all()
+
+
+def test_leftovers_and_foreign_folders(states):
+    states.write(1, arrays(1.0), {})
+    (states.root / "tmp-dead").mkdir()
+    (states.root / "alphas-old").mkdir()
+    states.sweep()
+    assert sorted(path.name for path in states.root.iterdir()) == ["alphas-000001", "alphas-old"]
+    assert states.read()[0] == 1
+    states.drop()
+    assert not states.root.exists()
