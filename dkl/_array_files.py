@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from scipy.sparse import csr_array
 from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
 
 
@@ -69,6 +71,55 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
         if suffix == ".npy":
             return _numbers(np.load(path, mmap_mode="r", allow_pickle=False), path)
         return _from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
+
+
+def read_labels(path: str | Path, n: int) -> NDArray[Any]:
+    """The (n,) class labels in a file, numbers or text: y of an .npz archive or its only array, .npy, y of svmlight, or a
+    .csv file of one column, with or without a name in a first line. Labels in .csv are integers if all of them read so.
+
+    Errors: `InputError` for a missing, damaged or foreign file, and for anything but n labels.
+    """
+    path = as_path(path)
+    suffix = path.suffix.lower()
+    if suffix in _SVMLIGHT:
+        found = read_array(path, "y")
+    elif suffix == ".npz":
+        with _archive(path) as archive:
+            names = archive.files
+            name = "y" if "y" in names or len(names) != 1 else names[0]
+            if name not in names:
+                raise InputError("no such array", where=str(path), got=repr(name), wanted=", ".join(names))
+            found = archive[name]
+    elif suffix == ".npy":
+        with reading(path):
+            found = np.load(path, allow_pickle=False)
+    elif suffix == ".csv":
+        with reading(path):
+            found = _labels_from_csv(path, n)
+    else:
+        wanted = ".npy, .npz, .csv, " + ", ".join(sorted(_SVMLIGHT))
+        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted)
+    found = found[:, 0] if getattr(found, "ndim", 0) == 2 and found.shape[1] == 1 else found
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "biufU":
+        got = f"dtype {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise InputError("not labels", where=str(path), got=got, wanted="integers or text")
+    if found.shape != (n,):
+        raise InputError("not labels of these rows", where=str(path), got=f"shape {found.shape}", wanted=f"({n},)")
+    return found
+
+
+def _labels_from_csv(path: Path, n: int) -> NDArray[Any]:
+    with open(path, encoding="utf-8-sig", newline="") as text:
+        rows = [row for row in csv.reader(text) if row]
+    for number, row in enumerate(rows, 1):
+        if len(row) != 1:
+            raise InputError("malformed line", where=f"{path}, label {number}", got=f"{len(row)} cells", wanted="1")
+    cells = [row[0].strip() for row in rows]
+    cells = cells[1:] if len(cells) == n + 1 else cells
+    try:  # 007 is a name
+        return np.array([int(cell) if _INTEGER.fullmatch(cell) else cell for cell in cells], np.int64)
+    except (ValueError, OverflowError):
+        return np.array(cells, np.str_)
 
 
 def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from dkl._array_files import csr_from_parts, read_npz
 from dkl._array_files import read_array as read_array  # part of this module's face
+from dkl._array_files import read_labels as read_labels
 from dkl.errors import InputError
 
 PAPER_SETS = (

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.plan import Plan
@@ -19,13 +19,13 @@ from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.checked import given_rows
-from dkl.estimators.column_fit import predicted
 from dkl.estimators.kernel_parameter import KernelParameter
 from dkl.estimators.parameters import SVC_PARAMETERS, check_values
 from dkl.estimators.progress import stage_callbacks
 from dkl.estimators.sample_weights import box_bounds, checked_weights
+from dkl.estimators.svc_decisions import Machines, Scheme
 from dkl.estimators.svc_path import Grid, SVCPath
-from dkl.estimators.svc_run import FittedMachine, Step, SVCSettings, fit_machines, result_of, warn_of
+from dkl.estimators.svc_run import FittedMachine, Keeper, Step, SVCSettings, fit_machines, result_of, warn_of
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
@@ -133,8 +133,14 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
+        return self._fit(X, y, sample_weight)
+
+    def _fit(
+        self, X: Any, y: Any, sample_weight: Any, session: Session | None = None, keeper: Keeper | None = None
+    ) -> OptimalNeighborhoodSVC:
         check_values(self, SVC_PARAMETERS)
-        source, (found,), seconds, plan = self._run(X, y, sample_weight, self.C, [Step(1.0, float(self.rho))])
+        steps = [Step(1.0, float(self.rho))]
+        source, (found,), seconds, plan = self._run(X, y, sample_weight, self.C, steps, session, keeper)
         warn_of(found)
         self._keep(source, found)
         self.result_ = result_of(found, seconds, plan)
@@ -163,7 +169,14 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         return SVCPath.of(grid, found, make, source.n)
 
     def _run(
-        self, X: Any, y: Any, sample_weight: Any, C: float, steps: list[Step]
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        C: float,
+        steps: list[Step],
+        session: Session | None = None,
+        keeper: Keeper | None = None,
     ) -> tuple[RowSource, list[list[FittedMachine]], dict[str, float], Plan]:
         """All machines of all steps; `steps` multiply C."""
         limit = parse_bytes(self.memory_limit)
@@ -186,27 +199,19 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
             bounds,
             steps,
             settings,
-            self._session(),
+            session or self._session(),
             stage_callbacks(self.callbacks, self.verbose),
+            keeper=keeper,
         )
         return source, fitted, seconds, plan
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
-        found = self._decisions(X)
-        if len(self.classes_) == 2:
-            return found[:, 0]
-        if self.multi_class == "ovr" or self.decision_function_shape == "ovo":
-            return found
-        return np.asarray(_ovr_decision_function(found < 0, -found, len(self.classes_)))
+        return self._scheme.values(self._decisions(X))
 
     def predict(self, X: Any) -> NDArray:
         """(m,) class labels. Of one-against-one machines, those with most votes; as in SVC, the first of equals."""
-        found = self._decisions(X)
-        if len(self.classes_) == 2:
-            return np.asarray(self.classes_[(found[:, 0] > 0).astype(int)])
-        scores = votes(found, len(self.classes_)) if self.multi_class == "ovo" else found
-        return np.asarray(self.classes_[scores.argmax(axis=1)])
+        return np.asarray(self.classes_[self._scheme.classes(self._decisions(X))])
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -215,13 +220,12 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         check_is_fitted(self)
         rows = RowBlocks(given_rows(self, X, reset=False), self._session(), self.memory_limit)
         points = self.support_ if self._is_precomputed else self.support_vectors_
-        if len(self._kernels) == 1:
-            return predicted(rows, self._kernels[0], points, self.dual_coef_, self.intercept_)
-        found = np.tile(self.intercept_, (rows.n, 1))
-        for kernel, shares in zip(self._kernels, self.kernel_weights_.T, strict=True):
-            if shares.any():
-                found += predicted(rows, kernel, points, shares[:, None] * self.dual_coef_, np.zeros(len(shares)))
-        return found
+        machines = Machines(self._kernels, self.kernel_weights_, points, self.dual_coef_, self.intercept_)
+        return machines.decide(rows)
+
+    @property
+    def _scheme(self) -> Scheme:
+        return Scheme(len(self.classes_), self.multi_class, self.decision_function_shape)
 
     def _session(self) -> Session:
         return Session.find(self.client, threads=self.n_jobs)
@@ -290,16 +294,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.objective_ = np.array([point.objective for point in points])
         self.duality_gap_ = np.array([point.gap for point in points])
         self.relative_gap_ = np.array([point.relative_gap for point in points])
-
-
-def votes(decisions: NDArray[np.float64], n_classes: int) -> NDArray[np.int64]:
-    """(m, classes): how many machines decide for each class."""
-    found = np.zeros((len(decisions), n_classes), np.int64)
-    first, second = np.triu_indices(n_classes, k=1)
-    for decision, i, j in zip(decisions.T, first, second, strict=True):
-        found[:, i] += decision > 0
-        found[:, j] += decision <= 0
-    return found
 
 
 def _variance(source: RowSource) -> float:

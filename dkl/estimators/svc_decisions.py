@@ -1,0 +1,82 @@
+"""What machines decide for rows, and what classes come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import _ovr_decision_function
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.linalg.kernel_columns import Kernel
+from dkl.problems.column_predict import predict_block
+
+Decisions = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """g_m(x) = sum_i c_mi sum_k s_mk K_k(x_i, x) + b_m of machines m, points i and kernels k.
+
+    points: (s, d) rows, or (s,) column numbers of a precomputed kernel; shares (M, kernels); coefficients (M, s): y alpha;
+    intercepts (M,).
+    """
+
+    kernels: list[Kernel]
+    shares: NDArray[np.float64]
+    points: Any
+    coefficients: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+
+    def decide(self, rows: RowBlocks, only: Collection[int] | None = None) -> Decisions:
+        """(m, M) for all rows, or for those of the blocks `only`."""
+        if len(self.kernels) == 1:
+            parts = (rows, self.kernels[0], self.coefficients, self.intercepts)
+            return self._times(*parts, only)
+        found = self._times(rows, self.kernels[0], self.shares[:, :1] * self.coefficients, self.intercepts, only)
+        for kernel, shares in zip(self.kernels[1:], self.shares.T[1:], strict=True):
+            if shares.any():
+                found += self._times(rows, kernel, shares[:, None] * self.coefficients, np.zeros(len(shares)), only)
+        return found
+
+    def _times(
+        self, rows: RowBlocks, kernel: Kernel, weights: Decisions, offsets: Decisions, only: Collection[int] | None
+    ) -> Decisions:
+        return np.concatenate(rows.map(predict_block, kernel, self.points, weights, offsets, only=only))
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How machines make up classes: multi_class "ovo" or "ovr", and the shape of what they decide, as SVC has it."""
+
+    n_classes: int
+    multi_class: str
+    shape: str = "ovr"
+
+    def values(self, found: Decisions) -> Decisions:
+        """(m,) for two classes; else (m, classes), or (m, pairs) of one-against-one machines in the shape "ovo"."""
+        if self.n_classes == 2:
+            return found[:, 0]
+        if self.multi_class == "ovr" or self.shape == "ovo":
+            return found
+        return np.asarray(_ovr_decision_function(found < 0, -found, self.n_classes))
+
+    def classes(self, found: Decisions) -> NDArray[np.intp]:
+        """(m,) class numbers. Of one-against-one machines, those with most votes; as in SVC, the first of equals."""
+        if self.n_classes == 2:
+            return (found[:, 0] > 0).astype(np.intp)
+        scores = votes(found, self.n_classes) if self.multi_class == "ovo" else found
+        return scores.argmax(axis=1)
+
+
+def votes(decisions: Decisions, n_classes: int) -> NDArray[np.int64]:
+    """(m, classes): how many machines decide for each class."""
+    found = np.zeros((len(decisions), n_classes), np.int64)
+    first, second = np.triu_indices(n_classes, k=1)
+    for decision, i, j in zip(decisions.T, first, second, strict=True):
+        found[:, i] += decision > 0
+        found[:, j] += decision <= 0
+    return found

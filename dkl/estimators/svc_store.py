@@ -1,0 +1,137 @@
+"""ONK in a run's folder: coefficients kept in between, to go on from, and the model that they come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import RowSource
+from dkl.blocks.session import Session
+from dkl.estimators.run_arrays import report_of
+from dkl.estimators.svc import OptimalNeighborhoodSVC
+from dkl.estimators.svc_model import store_model
+from dkl.estimators.svc_settings import SVCRunSettings
+from dkl.solvers.svm_pairs import machines
+from dkl.stores.kept_states import KeptStates
+from dkl.stores.run import RunStore
+
+COMMIT_SECONDS, COMMIT_SHARE = 5.0, 20.0
+"""Automatic commits come every few seconds, and take a twentieth of the time at most."""
+
+Row = dict[str, Any]
+
+
+class StoredMachines:
+    """Keeps the machines' alpha in a run's folder: every so many rounds of their solvers, or by time.
+
+    A state holds all machines in one array `alphas`, and in `machines` (k, 3) whose they are, their length and whether
+    they are solved.
+    """
+
+    def __init__(self, run: RunStore, every: int | str) -> None:
+        self.run, self.every = run, every
+        self.states = KeptStates(run.path / "alphas", "alphas", "the coefficients")
+        self.states.sweep()
+        self.number, self.alphas, self.solved = self._read()
+        self.rounds, self.last, self.cost = 0, time.monotonic(), 0.0
+
+    def begun(self, machine: int) -> NDArray[np.float64] | None:
+        return self.alphas.get(machine)
+
+    def keep(self, machine: int, alpha: NDArray[np.float64], done: bool) -> None:
+        self.alphas[machine] = np.array(alpha, np.float64)
+        self.solved = self.solved | {machine} if done else self.solved - {machine}
+        self.rounds += 1
+        if isinstance(self.every, int):
+            due = self.rounds >= self.every
+        else:
+            due = time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
+        if due:
+            self.commit()
+
+    def commit(self) -> None:
+        """What has come since the last commit, if anything, is kept."""
+        if not self.rounds:
+            return
+        start = time.monotonic()
+        self.number += 1
+        order = sorted(self.alphas)
+        table = [(machine, len(self.alphas[machine]), machine in self.solved) for machine in order]
+        arrays = {
+            "alphas": np.concatenate([self.alphas[machine] for machine in order]),
+            "machines": np.array(table, np.int64),
+        }
+        self.states.write(self.number, arrays, {})
+        self.rounds, self.last = 0, time.monotonic()
+        self.cost = self.last - start
+        self.run.log(event="commit", machines=len(order), solved=len(self.solved), cost=self.cost)
+
+    def _read(self) -> tuple[int, dict[int, NDArray[np.float64]], set[int]]:
+        number, found, _ = self.states.read()
+        table = found.get("machines", np.empty((0, 3), np.int64)).tolist()
+        ends = np.cumsum([length for _, length, _ in table]).tolist()
+        alphas = {
+            machine: found["alphas"][end - length : end] for (machine, length, _), end in zip(table, ends, strict=True)
+        }
+        return number, alphas, {machine for machine, _, solved in table if solved}
+
+
+def fit_in_run(
+    run: RunStore,
+    rows: RowSource,
+    labels: NDArray,
+    settings: SVCRunSettings,
+    session: Session,
+    *,
+    callbacks: list[Callable[[Row], Any]],
+    notes: Callable[[], dict[str, Any]] = dict,
+) -> OptimalNeighborhoodSVC:
+    """A fit whose coefficients and model are on disk; goes on from what is there.
+
+    notes: more for the report, asked at the end.
+    """
+    keeper = StoredMachines(run, settings.checkpoint_every)
+    model = settings.estimator(callbacks=callbacks)
+    try:
+        model._fit(rows, labels, None, session, keeper)
+    except KeyboardInterrupt:
+        keeper.commit()
+        raise
+    store_model(run, model)
+    run.write_report(_report(model, labels, settings) | notes())
+    if model.result_.outcome.converged:
+        keeper.states.drop()
+    else:
+        keeper.commit()  # for whoever goes on with it
+    return model
+
+
+def _report(model: OptimalNeighborhoodSVC, labels: NDArray, settings: SVCRunSettings) -> dict[str, Any]:
+    classes, numbers = model.classes_.tolist(), np.searchsorted(model.classes_, labels)
+    pairs = machines(numbers, len(classes), settings.multi_class)
+    outputs = [
+        {
+            "between": between,
+            "rows": len(pair.rows),
+            "n_support": int(np.count_nonzero(model.dual_coef_[number])),
+            "objective": float(model.objective_[number]),
+            "gap": float(model.duality_gap_[number]),
+            "relative_gap": float(model.relative_gap_[number]),
+            "kernel_weights": model.kernel_weights_[number].tolist(),
+        }
+        for number, (pair, between) in enumerate(zip(pairs, _opponents(classes, settings.multi_class), strict=True))
+    ]
+    return report_of(model.result_, settings.as_dict(), n_support=len(model.support_), outputs=outputs)
+
+
+def _opponents(classes: list[Any], multi_class: str) -> list[list[Any]]:
+    """Of each machine, the class that is positive, and the other or none (the rest)."""
+    if len(classes) == 2:
+        return [[classes[1], classes[0]]]
+    if multi_class == "ovr":
+        return [[name, None] for name in classes]
+    return [[first, other] for k, first in enumerate(classes) for other in classes[k + 1 :]]
