@@ -8,7 +8,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
-_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
 
 
@@ -116,10 +116,10 @@ def _labels_from_csv(path: Path, n: int) -> NDArray[Any]:
             raise InputError("malformed line", where=f"{path}, label {number}", got=f"{len(row)} cells", wanted="1")
     cells = [row[0].strip() for row in rows]
     cells = cells[1:] if len(cells) == n + 1 else cells
-    try:  # 007 is a name
-        return np.array([int(cell) if _INTEGER.fullmatch(cell) else cell for cell in cells], np.int64)
-    except (ValueError, OverflowError):
-        return np.array(cells, np.str_)
+    if all(map(_INTEGER.fullmatch, cells)):
+        with suppress(OverflowError):
+            return np.array([int(cell) for cell in cells], np.int64)
+    return np.array(cells, np.str_)
 
 
 def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dkl.cli import options, regression_options
+from dkl.cli import options, regression_options, svc_options
 
 
 @click.group(no_args_is_help=True)
@@ -46,6 +46,21 @@ def fit_regression(data: str, targets: str | None, out: str, picture: bool | Non
     raise click.exceptions.Exit(fit_run(data, targets, out, picture, changes, place))
 
 
+@fit.command("svc")
+@svc_options.inputs
+@svc_options.settings
+@options.place
+def fit_svc(data: str, targets: str | None, out: str, **given: Any) -> None:
+    """Learn to tell classes apart: a support vector machine that learns its kernel in the neighbourhood of a given one.
+
+    Ctrl-C commits what the solver has found; `dkl resume` goes on from it.
+    """
+    place, changes = options.split(given)
+    from dkl.cli.svc_work import fit_run
+
+    raise click.exceptions.Exit(fit_run(data, targets, out, changes, place))
+
+
 @click.group(no_args_is_help=True)
 def plan() -> None:
     """Tell memory, disk and time beforehand."""
@@ -76,6 +91,18 @@ def plan_regression(data: str, targets: str | None, out: str, picture: bool | No
     show_plan(data, targets, out, changes, place)
 
 
+@plan.command("svc")
+@svc_options.inputs
+@svc_options.settings
+@options.place
+def plan_svc(data: str, targets: str | None, out: str, **given: Any) -> None:
+    """What `dkl fit svc` with the same options would take. Reads shapes and labels, writes nothing."""
+    place, changes = options.split(given)
+    from dkl.cli.svc_forecast import show_plan
+
+    show_plan(data, targets, out, changes, place)
+
+
 @click.command()
 @click.argument("run")
 @options.limits
@@ -87,8 +114,11 @@ def resume(run: str, **given: Any) -> None:
     the result has the same bytes on any.
     """
     place, changes = options.split(given)
-    if _task_of(run) == "regression":
+    task = _task_of(run)
+    if task == "regression":
         from dkl.cli.regression_work import resume_run
+    elif task == "svc":
+        from dkl.cli.svc_work import resume_run
     else:
         from dkl.cli.work import resume_run
 
@@ -100,8 +130,11 @@ def resume(run: str, **given: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
 def info(run: str, as_json: bool) -> None:
     """What a run holds: its state, certificate, history and plan."""
-    if _task_of(run) == "regression":
+    task = _task_of(run)
+    if task == "regression":
         from dkl.cli.regression_show import show_run
+    elif task == "svc":
+        from dkl.cli.svc_show import show_run
     else:
         from dkl.cli.show import show_run
 
@@ -124,14 +157,15 @@ def transform(run: str, data: str, out: str) -> None:
 @click.option("--data", required=True, metavar="FILE", help="Rows, as many features as those learned from.")
 @regression_options.targets
 @click.option("--out", required=True, metavar="FILE", help=".npy, .npz (key y) or .csv; must not exist.")
+@click.option("--decision", is_flag=True, help="Of a classifier: decision values in place of labels.")
 @click.option("--memory-limit", type=options.Size(), help='Bytes a process may use, as "4 GB".')
 @options.place
-def predict(run: str, data: str, targets: str | None, out: str, **given: Any) -> None:
-    """Predictions of a regression for rows, in their order; with targets also how good they are."""
+def predict(run: str, data: str, targets: str | None, out: str, decision: bool, **given: Any) -> None:
+    """Predictions of a regression or a classifier for rows, in their order; with targets also how good they are."""
     place, changes = options.split(given)
     from dkl.cli.predict import predict_run
 
-    predict_run(run, data, targets, out, changes.get("memory_limit"), place)
+    predict_run(run, data, targets, out, decision, changes.get("memory_limit"), place)
 
 
 @click.command()
@@ -141,8 +175,11 @@ def predict(run: str, data: str, targets: str | None, out: str, **given: Any) ->
 )
 def verify(run: str, memory_limit: int | None) -> None:
     """Compute objective and certificate anew from what is on disk, by code that shares nothing with the solvers."""
-    if _task_of(run) == "regression":
+    task = _task_of(run)
+    if task == "regression":
         from dkl.cli.regression_verify import verify_run
+    elif task == "svc":
+        from dkl.cli.svc_verify import verify_run
     else:
         from dkl.cli.verify import verify_run
 

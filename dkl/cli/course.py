@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.cli.interrupt import Interrupt
 from dkl.cli.place import Cluster
@@ -84,22 +83,22 @@ def has_had_too_few_iterations(run: RunStore, changes: dict[str, Any]) -> bool:
     return report.get("outcome") == Outcome.ITERATION_LIMIT.value and changes.get("max_iter", 0) > before
 
 
-def check_disk(plan: Plan, folder: Any, flag: str) -> None:
-    """DiskError where a plan takes more than is free there; `flag`: the option by which it would take less."""
+def check_disk(needed: int, folder: Path, mend: str) -> None:
+    """DiskError where a run takes more than is free there."""
     free = shutil.disk_usage(folder).free
-    if plan.disk_bytes > free:
+    if needed > free:
         raise DiskError(
             "the run does not fit on that disk",
             where=str(folder),
             got=f"{format_bytes(free)} free",
-            wanted=format_bytes(plan.disk_bytes),
-            mend=f"choose another --out, or {flag}",
+            wanted=format_bytes(needed),
+            mend=mend,
         )
 
 
-def describe_disk(plan: Plan, folder: Any) -> str:
+def describe_disk(needed: int, folder: Path) -> str:
     free = shutil.disk_usage(folder).free
-    return f"  {'disk, at most':<34}{format_bytes(plan.disk_bytes):>10}   free {format_bytes(free)}"
+    return f"  {'disk, at most':<34}{format_bytes(needed):>10}   free {format_bytes(free)}"
 
 
 def worker_peak(session: Session) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import zipfile
 from collections.abc import Iterator
@@ -82,7 +84,7 @@ def write_rows(
             return
         if target.suffix == ".csv":
             for block in blocks:
-                np.savetxt(file, block, delimiter=",", fmt="%.17g")
+                _write_lines(file, block)
             return
         with (
             zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
@@ -96,6 +98,15 @@ def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArr
     np.lib.format.write_array_header_1_0(file, header)
     for block in blocks:
         file.write(np.ascontiguousarray(block).data)
+
+
+def _write_lines(file: IO[bytes], block: NDArray) -> None:
+    if block.dtype.kind != "U":
+        np.savetxt(file, block, delimiter=",", fmt="%.17g" if block.dtype.kind == "f" else "%d")
+        return
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([cell] for cell in block.tolist())
+    file.write(text.getvalue().encode())
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def show_plan(data: str, pairs: str, out: str, chosen: dict[str, Any], placing: 
     click.echo(f"{n:,} patterns, {inputs.rows.n_features:,} features, {inputs.pairs!r}, rank {rank}")
     click.echo(f"graph first: {format_bytes(graph)} at most beside the patterns; then")
     click.echo(plan.describe())
-    click.echo(describe_disk(plan, path.parent))
+    click.echo(describe_disk(plan.disk_bytes, path.parent))
     if plan.processes == 1:
         click.echo("  no tasks and nothing exchanged in an iteration: one process")
     seconds = seconds_an_iteration(plan, settings, place, len(inputs.pairs.i))
@@ -75,7 +75,7 @@ def check_fits(inputs: Inputs, settings: Settings, place: Place, folder: Path) -
     )
     problem = PairwiseKernel(sparse.csr_array(targets.shape), targets, settings.gamma)
     plan = plan_at(place, chosen_rank(problem, settings), entries, targets, settings, has_store=True)
-    check_disk(plan, folder, "a lower --rank")
+    check_disk(plan.disk_bytes, folder, "choose another --out, or a lower --rank")
     return plan, graph["peak"]
 
 

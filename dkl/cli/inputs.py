@@ -19,7 +19,7 @@ from dkl.blocks.session import Session
 from dkl.datasets import read_array
 from dkl.errors import DiskError, InputError
 from dkl.estimators.pairwise_settings import Settings
-from dkl.estimators.parameters import PARAMETERS
+from dkl.estimators.parameters import PARAMETERS, Check
 from dkl.pairs import Pairs, load_pairs
 from dkl.problems.pairwise import target_matrix
 
@@ -108,11 +108,16 @@ def check_values(rows: RowSource) -> None:
 def check_settings(chosen: dict[str, Any]) -> Settings:
     """Settings with their defaults, each checked by the estimator's own rules."""
     settings = Settings(**chosen)
-    for name, value in settings.as_dict().items():
-        check, wanted = PARAMETERS.get(name, (lambda _: True, ""))
+    check_each(settings.as_dict(), PARAMETERS)
+    return settings
+
+
+def check_each(settings: dict[str, Any], rules: dict[str, Check]) -> None:
+    """InputError for the first setting that breaks its rule."""
+    for name, value in settings.items():
+        check, wanted = rules.get(name, (lambda _: True, ""))
         if not check(value):
             raise InputError("not a value for it", where=name, got=repr(value), wanted=wanted)
-    return settings
 
 
 def check_new(path: str | Path, *, may_be_empty_folder: bool = False) -> Path:

@@ -79,14 +79,19 @@ class Cluster:
             client = stack.enter_context(reached)
             yield Session(client)
 
+    @contextmanager
+    def planned(self) -> Iterator[Session]:
+        """A session for plans to ask: workers of our own are not started for it, a cluster that runs is connected to."""
+        if self.address is None and self.workers is not None:
+            yield _Unstarted(self.workers, self.worker_bytes)
+            return
+        with self.session() as session:
+            yield session
+
     def place(self) -> Place:
-        """The same without starting anything; a cluster that runs is asked."""
-        if self.address is not None:
-            with self.session() as session:
-                return Place.of(session)
-        if self.workers is not None:
-            return Place(self.workers, 1, self.worker_bytes, True)
-        return Place(1, self.threads or n_cpus())
+        """Where a session would work."""
+        with self.planned() as session:
+            return Place.of(session)
 
     @contextmanager
     def _own(self) -> Iterator[Any]:
@@ -111,6 +116,18 @@ class Cluster:
         with cluster, Client(cluster) as client:
             _wait_for_workers(client, self.workers or 1, "the workers of this machine")
             yield client
+
+
+class _Unstarted(Session):
+    """Workers as they would be: how many, and what each may use."""
+
+    def __init__(self, count: int, worker_bytes: int) -> None:
+        super().__init__("not started")
+        self.count, self.worker_bytes = count, worker_bytes
+
+    def members(self) -> dict[str, dict[str, Any]]:
+        worker = {"nthreads": 1, "memory_limit": self.worker_bytes}
+        return {f"worker {k}": {**worker, "name": k} for k in range(self.count)}
 
 
 @contextmanager

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from math import ceil, log2
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from scipy import sparse
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
@@ -17,6 +15,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.cli.course import check_disk, describe_disk
 from dkl.cli.inputs import check_new
+from dkl.cli.measure import random_rows, timed
 from dkl.cli.place import Cluster
 from dkl.cli.regression_inputs import RegressionInputs, check_settings, read_inputs
 from dkl.estimators.column_fit import n_candidates, plan_fit
@@ -48,7 +47,7 @@ def show_plan(data: str, targets: str | None, out: str, chosen: dict[str, Any], 
     click.echo(f"{rows.n:,} rows, {rows.n_features:,} features, {shape['targets']} target(s), "
                f"{shape['columns']:,} columns{folds}")  # fmt: skip
     click.echo(plan.describe())
-    click.echo(describe_disk(plan, path.parent))
+    click.echo(describe_disk(plan.disk_bytes, path.parent))
     seconds, passes = seconds_of_pass(rows, plan, settings, place)
     click.echo(f"about {seconds:.2g} s for {passes} pass(es) over the rows: measured here on one block and scaled; "
                "disk taken at 500 MB/s")  # fmt: skip
@@ -62,7 +61,7 @@ def check_fits(inputs: RegressionInputs, settings: RegressionSettings, place: Pl
     count = n_candidates(inputs.rows.n, settings, None)
     n_targets = 1 if inputs.targets.ndim == 1 else inputs.targets.shape[1]
     plan = plan_fit(inputs.rows, count, n_targets, settings, place, has_folder=True)
-    check_disk(plan, folder, "a lower --n-columns")
+    check_disk(plan.disk_bytes, folder, "choose another --out, or a lower --n-columns")
     return plan
 
 
@@ -71,13 +70,13 @@ def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, p
     n, M, panel = plan.shape["n"], plan.shape["columns"], plan.shape["panel"]
     count = min(M, MOST_COLUMNS)
     height = min(n, MOST_ROWS, block_rows(M, rows.n_features, settings.dtype))
-    block = _random_rows(rows, height)
+    block = random_rows(rows, height)
     points = np.arange(count) if settings.kernel == "precomputed" else block[np.arange(count) % height]
     with one_blas_thread():
-        columns = _timed(lambda: settings.kernel_function.columns(block, points, settings.dtype))
+        columns = timed(lambda: settings.kernel_function.columns(block, points, settings.dtype))
         C = np.ones((height, count), settings.dtype)
         moments, y = zero_moments(1, count, plan.shape["targets"]), np.ones((height, plan.shape["targets"] + 1))
-        sums = _timed(lambda: add_moments(moments, C, y))
+        sums = timed(lambda: add_moments(moments, C, y))
     passes = 1 if panel is None else ceil(M / panel)
     # Of a Gram matrix in memory one triangle is made; by panels both are.
     work = passes * columns * M / count + (1 if panel is None else 2) * sums * (M / count) ** 2
@@ -86,22 +85,6 @@ def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, p
     if rows.is_stored and not rows.is_mapped:
         seconds += passes * n * rows.row_bytes / BYTES_A_SECOND
     return seconds + sum(plan.disk.values()) / BYTES_A_SECOND, passes
-
-
-def _timed(function: Any) -> float:
-    function()  # compiles, and touches the memory
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def _random_rows(rows: RowSource, count: int) -> Any:
-    """As many features, as dense as the real ones; none is negative, which some kernels refuse."""
-    rng = np.random.default_rng(0)
-    if rows.is_sparse:
-        density = rows.array.nnz / (rows.n * rows.n_features)
-        return sparse.csr_array(sparse.random_array((count, rows.n_features), density=density, rng=rng, format="csr"))
-    return rng.random((count, rows.n_features)).astype(rows.dtype)
 
 
 def _rounds(count: int) -> int:

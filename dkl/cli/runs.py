@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise_settings import Settings
-from dkl.estimators.parameters import PARAMETERS
+from dkl.estimators.parameters import PARAMETERS, Check
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 
-TASKS = {"pairwise": "dkl transform", "regression": "dkl predict"}
-"""The kinds of runs, and the commands that only they know."""
+S = TypeVar("S")
+
+TASKS = {"pairwise": "dkl transform", "regression": "dkl predict", "svc": "dkl predict"}
+"""The kinds of runs, and the commands that use what they came to."""
 
 
 def task_of(run: RunStore) -> str:
@@ -28,14 +30,13 @@ def task_of(run: RunStore) -> str:
     return task
 
 
-def open_task(path: str, task: str) -> RunStore:
-    """The run at `path`, which must be one of `task`."""
+def open_task(path: str, *tasks: str) -> RunStore:
+    """The run at `path`, which must be one of `tasks`."""
     run = RunStore.open(path)
     found = task_of(run)
-    if found != task:
-        raise InputError(
-            f"not a run of `dkl fit {task}`", where=str(run.path), got=found, mend=f"use `{TASKS[found]}` for it"
-        )
+    if found not in tasks:
+        wanted = " or ".join(f"`dkl fit {task}`" for task in tasks)
+        raise InputError(f"not a run of {wanted}", where=str(run.path), got=found, mend=f"use `{TASKS[found]}` for it")
     return run
 
 
@@ -48,15 +49,29 @@ def open_run(path: str) -> RunStore:
 
 def settings_of(run: RunStore, changes: dict[str, Any]) -> Settings:
     """The settings that a run was begun with, with some changed."""
+    return replace(stored_settings(run, Settings, PARAMETERS), **changes)
+
+
+def stored_settings(run: RunStore, kind: type[S], rules: dict[str, Check], but: dict[str, Any] | None = None) -> S:
+    """The settings in a run's configuration; StoreError for any that break their rule, `but` for these values."""
     stored, where = run.config.get("settings"), f"{run.path}/config.json"
-    known = {field.name for field in fields(Settings)}
-    if not isinstance(stored, dict) or not stored.keys() <= known:
+    if not isinstance(stored, dict) or not stored.keys() <= {field.name for field in fields(kind)}:  # type: ignore[arg-type]
         raise StoreError("no settings that are understood", where=where)
-    settings = Settings(**stored)
-    for name, value in settings.as_dict().items():
-        if name in PARAMETERS and not PARAMETERS[name][0](value):
-            raise StoreError(f"a damaged setting {name}", where=where, got=repr(value), wanted=PARAMETERS[name][1])
-    return replace(settings, **changes)
+    settings = kind(**stored)
+    for name, (check, wanted) in rules.items():
+        value = getattr(settings, name, None)
+        allowed = but is not None and name in but and value == but[name]
+        if hasattr(settings, name) and not allowed and not check(value):
+            raise StoreError(f"a damaged setting {name}", where=where, got=repr(value), wanted=wanted)
+    return settings
+
+
+def check_changes(changes: dict[str, Any], may_change: tuple[str, ...], what: str) -> None:
+    """InputError for an option of `dkl resume` that is not for this kind of run."""
+    for name in changes:
+        if name not in may_change:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in may_change)
+            raise InputError(f"not for {what}", where=f"--{name.replace('_', '-')}", wanted=flags)
 
 
 def has_problem(run: RunStore) -> bool:

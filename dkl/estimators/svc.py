@@ -207,11 +207,13 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
-        return self._scheme.values(self._decisions(X))
+        found = self._decisions(X)
+        return self._scheme.values(found)
 
     def predict(self, X: Any) -> NDArray:
         """(m,) class labels. Of one-against-one machines, those with most votes; as in SVC, the first of equals."""
-        return np.asarray(self.classes_[self._scheme.classes(self._decisions(X))])
+        found = self._decisions(X)
+        return np.asarray(self.classes_[self._scheme.classes(found)])
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

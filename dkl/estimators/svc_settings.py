@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dkl.estimators.svc import OptimalNeighborhoodSVC
+from dkl.estimators.svc_run import SVCSettings
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class SVCRunSettings:
     max_iter: int = 10_000
     dtype: str = "float64"
     memory_limit: int | None = None
+    work_dir: str | None = None
     checkpoint_every: int | str = "auto"
 
     def as_dict(self) -> dict[str, Any]:
@@ -34,6 +36,13 @@ class SVCRunSettings:
     def kernel_names(self) -> list[str]:
         return [self.kernel] if isinstance(self.kernel, str) else list(self.kernel)
 
+    @property
+    def machines(self) -> SVCSettings:
+        """What the solvers are told of it."""
+        return SVCSettings(
+            self.solver, self.multi_class, self.tol, self.max_iter, self.dtype, self.memory_limit, self.work_dir
+        )
+
     def estimator(self, **more: Any) -> OptimalNeighborhoodSVC:
-        chosen = {name: value for name, value in asdict(self).items() if name != "checkpoint_every"}
+        chosen = {name: value for name, value in asdict(self).items() if name not in ("checkpoint_every", "work_dir")}
         return OptimalNeighborhoodSVC(**chosen, **more)

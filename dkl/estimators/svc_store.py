@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ from dkl.estimators.svc import OptimalNeighborhoodSVC
 from dkl.estimators.svc_model import store_model
 from dkl.estimators.svc_settings import SVCRunSettings
 from dkl.solvers.svm_pairs import machines
+from dkl.stores.disk import disk_errors
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
 
@@ -23,6 +28,11 @@ COMMIT_SECONDS, COMMIT_SHARE = 5.0, 20.0
 """Automatic commits come every few seconds, and take a twentieth of the time at most."""
 
 Row = dict[str, Any]
+
+
+def states_of(run: RunStore) -> KeptStates:
+    """Where the machines' coefficients are kept in between."""
+    return KeptStates(run.path / "alphas", "alphas", "the coefficients")
 
 
 class StoredMachines:
@@ -34,7 +44,7 @@ class StoredMachines:
 
     def __init__(self, run: RunStore, every: int | str) -> None:
         self.run, self.every = run, every
-        self.states = KeptStates(run.path / "alphas", "alphas", "the coefficients")
+        self.states = states_of(run)
         self.states.sweep()
         self.number, self.alphas, self.solved = self._read()
         self.rounds, self.last, self.cost = 0, time.monotonic(), 0.0
@@ -95,12 +105,16 @@ def fit_in_run(
     notes: more for the report, asked at the end.
     """
     keeper = StoredMachines(run, settings.checkpoint_every)
-    model = settings.estimator(callbacks=callbacks)
-    try:
-        model._fit(rows, labels, None, session, keeper)
-    except KeyboardInterrupt:
-        keeper.commit()
-        raise
+    with _kernels_beside(run, settings.work_dir) as work_dir:
+        model = settings.estimator(work_dir=work_dir, callbacks=callbacks)
+        try:
+            model._fit(rows, labels, None, session, keeper)
+        except KeyboardInterrupt:
+            keeper.commit()
+            raise
+    count = len(model.intercept_)
+    for callback in callbacks:
+        callback({"stage": "machines", "iteration": count, "of": count})
     store_model(run, model)
     run.write_report(_report(model, labels, settings) | notes())
     if model.result_.outcome.converged:
@@ -108,6 +122,22 @@ def fit_in_run(
     else:
         keeper.commit()  # for whoever goes on with it
     return model
+
+
+@contextmanager
+def _kernels_beside(run: RunStore, work_dir: str | None) -> Iterator[Path | None]:
+    """A folder in `work_dir` for this run's kernel matrices. What a killed attempt has left in it goes, as all does."""
+    if work_dir is None:
+        yield None
+        return
+    folder = Path(work_dir) / f"dkl-kernels-{zlib.crc32(str(run.path).encode()):08x}"
+    shutil.rmtree(folder, ignore_errors=True)
+    with disk_errors("cannot be made", folder):
+        folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report(model: OptimalNeighborhoodSVC, labels: NDArray, settings: SVCRunSettings) -> dict[str, Any]:
