@@ -59,11 +59,20 @@ class Writes:
             self.then()
 
 
+def _slow(real: Callable[..., Any]) -> Callable[..., Any]:
+    def slow(*arguments: Any) -> Any:
+        time.sleep(0.1)
+        return real(*arguments)
+
+    return slow
+
+
 def main() -> None:
     from importlib import import_module
 
     from dkl.cli.main import main as dkl
     from dkl.estimators.regression_store import StoredPass
+    from dkl.estimators.svc_store import StoredMachines
 
     def by_name(name: str, value: Any) -> None:
         module, _, attribute = name.rpartition(".")
@@ -74,13 +83,8 @@ def main() -> None:
     if place:
         Writes(setattr, lambda: os.kill(os.getpid(), signal.SIGKILL), place)
     else:  # long enough to be interrupted
-        after = StoredPass.after
-
-        def slow(self: Any, *arguments: Any) -> bool:
-            time.sleep(0.1)
-            return after(self, *arguments)
-
-        StoredPass.after = slow  # type: ignore[method-assign]
+        for keeper, name in ((StoredPass, "after"), (StoredMachines, "keep")):
+            setattr(keeper, name, _slow(getattr(keeper, name)))
     sys.argv = ["dkl", *sys.argv[2:]]
     dkl()
 

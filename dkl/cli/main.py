@@ -102,7 +102,7 @@ def _bug(error: Exception) -> str:
 )
 @click.version_option(package_name="dkl", prog_name="dkl", message="%(prog)s %(version)s")
 def dkl() -> None:
-    """Learn kernels: from pairs (must-link and cannot-link), and for regression.
+    """Learn kernels: from pairs (must-link and cannot-link), for regression and for classification.
 
     Exit codes: 0 solved, 2 bad input, 3 not converged (the result is written), 4 interrupted (resume it),
     5 too little memory, disk or workers, 6 damaged store, 1 a bug.

@@ -1,0 +1,228 @@
+"""Ctrl-C, SIGKILL, a full disk and damaged states: a run goes on from the coefficients kept last, to a proven model."""
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_blocks
+from command_line import call
+from svc_files import FIT, arrays, rows_and_labels, write_inputs
+
+from dkl.estimators.svc_model import load_classifier
+from dkl.stores.run import RunStore
+
+DRIVER = str(Path(small_blocks.__file__))
+TOL = 1e-8
+LONG = (*FIT, "--rho", "2", "--tol", str(TOL), "--checkpoint-every", "1")
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(folder with inputs and whole.zarr, its decision values, number of writes) of a run that has room and time."""
+    folder = tmp_path_factory.mktemp("whole")
+    write_inputs(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        small_blocks.make_small(patch.setattr)
+        for out in ("first.zarr", "whole.zarr"):  # the first compiles, and keeps what it has compiled
+            with pytest.MonkeyPatch.context() as counting:
+                writes = small_blocks.Writes(counting.setattr, lambda: None)
+                answer = call(*(out if word == "run.zarr" else word for word in LONG))
+            assert answer.code == 0, answer.err
+        return folder, load_classifier("whole.zarr").decision_function(arrays("new.npz")["X"]), writes.count
+
+
+@pytest.fixture
+def work(whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small_blocks.make_small(monkeypatch.setattr)
+    for name in ("X.npz", "new.npz"):
+        shutil.copy(whole[0] / name, tmp_path)
+    return tmp_path
+
+
+def start(place, *arguments):
+    return subprocess.Popen(
+        [sys.executable, DRIVER, str(place), *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def commits(run="run.zarr"):
+    return [event for event in RunStore.open(run).events() if event["event"] == "commit"]
+
+
+def first_rows():
+    """Where each machine of the last attempt began: its row of the history."""
+    history = json.loads(call("info", "run.zarr", "--json").out)["history"]
+    found = {}
+    for row in history:
+        found.setdefault(row["machine"], row)
+    return found
+
+
+def goes_on(whole, solved=0):
+    """To the same machines; those that were solved begin where they ended."""
+    answer = call("resume", "run.zarr")
+    assert answer.code == 0, answer.err
+    assert call("verify", "run.zarr").code == 0
+    assert max(output["relative_gap"] for output in RunStore.open("run.zarr").report()["outputs"]) <= TOL
+    found = load_classifier("run.zarr").decision_function(arrays("new.npz")["X"])
+    assert np.allclose(found, whole[1], atol=1e-4)
+    begun = first_rows()
+    assert sum(row["relative_gap"] <= TOL and row["objective"] < 0 for row in begun.values()) >= solved
+    assert not Path("run.zarr/alphas").exists()
+    assert not list(Path("run.zarr").glob("tmp-*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_commits_what_was_found(number, work, whole):
+    process = start(0, *LONG, "--checkpoint-every", "1000")
+    try:
+        deadline = time.monotonic() + PATIENCE
+        err = ""
+        while "machine 3 of 6" not in err:
+            assert time.monotonic() < deadline and process.poll() is None, "it did not come to the third machine"
+            err += process.stderr.readline()
+            if "machine 1 of 6" in err:  # progress is told every few seconds alone
+                time.sleep(0.7)
+                break
+        os.killpg(process.pid, number)
+        _, rest = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 4, rest
+    last = rest.splitlines()[-1]
+    assert "committed" in last and f"dkl resume {work / 'run.zarr'}" in last
+    (done,) = commits()
+    assert 0 < done["machines"] <= 6
+    assert f"resumable; machines solved: {done['solved']}" in call("info", "run.zarr").out
+    goes_on(whole, done["solved"])
+
+
+def test_killed_at_any_write(work, whole, seed):
+    draw, count = random.Random(seed), whole[2]
+    for at in (draw.randint(1, count // 2), draw.randint(count // 2, int(0.8 * count))):
+        process = start(at, *LONG)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == -signal.SIGKILL, err
+        if Path("run.zarr/config.json").exists():
+            done = commits()
+            goes_on(whole, done[-1]["solved"] if done else 0)
+        shutil.rmtree("run.zarr", ignore_errors=True)
+
+
+def full():
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def check_full_disk(at, whole):
+    """No room from write `at` on. How many commits there were, or None where the run was not even begun."""
+    with pytest.MonkeyPatch.context() as patch:
+        small_blocks.Writes(patch.setattr, full, at)
+        answer = call(*LONG)
+    assert answer.code == 5, (at, answer.err)
+    told = answer.err.splitlines()[-1]
+    assert "No space left on device" in told and "run.zarr" in told, (at, told)
+    if not Path("run.zarr/config.json").exists():
+        assert not Path("run.zarr").exists()
+        return None
+    assert "free space on that disk" in told, (at, told)
+    done = commits()
+    goes_on(whole, done[-1]["solved"] if done else 0)
+    shutil.rmtree("run.zarr")
+    return len(done)
+
+
+def test_a_disk_that_fills_up(work, whole, seed):
+    draw = random.Random(seed)
+    places = [int((k + draw.random()) / 5 * 0.9 * whole[2]) + 1 for k in range(5)]
+    assert len({check_full_disk(at, whole) for at in places}) >= 3, "too few stages were met"
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_at_every_write(work, whole):
+    for at in range(1, int(0.95 * whole[2])):
+        check_full_disk(at, whole)
+
+
+@pytest.fixture
+def stopped(work, monkeypatch):
+    """run.zarr that a full disk ended after seven commits of twelve."""
+    with pytest.MonkeyPatch.context() as patch:
+        real = RunStore.log
+
+        def log(self, **event):
+            real(self, **event)
+            if event["event"] == "commit" and event["machines"] == 4:
+                full()
+
+        patch.setattr(RunStore, "log", log)
+        assert call(*LONG).code == 5
+    assert commits()[-1]["solved"] == 3
+    return work / "run.zarr"
+
+
+def flipped(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def chunk(run, pattern):
+    return next(path for path in sorted(run.glob(pattern)) if path.is_file())
+
+
+DAMAGED = {
+    "nothing": (lambda run: None, 3),
+    "the coefficients": (lambda run: flipped(chunk(run, "alphas/alphas-*/alphas/c/*")), 0),
+    "whose they are": (lambda run: chunk(run, "alphas/alphas-*/machines/c/*/*").unlink(), 0),
+    "the manifest": (lambda run: flipped(chunk(run, "alphas/alphas-*/MANIFEST.json")), 0),
+    "all": (lambda run: shutil.rmtree(run / "alphas"), 0),
+    "a foreign folder": (lambda run: (run / "alphas" / "alphas-old").mkdir(), 3),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_states_are_computed_anew(case, stopped, whole):
+    damage, solved = DAMAGED[case]
+    damage(stopped)
+    goes_on(whole, solved)
+    # Where nothing was left, every machine began at zero.
+    assert (first_rows()[0]["objective"] < 0) == bool(solved)
+
+
+def test_rounds_of_one_large_machine_are_kept(work):
+    """Beyond the rows that are solved at once: killed between rounds, it goes on from the last one's coefficients."""
+    X, numbers = rows_and_labels(2400, 2)
+    np.savez("X.npz", X=X, y=numbers)
+    with pytest.MonkeyPatch.context() as patch:
+        from dkl.estimators.svc_store import StoredMachines
+
+        real, seen = StoredMachines.keep, []
+
+        def keep(self, machine, alpha, done):
+            real(self, machine, alpha, done)
+            seen.append(done)
+            if len(seen) == 2:
+                full()
+
+        patch.setattr(StoredMachines, "keep", keep)
+        assert call(*FIT, "--checkpoint-every", "1").code == 5
+    assert seen == [False, False]
+    (kept,) = RunStore.open("run.zarr").events()[-1:]
+    assert (kept["machines"], kept["solved"]) == (1, 0)
+    assert call("resume", "run.zarr").code == 0
+    assert call("verify", "run.zarr").code == 0
+    assert max(output["relative_gap"] for output in RunStore.open("run.zarr").report()["outputs"]) <= 1e-6
