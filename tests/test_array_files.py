@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array, csr_matrix, save_npz
 from sklearn.datasets import dump_svmlight_file
 
-from dkl.datasets import read_array
+from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
 
 X = np.array([[1.5, 0.0, -2.0], [0.0, 3.0, 1e-300]])
@@ -137,3 +137,60 @@ def test_a_key_where_there_are_none(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
     with pytest.raises(InputError, match="no keys in such a file; got 'X'"):
         read_array(tmp_path / "X.npy", key="X")
+
+
+LABELS = {
+    "integers": ("1\n-1\n+1\n", [1, -1, 1]),
+    "names": ("red\n blue \nred\n", ["red", "blue", "red"]),
+    "a header": ("colour\n1\n0\n1\n", [1, 0, 1]),
+    "a header of names": ("colour\nred\nblue\nred\n", ["red", "blue", "red"]),
+    "quoted": ('"a, b"\n"say ""c"""\nd\n', ["a, b", 'say "c"', "d"]),
+    "leading zeros are names": ("007\n7\n1\n", ["007", "7", "1"]),
+    "no fractions": ("1.0\n2.0\n1\n", ["1.0", "2.0", "1"]),
+    "beyond 64 bits": ("99999999999999999999\n1\n2\n", ["99999999999999999999", "1", "2"]),
+    "a mark and Windows' ends": ("\ufeffred\r\nblue\r\nred\r\n", ["red", "blue", "red"]),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels_in_csv(case: str, tmp_path: Path) -> None:
+    text, wanted = LABELS[case]
+    (tmp_path / "y.csv").write_text(text, encoding="utf-8", newline="")
+    found = read_labels(tmp_path / "y.csv", 3)
+    assert_array_equal(found, np.array(wanted))
+    assert found.dtype.kind == np.array(wanted).dtype.kind
+
+
+def test_labels_in_arrays(tmp_path: Path) -> None:
+    names = np.array(["red", "blue"])
+    np.save(tmp_path / "y.npy", names)
+    np.savez(tmp_path / "y.npz", X=X, y=names)
+    np.savez(tmp_path / "only.npz", labels=names[:, None])
+    dump_svmlight_file(X, [3, 4], str(tmp_path / "y.svmlight"))
+    for name, wanted in (("y.npy", names), ("y.npz", names), ("only.npz", names), ("y.svmlight", [3, 4])):
+        assert_array_equal(read_labels(tmp_path / name, 2), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("y.npy", np.array(["red", None], object), "never read"),
+        ("y.npy", np.array([1j, 2j]), "not labels; got dtype complex"),
+        ("y.npy", np.array([b"red", b"blue"]), "not labels"),
+        ("y.npy", np.arange(3), r"not labels of these rows; got shape \(3,\); wanted \(2,\)"),
+        ("y.npy", np.zeros((2, 2), int), "not labels of these rows"),
+        ("y.npz", {"a": np.arange(2), "b": np.arange(2)}, "no such array"),
+        ("y.csv", "red,blue\nred,blue\n", "label 1: malformed line"),
+        ("y.csv", "", "not labels of these rows"),
+        ("y.txt", "red\nblue\n", "not a kind of file"),
+    ],
+)
+def test_what_is_no_label(name: str, content: Any, match: str, tmp_path: Path) -> None:
+    if isinstance(content, str):
+        (tmp_path / name).write_text(content)
+    elif isinstance(content, dict):
+        np.savez(tmp_path / name, **content)
+    else:
+        np.save(tmp_path / name, content, allow_pickle=True)
+    with pytest.raises(InputError, match=match):
+        read_labels(tmp_path / name, 2)

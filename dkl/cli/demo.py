@@ -87,10 +87,16 @@ def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
         f"{i},{j},{'must' if sign > 0 else 'cannot'}" for i, j, sign in zip(pairs.i, pairs.j, pairs.sign, strict=True)
     ]
     (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n", encoding="utf-8")
-    patients = load("diabetes")  # for `dkl fit regression`, and rows that it has not seen
-    order = np.random.default_rng(SEED).permutation(len(patients.y))
-    for name, rows in (("diabetes", order[NEW_ROWS:]), ("diabetes-new", order[:NEW_ROWS])):
-        np.savez(folder / f"{name}.npz", X=patients.X[rows], y=patients.y[rows])
+    patients = load("diabetes")
+    _write_halves(folder, "diabetes", patients.X, patients.y)  # for `dkl fit regression`
+    _write_halves(folder, "digits", X, y)  # for `dkl fit svc`
+
+
+def _write_halves(folder: Path, name: str, X: NDArray, y: NDArray) -> None:
+    """Rows to learn from, and rows that are then new."""
+    order = np.random.default_rng(SEED).permutation(len(y))
+    for part, rows in ((name, order[NEW_ROWS:]), (f"{name}-new", order[:NEW_ROWS])):
+        np.savez(folder / f"{part}.npz", X=X[rows], y=y[rows])
 
 
 def _baselines(X: NDArray, seconds: dict[str, float]) -> dict[str, NDArray]:
