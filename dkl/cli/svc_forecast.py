@@ -15,8 +15,8 @@ from dkl.cli.inputs import check_new
 from dkl.cli.measure import random_rows, timed
 from dkl.cli.place import Cluster
 from dkl.cli.svc_inputs import SVCInputs, check_settings, kernels_of, read_inputs
-from dkl.estimators.svc_run import plan_machines
 from dkl.estimators.svc_settings import SVCRunSettings
+from dkl.estimators.svc_store import plan_machines
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.svm_pairs import TwoClasses, machines

@@ -86,7 +86,9 @@ def fit_machines(
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
     """For each step all machines, in their order; the plan; seconds by stage."""
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
-    place = _place(source, settings, session)
+    # The level method's bound is of all its cuts: there is none to be told again, in double, of its last point.
+    dtype = "float64" if settings.solver == "level" else settings.dtype
+    place = KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
     plan = _plan(place, kernels, pairs, len(steps), settings)
     with ExitStack() as kept:
         start = time.perf_counter()
@@ -98,19 +100,6 @@ def fit_machines(
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
-
-
-def plan_machines(
-    source: RowSource, kernels: list[Kernel], pairs: list[TwoClasses], settings: SVCSettings, session: Session
-) -> Plan:
-    """What one model takes; MemoryBudgetError or DiskError where that is more than there is."""
-    return _plan(_place(source, settings, session), kernels, pairs, 1, settings)
-
-
-def _place(source: RowSource, settings: SVCSettings, session: Session) -> KernelPlace:
-    # The level method's bound is of all its cuts: there is none to be told again, in double, of its last point.
-    dtype = "float64" if settings.solver == "level" else settings.dtype
-    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
 
 
 def _plan(
