@@ -223,6 +223,12 @@ def large(options: argparse.Namespace) -> None:
           f"{fitted.relative_gap_.max():.1e}, {taken[0]:.0f} s, {len(fitted.support_):,} support vectors; peak "
           f"{format_bytes(peak_rss())} of {options.limit}, planned {format_bytes(fitted.result_.plan['process_bytes'])}; "
           f"error on 10,000 more {100 * (1 - fitted.score(tested, answers)):.2f} %")  # fmt: skip
+    if options.svc:
+        from sklearn.svm import SVC
+
+        peer, longer = timed(1, SVC(C=1, gamma=0.02, cache_size=1000).fit, X, y)
+        print(f"SVC with a cache of 1 GB: {longer[0]:.0f} s, {longer[0] / taken[0]:.1f} times as long; "
+              f"{len(peer.support_):,} support vectors, error {100 * (1 - peer.score(tested, answers)):.2f} %")  # fmt: skip
 
 
 def main() -> None:
@@ -235,6 +241,7 @@ def main() -> None:
     parser.add_argument("--limit", default="3 GB")
     parser.add_argument("--tol", type=float, default=1e-6)
     parser.add_argument("--dtype", default="float32", help="of the kernel, in `large`")
+    parser.add_argument("--svc", action="store_true", help="after `large`, scikit-learn's SVC on the same rows")
     parser.add_argument("--picture", help="a file for the picture of `convergence`")
     options = parser.parse_args()
     print(circumstances(options.threads), "\n", sep="")
