@@ -180,7 +180,7 @@ def _found(
         max(inner + least_charge(gradient, y, C), 0.0) + slack,
         here + slack,
         float(y @ alpha),
-        float(max(-alpha.min(), (alpha - C).max(), 0.0)),
+        float(max(0.0, -alpha.min(), (alpha - C).max())),
         float(np.abs(alpha) @ np.abs(gradient)) + quadratic + linear + quartic,
     )
 

@@ -69,12 +69,18 @@ class StoredMachines:
         self.alphas[machine] = np.array(alpha, np.float64)
         self.solved = self.solved | {machine} if done else self.solved - {machine}
         self.rounds += 1
-        if isinstance(self.every, int):
-            due = self.rounds >= self.every
-        else:
-            due = time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
-        if due:
+        if self._is_due():
             self.commit()
+
+    def __call__(self, row: Row) -> None:
+        """A callback of the fit: the next round may be long in coming."""
+        if self.rounds and self._is_due():
+            self.commit()
+
+    def _is_due(self) -> bool:
+        if isinstance(self.every, int):
+            return self.rounds >= self.every
+        return time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
 
     def commit(self) -> None:
         """What has come since the last commit, if anything, is kept."""
@@ -119,7 +125,7 @@ def fit_in_run(
     """
     keeper = StoredMachines(run, settings.checkpoint_every)
     with _kernels_beside(run, settings.work_dir) as work_dir:
-        model = settings.estimator(work_dir=work_dir, callbacks=callbacks)
+        model = settings.estimator(work_dir=work_dir, callbacks=[*callbacks, keeper])
         try:
             model._fit(rows, labels, None, session, keeper)
         except KeyboardInterrupt:

@@ -66,6 +66,20 @@ def test_commits_come_by_rounds_or_by_time(run):
     assert len(commits(run)) == 4
 
 
+def test_a_round_that_was_too_early_to_commit_is_committed_in_the_next_one(run):
+    """Which may be long: progress within it is enough."""
+    keeper = StoredMachines(run, "auto")
+    keeper({})
+    keeper.keep(0, np.ones(2), False)
+    keeper({})
+    assert commits(run) == []
+    keeper.last -= 2 * COMMIT_SECONDS
+    keeper({})
+    keeper({})
+    assert len(commits(run)) == 1
+    assert np.array_equal(StoredMachines(run, "auto").begun(0), np.ones(2))
+
+
 @pytest.mark.parametrize(
     "labels", [[1, -1], [0.0, 2.0], ["b", "a"], [True, False], [2**60 + 1, 2**60], ["", "ü", "long name"]]
 )
