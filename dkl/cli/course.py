@@ -48,8 +48,8 @@ def beginning(
 @contextmanager
 def going_on(run: RunStore, interrupt: Interrupt, cluster: Cluster) -> Iterator[Session]:
     """The session that works on an old run, which is locked, and unfinished again if it was complete."""
-    run.lock()
     try:
+        run.lock()
         with interrupt, cluster.session() as session, notes():
             run.sweep()
             if run.is_complete:  # what it came to is kept beside

@@ -121,9 +121,9 @@ class RunStore:
                 got=holder or "a lock",
                 mend="wait for it to end, or end it",
             ) from error
+        self._lock = descriptor  # ours, whether or not there is room to say so
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, attempt {self.attempt}".encode(), 0)
-        self._lock = descriptor
 
     def close(self) -> None:
         if self._lock is not None:

@@ -119,6 +119,7 @@ def test_two_classes_are_the_machine_that_libsvm_finds(work):
 def test_far_from_any_neighbourhood_it_is_svc(scheme, work):
     assert call(*FIT, *FAR, "--multi-class", scheme, "--tol", "1e-9", "--class-weight", "balanced").code == 0
     files, new = arrays("X.npz"), arrays("new.npz")
+    assert call("verify", "run.zarr").code == 0
     assert call("predict", "run.zarr", "--data", "new.npz", "--out", "p.npy").code == 0
     assert call("predict", "run.zarr", "--data", "new.npz", "--out", "d.npy", "--decision").code == 0
     labels, decisions = np.load("p.npy"), np.load("d.npy")
@@ -257,6 +258,8 @@ def test_decision_values_in_many_blocks_keep_the_order(run, monkeypatch):
     for out in ("p.npy", "p.csv"):
         answer = call("predict", "run.zarr", "--data", "X.npz", "--out", out, "--threads", "1", "--decision")
         assert answer.code == 0, answer.err
+        share = np.mean(CLASSES[whole.argmax(axis=1)] == arrays("X.npz")["y"])
+        assert f"accuracy {share:.6g}," in answer.out
     assert np.load("p.npy").shape == (N, len(CLASSES))
     assert np.allclose(np.load("p.npy"), whole, rtol=1e-9, atol=1e-12)
     assert np.array_equal(np.loadtxt("p.csv", delimiter=","), np.load("p.npy"))
@@ -298,7 +301,7 @@ def test_zarr_rows_on_workers(run, cluster):
 
 OPTIONS = {
     "precomputed": ["--kernel", "precomputed"],
-    "poly": ["--kernel", "poly", "--gamma", "auto", "--degree", "2", "--coef0", "1"],
+    "poly": ["--kernel", "poly", "--gamma", "auto", "--degree", "2", "--coef0", "2"],
     "cosine": ["--kernel", "cosine"],
     "two kernels": ["--kernel", "rbf", "--kernel", "laplacian"],
     "single precision": ["--dtype", "float32"],
@@ -318,7 +321,22 @@ def test_other_options_verify_and_predict(case, work):
     assert verified.code == 0, verified.out + verified.err
     answer = call("predict", "run.zarr", "--data", "X.npz", "--out", "p.npy")
     assert answer.code == 0, answer.err
-    assert (np.load("p.npy") == load_classifier("run.zarr").predict(arrays("X.npz")["X"])).all()
+    X, model = arrays("X.npz")["X"], load_classifier("run.zarr")
+    assert (np.load("p.npy") == model.predict(X)).all()
+    if case == "poly":
+        K = pairwise_kernels(X, model.support_vectors_, metric="poly", gamma=1 / D, degree=2, coef0=2)
+        model.decision_function_shape = "ovo"
+        assert np.allclose(model.decision_function(X), K @ model.dual_coef_.T + model.intercept_, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gap_of_several_kernels_is_that_of_their_weights_too(work):
+    """Stopped early, so that it is no mere rounding: told and recomputed to six digits."""
+    assert call(*TWO, "--kernel", "rbf", "--kernel", "linear", "--tol", "0.05").code == 0
+    lines = [line for line in call("verify", "run.zarr").out.splitlines() if line.startswith("  gap  ")]
+    (told, found), report = map(float, lines[0].split()[1:3]), RunStore.open("run.zarr").report()
+    assert found == pytest.approx(told, rel=1e-6)
+    shares = report["outputs"][0]["kernel_weights"]
+    assert min(shares) > 0 and told > 1e-4 * abs(report["outputs"][0]["objective"])
 
 
 def test_sparse_rows(work):
@@ -341,12 +359,22 @@ def test_a_kernel_matrix_on_disk_goes_again(work, monkeypatch):
     plan, made = svc_kernel.plan_kernel, []
     monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
     mkdir = Path.mkdir
-    monkeypatch.setattr(Path, "mkdir", lambda path, *a, **k: (made.append(path.parent.name), mkdir(path, *a, **k)))
+
+    def watched(path, *arguments, **keywords):
+        if path.parent.name == "room" and not keywords.get("parents"):
+            made.append(path)
+        mkdir(path, *arguments, **keywords)
+
+    monkeypatch.setattr(Path, "mkdir", watched)
     (work / "room").mkdir()
     assert call(*FIT, "--work-dir", "room", "--multi-class", "ovr").code == 0
     assert RunStore.open("run.zarr").report()["plan"]["placement"] == "disk"
-    assert "room" in made and list((work / "room").iterdir()) == []
+    assert len(made) == 1 and list((work / "room").iterdir()) == []
     assert call("verify", "run.zarr").code == 0
+    shutil.rmtree("run.zarr")
+    (made[0] / "kernel-001.zarr").mkdir(parents=True)  # as a killed attempt leaves it
+    assert call(*FIT, "--work-dir", "room", "--multi-class", "ovr").code == 0
+    assert list((work / "room").iterdir()) == []
 
 
 def test_not_converged_is_written_and_goes_further(work):

@@ -388,3 +388,14 @@ def test_leftovers_of_dead_attempts_are_swept_away(run):
     run.drop_scratch()
     run.drop_scratch()  # once more changes nothing
     assert not run.scratch.exists()
+
+
+def test_no_room_for_the_first_byte_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
+        patch.setattr(os, "pwrite", full)
+        RunStore.create(tmp_path / "run.zarr", {})
+    assert not (tmp_path / "run.zarr").exists()
+    RunStore.create(tmp_path / "run.zarr", {}).close()
