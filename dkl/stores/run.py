@@ -77,10 +77,12 @@ class RunStore:
             zarr.create_group(str(folder), attributes={"kind": KIND, "version": VERSION})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
-        except OSError as error:
+        except (OSError, DiskError) as error:
             if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
                 shutil.rmtree(folder, ignore_errors=True)
             run.close()
+            if isinstance(error, DiskError):
+                raise
             raise DiskError(
                 f"cannot be written ({error.strerror})", where=str(folder), mend="choose a path that you may write to"
             ) from error

@@ -390,12 +390,15 @@ def test_leftovers_of_dead_attempts_are_swept_away(run):
     assert not run.scratch.exists()
 
 
-def test_no_room_for_the_first_byte_leaves_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("place", ["pwrite", "replace", "fsync"])
+def test_no_room_for_the_beginning_leaves_nothing(place, tmp_path, monkeypatch):
+    """For the lock's holder, and for the configuration."""
+
     def full(*_):
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
-        patch.setattr(os, "pwrite", full)
+        patch.setattr(os, place, full)
         RunStore.create(tmp_path / "run.zarr", {})
     assert not (tmp_path / "run.zarr").exists()
     RunStore.create(tmp_path / "run.zarr", {}).close()
