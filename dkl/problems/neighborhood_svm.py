@@ -114,6 +114,12 @@ class NeighborhoodSVM:
         linear = None if self.linear is None else self.linear[rows]
         return NeighborhoodSVM(kernel, self.y[rows], self.C[rows], self.rho, linear)
 
+    def in_reach(self) -> NeighborhoodSVM:
+        """The same problem, with the C that any alpha better than 0 obeys: f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha,
+        so |alpha|^3 <= 8 rho |c|."""
+        length = np.sqrt(self.n) if self.linear is None else np.linalg.norm(self.linear)
+        return replace(self, C=np.minimum(self.C, 2 * np.cbrt(self.rho * length)))
+
     def corrected(self, alpha: Vector, product: Vector) -> NeighborhoodSVM:
         """With the linear term that gives the gradient at alpha which `product`, a better Y K Y alpha, asks for."""
         linear = 1.0 if self.linear is None else self.linear

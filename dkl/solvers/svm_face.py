@@ -63,8 +63,8 @@ class FaceNewton:
         if len(free) <= DENSE:
             matrix = 2 * y[:, None] * problem.kernel.block(free) * y
             matrix[np.diag_indices(len(free))] += ridge
-            factor = _factor(matrix)
-            inverse = _with_rank_one(lambda v: cho_solve(factor, v, check_finite=False), on, 2 / problem.rho)
+            factor = factored(matrix)
+            inverse = with_rank_one(lambda v: cho_solve(factor, v, check_finite=False), on, 2 / problem.rho)
             return _on_plane(inverse, y)(right)
 
         def hessian(d: Vector) -> Vector:
@@ -90,18 +90,18 @@ class FaceNewton:
         drawn = np.sort(np.random.default_rng(self.seed).choice(n, min(SKETCH, n), replace=False))
         columns = self.problem.kernel.columns(drawn)
         corner = columns[drawn]
-        lower = np.tril(_factor(corner, 1e-10)[0])
+        lower = np.tril(factored(corner, 1e-10)[0])
         return self.problem.y[:, None] * solve_triangular(lower, columns.T, lower=True).T
 
 
-def _factor(matrix: NDArray[np.float64], share: float = 1e-12) -> tuple[NDArray[np.float64], bool]:
+def factored(matrix: NDArray[np.float64], share: float = 1e-12) -> tuple[NDArray[np.float64], bool]:
     """Cholesky's factor, with as little of the mean diagonal entry added to the diagonal as it takes."""
     size = float(np.trace(matrix)) / len(matrix) or 1.0
     while True:
         try:
             return cho_factor(matrix + share * size * np.eye(len(matrix)), lower=True, check_finite=False)
         except np.linalg.LinAlgError:
-            share *= 10
+            share = max(10 * share, 1e-16)
 
 
 def _first_bound(alpha: Vector, direction: Vector, C: Vector) -> float:
@@ -110,7 +110,7 @@ def _first_bound(alpha: Vector, direction: Vector, C: Vector) -> float:
     return float(np.min(np.divide(room, np.abs(direction), out=np.full(len(room), np.inf), where=direction != 0)))
 
 
-def _with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -> Callable[[Vector], Vector]:
+def with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -> Callable[[Vector], Vector]:
     """(M + factor a a')^-1 from M^-1."""
     Ma = solve(a)
     share = factor / (1 + factor * float(a @ Ma))

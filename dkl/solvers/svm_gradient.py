@@ -2,7 +2,8 @@
 
 "accelerated": Nesterov's method with backtracking and restarts (B. O'Donoghue, E. Candes, Adaptive restart for
 accelerated gradient schemes, Found. Comput. Math. 2015), then, once the face of the feasible set hardly changes, Newton
-steps on it. "gradient": Algorithm 2 of Liu et al. 2009, its step sizes by the Armijo-Goldstein rule (13).
+steps on it; where that takes long and the patterns are few, an interior point method. "gradient": Algorithm 2 of Liu et
+al. 2009, its step sizes by the Armijo-Goldstein rule (13).
 Both stop at a relative duality gap.
 """
 
@@ -18,12 +19,17 @@ from dkl.linalg.projections import project
 from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_face import FaceNewton
+from dkl.solvers.svm_interior import interior_point
 
 CHECK_EVERY = 10
 STABLE_SHARE = 0.01
 """Of the patterns that may have changed between free, zero and C since the last check, for Newton steps to pay."""
+HARD, FEW = 100, 2000
+"""Steps after which up to so many patterns are solved by an interior point method."""
 SHRINK = 0.95
 ROUNDING = 1e-13
+PATIENCE = 50
+"""Checks in a row without a lower objective."""
 
 
 @dataclass(frozen=True)
@@ -51,34 +57,40 @@ class Accelerated:
         walk = _Walk(problem, start, self.momentum)
         newton = FaceNewton(problem)
         history: list[dict[str, Any]] = []
-        face, stable, idle = walk.face(), False, 0
+        face, idle, iteration = walk.face(), 0, 0
         best = walk.point()
-        for iteration in range(self.max_iter + 1):
-            if iteration % CHECK_EVERY == 0 or iteration == self.max_iter:
-                point = walk.point()
-                idle = 0 if point.objective < best.objective else idle + 1
-                if point.relative_gap < best.relative_gap:
-                    best = point
-                changed, face = np.count_nonzero(walk.face() != face), walk.face()
-                stable = bool(changed <= STABLE_SHARE * problem.n)
-                history.append(self._row(iteration, walk.products + newton.products, best))
-                if best.relative_gap <= self.tol:
-                    return SVMSolution(best, iteration, walk.products + newton.products, Outcome.SOLVED, history)
-                if idle > 50:
-                    return SVMSolution(best, iteration, walk.products + newton.products, Outcome.STALLED, history)
-                if self.newton and iteration and stable:
+        while True:
+            point = walk.point()
+            idle = 0 if point.objective < best.objective else idle + 1
+            best = min(best, point, key=_relative_gap)
+            changed, face = np.count_nonzero(walk.face() != face), walk.face()
+            history.append(self._row(iteration, walk.products + newton.products, best))
+            outcome = self._outcome(best, iteration, idle)
+            if outcome is None and self.newton and iteration:
+                better = None
+                if iteration == HARD and problem.n <= FEW:
+                    walk.products += 1
+                    better = min(point, interior_point(problem, self.tol), key=_relative_gap)
+                elif changed <= STABLE_SHARE * problem.n:
                     better = newton.step(point)
-                    if better is not None:
-                        walk.restart(better)
-                        face = walk.face()
-                        if better.relative_gap < best.relative_gap:
-                            best = better
-                        if best.relative_gap <= self.tol:
-                            spent = walk.products + newton.products
-                            history.append(self._row(iteration, spent, best))
-                            return SVMSolution(best, iteration, spent, Outcome.SOLVED, history)
-            walk.step()
-        return SVMSolution(best, self.max_iter, walk.products + newton.products, Outcome.ITERATION_LIMIT, history)
+                if better is not None and better is not point:
+                    walk.restart(better)
+                    face, best = walk.face(), min(best, better, key=_relative_gap)
+                    outcome = self._outcome(best, 0, 0)
+                    if outcome is not None:
+                        history.append(self._row(iteration, walk.products + newton.products, best))
+            if outcome is not None:
+                return SVMSolution(best, iteration, walk.products + newton.products, outcome, history)
+            for _ in range(min(CHECK_EVERY, self.max_iter - iteration)):
+                walk.step()
+                iteration += 1
+
+    def _outcome(self, best: Point, iteration: int, idle: int) -> Outcome | None:
+        if best.relative_gap <= self.tol:
+            return Outcome.SOLVED
+        if iteration >= self.max_iter:
+            return Outcome.ITERATION_LIMIT
+        return Outcome.STALLED if idle > PATIENCE else None
 
     def _row(self, iteration: int, products: int, point: Point) -> dict[str, Any]:
         row = {
@@ -90,6 +102,10 @@ class Accelerated:
         if self.watch is not None:
             self.watch(dict(row))
         return row
+
+
+def _relative_gap(point: Point) -> float:
+    return point.relative_gap
 
 
 class _Walk:

@@ -47,7 +47,7 @@ class LevelMethod:
     watch: Callable[[dict[str, Any]], Any] | None = None
 
     def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
-        problem = _in_reach(problem)
+        problem = problem.in_reach()  # beyond it, cuts are too steep to be told apart
         point = _start(problem, start)
         cuts = Cuts(problem)
         best, lower, b, products, idle = point, -np.inf, 0.0, int(bool(point.alpha.any())), 0
@@ -81,13 +81,6 @@ class LevelMethod:
         if self.watch is not None:
             self.watch(dict(row))
         return row
-
-
-def _in_reach(problem: NeighborhoodSVM) -> NeighborhoodSVM:
-    """The same problem, with the C that any alpha better than 0 obeys: f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha,
-    so |alpha|^3 <= 8 rho |c|. Far beyond it, cuts are too steep to be told apart."""
-    length = np.sqrt(problem.n) if problem.linear is None else np.linalg.norm(problem.linear)
-    return replace(problem, C=np.minimum(problem.C, 2 * np.cbrt(problem.rho * length)))
 
 
 def _start(problem: NeighborhoodSVM, start: Vector | None) -> Point:

@@ -1,0 +1,115 @@
+"""(7) by a primal-dual interior point method, for few patterns whose kernel matrix is all but singular.
+
+There gradients take ever smaller steps and the face of the feasible set never settles. Here a step costs a Cholesky factor
+of the whole matrix, but some thirty of them do, whatever C, rho and the eigenvalues (S. Mehrotra, On the implementation of a
+primal-dual interior point method, SIAM J. Optim. 1992). With z, u > 0 for alpha >= 0, alpha <= C and v for y'alpha = 0:
+
+    g + v y - z + u = 0,    z_i alpha_i = mu,    u_i (C_i - alpha_i) = mu,    mu -> 0
+    Hessian of f: 2 Q + (s / rho) I + (2 / rho) alpha alpha',    s = |alpha|^2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve
+
+from dkl.linalg.projections import project
+from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector
+from dkl.solvers.svm_face import factored, with_rank_one
+
+STEPS = 100
+SHARE = 0.99
+"""Of the way to the nearest bound."""
+PATIENCE = 15
+"""Steps in a row without a smaller gap."""
+
+
+def interior_point(problem: NeighborhoodSVM, tol: float) -> Point:
+    """The point of the least gap that was met; to a relative gap of `tol` unless rounding forbids."""
+    n = problem.n
+    Q = problem.y[:, None] * problem.kernel.block(np.arange(n)) * problem.y
+    within = problem.in_reach()
+    alpha = middle(problem.y, within.C)
+    gradient = problem.gradient(alpha, Q @ alpha)
+    z = np.maximum(gradient, 0.0) + np.abs(gradient).mean() + np.finfo(float).tiny
+    u = z - gradient
+    v, idle = 0.0, 0
+    best = _point(problem, alpha, Q)
+    for _ in range(STEPS):
+        with np.errstate(all="ignore"):  # at the end bounds are met to the last bit
+            alpha, v, z, u = _step(within, Q, alpha, v, z, u)
+        if not all(np.isfinite(part).all() for part in (alpha, z, u)):
+            break
+        point = _point(problem, alpha, Q)
+        idle = 0 if point.gap < best.gap else idle + 1
+        if (point.relative_gap, point.gap) < (best.relative_gap, best.gap):
+            best = point
+        if best.relative_gap <= tol or idle > PATIENCE:
+            break
+    return replace(best, product=problem.product(best.alpha))
+
+
+def middle(y: Vector, C: Vector) -> Vector:
+    """The point of P that is half of C on the class with less of it, and as much altogether on the other."""
+    of_class = np.where(y > 0, C[y > 0].sum(), C[y < 0].sum())
+    return np.asarray(0.5 * C * (of_class.min() / of_class))
+
+
+def _point(problem: NeighborhoodSVM, alpha: Vector, Q: NDArray[np.float64]) -> Point:
+    exact, _ = project(alpha, problem.y, problem.C, 0.0)
+    return problem.at(exact, Q @ exact)
+
+
+def _step(
+    problem: NeighborhoodSVM, Q: NDArray[np.float64], alpha: Vector, v: float, z: Vector, u: Vector
+) -> tuple[Vector, float, Vector, Vector]:
+    """One predictor and corrector step."""
+    y, room = problem.y, problem.C - alpha
+    gradient = problem.gradient(alpha, Q @ alpha)
+    matrix = 2 * Q
+    matrix[np.diag_indices(len(y))] += float(alpha @ alpha) / problem.rho + z / alpha + u / room
+    factor = factored(matrix, 0.0)
+    inverse = with_rank_one(lambda w: cho_solve(factor, w, check_finite=False), alpha, 2 / problem.rho)
+    solve = _with_plane(inverse, y)
+    residual = gradient + v * y - z + u
+
+    def direction(low: Vector, high: Vector) -> tuple[Vector, float, Vector, Vector]:
+        """For z alpha + ... = low and u room - ... = high, of what is wanted of the products."""
+        d, dv = solve(-(residual - low / alpha + high / room), -float(y @ alpha))
+        return d, dv, (low - z * d) / alpha, (high + u * d) / room
+
+    d, _, dz, du = direction(-z * alpha, -u * room)
+    t = _longest(alpha, room, z, u, d, dz, du)
+    mu = float(z @ alpha + u @ room)
+    aimed = float((z + t * dz) @ (alpha + t * d) + (u + t * du) @ (room - t * d))
+    target = mu / (2 * len(y)) * min(1.0, aimed / mu) ** 3
+    d, dv, dz, du = direction(target - z * alpha - d * dz, target - u * room + d * du)
+    t = min(1.0, SHARE * _longest(alpha, room, z, u, d, dz, du))
+    return alpha + t * d, v + t * dv, z + t * dz, u + t * du
+
+
+def _with_plane(inverse: Callable[[Vector], Vector], y: Vector) -> Callable[[Vector, float], tuple[Vector, float]]:
+    """(d, dv) of M d + y dv = right, y'd = balance."""
+    My = inverse(y)
+    scale = float(y @ My)
+
+    def solve(right: Vector, balance: float) -> tuple[Vector, float]:
+        x = inverse(right)
+        dv = (float(y @ x) - balance) / scale
+        return x - dv * My, dv
+
+    return solve
+
+
+def _longest(alpha: Vector, room: Vector, z: Vector, u: Vector, d: Vector, dz: Vector, du: Vector) -> float:
+    """The largest step, up to 1 / SHARE, that leaves everything at 0 or above."""
+    longest = 1.0 / SHARE
+    for value, change in ((alpha, d), (room, -d), (z, dz), (u, du)):
+        falling = change < 0
+        if falling.any():
+            longest = min(longest, float((value[falling] / -change[falling]).min()))
+    return longest
