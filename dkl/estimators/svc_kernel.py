@@ -92,9 +92,12 @@ class KernelPlace:
         if stored_bytes(anew.n, self.dtype) > shutil.disk_usage(path.parent).free:
             return anew
         remove = partial(shutil.rmtree, path, ignore_errors=True)
-        kept.callback(remove)
-        found = StoredKernel.of(anew, path, self.dtype)
-        weakref.finalize(found, remove)
+        with ExitStack() as unfinished:
+            unfinished.callback(remove)
+            found = StoredKernel.of(anew, path, self.dtype)
+            unfinished.pop_all()
+        # Once only: a traceback may hold it for longer than `kept`, and another fit may have taken the name by then.
+        kept.callback(weakref.finalize(found, remove))
         return found
 
     def _checked(self, kernel: Kernel, plan: Plan, kept: ExitStack, is_one_of_many: bool) -> Any:

@@ -1,5 +1,7 @@
 """Where the neighbourhood classifier's kernel stands: held, on disk, made anew, on workers; it is the same model."""
 
+import errno
+import gc
 import pickle
 import shutil
 import warnings
@@ -7,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import zarr
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
@@ -136,6 +139,47 @@ def test_a_kernel_on_disk_goes_when_the_fit_breaks_off(rng, no_room, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         OptimalNeighborhoodSVC(work_dir=tmp_path, callbacks=[stop]).fit(X, y)
     assert seen == ["kernel-001.zarr"] and not list(tmp_path.iterdir())
+
+
+def test_what_is_left_of_a_broken_fit_takes_nothing_from_the_next(rng, no_room, tmp_path):
+    """The exception that someone holds holds its kernel, whose folder's name the next fit takes."""
+    X, y = blobs(rng, 60, 2)
+    held = []
+
+    def stop(row):
+        raise KeyboardInterrupt
+
+    def let_go(row):
+        held.clear()
+        gc.collect()
+        assert list(tmp_path.iterdir())
+
+    options = {"work_dir": tmp_path, "solver": "gradient", "tol": 1e-3}
+    try:
+        OptimalNeighborhoodSVC(callbacks=[stop], **options).fit(X, y)
+    except KeyboardInterrupt as error:
+        held.append(error)
+    fitted = OptimalNeighborhoodSVC(callbacks=[let_go], **options).fit(X, y)
+    assert not held and fitted.relative_gap_[0] <= 1e-3
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_nothing_is_left_of_a_kernel_that_could_not_be_written(at, rng, no_room, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_kernel, "STORED_TILE", 32)
+    monkeypatch.setattr(kernel_tiles, "STORED_TILE", 32)
+    write = zarr.Array.__setitem__
+    written = []
+
+    def full(self, *tile):
+        written.append(tile)
+        if len(written) == at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(self, *tile)
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", full)
+    with pytest.raises(DiskError, match="No space left"):
+        OptimalNeighborhoodSVC(work_dir=tmp_path).fit(*blobs(rng, 60, 2))
+    assert len(written) == at and not list(tmp_path.iterdir())
 
 
 def test_a_disk_that_is_too_small_is_told_before_anything_is_written(rng, no_room, tmp_path, monkeypatch):
