@@ -39,6 +39,7 @@ LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
 SURE = 10
 """Times the accuracy wanted: a round that is solved no better than that looks at all rows in the precision of parts."""
 PATIENCE = 4
+"""Rounds on the same rows, without a gap that falls."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class _Run:
         self.point: Point | None = None
         self.best: Point | None = None
         self.is_rough = self.best_is_rough = False
+        self.grown = True
         self.outcome: Outcome | None = None
         self.history: list[dict[str, Any]] = []
 
@@ -97,13 +99,15 @@ class _Run:
 
     def round(self, alpha: Vector | None) -> None:
         """Solve on the working set, look at all rows, then end or choose the next set."""
-        before = np.inf if self.best is None else self.best.relative_gap
         solution, point = self.solved(alpha)
         self.point = point
+        if self.best_is_rough and not self.is_rough:  # a gap told roughly may be too small for any true one
+            self.best = None
+        before = np.inf if self.best is None else self.best.relative_gap
         if self.best is None or point.relative_gap < before:
             self.best, self.best_is_rough = point, self.is_rough
         gap = self.best.relative_gap
-        self.idle = 0 if gap < 0.9 * before else self.idle + 1
+        self.idle = 0 if self.grown or gap < 0.9 * before else self.idle + 1
         self.tell(solution)
         if self.method.kept is not None:
             self.method.kept(point.alpha)
@@ -114,7 +118,9 @@ class _Run:
         elif self.idle > PATIENCE or (self.whole and not solution.outcome.converged):
             self.outcome = Outcome.STALLED
         else:
-            self.choose(point, falling=point.relative_gap < 0.5 * before)
+            falling = point.relative_gap < 0.5 * before
+            # By the b of the gap no more rows of one class ask than of the other: hardly any where one is small.
+            self.choose(point if falling else replace(point, intercept=solution.point.intercept), falling)
         if self.outcome is not None and self.best_is_rough:
             self.best = self.problem.at(self.best.alpha)
 
@@ -157,13 +163,13 @@ class _Run:
     def choose(self, point: Point, falling: bool) -> None:
         """The rows with an alpha, those near to it while the gap falls, and the most eager of those that ask for one."""
         if self.whole:  # once more, in higher precision
-            self.tol = TIGHTEST * self.wanted
+            self.tol, self.grown = TIGHTEST * self.wanted, False
             return
         excess, support = self.problem.excess(point), point.alpha > 0
         inside = np.zeros(self.problem.n, bool)
         inside[self.rows] = True
         asking = np.flatnonzero((excess > 0) & ~inside)
-        count = int(np.count_nonzero(support))
+        count, self.grown = int(np.count_nonzero(support)), asking.size > 0
         if count + len(asking) > MOST * self.problem.n and self.kernel.fits:
             self.take_all()
             return

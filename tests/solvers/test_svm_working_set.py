@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_clouds
 
 from dkl.solvers import svm_working_set
@@ -106,6 +106,32 @@ def test_few_of_a_class(rng):
     of = problem(rbf_kernel(X), y, 1.0, 1.0)
     found = working_sets(1e-9).solve(parted(of, fits=False))
     assert found.point.objective == pytest.approx(f(of, by_libsvm(of)[0]), rel=1e-8)
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["all rows fit", "parts only"])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_sets_grow_while_rows_ask_to_come_in(kernel, fits):
+    """Three rows of a class: no more than three of the other ask at a time by the b of the gap, which hardly falls."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X, y = two_clouds(rng, 250)
+        y[:] = -1.0
+        y[rng.choice(250, 3, replace=False)] = 1.0
+        of = problem(pairwise_kernels(X, metric=kernel), y, 10.0, 0.1)
+        found = working_sets(1e-6).solve(parted(of, fits=fits))
+        assert found.outcome is Outcome.SOLVED and of.at(found.point.alpha).relative_gap <= 1e-6
+        assert len(found.history) < 40
+
+
+def test_a_gap_told_roughly_stands_in_nobodys_way():
+    """A rough look may tell a smaller gap than any that is true."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = two_clouds(rng, 200)
+        y = np.append([1.0, -1.0], rng.choice([-1.0, 1.0], 198))
+        of = problem(pairwise_kernels(X, metric="laplacian", gamma=0.1), y, 0.01, 0.5)
+        found = working_sets(1e-4).solve(parted(of, part_dtype=np.float32, fits=False))
+        assert found.outcome is Outcome.SOLVED and of.at(found.point.alpha).relative_gap <= 1e-4
 
 
 def test_limits_are_told(rng):
