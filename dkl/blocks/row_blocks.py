@@ -179,19 +179,22 @@ class RowBlocks:
 
     def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
         # Not Session.map: it would wait for ever for pieces that were set aside when all workers were lost.
-        client, items, workers = self.session.client, self._placed_items(), patience.workers(self.session)
-        sent = [self._sent(argument) for argument in shared]
-        futures = [
-            client.submit(task, item, *sent, pure=False, allow_other_workers=True, workers=[workers[k % len(workers)]])
-            for k, item in enumerate(items)
-        ]
+        client = self.session.client
         try:
+            items, workers = self._placed_items(), patience.workers(self.session)
+            sent = [self._sent(argument) for argument in shared]
+            futures = [
+                client.submit(
+                    task, item, *sent, pure=False, allow_other_workers=True, workers=[workers[k % len(workers)]]
+                )
+                for k, item in enumerate(items)
+            ]
             return patience.gather(client, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
         except CancelledError:
             # All anew: of scattered rows that died with their worker the client may not have heard; and tasks of a Dask
             # array that wait for a worker that is gone would be taken for those sent again, which have the same names.
-            client.cancel([item for item in items if hasattr(item, "key")])
-            self._items, self._shared = [None] * len(items), {}
+            client.cancel([item for item in self._items if hasattr(item, "key")])
+            self._items, self._shared = [None] * len(self._items), {}
             raise
 
     def _placed_items(self) -> list[Any]:
@@ -218,7 +221,7 @@ class RowBlocks:
             rows = source.array[start:stop].rechunk(-1).to_delayed().item()
             piece = delayed(piece_of, pure=False)(rows, bounds, source.dtype)
             return client.compute(piece, allow_other_workers=True, workers=home)
-        return client.scatter(Piece(source.part(start, stop), bounds), hash=False, workers=home)
+        return self._scattered(Piece(source.part(start, stop), bounds), workers=home)
 
     def _sent(self, argument: Any) -> Any:
         """Large arguments go to the workers once, not inside each task through the scheduler; the last ones are kept."""
@@ -227,9 +230,16 @@ class RowBlocks:
         known, future = self._shared.get(id(argument), (None, None))
         if known is not argument or future.status != "finished":
             self._shared = {key: value for key, value in list(self._shared.items())[-1:] if key != id(argument)}
-            future = self.session.client.scatter(argument, broadcast=True, hash=False)
+            future = self._scattered(argument, broadcast=True)
             self._shared[id(argument)] = argument, future
         return future
+
+    def _scattered(self, item: Any, **how: Any) -> Any:
+        """A future of what is sent; CancelledError where a worker dies meanwhile, as of what was sent to it before."""
+        try:
+            return self.session.client.scatter(item, hash=False, **how)
+        except OSError as error:
+            raise CancelledError("a worker was lost while it was sent to") from error
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """The rows with these indices, in their order: (m, n_features), dense or CSR as the rows are."""

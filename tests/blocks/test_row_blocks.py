@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import zarr
+from distributed.comm import CommClosedError
 from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram, plus, remember
 from threadpoolctl import threadpool_info
 
@@ -260,6 +261,24 @@ def scale(cluster, client, n_workers):
     cluster.scale(n_workers)
     while len(Session(client).workers()) != n_workers:
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("what", ["rows", "argument"])
+def test_a_worker_that_dies_while_it_is_sent_to(what, X, client, monkeypatch):
+    """As Dask's own error of a connection that was closed by the other side."""
+    scatter, sent = client.scatter, []
+
+    def broken(item, **how):
+        sent.append(item)
+        if len(sent) == (1 if what == "rows" else 3):
+            raise CommClosedError("in <TCP (closed) ConnectionPool.scatter>: Stream is closed")
+        return scatter(item, **how)
+
+    monkeypatch.setattr(client, "scatter", broken)
+    monkeypatch.setattr(row_blocks, "LARGE_ARGUMENT", 1)
+    blocks = RowBlocks(X, Session(client))
+    assert blocks.map(plus, np.arange(100.0)) == list(range(len(blocks.bounds)))
+    assert len(sent) > 3
 
 
 def test_lost_rows_are_sent_again(X, tmp_path, monkeypatch):
