@@ -54,6 +54,17 @@ def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
     assert_allclose(anew._decisions(rows), held._decisions(rows), atol=1e-4)
 
 
+def test_what_is_no_kernel_matrix_is_told_of_one_that_is_not_held(rng, no_room):
+    X, y = blobs(rng, 60, 2)
+    K = rbf_kernel(X)
+    for bad, told in (
+        (K + np.triu(K, 1), r"not symmetric; got u'Xv"),
+        (1.05 * K - 0.05 * np.eye(60), "an eigenvalue of -0.0"),
+    ):
+        with pytest.raises(InputError, match=told):
+            OptimalNeighborhoodSVC(kernel="precomputed").fit(bad, y)
+
+
 def test_memory_limit_decides(rng):
     """6,000 rows: their kernel matrix takes 150 MB, and what making it anew takes is less."""
     n = 6000

@@ -1,10 +1,12 @@
 """The quartic problem of ONK: its gradient, its gap and its kernel, against plain formulas, LPs and other solvers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import linprog
-from svm_cases import by_conic, by_libsvm, f, machine, problem, random_problem
+from svm_cases import Dense, by_conic, by_libsvm, f, machine, problem, random_problem
 
 from dkl.linalg.projections import box_hyperplane
 from dkl.problems.neighborhood_svm import least_bound
@@ -144,3 +146,21 @@ def test_flat_interval_of_a_machine_without_free_vectors():
     point = of.at(np.array([0.1, 0.1]))
     assert point.gap == pytest.approx(0, abs=1e-15)
     assert point.intercept == pytest.approx(machine(of.kernel.K, of.y, of.C)[1], abs=1e-9)
+
+
+def test_a_linear_term_of_one_s_own(rng):
+    """Of the problem, of one on some of its rows, and corrected once more: f = alpha'Q alpha - 2 c'alpha + ..."""
+    of = random_problem(rng, 30, rho=2.0)
+    c = rng.uniform(0.5, 1.5, 30)
+    own, rows = replace(of, linear=c), np.sort(rng.permutation(30)[:20])
+    some = own.among(rows, Dense(of.kernel.block(rows)))
+    alpha = feasible(some, rng)
+    full = np.zeros(30)
+    full[rows] = alpha
+    wanted = f(of, full) - 2 * (c - 1) @ full
+    assert own.at(full).objective == pytest.approx(wanted, rel=1e-12)
+    assert some.at(alpha).objective == pytest.approx(wanted, rel=1e-12)
+    exact, rounded = some.at(alpha), replace(some, kernel=Dense(np.round(some.kernel.K, 2)))
+    corrected = rounded.corrected(alpha, exact.product)
+    assert_allclose(corrected.at(alpha).gradient, exact.gradient, atol=1e-12)
+    assert np.abs(rounded.at(alpha).gradient - exact.gradient).max() > 1e-3
