@@ -157,7 +157,7 @@ def test_a_worker_is_lost_in_a_product(tmp_path, rng, monkeypatch):
 def test_a_rough_product_leaves_the_next_one_exact(rng):
     """Points that are kept in single precision are not those of a product in double."""
     X, v = rng.standard_normal((300, 3)), rng.standard_normal(300)
-    K = rbf_kernel(X, gamma=0.3)
+    K = pairwise_kernels(X, metric="rbf", gamma=0.3)
     kernel = RecomputedKernel(Kernel("rbf", 0.3), X, Session(None, threads=1), part_dtype=np.float32)
     assert 1e-9 < np.abs(kernel.roughly(v) - K @ v).max() < 1e-3
-    np.testing.assert_allclose(kernel.times(v), K @ v, atol=1e-11)
+    assert_allclose(kernel.times(v), K @ v, atol=1e-11)
