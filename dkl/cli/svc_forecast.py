@@ -15,8 +15,8 @@ from dkl.cli.inputs import check_new
 from dkl.cli.measure import random_rows, timed
 from dkl.cli.place import Cluster
 from dkl.cli.svc_inputs import SVCInputs, check_settings, kernels_of, read_inputs
+from dkl.estimators.svc_run import kernel_place, plan_machines
 from dkl.estimators.svc_settings import SVCRunSettings
-from dkl.estimators.svc_store import plan_machines
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.svm_pairs import TwoClasses, machines
@@ -46,9 +46,9 @@ def show_plan(data: str, targets: str | None, out: str, chosen: dict[str, Any], 
 
 def check_fits(inputs: SVCInputs, settings: SVCRunSettings, session: Session, folder: Path) -> Plan:
     """The plan; MemoryBudgetError or DiskError where it does not fit."""
-    plan = plan_machines(
-        inputs.rows, kernels_of(inputs.rows, settings), machines_of(inputs, settings), settings.machines, session
-    )
+    place = kernel_place(inputs.rows, settings.machines, session)
+    kernels = kernels_of(inputs.rows, settings)
+    plan = plan_machines(place, kernels, machines_of(inputs, settings), 1, settings.machines)
     check_disk(run_bytes(inputs, settings), folder, "choose another --out")
     return plan
 

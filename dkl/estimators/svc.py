@@ -51,7 +51,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     kernel, gamma, degree, coef0, kernel_params
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A
         list of kernels (names, functions, or dictionaries of `kernel` with parameters of its own) is combined: their
-        weights are learned together with the machine.
+        weights are learned together with the machine, and each must be positive semidefinite. A single one of your own,
+        or "sigmoid", is not checked: where it is indefinite the gap proves nothing.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
         the latter for up to some thousand rows.

@@ -86,10 +86,8 @@ def fit_machines(
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
     """For each step all machines, in their order; the plan; seconds by stage."""
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
-    # The level method's bound is of all its cuts: there is none to be told again, in double, of its last point.
-    dtype = "float64" if settings.solver == "level" else settings.dtype
-    place = KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
-    plan = _plan(place, kernels, pairs, len(steps), settings)
+    place = kernel_place(source, settings, session)
+    plan = plan_machines(place, kernels, pairs, len(steps), settings)
     with ExitStack() as kept:
         start = time.perf_counter()
         whole = place.operators(kernels, plan, kept)
@@ -102,10 +100,20 @@ def fit_machines(
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
 
 
-def _plan(
+def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> KernelPlace:
+    """Where the kernels stand. The level method's bound is of all its cuts: none is told again, in double, of its last
+    point, so all its work is in double."""
+    dtype = "float64" if settings.solver == "level" else settings.dtype
+    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
+
+
+def plan_machines(
     place: KernelPlace, kernels: list[Kernel], pairs: list[TwoClasses], n_steps: int, settings: SVCSettings
 ) -> Plan:
-    """K whole where many products are to come: of several machines, steps or kernels, or of a solver that takes all rows."""
+    """K whole where many products are to come: of several machines, steps or kernels, or of a solver that takes all rows.
+
+    MemoryBudgetError or DiskError where it can stand nowhere.
+    """
     most, all_rows = max(len(pair.rows) for pair in pairs), place.source.n
     if settings.solver == "level" and most > LARGEST:
         raise InputError("too many rows", where='solver="level"', got=most, wanted=f"at most {LARGEST} a machine")
@@ -181,12 +189,12 @@ class _MachineFit:
 
     def _solver(self, number: int, stage: str, tol: float) -> Solve:
         settings, watch = self.settings, self._watch(stage)
+        kept = None if self.keeper is None else partial(self._keep, number)
         if settings.solver == "level":
-            return LevelMethod(tol, settings.max_iter, watch).solve
-        if settings.solver == "gradient":
-            return Accelerated(tol, settings.max_iter, momentum=False, newton=False, watch=watch).solve
-        keep = None if self.keeper is None else partial(self._keep, number)
-        return WorkingSets(Accelerated(tol, settings.max_iter, watch=watch), SMALLEST, keep).solve
+            return LevelMethod(tol, settings.max_iter, watch, kept).solve
+        plain = settings.solver == "gradient"
+        method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain, watch=watch, kept=kept)
+        return method.solve if plain else WorkingSets(method, SMALLEST).solve
 
     def _keep(self, number: int, alpha: Vector) -> None:
         assert self.keeper is not None
@@ -241,7 +249,7 @@ def warn_of(fitted: list[FittedMachine]) -> None:
     """A ConvergenceWarning where a machine did not converge."""
     worst = outcome_of(fitted)
     if not worst.converged:
-        text = f"not converged ({worst.value}): raise max_iter or tol"
+        text = f"not converged ({worst.value}): raise max_iter or tol, or use dtype='float64' if it is not"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 

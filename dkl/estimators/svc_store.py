@@ -13,17 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.run_arrays import report_of
 from dkl.estimators.svc import OptimalNeighborhoodSVC
-from dkl.estimators.svc_kernel import KernelPlace
 from dkl.estimators.svc_model import store_model
-from dkl.estimators.svc_run import SVCSettings, _plan
 from dkl.estimators.svc_settings import SVCRunSettings
-from dkl.linalg.kernel_columns import Kernel
-from dkl.solvers.svm_pairs import TwoClasses, machines
+from dkl.solvers.svm_pairs import machines
 from dkl.stores.disk import disk_errors
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
@@ -32,15 +28,6 @@ COMMIT_SECONDS, COMMIT_SHARE = 5.0, 20.0
 """Automatic commits come every few seconds, and take a twentieth of the time at most."""
 
 Row = dict[str, Any]
-
-
-def plan_machines(
-    source: RowSource, kernels: list[Kernel], pairs: list[TwoClasses], settings: SVCSettings, session: Session
-) -> Plan:
-    """What a fit takes; MemoryBudgetError or DiskError where that is more than there is."""
-    dtype = "float64" if settings.solver == "level" else settings.dtype
-    place = KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
-    return _plan(place, kernels, pairs, 1, settings)
 
 
 def states_of(run: RunStore) -> KeptStates:

@@ -45,13 +45,15 @@ class SVMSolution:
 
 @dataclass(frozen=True)
 class Accelerated:
-    """Solve to a relative gap of `tol` in at most `max_iter` gradient steps."""
+    """Solve to a relative gap of `tol` in at most `max_iter` gradient steps. At each check `watch` is given the history's
+    row, and `kept` the alpha of the least gap."""
 
     tol: float = 1e-6
     max_iter: int = 10_000
     momentum: bool = True
     newton: bool = True
     watch: Callable[[dict[str, Any]], Any] | None = None
+    kept: Callable[[Vector], Any] | None = None
 
     def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
         walk = _Walk(problem, start, self.momentum)
@@ -99,6 +101,8 @@ class Accelerated:
             "objective": point.objective,
             "relative_gap": point.relative_gap,
         }
+        if self.kept is not None:
+            self.kept(point.alpha)
         if self.watch is not None:
             self.watch(dict(row))
         return row

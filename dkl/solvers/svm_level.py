@@ -40,11 +40,13 @@ LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
 
 @dataclass(frozen=True)
 class LevelMethod:
-    """Solve to a relative gap of `tol` in at most `max_iter` cuts."""
+    """Solve to a relative gap of `tol` in at most `max_iter` cuts. After each, `watch` is given the history's row, and
+    `kept` the best alpha."""
 
     tol: float = 1e-6
     max_iter: int = 1000
     watch: Callable[[dict[str, Any]], Any] | None = None
+    kept: Callable[[Vector], Any] | None = None
 
     def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
         problem = problem.in_reach()  # beyond it, cuts are too steep to be told apart
@@ -78,6 +80,8 @@ class LevelMethod:
     def _row(self, iteration: int, products: int, best: Point) -> dict[str, Any]:
         row = {"iteration": iteration, "products": products, "objective": best.objective}
         row["relative_gap"] = best.relative_gap
+        if self.kept is not None:
+            self.kept(best.alpha)
         if self.watch is not None:
             self.watch(dict(row))
         return row

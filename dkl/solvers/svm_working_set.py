@@ -8,7 +8,6 @@ A. Gramfort, J. Salmon, Celer, ICML 2018). Where most rows are wanted all are ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -46,13 +45,12 @@ PATIENCE = 4
 class WorkingSets:
     """Solve to a relative gap of `inner.tol` over all rows, as the problem's kernel has it.
 
-    kept: called with alpha after each round. A round is a row of the history, with its number of `rows`; where all are
-    in, each row of the inner solver's is.
+    A round is a row of the history, with its number of `rows`, and its alpha is kept; where all rows are in, each of the
+    inner solver's is.
     """
 
     inner: Accelerated
     smallest: int = SMALLEST
-    kept: Callable[[Vector], Any] | None = None
     seed: int = 0
 
     def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
@@ -109,8 +107,8 @@ class _Run:
         gap = self.best.relative_gap
         self.idle = 0 if self.grown or gap < 0.9 * before else self.idle + 1
         self.tell(solution)
-        if self.method.kept is not None:
-            self.method.kept(point.alpha)
+        if self.method.inner.kept is not None:
+            self.method.inner.kept(point.alpha)
         if gap <= self.wanted and not self.best_is_rough:
             self.outcome = Outcome.SOLVED
         elif self.n_iter >= self.method.inner.max_iter:
@@ -137,8 +135,9 @@ class _Run:
         if not is_exact and self.point is not None and not self.is_rough:
             among = among.corrected(self.point.alpha[rows], self.point.product[rows])
         steps = inner.max_iter - self.n_iter
-        watch = inner.watch if self.whole else None
-        solver = replace(inner, tol=self.tol, max_iter=steps, watch=watch)
+        solver = replace(inner, tol=self.tol, max_iter=steps)
+        if not self.whole:
+            solver = replace(solver, watch=None, kept=None)
         solution = solver.solve(among, None if alpha is None else alpha[rows])
         self.n_iter += solution.n_iter
         self.products += solution.products

@@ -1,5 +1,7 @@
 """Working sets reach the solution of all rows, from few columns; refinement reaches it through a rounded kernel."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -9,6 +11,7 @@ from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_
 from dkl.solvers import svm_working_set
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm_level import LevelMethod
 from dkl.solvers.svm_refinement import refined
 from dkl.solvers.svm_working_set import WorkingSets, first_rows
 
@@ -148,13 +151,25 @@ def test_limits_are_told(rng):
 def test_rounds_are_told_and_kept(rng):
     told, kept = [], []
     of = random_problem(rng, 300, gamma=0.3, C=2.0)
-    inner = Accelerated(tol=1e-8, watch=told.append)
-    found = WorkingSets(inner, smallest=0, kept=kept.append).solve(parted(of, fits=False))
+    inner = Accelerated(tol=1e-8, watch=told.append, kept=kept.append)
+    found = WorkingSets(inner, smallest=0).solve(parted(of, fits=False))
     assert told == found.history and len(kept) == len(told) > 1
     assert (np.diff([row["iteration"] for row in told]) >= 0).all()
     assert (np.diff([row["products"] for row in told]) > 0).all()
     assert (np.diff([row["relative_gap"] for row in told]) <= 0).all()
     assert_allclose(kept[-1], found.point.alpha)
+
+
+@pytest.mark.parametrize("solver", [Accelerated(tol=1e-8), LevelMethod(tol=1e-6)], ids=["accelerated", "level"])
+def test_steps_on_all_rows_are_kept(solver, rng):
+    """As often as they are told, the last one is the solution."""
+    told, kept = [], []
+    of = random_problem(rng, 60, gamma=0.3, C=2.0)
+    method = replace(solver, watch=told.append, kept=kept.append)
+    found = (WorkingSets(method) if isinstance(solver, Accelerated) else method).solve(parted(of))
+    assert len(kept) >= len(told) > 2
+    assert_allclose(kept[-1], found.point.alpha)
+    assert f(of, kept[0]) > f(of, kept[-1])
 
 
 def test_a_small_problem_is_solved_at_once(rng):
