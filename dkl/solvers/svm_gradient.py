@@ -119,13 +119,24 @@ class _Walk:
         self.problem, self.momentum = problem, momentum
         self.products = 0
         self.shift = 0.0
-        self.lipschitz = 1.0
         point = problem.zero()
         if start is not None and start.any():
             alpha, _ = project(start, problem.y, problem.C, 0.0)
             point = problem.at(alpha)
             self.products += 1
+        self.lipschitz = self._curvature(point)
         self.restart(point)
+
+    def _curvature(self, point: Point) -> float:
+        """Of f along the gradient within y'd = 0: one product tells what many backtrackings would."""
+        problem, g = self.problem, point.gradient
+        d = g - problem.y * (float(problem.y @ g) / problem.n)
+        square = float(d @ d)
+        if not 0 < square < np.inf:
+            return 1.0
+        self.products += 1
+        found = 2 * float(d @ problem.product(d)) / square + float(point.alpha @ point.alpha) / problem.rho
+        return found if 0 < found < np.inf else 1.0
 
     def restart(self, point: Point) -> None:
         self.alpha, self.product = point.alpha, point.product
