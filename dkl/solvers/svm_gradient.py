@@ -124,18 +124,18 @@ class _Walk:
             alpha, _ = project(start, problem.y, problem.C, 0.0)
             point = problem.at(alpha)
             self.products += 1
-        self.lipschitz = self._curvature(point)
+        self.lipschitz = 0.0
         self.restart(point)
 
-    def _curvature(self, point: Point) -> float:
-        """Of f along the gradient within y'd = 0: one product tells what many backtrackings would."""
-        problem, g = self.problem, point.gradient
+    def _curvature(self, alpha: Vector, g: Vector) -> float:
+        """Of f along its gradient g within y'd = 0: one product tells what many backtrackings would."""
+        problem = self.problem
         d = g - problem.y * (float(problem.y @ g) / problem.n)
         square = float(d @ d)
         if not 0 < square < np.inf:
             return 1.0
         self.products += 1
-        found = 2 * float(d @ problem.product(d)) / square + float(point.alpha @ point.alpha) / problem.rho
+        found = 2 * float(d @ problem.product(d)) / square + float(alpha @ alpha) / problem.rho
         return found if 0 < found < np.inf else 1.0
 
     def restart(self, point: Point) -> None:
@@ -153,6 +153,7 @@ class _Walk:
         problem, x = self.problem, self.ahead
         gradient = problem.gradient(x, self.ahead_product)
         value = problem.objective(x, self.ahead_product)
+        self.lipschitz = self.lipschitz or self._curvature(x, gradient)
         while True:
             new, self.shift = project(x - gradient / self.lipschitz, problem.y, problem.C, self.shift)
             product = problem.product(new)
