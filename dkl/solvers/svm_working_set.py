@@ -8,6 +8,7 @@ A. Gramfort, J. Salmon, Celer, ICML 2018). Where most rows are wanted all are ta
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -106,7 +107,7 @@ class _Run:
             self.best, self.best_is_rough = point, self.is_rough
         gap = self.best.relative_gap
         self.idle = 0 if self.grown or gap < 0.9 * before else self.idle + 1
-        self.tell(solution)
+        self.tell()
         if self.method.inner.kept is not None:
             self.method.inner.kept(point.alpha)
         if gap <= self.wanted and not self.best_is_rough:
@@ -135,9 +136,9 @@ class _Run:
         if not is_exact and self.point is not None and not self.is_rough:
             among = among.corrected(self.point.alpha[rows], self.point.product[rows])
         steps = inner.max_iter - self.n_iter
-        solver = replace(inner, tol=self.tol, max_iter=steps)
-        if not self.whole:
-            solver = replace(solver, watch=None, kept=None)
+        solver = replace(
+            inner, tol=self.tol, max_iter=steps, watch=self.counted(), kept=inner.kept if self.whole else None
+        )
         solution = solver.solve(among, None if alpha is None else alpha[rows])
         self.n_iter += solution.n_iter
         self.products += solution.products
@@ -180,16 +181,26 @@ class _Run:
         stay = inside & (support | (excess > NEAR)) if falling else inside
         self.rows = np.union1d(np.flatnonzero(stay), asking)
 
-    def tell(self, solution: SVMSolution) -> None:
+    def counted(self) -> Callable[[dict[str, Any]], None] | None:
+        """What takes the inner solver's rows, where they are of all rows: into the history, with the rounds before."""
+        if not self.whole:
+            return None
+        n_iter, products = self.n_iter, self.products
+
+        def take(row: dict[str, Any]) -> None:
+            moved = {"iteration": row["iteration"] + n_iter, "products": row["products"] + products}
+            self.take({**row, **moved, "rows": len(self.rows)})
+
+        return take
+
+    def tell(self) -> None:
+        """The round, if the inner solver has not told it."""
         assert self.best is not None
-        row: dict[str, Any] = {"iteration": self.n_iter, "products": self.products, "rows": len(self.rows)}
-        row |= {"objective": self.best.objective, "relative_gap": self.best.relative_gap}
-        if self.whole:
-            earlier = (self.n_iter - solution.n_iter, self.products - solution.products)
-            for inner in solution.history:
-                moved = {"iteration": inner["iteration"] + earlier[0], "products": inner["products"] + earlier[1]}
-                self.history.append({**inner, **moved, "rows": len(self.rows)})
-            return
+        if not self.whole:
+            row = {"iteration": self.n_iter, "products": self.products, "rows": len(self.rows)}
+            self.take(row | {"objective": self.best.objective, "relative_gap": self.best.relative_gap})
+
+    def take(self, row: dict[str, Any]) -> None:
         self.history.append(row)
         if self.method.inner.watch is not None:
             self.method.inner.watch(dict(row))

@@ -66,7 +66,10 @@ def test_few_columns_are_made_where_few_rows_count(rng):
 
 def test_all_rows_are_taken_where_most_count(rng):
     of = parted(random_problem(rng, 200, gamma=50.0, C=1.0))
-    found = working_sets().solve(of)
+    told = []
+    found = WorkingSets(Accelerated(tol=1e-10, watch=told.append), smallest=0).solve(of)
+    assert told == found.history and {row["rows"] for row in told} > {200}  # parts before, and then all
+    assert (np.diff([row["iteration"] for row in told]) >= 0).all()
     assert found.outcome is Outcome.SOLVED and of.kernel.largest == 200
     never = parted(of, fits=False)
     assert working_sets().solve(never).point.objective == pytest.approx(found.point.objective, rel=1e-9)
@@ -167,7 +170,7 @@ def test_steps_on_all_rows_are_kept(solver, rng):
     of = random_problem(rng, 60, gamma=0.3, C=2.0)
     method = replace(solver, watch=told.append, kept=kept.append)
     found = (WorkingSets(method) if isinstance(solver, Accelerated) else method).solve(parted(of))
-    assert len(kept) >= len(told) > 2
+    assert told == found.history and len(kept) >= len(told) > 2
     assert_allclose(kept[-1], found.point.alpha)
     assert f(of, kept[0]) > f(of, kept[-1])
 
