@@ -207,6 +207,7 @@ def large(options: argparse.Namespace) -> None:
     tested = (mnist.X[-10_000:] / np.float32(255)).astype(np.float32)
     answers = np.where(mnist.y[-10_000:] % 2 == 0, 1.0, -1.0)
     del mnist
+    before = format_bytes(peak_rss())
     start = time.perf_counter()
 
     def tell(row: dict[str, Any]) -> None:
@@ -221,7 +222,8 @@ def large(options: argparse.Namespace) -> None:
     fitted, taken = timed(1, quietly, model, X, y)
     print(f"n {options.n:,}, {options.dtype}: {fitted.result_.plan['placement']}, {fitted.result_.outcome.value}, gap "
           f"{fitted.relative_gap_.max():.1e}, {taken[0]:.0f} s, {len(fitted.support_):,} support vectors; peak "
-          f"{format_bytes(peak_rss())} of {options.limit}, planned {format_bytes(fitted.result_.plan['process_bytes'])}; "
+          f"{format_bytes(peak_rss())} of {options.limit} ({before} before the fit), planned "
+          f"{format_bytes(fitted.result_.plan['process_bytes'])}; "
           f"error on the last 10,000 of the set {100 * (1 - fitted.score(tested, answers)):.2f} %")  # fmt: skip
     if options.svc:
         from sklearn.svm import SVC
