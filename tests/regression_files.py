@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from command_runs import bytes_of
 
 N, D = 300, 3
 FIT = ("fit", "regression", "--data", "X.npz", "--out", "run.zarr", "--no-picture", "--threads", "1")
@@ -21,12 +22,4 @@ def write_inputs(folder: Path, n: int = N) -> None:
 
 def model_bytes(run: Path) -> dict[str, bytes]:
     """Names and bytes of all that a model stands in."""
-    files = [path for part in ("model", "candidates", "columns") for path in (run / part).rglob("*") if path.is_file()]
-    assert files
-    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(files)}
-
-
-def arrays(name: str) -> dict[str, np.ndarray]:
-    """Those of an archive, which is closed again."""
-    with np.load(name) as archive:
-        return dict(archive)
+    return bytes_of(run, "model", "candidates", "columns")

@@ -1,4 +1,4 @@
-"""Small files for the commands of the classifier, and what a run came to, as bytes."""
+"""Small files for the commands of the classifier."""
 
 from pathlib import Path
 
@@ -27,16 +27,3 @@ def write_inputs(folder: Path, n: int = N) -> None:
     (folder / "y.csv").write_text("\n".join(["colour", *quoted]) + "\n", encoding="utf-8")
     np.save(folder / "X.npy", X[:n])
     np.savez(folder / "two.npz", X=X[:n], y=np.where(numbers[:n] > 0, 1, -1))
-
-
-def model_bytes(run: Path) -> dict[str, bytes]:
-    """Names and bytes of all that a model stands in."""
-    files = [path for path in (run / "model").rglob("*") if path.is_file()]
-    assert files
-    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(files)}
-
-
-def arrays(name: str) -> dict[str, np.ndarray]:
-    """Those of an archive, which is closed again."""
-    with np.load(name) as archive:
-        return dict(archive)

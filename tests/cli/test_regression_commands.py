@@ -2,16 +2,15 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from command_line import call, tree
-from regression_files import FIT, SMALL, D, N, arrays, model_bytes, write_inputs
+from command_runs import arrays, copied, read
+from regression_files import FIT, SMALL, D, N, model_bytes, write_inputs
 from sklearn.linear_model import Lasso
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import pairwise_kernels
@@ -42,20 +41,7 @@ def work(tmp_path, monkeypatch):
 @pytest.fixture
 def run(fitted, work):
     """A finished run that names the data of this folder."""
-    from dkl.stores.generations import write_json
-
-    copy = Path(shutil.copytree(fitted[0] / "run.zarr", work / "run.zarr"))
-    config = RunStore.open(copy).config
-    for part in ("data", "targets"):
-        config["inputs"][part]["path"] = str(work / "X.npz")
-    write_json(copy / "config.json", config)
-    for name in ("X.npz", "new.npz"):  # archives hold the time they were made at
-        shutil.copy(fitted[0] / name, work)
-    return copy
-
-
-def read(run, name):
-    return RunStore.open(run).read_arrays("model")[name]
+    return copied(fitted[0], work)
 
 
 def columns(X, run):

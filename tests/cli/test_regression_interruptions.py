@@ -5,19 +5,17 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import small_blocks
 from command_line import call
+from command_runs import commits, start
 from regression_files import FIT, model_bytes, write_inputs
 
 from dkl.stores.run import RunStore
 
-DRIVER = str(Path(small_blocks.__file__))
 LONG = (*FIT, "--n-columns", "80", "--checkpoint-every", "1", "--store-columns")
 PATIENCE = 60.0
 
@@ -58,17 +56,6 @@ def work(folder, tmp_path, monkeypatch):
     for name in ("X.npz", "new.npz"):
         shutil.copy(folder / name, tmp_path)
     return tmp_path
-
-
-def start(place, *arguments):
-    return subprocess.Popen(
-        [sys.executable, DRIVER, str(place), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
-def commits(run="run.zarr"):
-    return [event for event in RunStore.open(run).events() if event["event"] == "commit"]
 
 
 def waves(run="run.zarr"):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import call, tree
+from command_runs import refused
 from regression_files import D, N, write_inputs
 
 X = np.random.default_rng(1).standard_normal((N, D))
@@ -81,12 +82,6 @@ def work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_inputs(tmp_path)
     return tmp_path
-
-
-def refused(answer, code=2):
-    assert answer.code == code, answer.err or answer.out
-    assert len(answer.err.splitlines()) == 1, answer.err
-    assert "Traceback" not in answer.err and "bug" not in answer.err
 
 
 def arguments(*more):

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import zarr
 from command_line import call, tree
+from command_runs import arrays, copied, read
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
-from svc_files import CLASSES, FIT, D, N, arrays, rows_and_labels, write_inputs
+from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
 from svm_cases import by_libsvm, problem
 
 from dkl.cli import svc_verify
@@ -46,20 +47,7 @@ def work(tmp_path, monkeypatch):
 @pytest.fixture
 def run(fitted, work):
     """A finished run that names the data of this folder."""
-    from dkl.stores.generations import write_json
-
-    copy = Path(shutil.copytree(fitted[0] / "run.zarr", work / "run.zarr"))
-    config = RunStore.open(copy).config
-    for part in ("data", "targets"):
-        config["inputs"][part]["path"] = str(work / "X.npz")
-    write_json(copy / "config.json", config)
-    for name in ("X.npz", "new.npz"):  # archives hold the time they were made at
-        shutil.copy(fitted[0] / name, work)
-    return copy
-
-
-def read(run, name):
-    return RunStore.open(run).read_arrays("model")[name]
+    return copied(fitted[0], work)
 
 
 def width(X):

@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,12 +13,12 @@ import numpy as np
 import pytest
 import small_blocks
 from command_line import call
-from svc_files import FIT, arrays, rows_and_labels, write_inputs
+from command_runs import arrays, commits, start
+from svc_files import FIT, rows_and_labels, write_inputs
 
 from dkl.estimators.svc_model import load_classifier
 from dkl.stores.run import RunStore
 
-DRIVER = str(Path(small_blocks.__file__))
 TOL = 1e-8
 LONG = (*FIT, "--rho", "2", "--tol", str(TOL), "--checkpoint-every", "1")
 PATIENCE = 60.0
@@ -49,17 +47,6 @@ def work(whole, tmp_path, monkeypatch):
     for name in ("X.npz", "new.npz"):
         shutil.copy(whole[0] / name, tmp_path)
     return tmp_path
-
-
-def start(place, *arguments):
-    return subprocess.Popen(
-        [sys.executable, DRIVER, str(place), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
-def commits(run="run.zarr"):
-    return [event for event in RunStore.open(run).events() if event["event"] == "commit"]
 
 
 def first_rows():

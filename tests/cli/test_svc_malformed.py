@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import call, tree
-from svc_files import D, N, arrays, write_inputs
+from command_runs import arrays, refused
+from svc_files import D, N, write_inputs
 
 X = np.random.default_rng(1).standard_normal((N, D))
 Y = np.arange(N) % 2
@@ -101,13 +102,6 @@ def work(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     (tmp_path / "y.txt").write_text("red\n" * N)
     return tmp_path
-
-
-def refused(answer, code=2):
-    assert answer.code == code, answer.err or answer.out
-    assert len(answer.err.splitlines()) == 1, answer.err
-    assert "Traceback" not in answer.err and "bug" not in answer.err
-    assert answer.seconds < 3
 
 
 def arguments(*more):
