@@ -94,15 +94,20 @@ def plan_kernel(
     stored = plan(
         "disk", shape.on_disk(processes, threads), limit, kernel_matrix=shape.n_kernels * stored_bytes(n, shape.dtype)
     )
-    if shape.is_whole and may_use_disk and stored.fits:
-        return _with_room(stored, shape, driver_limit, processes)
-    return _with_room(plan("recomputed", shape.anew(processes, threads), limit), shape, driver_limit, processes)
+    if not (shape.is_whole and may_use_disk and stored.fits):
+        stored = plan("recomputed", shape.anew(processes, threads), limit)
+    return _with_room(stored, shape, driver_limit, may_use_disk)
 
 
-def _with_room(plan: Plan, shape: KernelShape, driver_limit: int | None, processes: int) -> Plan:
-    """The plan with what is left for K of a working set: of this process, which may be the one that works."""
+def _with_room(plan: Plan, shape: KernelShape, driver_limit: int | None, may_use_disk: bool) -> Plan:
+    """The plan with what is left for K of a working set: of this process, which may be the one that works. A larger one
+    goes to the disk, if it may."""
+    processes = plan.processes
     wanted = packed_bytes(shape.n, shape.dtype)
     used = plan.process_bytes if processes == 1 else plan.base + plan.items["vectors"] + plan.items["face"]
     room = wanted if driver_limit is None else min(wanted, max(0, driver_limit - used))
     items = {**plan.items, "kernel of the working set": room} if processes == 1 and room else plan.items
-    return replace(plan, items=items, shape={**plan.shape, "working_set_bytes": room})
+    on_disk = (
+        {"kernel of the working set": stored_bytes(shape.n, shape.dtype)} if may_use_disk and room < wanted else {}
+    )
+    return replace(plan, items=items, disk=plan.disk | on_disk, shape={**plan.shape, "working_set_bytes": room})

@@ -64,12 +64,13 @@ class KernelPlace:
     def _check_disk(self, plan: Plan) -> None:
         folder = next_run(self.work_dir, "kernel").parent
         free = shutil.disk_usage(folder).free
-        if plan.disk_bytes > free:
+        needed = plan.disk["kernel matrix"]
+        if needed > free:
             raise DiskError(
                 "the kernel matrix does not fit on the disk",
                 where="work_dir",
                 got=f"{format_bytes(free)} free in {folder}",
-                wanted=format_bytes(plan.disk_bytes),
+                wanted=format_bytes(needed),
                 mend="choose another folder, or leave work_dir out: columns are then made anew",
             )
 

@@ -102,6 +102,11 @@ def test_a_disk_is_taken_where_it_is_allowed_and_worth_it():
     small = {"driver_limit": 4 * 10**9, "limit": 4 * 10**9}
     stored = plan(n=50_000, place={**small, "may_use_disk": True})
     assert stored.placement == "disk"
-    assert 50_000**2 * 4 < stored.disk_bytes < 1.05 * 50_000**2 * 4
+    half = 50_000**2 * 4
+    assert half < stored.disk["kernel matrix"] < 1.05 * half
+    assert stored.disk_bytes == 2 * stored.disk["kernel matrix"]  # a working set that finds no room stands there too
+    single = plan(n=50_000, is_whole=False, place={**small, "may_use_disk": True})
+    assert single.disk == {"kernel of the working set": stored.disk["kernel matrix"]}
+    assert not plan(n=10_000, is_whole=False, place={**small, "may_use_disk": True}).disk
     assert plan(n=50_000, place=small).placement == "recomputed"
     assert plan(n=50_000, is_whole=False, place={**small, "may_use_disk": True}).placement == "recomputed"
