@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_allclose, assert_array_equal
+from on_workers import deadly
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
@@ -212,3 +213,23 @@ def test_on_workers(rng, client, no_room):
     again = pickle.loads(pickle.dumps(there))
     assert again.client is None
     assert_array_equal(again.predict(X), there.predict(X))
+
+
+def test_a_worker_that_dies_in_a_fit_changes_nothing(rng, no_room, tmp_path):
+    from distributed import Client, LocalCluster
+
+    X, y = blobs(rng, 100, 2)
+    X[70, 0], mark = 13, tmp_path / "mark"  # the row that kills the first worker to meet it
+    options = {"kernel": deadly, "kernel_params": {"gamma": 0.3, "mark": mark}, "tol": 0.1}
+    mark.touch()  # nobody dies here
+    wanted = OptimalNeighborhoodSVC(n_jobs=1, **options).fit(X, y)
+    mark.unlink()
+    local = LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+    )  # fmt: skip
+    with local, Client(local) as own:
+        found = OptimalNeighborhoodSVC(client=own, **options).fit(X, y)
+    assert mark.exists() and found.result_.plan["placement"] == "recomputed"
+    assert_array_equal(found.dual_coef_, wanted.dual_coef_)
+    assert_array_equal(found.support_, wanted.support_)
