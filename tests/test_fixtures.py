@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 
 def test_cluster_is_two_worker_processes_on_loopback(client: Any) -> None:
@@ -34,7 +35,7 @@ def test_orphans_are_noticed_and_ended(tmp_path: Path) -> None:
         "    pathlib.Path('pid').write_text(str(child.pid))\n"
     )
     inner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "test_orphan.py"]
-    run = subprocess.run(inner, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(inner, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     for words in ("1 passed", "1 error", "left child processes behind"):
         assert words in run.stdout
     with pytest.raises(ProcessLookupError):

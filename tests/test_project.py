@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"dkl", "tests", "cluster", "benchmarks"}
@@ -50,7 +51,9 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
     programs = blocks("README.md", "python")
     assert programs
     for program in programs:
-        run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        run = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
+        )
         assert run.returncode == 0, run.stderr
 
 

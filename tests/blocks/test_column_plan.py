@@ -94,7 +94,7 @@ def main():
 @pytest.fixture(scope="module")
 def figures():
     """Of a process of its own, in which nothing else allocates."""
-    answer = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True, timeout=250)
+    answer = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)
     return json.loads(answer.stdout.splitlines()[-1])
 
 

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from command_line import FIT, call, factor_bytes, write_inputs
 from pairwise_cases import random_problem
+from patience import PATIENCE
 
 from dkl.blocks import neighbor_search, session
 from dkl.blocks.exchange import StateLost
@@ -33,7 +34,6 @@ from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray
 
 SETTINGS = Settings(rank=40, max_iter=60, tol=0.0, checkpoint_every=7)
-PATIENCE = 120.0
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 
 
@@ -113,7 +113,7 @@ def dask_cluster(folder):
             for child in family:
                 child.kill()
             process.wait()
-            psutil.wait_procs(family, timeout=10)
+            psutil.wait_procs(family, timeout=PATIENCE)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import zarr
 from distributed.comm import CommClosedError
 from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram, plus, remember
+from patience import PATIENCE
 from threadpoolctl import threadpool_info
 
 from dkl.blocks import patience, row_blocks
@@ -293,7 +294,7 @@ def test_lost_rows_are_sent_again(X, tmp_path, monkeypatch):
         stored = zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(700, R))
         sent, read = RowBlocks(X, Session(client)), RowBlocks(stored, Session(client))
         assert sent.map(describe) == read.map(describe) == want
-        client.restart_workers(Session(client).workers()[:1], timeout=30)
+        client.restart_workers(Session(client).workers()[:1], timeout=PATIENCE)
         assert sent.map(describe) == want
         assert read.map(describe) == want
         # Both end up on the only worker, whose death sets their tasks aside.

@@ -12,12 +12,12 @@ import pytest
 import small_blocks
 from command_line import call
 from command_runs import commits, start
+from patience import PATIENCE
 from regression_files import FIT, model_bytes, write_inputs
 
 from dkl.stores.run import RunStore
 
 LONG = (*FIT, "--n-columns", "80", "--checkpoint-every", "1", "--store-columns")
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import FIT, N, call, factor_bytes
+from patience import PATIENCE
 
 from dkl.cli.interrupt import Interrupt, resume_command
 
 LONG = (*FIT, "--tol", "0", "--max-iter", "1500", "--rank", "20", "--threads", "1", "--checkpoint-every", "200")
-PATIENCE = 60.0
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -53,9 +53,7 @@ def test_a_run_goes_on_to_the_same_bytes(number: int, work: Path, undisturbed: b
     try:
         wait_for_lines(work / "run.zarr" / "events.jsonl", random.Random(seed).randint(1, 600))
         os.killpg(process.pid, number)
-        sent = time.monotonic()
         out, err = process.communicate(timeout=PATIENCE)
-        seconds = time.monotonic() - sent
     finally:
         process.kill()
     last = err.splitlines()[-1]
@@ -63,22 +61,29 @@ def test_a_run_goes_on_to_the_same_bytes(number: int, work: Path, undisturbed: b
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 4, err
-        assert seconds < 10.0
         assert "is committed" in last and f"dkl resume {work / 'run.zarr'}" in last
         assert "resumable at iteration" in call("info", "run.zarr").out
     assert call("resume", "run.zarr").code == 3
     assert factor_bytes(work / "run.zarr") == undisturbed
 
 
-def test_an_interrupt_before_the_run_is_made(work: Path) -> None:
-    process = start(*LONG)
+def test_an_interrupt_before_the_run_is_made(work: Path, interrupts: None) -> None:
+    # Python's own start is over when it prints: an interrupt in the midst of that ends in errors of its own.
+    program = f"print(1, flush=True)\nimport sys\nfrom dkl.cli.main import main\nsys.argv = ['dkl', *{LONG!r}]\nmain()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        time.sleep(0.1)
+        assert process.stdout is not None and process.stdout.readline() == "1\n"
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    assert process.returncode in (4, -signal.SIGINT), err  # Python itself may still be starting
+    assert process.returncode in (4, -signal.SIGINT), err  # the command's own end, or that of its imports
 
 
 def test_two_fits_to_one_folder(work: Path) -> None:
@@ -101,7 +106,7 @@ def test_outside_the_loop_the_first_signal_is_answered_at_once() -> None:
         Interrupt("dkl resume run.zarr", 10),
     ):
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(5)
+        time.sleep(PATIENCE)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -118,7 +123,7 @@ def test_a_long_iteration_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(KeyboardInterrupt, match="the iteration was long"), Interrupt("again", 10) as interrupt:
         interrupt({"converged": False, "iteration": 1})
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(5)
+        time.sleep(PATIENCE)
 
 
 @pytest.mark.parametrize("seconds", [9.0, 0.1])
@@ -130,13 +135,11 @@ def test_a_second_signal_or_the_time_ends_the_process(seconds: float) -> None:
         "    interrupt({'converged': False, 'iteration': 1})\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         + ("    os.kill(os.getpid(), signal.SIGINT)\n" if seconds > 1 else "")
-        + "    time.sleep(30)\n"
+        + "    time.sleep(3600)\n"
     )
-    begun = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 4, done.stderr
     assert "dkl resume run.zarr" in done.stderr
-    assert time.monotonic() - begun < 20
 
 
 def test_resume_command_quotes() -> None:

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from command_line import call, tree
 from command_runs import arrays, copied, read
+from patience import PATIENCE
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
 from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
@@ -68,7 +69,7 @@ def test_nothing_large_is_imported_for_a_wrong_option():
         "try: main()\nexcept SystemExit as end: print(end.code)\n"
         "print({'numpy', 'dask', 'zarr', 'distributed', 'sklearn', 'scipy', 'numba'} & sys.modules.keys())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -14,6 +14,7 @@ import pytest
 import small_blocks
 from command_line import call
 from command_runs import arrays, commits, start
+from patience import PATIENCE
 from svc_files import FIT, rows_and_labels, write_inputs
 
 from dkl.estimators.svc_model import load_classifier
@@ -21,7 +22,6 @@ from dkl.stores.run import RunStore
 
 TOL = 1e-8
 LONG = (*FIT, "--rho", "2", "--tol", str(TOL), "--checkpoint-every", "1")
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

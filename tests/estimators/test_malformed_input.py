@@ -1,7 +1,6 @@
 """Malformed input to the Python API: one error of ours, in one line that names the culprit, at once, nothing written."""
 
 import os
-import time
 import warnings
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from dkl.blocks.graph import build_graph
 from dkl.errors import DklError, InconsistentPairsError, InputError, MemoryBudgetError, NumericalError
 from dkl.pairs import load_pairs, pair_train_test_split
 
-CPU_SECONDS = 1.0  # of the processor, not of the clock
 N = 40
 X = np.random.default_rng(0).standard_normal((N, 5))
 Y = np.arange(N) % 4
@@ -92,15 +90,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def refused(call, match, kind=InputError):
-    """`call` raises an error of `kind`, in one line, within a second of the processor, and the folder stays as it was."""
-    before, start = tree(Path.cwd()), time.process_time()
+    """`call` raises an error of `kind`, in one line, and the folder stays as it was."""
+    before = tree(Path.cwd())
     with warnings.catch_warnings(), pytest.raises(DklError, match=match) as caught:
         warnings.simplefilter("ignore")
         call()
-    seconds = time.process_time() - start
     assert isinstance(caught.value, kind)
     assert "\n" not in str(caught.value) and str(caught.value)
-    assert seconds < CPU_SECONDS
     assert tree(Path.cwd()) == before
 
 

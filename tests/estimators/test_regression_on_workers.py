@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import zarr
 from distributed import Client, LocalCluster
 from on_workers import Foreign, deadly
+from patience import PATIENCE
 from sklearn.base import clone
 
 from dkl import LowRankKernelRegressor
@@ -192,7 +193,7 @@ def test_fits_outlive_workers_killed_in_the_pass_and_between_waves(rows, targets
             waves.append(row["iteration"])
             if len(waves) == 1:
                 assert row["iteration"] < row["of"]
-                mortal.wait_for_workers(2, timeout=30)
+                mortal.wait_for_workers(2, timeout=PATIENCE)
                 kill(mortal, how_many)
                 time.sleep(0.2)
 

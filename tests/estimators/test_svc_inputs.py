@@ -1,6 +1,6 @@
 """Malformed input to the neighbourhood classifier: one error of ours, in one line that names the culprit."""
 
-import time
+import re
 import warnings
 
 import dask.array as da
@@ -18,7 +18,6 @@ N = 40
 X = np.random.default_rng(0).standard_normal((N, 3))
 Y = np.arange(N) % 2
 K = rbf_kernel(X)
-CPU_SECONDS = 2.0  # of the processor, not of the clock
 
 
 def changed(value, array=X):
@@ -35,14 +34,12 @@ def with_eigenvalue(value):
 
 
 def refused(call, match, kind=InputError):
-    """`call` raises an error of `kind`, in one line, and at once."""
-    start = time.process_time()
+    """`call` raises an error of `kind`, in one line."""
     with warnings.catch_warnings(), pytest.raises(DklError, match=match) as caught:
         warnings.simplefilter("ignore")
         call()
     assert isinstance(caught.value, kind)
     assert str(caught.value) and "\n" not in str(caught.value)
-    assert time.process_time() - start < CPU_SECONDS
 
 
 ROWS = {
@@ -168,7 +165,7 @@ PARAMETERS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "match"), PARAMETERS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("given", "match"), PARAMETERS, ids=lambda value: re.sub(" at 0x.*", "", str(value))[:40])
 def test_parameters(given, match):
     refused(lambda: OptimalNeighborhoodSVC(**given).fit(X, Y), match)
 

@@ -1,0 +1,46 @@
+"""How soon the command answers: help, and an option that is wrong, in processor seconds and by the clock.
+
+    python benchmarks/promptness.py [--repeats 5]
+
+Each is the least of several runs of a process of its own, beside an empty Python (`python -c pass`) of the same minute. A
+wrong option is to be reported before numpy and Dask are loaded, which tests/cli hold by the modules that are imported.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+
+DKL = [sys.executable, "-m", "dkl.cli.main"]
+COMMANDS = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "python -c 'import dkl'": [sys.executable, "-c", "import dkl"],
+    "dkl --help": [*DKL, "--help"],
+    "dkl fit pairwise --help": [*DKL, "fit", "pairwise", "--help"],
+    "dkl fit pairwise --rank 0": [*DKL, "fit", "pairwise", "--rank", "0"],
+    "dkl fit svc --kernel magic": [*DKL, "fit", "svc", "--kernel", "magic"],
+    "dkl resume --max-iter none": [*DKL, "resume", "run.zarr", "--max-iter", "none"],
+}
+
+
+def measured(command: list[str]) -> tuple[float, float]:
+    """(processor seconds, seconds by the clock) of one run."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, capture_output=True, check=False)
+    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, clock
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    print(f"{'':<30}{'processor':>12}{'clock':>10}")
+    for name, command in COMMANDS.items():
+        runs = [measured(command) for _ in range(repeats)]
+        print(f"{name:<30}{min(cpu for cpu, _ in runs):>10.2f} s{min(clock for _, clock in runs):>8.2f} s")
+
+
+if __name__ == "__main__":
+    main()
