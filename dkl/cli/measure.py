@@ -22,6 +22,7 @@ def random_rows(rows: RowSource, count: int) -> Any:
     """As many features, as dense as the real ones; none is negative, which some kernels refuse."""
     rng = np.random.default_rng(0)
     if rows.is_sparse:
-        density = rows.array.nnz / (rows.n * rows.n_features)
-        return sparse.csr_array(sparse.random_array((count, rows.n_features), density=density, rng=rng, format="csr"))
+        entries = round(count * rows.array.nnz / rows.n)
+        places = rng.integers(count, size=entries), rng.integers(rows.n_features, size=entries)
+        return sparse.csr_array((rng.random(entries), places), shape=(count, rows.n_features))
     return rng.random((count, rows.n_features)).astype(rows.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array, diags_array, issparse
 from scipy.sparse.csgraph import connected_components
 
 from dkl.errors import InputError
@@ -84,14 +84,14 @@ def laplacian_of(affinity: ArrayLike | Any, laplacian: str = "normalized") -> cs
     check_laplacian(laplacian)
     where = "affinity"
     try:
-        graph = csr_array(affinity)
-        if graph.dtype.kind not in "biuf":
+        given: Any = affinity if issparse(affinity) else np.asarray(affinity)
+        if given.dtype.kind not in "biuf":
             raise TypeError
-        graph = graph.astype(np.float64, copy=True)
     except (TypeError, ValueError) as error:
         raise InputError("not a matrix of real numbers", where=where, got=type(affinity).__name__) from error
-    if graph.ndim != 2 or graph.shape[0] != graph.shape[1] or graph.shape[0] == 0:
-        raise InputError("not a square matrix", where=where, got=f"shape {graph.shape}", wanted="(n, n)")
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
+        raise InputError("not a square matrix", where=where, got=f"shape {given.shape}", wanted="(n, n)")
+    graph = csr_array(given.astype(np.float64))  # a copy in any case
     graph.sum_duplicates()
     _check_entries(graph, where)
     graph = graph - diags_array(graph.diagonal(), format="csr")
