@@ -38,10 +38,20 @@ def box_bounds(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(C_i (n,), weight of each class): C times class weight times sample weight. "balanced" counts sample weights."""
     try:
-        weights = compute_class_weight(class_weight, classes=classes, y=classes[labels], sample_weight=sample_weight)
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            weights = _balanced(labels, sample_weight)
+        else:
+            weights = compute_class_weight(class_weight, classes=classes, y=classes[labels])
     except (ValueError, TypeError) as error:
         raise InputError(" ".join(str(error).split()), where="class_weight") from error
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise InputError("not weights", where="class_weight", got=repr(class_weight), wanted="finite numbers >= 0")
     bounds = C * weights[labels]
     return bounds if sample_weight is None else bounds * sample_weight, weights
+
+
+def _balanced(labels: NDArray[np.intp], sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """(classes,): total weight / (classes * weight of the class); scikit-learn counts weights only from 1.7 on."""
+    counts = np.bincount(labels, weights=sample_weight).astype(np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        return counts.sum() / (len(counts) * counts)
