@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_imports import called, imports
 
 PACKAGE = Path(__file__).parents[1] / "dkl"
 LAYERS = ["linalg", "stores", "blocks", "problems", "solvers", "estimators", "cli"]
@@ -26,27 +27,6 @@ def layer_of(name: str) -> str:
     if (PACKAGE / f"{part}.py").is_file() and part != "__init__":
         return "(root)"
     return part if part in ALLOWED else "(front)"
-
-
-def imports(module: str, tree: ast.AST, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of everything that `module` imports, at its top or inside functions."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
-                base = ".".join([*parents, base]).rstrip(".")
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and called(node) in {"import_module", "__import__"} and node.args:
-            name = node.args[0]
-            yield node.lineno, name.value if isinstance(name, ast.Constant) else "(a name made at run time)"
-
-
-def called(node: ast.Call) -> str:
-    """The last name of what is called: "open_group" for zarr.open_group(...)."""
-    return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def import_faults(module: str, tree: ast.AST, is_package: bool) -> Iterator[str]:

@@ -37,12 +37,7 @@ def placements(kind, program, tmp_path, client):
 
 
 def run_steps(place, program, start, steps):
-    """Factors after some iterations from a start that need not be picklable by reference."""
-    if isinstance(place, ClusterPlacement):
-        import cloudpickle
-        import pairwise_cases  # noqa: F401
-
-        cloudpickle.register_pickle_by_value(__import__(Given.__module__))
+    """Factors after some iterations from a start of one's own."""
     place.start(start, program.start(RHO))
     rows = place.advance(steps)
     result = {name: place.collect(name) for name in ("V", "U", "Lambda")}

@@ -1,0 +1,27 @@
+"""What a source file imports, read from its text."""
+
+import ast
+from collections.abc import Iterator
+
+BY_NAME = {"import_module", "__import__", "find_spec", "importorskip"}
+
+
+def imports(module: str, tree: ast.AST, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything that `module` imports, at its top or inside functions, or looks for by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
+                base = ".".join([*parents, base]).rstrip(".")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and called(node) in BY_NAME and node.args:
+            name = node.args[0]
+            yield node.lineno, name.value if isinstance(name, ast.Constant) else "(a name made at run time)"
+
+
+def called(node: ast.Call) -> str:
+    """The last name of what is called: "open_group" for zarr.open_group(...)."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))

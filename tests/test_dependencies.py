@@ -1,0 +1,89 @@
+"""What the package stands on: it imports only what pyproject.toml declares, whose oldest versions tests/lowest.txt pins."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from source_imports import imports
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+TOOLS = {"dev", "test"}  # extras for those who work on dkl; the others are for its users
+# Not even in an extra: benchmarks/slkl_peers.py says that it leaves out what is not installed.
+PEERS = {"celer", "skglm"}
+PROVIDERS = packages_distributions()
+
+
+def normal(name: str) -> str:
+    """A distribution's name as registries compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def bounds(requirements: list[str]) -> dict[str, str]:
+    """{distribution: what follows its name, as in ">=1.2"}, without the extras of dkl that an extra takes in."""
+    named = [re.fullmatch(r"([\w.-]+)(.*)", requirement) for requirement in requirements]
+    return {normal(found[1]): found[2] for found in named if found and not found[0].startswith("dkl[")}
+
+
+def declared(*extras: str) -> dict[str, str]:
+    return bounds([*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])])
+
+
+# What each folder may import: the package works without the extras for tests, and asks nobody to install them.
+MAY_IMPORT = {"dkl": set(declared(*EXTRAS.keys() - TOOLS)), "tests": set(declared(*EXTRAS.keys() - {"dev"}))}
+MAY_IMPORT["benchmarks"] = MAY_IMPORT["tests"] | PEERS
+
+
+def undeclared(source: str, own: set[str], allowed: set[str]) -> list[str]:
+    """Imports of `source` that come neither with Python nor from `own` modules nor from `allowed` distributions."""
+    found = []
+    for line, name in imports("dkl", ast.parse(source)):
+        top = name.partition(".")[0]
+        if not top.isidentifier() or top in own or top in sys.stdlib_module_names:
+            continue
+        providers = {normal(provider) for provider in PROVIDERS.get(top, [top])}
+        if not providers & allowed:
+            found.append(f"{line}: imports {name} of {' or '.join(sorted(providers))}, which pyproject.toml lacks")
+    return found
+
+
+def own_modules(folder: str) -> set[str]:
+    """What is imported by name without being installed: beside the package itself, the files of the same folder."""
+    return {"dkl"} | {path.stem for path in (ROOT / folder).glob("*.py") if folder != "dkl"}
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_imports_are_declared(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    for path in files:
+        found = undeclared(path.read_text(encoding="utf-8"), own_modules(folder), MAY_IMPORT[folder])
+        assert not found, "\n".join(f"{path.relative_to(ROOT)}:{fault}" for fault in found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import pytest", "import packaging.version", "def f():\n    from joblib import Memory", "find_spec('pandas')"],
+)
+def test_what_is_not_declared_is_caught(source: str) -> None:
+    assert undeclared(source, {"dkl"}, MAY_IMPORT["dkl"])
+
+
+@pytest.mark.parametrize(
+    "source", ["import faiss", "from sklearn.base import clone", "import os, dkl", "from . import x"]
+)
+def test_what_is_declared_passes(source: str) -> None:
+    assert not undeclared(source, {"dkl"}, MAY_IMPORT["dkl"])
+
+
+def test_lowest_versions_are_those_of_pyproject() -> None:
+    lines = (ROOT / "tests" / "lowest.txt").read_text(encoding="utf-8").splitlines()
+    pins = bounds([line for line in lines if line and not line.startswith("#")])
+    lowest = {name: bound.replace(">=", "==", 1) for name, bound in declared(*EXTRAS.keys() - {"dev"}).items()}
+    assert pins == lowest
+    assert all(re.fullmatch(r"==[\d.]+", pin) for pin in pins.values())
