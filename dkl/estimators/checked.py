@@ -76,9 +76,10 @@ def is_precomputed(estimator: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """The message without the arrays that it prints, and without advice that is not ours."""
-    first, *rest = str(error).split("\n")
-    return " ".join([first.rstrip("."), *(line for line in rest if line.startswith("Reshape"))])
+    """The message without the arrays that it prints, and without advice that is not ours; lists of names in its line."""
+    first, *rest = str(error).replace(":\n- ", ": ").replace("\n- ", ", ").split("\n")
+    names = "".join(f"; {line.rstrip('.')}" for line in rest if line.startswith("Feature names"))
+    return " ".join([first.rstrip(".") + names, *(line for line in rest if line.startswith("Reshape"))])
 
 
 def _first_not_finite(X: Any) -> str | None:

@@ -162,16 +162,6 @@ def test_pipelines_searches_clones_and_pickles(rows, targets):
     np.testing.assert_array_equal(again.predict(rows), fitted.predict(rows))
 
 
-def test_feature_names(rows, targets):
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(rows, columns=["a", "b", "c"])
-    got = model().fit(frame, pandas.Series(targets))
-    assert list(got.feature_names_in_) == ["a", "b", "c"]
-    np.testing.assert_array_equal(got.predict(frame), model().fit(rows, targets).predict(rows))
-    with pytest.raises(InputError, match="feature names"):
-        got.predict(frame[["b", "a", "c"]])
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly", "laplacian"])
 def test_sparse_rows_are_dense_rows(rows, targets, kernel):
     X = np.where(np.abs(rows) > 0.5, rows, 0)
