@@ -34,6 +34,7 @@ LARGEST = 5000
 PATIENCE, SLOWEST = 50, 0.99
 """Iterations in a row that leave more than this share of the gap before the method is given up."""
 NEWTON_STEPS, ACCURACY = 200, 1e-6
+"""Of (10); the accuracy is a share of how far the level is overstepped where it begins."""
 LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
 """Of the dual's Hessian in (10), whose entries are 1 at most."""
 
@@ -152,7 +153,8 @@ def nearest_below(
         over = offsets + normals @ x
         return x, over, 0.5 * float((x - alpha) @ (x - alpha)) + float(mu @ over)
 
-    accuracy = ACCURACY * float(np.abs(offsets + normals @ alpha).max())
+    # Not of the cuts' sizes: those of steep, old cuts far below the level outgrow what is overstepped, and alpha would do.
+    accuracy = ACCURACY * max(float((offsets + normals @ alpha).max()), 0.0)
     x, over, value = at(mu)
     damping = LEAST_DAMPING
     for _ in range(NEWTON_STEPS):

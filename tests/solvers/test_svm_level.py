@@ -31,6 +31,16 @@ def test_against_libsvm(C, rho, rng):
     assert abs(of.y @ found.point.alpha) <= 1e-12 * found.point.alpha.sum()
 
 
+@pytest.mark.parametrize("rho", [1e2, 1e4, 1e8])
+@pytest.mark.parametrize("n", [20, 40])
+def test_a_wide_box(n, rho, rng):
+    """Its first cuts are steep, and lie far below the level of the last ones."""
+    for gamma in (0.1, 1.0):
+        of = random_problem(rng, n, gamma=gamma, C=1000.0, rho=rho)
+        found = LevelMethod(tol=1e-6).solve(of)
+        assert found.outcome is Outcome.SOLVED and found.point.relative_gap <= 1e-6
+
+
 def test_some_hundred_patterns(rng):
     of = random_problem(rng, 300, gamma=0.3, rho=100.0)
     found = LevelMethod(tol=1e-6).solve(of)
@@ -111,6 +121,20 @@ def test_projection_onto_a_level_set(cuts, rng):
             x, mu = nearest_below(alpha, normals, offsets, y, C, guess)
             assert_allclose(x, wanted, atol=1e-4)
             assert (mu >= 0).all() and (offsets + normals @ x <= 1e-5).all()
+
+
+def test_a_cut_far_below_the_level_changes_nothing(rng):
+    n = 25
+    y, C = np.where(np.arange(n) % 3 == 0, 1.0, -1.0), rng.uniform(0.2, 2.0, n)
+    normals = rng.standard_normal((4, n))
+    inside = box_hyperplane(C * rng.random(n), y, C)
+    alpha = box_hyperplane(inside + 1e-3 * rng.standard_normal(n), y, C)
+    offsets = -normals @ (inside + alpha) / 2
+    offsets[3] = -1e9
+    without, _ = nearest_below(alpha, normals[:3], offsets[:3], y, C, np.zeros(3))
+    found, mu = nearest_below(alpha, normals, offsets, y, C, np.zeros(4))
+    assert np.abs(without - alpha).max() > 1e-5 and mu[3] == 0
+    assert_allclose(found, without, atol=1e-9)
 
 
 def test_twice_the_same_cut(rng):
