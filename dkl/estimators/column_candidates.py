@@ -31,7 +31,7 @@ def choose_candidates(
     kernel, allowed = settings.kernel_function, None if sample_weight is None else sample_weight > 0
     stream = np.random.default_rng([settings.seed, 0])
     if given is not None and np.asarray(given).ndim == 2:
-        points = np.asarray(given)
+        points = np.ascontiguousarray(given)  # as a run's folder gives them back: products round alike
         return Candidates(np.full(len(points), -1, np.intp), points, column_scale(kernel, points))
     if given is not None:
         indices = np.asarray(given, np.intp)

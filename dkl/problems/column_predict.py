@@ -20,6 +20,8 @@ def predict_block(
 ) -> NDArray[np.float64]:
     """(t, T). weights (T, m) have the columns' scale in them. In double: large weights of both signs cancel."""
     check_rows(block)
+    # The order in memory chooses the BLAS kernel, and with it the last bits: weights fitted, loaded and sent must be alike.
+    weights = np.require(weights, requirements=["C", "A"])
     out = np.empty((block.rows.shape[0], len(weights)))
     out[:] = intercepts
     if weights.shape[1]:

@@ -355,6 +355,8 @@ def test_columns_are_row_numbers_or_points(rows, targets):
     np.testing.assert_array_equal(by_point.columns_, [-1] * 4)
     np.testing.assert_allclose(by_point.predict(rows), by_number.predict(rows), rtol=1e-10)
     np.testing.assert_array_equal(by_number.support_vectors_, rows[by_number.support_])
+    in_fortran_order = model(columns=np.asfortranarray(rows[numbers])).fit(rows, targets)
+    np.testing.assert_array_equal(in_fortran_order.predict(rows), by_point.predict(rows))
     assert model(columns=list(numbers)).fit(rows, targets).n_columns_ == 4
     assert model(columns=rows[:4].astype(int)).fit(rows, targets).n_columns_ == 4
 
