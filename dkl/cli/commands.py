@@ -111,7 +111,7 @@ def resume(run: str, **given: Any) -> None:
     """Go on with a run from its last commit, after any end.
 
     With a higher --max-iter or a --target-gap also a run that ended unsolved. A cluster need not be the one from before:
-    the result has the same bytes on any.
+    the result has the same bytes on any with processors of the same kind.
     """
     place, changes = options.split(given)
     task = _task_of(run)
