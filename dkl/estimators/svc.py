@@ -240,6 +240,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
             raise InputError(what, mend="pass the labels")
         try:
             given = column_or_1d(y, warn=True)
+            if given.dtype.kind == "S":  # scikit-learn refuses them only from 1.7 on
+                raise TypeError("labels must not be bytes: turn them into text")
             if given.dtype.kind == "f":
                 assert_all_finite(given, input_name="y")
             check_classification_targets(given)
