@@ -284,9 +284,13 @@ def test_a_worker_that_dies_while_it_is_sent_to(what, X, client, monkeypatch):
 
 def test_lost_rows_are_sent_again(X, tmp_path, monkeypatch):
     """Also when all workers are lost at once, as they are when the only one dies."""
+    import dask
     from distributed import Client, LocalCluster
 
     with (
+        # Else the cluster looks 15 s after the first loss whether that worker is back, and would let it go for good if
+        # it happened to be starting anew from the second.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
