@@ -29,8 +29,8 @@ from dkl import Pairs
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.datasets import load, two_gaussians
-from dkl.estimators.pairwise_run import fit_problem, make_problem
-from dkl.estimators.pairwise_settings import Settings, make_plan
+from dkl.estimators.pairwise.fit import fit_problem, make_problem
+from dkl.estimators.pairwise.settings import Settings, make_plan
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.resources import format_bytes
 from dkl.stores.run import RunStore

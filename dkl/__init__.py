@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dkl.estimators.kernel_kmeans import KernelKMeans
-    from dkl.estimators.pairwise import PairwiseKernelLearner
-    from dkl.estimators.regression import LowRankKernelRegressor
-    from dkl.estimators.svc import OptimalNeighborhoodSVC
+    from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+    from dkl.estimators.regression.learner import LowRankKernelRegressor
+    from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
 
@@ -25,9 +25,9 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
-    "LowRankKernelRegressor": "dkl.estimators.regression",
-    "OptimalNeighborhoodSVC": "dkl.estimators.svc",
-    "PairwiseKernelLearner": "dkl.estimators.pairwise",
+    "LowRankKernelRegressor": "dkl.estimators.regression.learner",
+    "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
+    "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
     "adjusted_rand_index": "dkl.metrics",
     "pair_accuracy": "dkl.metrics",

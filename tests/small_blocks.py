@@ -71,8 +71,8 @@ def main() -> None:
     from importlib import import_module
 
     from dkl.cli.main import main as dkl
-    from dkl.estimators.regression_store import StoredPass
-    from dkl.estimators.svc_store import StoredMachines
+    from dkl.estimators.regression.store import StoredPass
+    from dkl.estimators.svc.store import StoredMachines
 
     def by_name(name: str, value: Any) -> None:
         module, _, attribute = name.rpartition(".")

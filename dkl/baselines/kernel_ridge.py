@@ -12,7 +12,7 @@ from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.errors import InputError
-from dkl.estimators.base import (
+from dkl.estimators.columns.regressor import (
     BOOL,
     NONE,
     Candidates,

@@ -17,7 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.estimators.base import (
+from dkl.estimators.columns.regressor import (
     BOOL,
     Candidates,
     ColumnSettings,

@@ -25,7 +25,7 @@ def fit_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
     Ctrl-C commits the current iteration; `dkl resume` goes on from it.
     """
     place, changes = options.split(given)
-    from dkl.cli.work import fit_run
+    from dkl.runs.pairwise.work import fit_run
 
     raise click.exceptions.Exit(fit_run(data, pairs, out, changes, place))
 
@@ -41,7 +41,7 @@ def fit_regression(data: str, targets: str | None, out: str, picture: bool | Non
     One pass over the rows adds up all that the solver needs; Ctrl-C commits the sums, `dkl resume` goes on from them.
     """
     place, changes = options.split(given)
-    from dkl.cli.regression_work import fit_run
+    from dkl.runs.regression.work import fit_run
 
     raise click.exceptions.Exit(fit_run(data, targets, out, picture, changes, place))
 
@@ -56,7 +56,7 @@ def fit_svc(data: str, targets: str | None, out: str, **given: Any) -> None:
     Ctrl-C commits what the solver has found; `dkl resume` goes on from it.
     """
     place, changes = options.split(given)
-    from dkl.cli.svc_work import fit_run
+    from dkl.runs.svc.work import fit_run
 
     raise click.exceptions.Exit(fit_run(data, targets, out, changes, place))
 
@@ -73,7 +73,7 @@ def plan() -> None:
 def plan_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
     """What `dkl fit pairwise` with the same options would take. Reads shapes and pairs, writes nothing."""
     place, changes = options.split(given)
-    from dkl.cli.forecast import show_plan
+    from dkl.runs.pairwise.estimate import show_plan
 
     show_plan(data, pairs, out, changes, place)
 
@@ -86,7 +86,7 @@ def plan_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
 def plan_regression(data: str, targets: str | None, out: str, picture: bool | None, **given: Any) -> None:
     """What `dkl fit regression` with the same options would take. Reads shapes and targets, writes nothing."""
     place, changes = options.split(given)
-    from dkl.cli.regression_forecast import show_plan
+    from dkl.runs.regression.estimate import show_plan
 
     show_plan(data, targets, out, changes, place)
 
@@ -98,7 +98,7 @@ def plan_regression(data: str, targets: str | None, out: str, picture: bool | No
 def plan_svc(data: str, targets: str | None, out: str, **given: Any) -> None:
     """What `dkl fit svc` with the same options would take. Reads shapes and labels, writes nothing."""
     place, changes = options.split(given)
-    from dkl.cli.svc_forecast import show_plan
+    from dkl.runs.svc.estimate import show_plan
 
     show_plan(data, targets, out, changes, place)
 
@@ -116,11 +116,11 @@ def resume(run: str, **given: Any) -> None:
     place, changes = options.split(given)
     task = _task_of(run)
     if task == "regression":
-        from dkl.cli.regression_work import resume_run
+        from dkl.runs.regression.work import resume_run
     elif task == "svc":
-        from dkl.cli.svc_work import resume_run
+        from dkl.runs.svc.work import resume_run
     else:
-        from dkl.cli.work import resume_run
+        from dkl.runs.pairwise.work import resume_run
 
     raise click.exceptions.Exit(resume_run(run, changes, place))
 
@@ -132,11 +132,11 @@ def info(run: str, as_json: bool) -> None:
     """What a run holds: its state, certificate, history and plan."""
     task = _task_of(run)
     if task == "regression":
-        from dkl.cli.regression_show import show_run
+        from dkl.runs.regression.facts import show_run
     elif task == "svc":
-        from dkl.cli.svc_show import show_run
+        from dkl.runs.svc.facts import show_run
     else:
-        from dkl.cli.show import show_run
+        from dkl.runs.pairwise.facts import show_run
 
     show_run(run, as_json=as_json)
 
@@ -147,7 +147,7 @@ def info(run: str, as_json: bool) -> None:
 @click.option("--out", required=True, metavar="FILE", help=".npz (key factor) or .npy; must not exist.")
 def transform(run: str, data: str, out: str) -> None:
     """Rows of the factor for patterns: for those learned from their own, for others from their neighbours."""
-    from dkl.cli.extend import transform_run
+    from dkl.runs.output import transform_run
 
     transform_run(run, data, out)
 
@@ -163,7 +163,7 @@ def transform(run: str, data: str, out: str) -> None:
 def predict(run: str, data: str, targets: str | None, out: str, decision: bool, **given: Any) -> None:
     """Predictions of a regression or a classifier for rows, in their order; with targets also how good they are."""
     place, changes = options.split(given)
-    from dkl.cli.predict import predict_run
+    from dkl.runs.apply import predict_run
 
     predict_run(run, data, targets, out, decision, changes.get("memory_limit"), place)
 
@@ -177,11 +177,11 @@ def verify(run: str, memory_limit: int | None) -> None:
     """Compute objective and certificate anew from what is on disk, by code that shares nothing with the solvers."""
     task = _task_of(run)
     if task == "regression":
-        from dkl.cli.regression_verify import verify_run
+        from dkl.runs.regression.verify import verify_run
     elif task == "svc":
-        from dkl.cli.svc_verify import verify_run
+        from dkl.runs.svc.verify import verify_run
     else:
-        from dkl.cli.verify import verify_run
+        from dkl.runs.pairwise.verify import verify_run
 
     verify_run(run, memory_limit)
 
@@ -198,7 +198,7 @@ def demo(out: str | None, workers: int | None) -> None:
 
 def _task_of(run: str) -> str:
     """Which kind of run it is."""
-    from dkl.cli.runs import task_of
+    from dkl.runs.stored import task_of
     from dkl.stores.run import RunStore
 
     return task_of(RunStore.open(run))

@@ -13,18 +13,18 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.cli.course import NOT_CONVERGED, SOLVED, notes
-from dkl.cli.inputs import check_new, read_inputs
-from dkl.cli.interrupt import Interrupt, resume_command
-from dkl.cli.place import Cluster
-from dkl.cli.runs import factor_blocks, rows_of
-from dkl.cli.work import config_of, work
 from dkl.datasets import load
 from dkl.estimators.kernel_kmeans import KernelKMeans
-from dkl.estimators.pairwise_settings import Settings
+from dkl.estimators.pairwise.settings import Settings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
 from dkl.pairs import Pairs
 from dkl.resources import format_bytes, n_cpus
+from dkl.runs.cluster import Cluster
+from dkl.runs.driver import NOT_CONVERGED, SOLVED, notes
+from dkl.runs.files import check_new, read_inputs
+from dkl.runs.interrupt import Interrupt, resume_command
+from dkl.runs.pairwise.work import config_of, work
+from dkl.runs.stored import factor_blocks, rows_of
 from dkl.stores.run import RunStore
 
 SETTINGS = Settings(gamma=10.0, tol=3e-5, max_iter=2000)
@@ -147,7 +147,7 @@ def draw(
     """The picture, where matplotlib is there to draw it."""
     if find_spec("matplotlib") is None:
         return None
-    from dkl.estimators.report import draw_report
+    from dkl.estimators.pairwise.picture import draw_report
 
     accuracy = ", ".join(f"{name} {pair_accuracy(y, labels):.1%}" for name, labels in found.items())
     gap = report["certificate"]["relative_gap"]

@@ -16,8 +16,8 @@ from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.checked import checked_rows, given_rows, random_stream
-from dkl.estimators.kernel_parameter import KernelParameter
+from dkl.estimators.common.kernel_parameter import KernelParameter
+from dkl.estimators.common.validation import checked_rows, given_rows, random_stream
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes

@@ -19,7 +19,7 @@ from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.regression import LowRankKernelRegressor
+from dkl.estimators.regression.learner import LowRankKernelRegressor
 
 ROWS, FEATURES, COLUMNS = 20_000, 100, 500
 KINDS = {

@@ -16,8 +16,8 @@ from scipy import sparse
 from dkl.blocks.plan import PROCESS_BASE, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.pairwise_run import fit_problem
-from dkl.estimators.pairwise_settings import Settings, make_plan
+from dkl.estimators.pairwise.fit import fit_problem
+from dkl.estimators.pairwise.settings import Settings, make_plan
 from dkl.problems.pairwise import PairwiseKernel, target_matrix
 from dkl.stores.run import RunStore
 

@@ -27,8 +27,8 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, WorkersLostError
-from dkl.estimators.pairwise_run import fit_problem, make_problem, resume, store_problem
-from dkl.estimators.pairwise_settings import Settings
+from dkl.estimators.pairwise.fit import fit_problem, make_problem, resume, store_problem
+from dkl.estimators.pairwise.settings import Settings
 from dkl.pairs import Pairs
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray

@@ -17,9 +17,10 @@ from command_line import FIT, N, call, factor_bytes, tree, write_inputs
 from patience import PATIENCE
 
 from dkl import __version__
-from dkl.cli import inputs, place
-from dkl.cli import work as work_module
 from dkl.errors import WorkersLostError
+from dkl.runs import cluster as place
+from dkl.runs import files as inputs
+from dkl.runs.pairwise import work as work_module
 from dkl.stores.run import RunStore
 
 
@@ -68,8 +69,8 @@ def test_fit_is_reported_and_private(work: Path) -> None:
 def test_fit_is_the_estimator(work: Path) -> None:
     from dkl.blocks.graph import build_graph
     from dkl.blocks.session import Session
-    from dkl.estimators.pairwise_run import fit_problem, make_problem
-    from dkl.estimators.pairwise_settings import Settings
+    from dkl.estimators.pairwise.fit import fit_problem, make_problem
+    from dkl.estimators.pairwise.settings import Settings
     from dkl.pairs import load_pairs
 
     settings = Settings(gamma=10.0, rank=8, seed=3)

@@ -13,7 +13,7 @@ import pytest
 from command_line import FIT, N, call, factor_bytes
 from patience import PATIENCE
 
-from dkl.cli.interrupt import Interrupt, resume_command
+from dkl.runs.interrupt import Interrupt, resume_command
 
 LONG = (*FIT, "--tol", "0", "--max-iter", "1500", "--rank", "20", "--threads", "1", "--checkpoint-every", "200")
 
@@ -119,7 +119,7 @@ def test_inside_the_loop_it_is_answered_after_the_iteration() -> None:
 
 
 def test_a_long_iteration_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dkl.cli.interrupt.NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr("dkl.runs.interrupt.NOTICE_SECONDS", 0.05)
     with pytest.raises(KeyboardInterrupt, match="the iteration was long"), Interrupt("again", 10) as interrupt:
         interrupt({"converged": False, "iteration": 1})
         os.kill(os.getpid(), signal.SIGINT)
@@ -129,7 +129,7 @@ def test_a_long_iteration_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("seconds", [9.0, 0.1])
 def test_a_second_signal_or_the_time_ends_the_process(seconds: float) -> None:
     program = (
-        "import dkl.cli.interrupt as i, os, signal, time\n"
+        "import dkl.runs.interrupt as i, os, signal, time\n"
         f"i.LAST_SECONDS = {seconds}\n"
         "with i.Interrupt('dkl resume run.zarr', 10) as interrupt:\n"
         "    interrupt({'converged': False, 'iteration': 1})\n"

@@ -19,8 +19,8 @@ from sklearn.svm import SVC
 from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
 from svm_cases import by_libsvm, problem
 
-from dkl.cli import svc_verify
-from dkl.estimators.svc_model import load_classifier
+from dkl.estimators.svc.model import load_classifier
+from dkl.runs.svc import verify as svc_verify
 from dkl.stores.run import RunStore
 
 TWO = [word if word != "X.npz" else "two.npz" for word in FIT]
@@ -343,7 +343,7 @@ def test_sparse_rows(work):
 
 
 def test_a_kernel_matrix_on_disk_goes_again(work, monkeypatch):
-    from dkl.estimators import svc_kernel
+    from dkl.estimators.svc import kernels as svc_kernel
 
     plan, made = svc_kernel.plan_kernel, []
     monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
@@ -410,7 +410,7 @@ def test_a_plan_for_workers_is_that_of_workers(work):
     from distributed import Client
 
     from dkl.blocks.place import Place
-    from dkl.cli.place import Cluster
+    from dkl.runs.cluster import Cluster
 
     asked = Cluster(workers=2, memory_limit=300_000_000)
     with asked.session() as session:

@@ -17,7 +17,7 @@ from command_runs import arrays, commits, start
 from patience import PATIENCE
 from svc_files import FIT, rows_and_labels, write_inputs
 
-from dkl.estimators.svc_model import load_classifier
+from dkl.estimators.svc.model import load_classifier
 from dkl.stores.run import RunStore
 
 TOL = 1e-8
@@ -195,7 +195,7 @@ def test_rounds_of_one_large_machine_are_kept(work):
     X, numbers = rows_and_labels(2400, 2)
     np.savez("X.npz", X=X, y=numbers)
     with pytest.MonkeyPatch.context() as patch:
-        from dkl.estimators.svc_store import StoredMachines
+        from dkl.estimators.svc.store import StoredMachines
 
         real, seen = StoredMachines.keep, []
 

@@ -18,8 +18,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dkl
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.pairwise_run import make_problem, resume
-from dkl.estimators.pairwise_settings import Settings, make_plan
+from dkl.estimators.pairwise.fit import make_problem, resume
+from dkl.estimators.pairwise.settings import Settings, make_plan
 from dkl.stores.run import RunStore
 
 

@@ -191,7 +191,7 @@ def test_precomputed_kernels(case):
 @pytest.mark.parametrize("case", ["asymmetric", "an eigenvalue of -0.5", "NaN"])
 def test_precomputed_kernels_that_are_not_held(case, monkeypatch):
     """Read anew in each product."""
-    from dkl.estimators import svc_kernel
+    from dkl.estimators.svc import kernels as svc_kernel
 
     plan = svc_kernel.plan_kernel
     monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
@@ -254,7 +254,7 @@ def test_rows_to_predict():
 
 
 def test_too_many_rows_for_the_level_method(monkeypatch):
-    from dkl.estimators import svc_run
+    from dkl.estimators.svc import fit as svc_run
 
     monkeypatch.setattr(svc_run, "LARGEST", 30)
     refused(lambda: OptimalNeighborhoodSVC(solver="level").fit(X, Y), 'solver="level": too many rows; got 40')

@@ -20,7 +20,7 @@ from svm_cases import blobs, by_libsvm, f, problem
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks import row_blocks, stored_kernel
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
-from dkl.estimators import svc_run
+from dkl.estimators.svc import fit as svc_run
 from dkl.solvers import svm_working_set
 from dkl.stores import kernel_tiles
 
@@ -28,7 +28,7 @@ from dkl.stores import kernel_tiles
 @pytest.fixture
 def no_room(monkeypatch):
     """A plan in which no kernel matrix fits, of however few rows; and several blocks."""
-    from dkl.estimators import svc_kernel
+    from dkl.estimators.svc import kernels as svc_kernel
 
     plan = svc_kernel.plan_kernel
     monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
@@ -46,7 +46,7 @@ def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
     assert anew.result_.plan["placement"] == "recomputed"
     with pytest.MonkeyPatch.context() as usual:
         from dkl.blocks.kernel_plan import plan_kernel
-        from dkl.estimators import svc_kernel
+        from dkl.estimators.svc import kernels as svc_kernel
 
         usual.setattr(svc_kernel, "plan_kernel", plan_kernel)
         held = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)

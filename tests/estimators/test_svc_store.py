@@ -7,9 +7,9 @@ from dkl import OptimalNeighborhoodSVC
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
-from dkl.estimators.svc_model import describe_classes, load_classifier, read_classes
-from dkl.estimators.svc_settings import SVCRunSettings
-from dkl.estimators.svc_store import COMMIT_SECONDS, StoredMachines, fit_in_run
+from dkl.estimators.svc.model import describe_classes, load_classifier, read_classes
+from dkl.estimators.svc.settings import SVCRunSettings
+from dkl.estimators.svc.store import COMMIT_SECONDS, StoredMachines, fit_in_run
 from dkl.stores.run import RunStore
 
 

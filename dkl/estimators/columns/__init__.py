@@ -1,0 +1,1 @@
+"""What regressors on kernel columns share, baselines among them."""

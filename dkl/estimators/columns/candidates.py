@@ -1,0 +1,46 @@
+"""The candidate columns of a fit: drawn from the rows, or given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.errors import InputError
+from dkl.estimators.columns.settings import ColumnSettings
+from dkl.problems.column_choice import pivoted_cholesky, uniform
+from dkl.problems.column_pass import column_scale
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The columns: row numbers in the training data (-1 for points that are no rows of it), points and scale (M,)."""
+
+    indices: NDArray[np.intp]
+    points: Any
+    scale: NDArray[np.float64]
+
+
+def choose_candidates(
+    rows: RowBlocks, settings: ColumnSettings, given: Any, sample_weight: NDArray[np.float64] | None
+) -> Candidates:
+    """Rows drawn, or the row numbers or points that are given."""
+    kernel, allowed = settings.kernel_function, None if sample_weight is None else sample_weight > 0
+    stream = np.random.default_rng([settings.seed, 0])
+    if given is not None and np.asarray(given).ndim == 2:
+        points = np.ascontiguousarray(given)  # as a run's folder gives them back: products round alike
+        return Candidates(np.full(len(points), -1, np.intp), points, column_scale(kernel, points))
+    if given is not None:
+        indices = np.asarray(given, np.intp)
+    elif settings.columns == "rpcholesky":
+        indices = pivoted_cholesky(rows, kernel, settings.n_columns, stream, allowed)
+    else:
+        indices = uniform(rows.n, settings.n_columns, stream, allowed)
+    if not len(indices):
+        raise InputError("the kernel is zero on all rows", where=kernel.where, mend="choose another kernel")
+    points = rows.take(indices)
+    scale = column_scale(kernel, points, indices)
+    return Candidates(indices, indices if kernel.is_precomputed else points, scale)

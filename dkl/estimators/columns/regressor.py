@@ -1,0 +1,196 @@
+"""What all regressors on kernel columns share: checks, the pass over the rows, prediction block by block.
+
+Baselines stand on this module alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.columns.fit import Candidates, Keeper, Passed, choose_candidates, make_pass, predicted
+from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.common.kernel_parameter import KernelParameter
+from dkl.estimators.common.parameters import (
+    BOOL,
+    KERNEL_PARAMETERS,
+    NONE,
+    Check,
+    check_values,
+    either,
+    integer,
+    one_of,
+    real,
+)
+from dkl.estimators.common.sample_weights import checked_weights
+from dkl.estimators.common.validation import given_rows, in_short, random_stream
+from dkl.linalg.kernel_columns import Kernel
+from dkl.resources import parse_bytes
+
+__all__ = [
+    "BOOL",
+    "NONE",
+    "Candidates",
+    "ColumnSettings",
+    "Keeper",
+    "KernelColumnsRegressor",
+    "Passed",
+    "choose_candidates",
+    "either",
+    "integer",
+    "make_pass",
+    "one_of",
+    "real",
+]
+
+
+class KernelColumnsRegressor(RegressorMixin, KernelParameter):
+    """A model f(x) = sum_m w_m k(x, x_m) + c. Subclasses find the weights."""
+
+    gamma: float | None
+    degree: float
+    coef0: float
+    kernel_params: dict[str, Any] | None
+    n_columns: int
+    columns: Any
+    dtype: str
+    memory_limit: Any
+    n_jobs: int | None
+    random_state: Any
+
+    PARAMETERS: dict[str, Check] = {}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """(m,) or (m, T) predictions, block by block where X is large. With a precomputed kernel, X is (m, n)."""
+        check_is_fitted(self)
+        given = given_rows(self, X, reset=False, small_integers=True)
+        rows = RowBlocks(given, self._session(), self.memory_limit)
+        found = predicted(rows, self._kernel(), self.support_vectors_, self._coef, np.atleast_1d(self.intercept_))
+        return found[:, 0] if self._is_flat else found
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        check_values(self, {**KERNEL_PARAMETERS, **self.PARAMETERS})
+        parse_bytes(self.memory_limit)
+        if self.kernel_params and not callable(self.kernel):
+            raise InputError("only a function takes them", where="kernel_params", got=f"kernel={self.kernel!r}",
+                             mend="give gamma, degree or coef0 by these names")  # fmt: skip
+        if not isinstance(self.columns, str):
+            _check_columns(self.columns)
+
+    def _kernel(self) -> Kernel:
+        return Kernel(self.kernel, self.gamma, self.degree, self.coef0, dict(self.kernel_params or {}))
+
+    def _session(self) -> Session:
+        return Session.find(self.client, threads=self.n_jobs)
+
+    @property
+    def _given_columns(self) -> NDArray | None:
+        return None if isinstance(self.columns, str) else np.asarray(self.columns)
+
+    def _common_settings(self) -> dict[str, Any]:
+        names = ("kernel", "gamma", "degree", "coef0", "n_columns", "dtype")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "kernel_params": dict(self.kernel_params or {}),
+            "columns": self.columns if isinstance(self.columns, str) else "given",
+            "seed": int(random_stream(self.random_state).randint(np.iinfo(np.int32).max)),
+            "memory_limit": parse_bytes(self.memory_limit),
+        }
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64]]:
+        """(rows, targets (n, T) less their means, weights, those means). Raises InputError."""
+        if y is None:
+            what = f"{type(self).__name__} requires y to be passed, but the target y is None"
+            raise InputError(what, mend="pass the targets")
+        rows = given_rows(self, X, reset=True, small_integers=True)
+        n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
+        targets = self._targets(y, n)
+        weights = checked_weights(sample_weight, n)
+        offsets = _middle(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
+        given = self._given_columns
+        if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
+            raise InputError("row numbers out of range", where="columns", got=f"{given.min()} to {given.max()}",
+                             wanted=f"0 to {n - 1}")  # fmt: skip
+        if given is not None and given.ndim == 2 and self._is_precomputed:
+            raise InputError("a precomputed kernel has no points", where="columns", wanted="row numbers (M,)")
+        if given is not None and given.ndim == 2 and given.shape[1] != self.n_features_in_:
+            raise InputError("points of another number of features", where="columns", got=given.shape[1],
+                             wanted=self.n_features_in_)  # fmt: skip
+        if self._is_precomputed and n != self.n_features_in_:
+            got = f"shape ({n}, {self.n_features_in_})"
+            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        return rows, targets - offsets, weights, offsets
+
+    @property
+    def _fits_intercept(self) -> bool:
+        return bool(getattr(self, "fit_intercept", False))
+
+    def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
+        if sp.issparse(y):
+            raise InputError("targets must be dense", where="y", mend="call y.toarray()")
+        try:
+            found = np.asarray(y)
+            if found.dtype.kind in "mMV":
+                raise TypeError(f"targets must be real numbers, not {found.dtype}")
+            found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
+        except (ValueError, TypeError) as error:
+            raise InputError(in_short(error), where="y") from error
+        if found.ndim not in (1, 2) or len(found) != n:
+            got = f"shape {np.shape(y)}"
+            raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.vdot(found, found)):
+                raise InputError("targets are too large to square", where="y", mend="scale them")
+        self._is_flat = found.ndim == 1
+        return found.reshape(n, -1)
+
+    def _set_weights(self, candidates: Candidates, weights: NDArray[np.float64], intercepts: NDArray) -> None:
+        """coef_, intercept_, support_ and what `predict` needs, from weights (T, M) of the normalised columns."""
+        active = np.flatnonzero((weights != 0).any(axis=0))
+        self._coef = weights[:, active] * candidates.scale[active]
+        self.columns_ = candidates.indices
+        self.support_ = candidates.indices[active]
+        self.support_vectors_ = candidates.points[active]
+        self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
+        self.coef_ = self._coef[0] if self._is_flat else self._coef
+        self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
+
+
+def _middle(targets: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """(T,) the targets' means, for sums of squares about them to keep their digits; of constant targets exactly these."""
+    first = targets[0 if weights is None else int(np.argmax(weights > 0))]
+    return np.asarray(first + np.average(targets - first, axis=0, weights=weights))
+
+
+def _check_columns(columns: Any) -> None:
+    """Row numbers, all different, or points (M, d)."""
+    try:
+        found = np.asarray(columns)
+    except ValueError:
+        found = np.empty(0, object)
+    wanted = '"uniform", "rpcholesky", different row numbers (M,), or points (M, n_features)'
+    whole = found.ndim == 1 and found.dtype.kind in "iu" and len(np.unique(found)) == found.size > 0
+    points = found.ndim == 2 and found.size > 0 and found.dtype.kind in "iuf" and np.isfinite(found).all()
+    if not (whole or points):
+        raise InputError("not columns", where="columns", got=f"{type(columns).__name__}", wanted=wanted)

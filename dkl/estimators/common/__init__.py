@@ -1,0 +1,1 @@
+"""What all learners share: parameters, validation, progress, what they keep."""

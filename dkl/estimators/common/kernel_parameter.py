@@ -1,0 +1,24 @@
+"""Estimators with a `kernel` parameter, which may say that X is the kernel matrix itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.validation import is_precomputed
+
+
+class KernelParameter(ClientParameter):
+    """Rows dense or sparse; or with kernel="precomputed" a dense matrix of pairs, which a split cuts on both sides."""
+
+    kernel: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = not self._is_precomputed
+        tags.input_tags.pairwise = self._is_precomputed
+        return tags
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return is_precomputed(self)

@@ -1,0 +1,208 @@
+"""What a setting may be: a check, words for it, and how a command's text becomes it. Imports nothing large."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral
+from numbers import Real as RealNumber
+from typing import Any, Protocol
+
+from dkl.errors import InputError
+from dkl.resources import parse_bytes
+
+
+class Rule(Protocol):
+    """A kind of value."""
+
+    @property
+    def wanted(self) -> str:
+        """What it may be, for "must be ..."."""
+
+    def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
+
+    def parse(self, text: str) -> Any:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
+
+
+@dataclass(frozen=True)
+class Real:
+    """A finite number, above a bound or from one on."""
+
+    above: float | None = None
+    least: float | None = None
+
+    @property
+    def wanted(self) -> str:
+        bound = f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
+        return f"a finite number{bound}"
+
+    def accepts(self, value: Any) -> bool:
+        if not isinstance(value, RealNumber) or isinstance(value, bool):
+            return False
+        try:
+            number = float(value)
+        except OverflowError:  # an integer beyond every float
+            return False
+        low = -math.inf if self.least is None else self.least
+        return math.isfinite(number) and number >= low and (self.above is None or number > self.above)
+
+    def parse(self, text: str) -> float:
+        return _accepted(self, float(text))
+
+
+@dataclass(frozen=True)
+class Integer:
+    """An integer from `least` on, as JSON and NumPy can hold it."""
+
+    least: int
+
+    @property
+    def wanted(self) -> str:
+        return f"an integer >= {self.least}"
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, Integral) and not isinstance(value, bool) and self.least <= int(value) < 2**63
+
+    def parse(self, text: str) -> int:
+        return _accepted(self, int(text))
+
+
+@dataclass(frozen=True, init=False)
+class Word:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+    @property
+    def wanted(self) -> str:
+        return " or ".join(map(repr, self.words))
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.words
+
+    def parse(self, text: str) -> str:
+        return _accepted(self, text)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False, of Python or NumPy."""
+
+    wanted = "True or False"
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, bool) or type(value).__name__ == "bool_"
+
+    def parse(self, text: str) -> bool:
+        raise ValueError(text)  # options of flags have no text
+
+
+@dataclass(frozen=True)
+class NotGiven:
+    """None."""
+
+    wanted = "None"
+
+    def accepts(self, value: Any) -> bool:
+        return value is None
+
+    def parse(self, text: str) -> Any:
+        raise ValueError(text)  # an option that is left out says it
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes: 4000000000, "4 GB" or "2GiB"; or None for no limit of its own."""
+
+    wanted = 'a size in bytes such as "4 GB", or None'
+
+    def accepts(self, value: Any) -> bool:
+        try:
+            parse_bytes(value)
+        except InputError:
+            return False
+        return True
+
+    def parse(self, text: str) -> int | None:
+        return parse_bytes(text)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A path, or None."""
+
+    wanted = "a path, or None"
+
+    def accepts(self, value: Any) -> bool:
+        return value is None or isinstance(value, str) or hasattr(value, "__fspath__")
+
+    def parse(self, text: str) -> str:
+        return text
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What passes a test of Python's; no command has it."""
+
+    test: Callable[[Any], bool]
+    wanted: str
+
+    def accepts(self, value: Any) -> bool:
+        return bool(self.test(value))
+
+    def parse(self, text: str) -> Any:
+        raise ValueError(text)
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """Several values of one kind, in a list of two at least: a single one stands for itself."""
+
+    each: Rule
+
+    @property
+    def wanted(self) -> str:
+        return f"a list of two or more, each {self.each.wanted}"
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, list) and len(value) > 1 and all(map(self.each.accepts, value))
+
+    def parse(self, text: str) -> Any:
+        return self.each.parse(text)  # an option that is given several times
+
+
+@dataclass(frozen=True, init=False)
+class Either:
+    """What any of some rules accepts."""
+
+    rules: tuple[Rule, ...]
+
+    def __init__(self, *rules: Rule) -> None:
+        object.__setattr__(self, "rules", rules)
+
+    @property
+    def wanted(self) -> str:
+        return ", or ".join(rule.wanted for rule in self.rules)
+
+    def accepts(self, value: Any) -> bool:
+        return any(rule.accepts(value) for rule in self.rules)
+
+    def parse(self, text: str) -> Any:
+        for rule in self.rules:
+            try:
+                return rule.parse(text)
+            except ValueError:
+                continue
+        raise ValueError(text)
+
+
+def _accepted(rule: Rule, value: Any) -> Any:
+    if not rule.accepts(value):
+        raise ValueError(value)
+    return value

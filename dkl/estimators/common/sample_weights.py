@@ -1,0 +1,57 @@
+"""Weights of samples and classes, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import compute_class_weight
+from sklearn.utils.validation import _check_sample_weight
+
+from dkl.errors import InputError
+from dkl.estimators.common.validation import in_short
+
+
+def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
+    """(n,) weights, none negative, of a finite positive sum; None stays None."""
+    if sample_weight is None:
+        return None
+    try:
+        found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+    except (ValueError, TypeError) as error:
+        raise InputError(in_short(error), where="sample_weight") from error
+    with np.errstate(over="ignore"):
+        total = float(found.sum())
+    if not 0 < total < np.inf:
+        what = "not weights" if total else "all weights are zero"
+        raise InputError(what, where="sample_weight", got=f"a sum of {total:g}", wanted="a finite one > 0")
+    return np.asarray(found)
+
+
+def box_bounds(
+    C: float,
+    class_weight: Any,
+    classes: NDArray,
+    labels: NDArray[np.intp],
+    sample_weight: NDArray[np.float64] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(C_i (n,), weight of each class): C times class weight times sample weight. "balanced" counts sample weights."""
+    try:
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            weights = _balanced(labels, sample_weight)
+        else:
+            weights = compute_class_weight(class_weight, classes=classes, y=classes[labels])
+    except (ValueError, TypeError) as error:
+        raise InputError(" ".join(str(error).split()), where="class_weight") from error
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise InputError("not weights", where="class_weight", got=repr(class_weight), wanted="finite numbers >= 0")
+    bounds = C * weights[labels]
+    return bounds if sample_weight is None else bounds * sample_weight, weights
+
+
+def _balanced(labels: NDArray[np.intp], sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """(classes,): total weight / (classes * weight of the class); scikit-learn counts weights only from 1.7 on."""
+    counts = np.bincount(labels, weights=sample_weight).astype(np.float64)
+    with np.errstate(divide="ignore", over="ignore"):
+        return counts.sum() / (len(counts) * counts)

@@ -1,0 +1,1 @@
+"""A kernel from must-link and cannot-link pairs (KL-ADMM)."""

@@ -1,0 +1,314 @@
+"""`PairwiseKernelLearner`: the scikit-learn face of kernel learning from must-link and cannot-link pairs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.blocks.export import as_dask
+from dkl.blocks.graph import build_graph, graph_of
+from dkl.blocks.row_sources import row_source
+from dkl.blocks.session import Session
+from dkl.errors import DataWarning, InputError
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.parameters import check_parameters, listed_callbacks
+from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
+from dkl.estimators.common.work_folder import next_run, plain
+from dkl.estimators.pairwise.extension import extend_factor
+from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem, report_of, store_problem
+from dkl.estimators.pairwise.settings import Settings, make_plan
+from dkl.pairs import resolve_pairs
+from dkl.resources import parse_bytes
+from dkl.stores.run import RunStore
+
+
+class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+    """Learn a kernel K = V V' from must-link and cannot-link pairs and a neighbour graph.
+
+    Minimises, over positive semidefinite K,
+
+        tr(K L) + gamma/2 * sum over (i,j) in T of (K_ij - T_ij)^2                (Hu & Kwok 2013, problem (1))
+
+    with L the Laplacian of the k-nearest-neighbour similarity graph, and T = 1 on the diagonal and on must-link pairs, 0
+    on cannot-link pairs.
+
+    Parameters
+    ----------
+    rank : int or "auto"
+        Columns of the factor. "auto" is the paper's rule: the largest r with r (r + 1) / 2 <= m, m the entries of T.
+    gamma : float
+        Weight of the pairs (the paper's gamma).
+    solver : "admm" or "factored"
+        "admm" is the paper's Algorithm 1. "factored" works on K = V V' at a low rank that it chooses itself, to a proven
+        relative gap (`target_gap`, or else `tol`).
+    n_neighbors, sigma, laplacian, neighbors_method
+        The graph: neighbours of each pattern; width of the similarity exp(-d^2 / (2 sigma^2)), where "auto" is half the
+        mean distance to the 10 nearest; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
+    affinity : "neighbors" or "precomputed"
+        "precomputed": X is a sparse symmetric matrix of similarities (n, n), used in place of the graph.
+    rho, adapt_rho : float, bool
+        ADMM's penalty at the start, and whether (15) adapts it.
+    max_iter, tol
+        ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`.
+    target_gap : float or None
+        Go on after ADMM with a second-order low-rank method until the certificate proves this relative gap.
+    dtype : "float64" or "float32"
+    memory_limit : int, str or None
+        Bytes a process may use, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
+    work_dir : path or None
+        Folder for the run's store (checkpoints, result). None: nothing is kept; a state on disk goes to a temporary folder.
+    checkpoint_every : int or "auto"
+        Iterations between commits; "auto" goes by time (about every 30 s). Only with `work_dir`.
+    client : distributed.Client or None
+        Where to run. None finds the current client, if there is one, else uses threads of this process.
+    warm_start : bool
+        Start from the factor of the fit before (a path over gamma, say).
+    random_state, callbacks, verbose
+        Seed; functions called with each iteration's row (True ends the run); progress.
+
+    Attributes
+    ----------
+    factor_ : (n, rank_) ndarray, or dask array over zarr where the state was kept on disk
+    certificate_ : Certificate; objective, gap, relative_gap, min_eigenvalue
+    result_ : Result; outcome, n_iter, history, seconds, peak_bytes
+    rank_, n_iter_, n_features_in_, graph_, run_path_
+    """
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        gamma: float = 100.0,
+        solver: str = "admm",
+        n_neighbors: int = 10,
+        sigma: float | str = "auto",
+        laplacian: str = "normalized",
+        neighbors_method: str = "auto",
+        affinity: str = "neighbors",
+        rho: float = 100.0,
+        adapt_rho: bool = True,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        target_gap: float | None = None,
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        work_dir: Any = None,
+        checkpoint_every: int | str = "auto",
+        client: Any = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.gamma = gamma
+        self.solver = solver
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.laplacian = laplacian
+        self.neighbors_method = neighbors_method
+        self.affinity = affinity
+        self.rho = rho
+        self.adapt_rho = adapt_rho
+        self.max_iter = max_iter
+        self.tol = tol
+        self.target_gap = target_gap
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.work_dir = work_dir
+        self.checkpoint_every = checkpoint_every
+        self.client = client
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.affinity == "precomputed"
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> PairwiseKernelLearner:
+        """Learn the kernel of the rows of X.
+
+        Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
+        `dkl.Pairs`, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which pairs are drawn.
+        """
+        check_parameters(self)
+        callbacks, settings = self._callbacks(), self._settings()
+        path = None if self.work_dir is None else next_run(self.work_dir, "pairwise")
+        rows = self._rows(X, reset=True)
+        n = int(rows.shape[0])
+        if all(given is None for given in (y, must_link, cannot_link, pairs)):
+            raise InputError(
+                "PairwiseKernelLearner requires y to be passed, but the target y is None",
+                mend="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
+            )
+        resolved = resolve_pairs(
+            n,
+            y=y,
+            must_link=must_link,
+            cannot_link=cannot_link,
+            pairs=pairs,
+            sample_ids=sample_ids,
+            random_state=self.random_state,
+        )
+        session = Session.find(self.client, threads=self.n_jobs)
+        graph = self._graph(rows, session, settings)
+        problem = make_problem(graph.laplacian, resolved, settings.gamma)
+        warm = getattr(self, "factor_", None) if self.warm_start else None
+        if warm is not None and warm.shape[0] != n:
+            warm = None
+        notes = {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
+        make_plan(problem, settings, session, has_store=path is not None or _needs_scratch(settings, session))
+        with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
+            run = scratch = None
+            if path is not None:
+                run = RunStore.create(path, {"settings": settings.as_dict(), "graph": notes})
+                store_problem(run, graph.laplacian, resolved, notes)
+            elif _needs_scratch(settings, session):
+                scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
+            try:
+                fitted = fit_problem(
+                    problem,
+                    settings,
+                    session,
+                    run=run,
+                    scratch=scratch,
+                    callbacks=callbacks,
+                    warm_start=None if warm is None else np.asarray(warm),
+                    seconds={"graph": graph.seconds},
+                )
+                if run is not None:
+                    run.write_report(report_of(fitted, notes), fitted.certificate.lift)
+                self._keep(fitted, run, scratch)
+            finally:
+                for store in (run, scratch):
+                    if store is not None:
+                        store.close()
+        self.graph_ = graph
+        self._fit_rows = rows
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Learn, and return the factor: row i belongs to row i of X."""
+        return self.fit(X, y, **fit_params).factor_
+
+    def transform(self, X: Any) -> Any:
+        """Rows of the factor for the rows of X.
+
+        The rows that were learned from get their own. For others the factor is extended over the graph: the point that
+        minimises the smoothness term given its neighbours, v(x) = sum_j w_j v_j / sum_j w_j over the `n_neighbors`
+        nearest learned rows, scaled to K(x, x) = 1 as T asks.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        if self.affinity == "precomputed":
+            raise InputError(
+                "new rows have no neighbours here", where="transform", mend="use factor_, or fit on features"
+            )
+        return extend_factor(rows, self._fit_rows, self.factor_, self.graph_)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        return super().get_feature_names_out(input_features)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.rank_)
+
+    # -- parts of fit -------------------------------------------------------------------------------------------------
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        """X as the graph builder takes it: arrays in memory through scikit-learn's validation, others as they are."""
+        stands_elsewhere = isinstance(X, (str, os.PathLike, np.memmap)) or type(X).__module__.split(".")[0] in (
+            "dask",
+            "zarr",
+        )
+        if not stands_elsewhere:
+            return checked_rows(self, X, reset=reset, least=2 if reset else 1)
+        source = row_source(X)
+        if reset and source.n < 2:
+            raise InputError("too few patterns", where="X", got=f"shape {source.array.shape}", wanted="2 or more")
+        if not reset and source.n_features != self.n_features_in_:
+            got, wanted = source.n_features, self.n_features_in_
+            raise InputError("another number of features", where="X", got=got, wanted=wanted)
+        return rows_in_place(self, source, reset=reset).array
+
+    def _settings(self) -> Settings:
+        names = ("solver", "n_neighbors", "laplacian", "neighbors_method", "adapt_rho", "max_iter", "dtype")
+        common: dict[str, Any] = {
+            name: plain(getattr(self, name)) for name in (*names, "sigma", "checkpoint_every", "rank")
+        }
+        floats: dict[str, Any] = {name: float(getattr(self, name)) for name in ("gamma", "rho", "tol")}
+        seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
+        gap = None if self.target_gap is None else float(self.target_gap)
+        limit = parse_bytes(self.memory_limit)
+        return Settings(**common, **floats, seed=seed, target_gap=gap, memory_limit=limit)
+
+    def _graph(self, rows: Any, session: Session, settings: Settings) -> Any:
+        if self.affinity == "precomputed":
+            return graph_of(rows, laplacian=settings.laplacian)
+        others = int(rows.shape[0]) - 1
+        if settings.n_neighbors > others:
+            warnings.warn(
+                f"n_neighbors={settings.n_neighbors}, but a pattern has {others} others: all of them are taken",
+                DataWarning,
+                stacklevel=3,
+            )
+        return build_graph(
+            rows,
+            n_neighbors=min(settings.n_neighbors, others),
+            sigma=settings.sigma,
+            laplacian=settings.laplacian,
+            method=settings.neighbors_method,
+            memory_limit=settings.memory_limit,
+            session=session,
+        )
+
+    def _callbacks(self) -> list[Any]:
+        callbacks = listed_callbacks(self.callbacks)
+        if self.verbose:
+            from dkl.estimators.common.progress import Progress
+
+            callbacks.append(Progress(self.max_iter))
+        return callbacks
+
+    def _keep(self, fitted: Fitted, run: RunStore | None, scratch: RunStore | None) -> None:
+        self.run_path_ = None if run is None else str(run.path)
+        if fitted.factor is not None:
+            self.factor_ = fitted.factor
+        elif run is not None:
+            self.factor_ = as_dask(run)
+        else:
+            # The state was too large for the limit and there is no folder to keep the result in: it comes into memory.
+            assert scratch is not None
+            self.factor_ = np.asarray(scratch.factor()[...])
+        self.certificate_, self.result_ = fitted.certificate, fitted.result
+        self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
+
+
+def _needs_scratch(settings: Settings, session: Session) -> bool:
+    """Whether the state may have to go to disk."""
+    return settings.memory_limit is not None or session.is_distributed

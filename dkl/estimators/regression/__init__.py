@@ -1,0 +1,1 @@
+"""Kernel regression on learned columns (SLKL)."""

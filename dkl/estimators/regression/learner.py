@@ -1,0 +1,293 @@
+"""`LowRankKernelRegressor`: kernel regression that learns the weights of its columns."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import row_source
+from dkl.blocks.session import Session
+from dkl.errors import InputError, MemoryBudgetError
+from dkl.estimators.columns.fit import Keeper, Passed, make_pass, row_groups
+from dkl.estimators.columns.folds import fold_numbers
+from dkl.estimators.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.columns.settings import RegressionSettings
+from dkl.estimators.common.parameters import REGRESSION_PARAMETERS
+from dkl.estimators.common.progress import stage_callbacks
+from dkl.estimators.common.work_folder import next_run, plain
+from dkl.estimators.regression.fit import FittedColumns, fit_columns, solve_by_paper
+from dkl.estimators.regression.path import RegressionPath, descending, path_of
+from dkl.estimators.regression.store import fit_in_run
+from dkl.problems.column_pass import ColumnJob, targets_and_roots
+from dkl.stores.run import RunStore
+
+
+class LowRankKernelRegressor(KernelColumnsRegressor):
+    """Kernel regression on a sparse, learned combination of kernel columns (SLKL).
+
+    Minimises over mu >= 0, for each output,
+
+        lambda y'(lambda I + C diag(mu) C')^-1 y + nu sum(mu)          (Machart et al. 2011, (14))
+
+    where column m of C is k(., x_m) / sqrt(k(x_m, x_m)), for M candidate rows x_m. This is the lasso on C, with penalty
+    sqrt(lambda nu). One pass over the rows adds up C'C and C'y; all that follows does not depend on their number.
+
+    Parameters
+    ----------
+    kernel, gamma, degree, coef0, kernel_params
+        As in `sklearn.metrics.pairwise.pairwise_kernels`; a callable, or "precomputed".
+    nu : float or "cv"
+        The paper's nu: the larger, the fewer columns. "cv" chooses it by cross-validation, which costs no further pass.
+    lam : float
+        The paper's lambda. Only the product lam * nu matters (its Proposition 3).
+    n_columns : int
+        Candidate columns M, or all rows where there are fewer.
+    columns : "uniform", "rpcholesky", row numbers (M,) or points (M, n_features)
+        How candidates are drawn: uniformly, as in the paper, or by randomly pivoted Cholesky.
+    solver : "active-set", "exact", "newton" or "paper"
+        Newton steps on the active set of the lasso; coordinate descent on mu with the exact minimiser or with the paper's
+        Newton step (19); "paper" is its Algorithm 2 as printed, on the columns in memory.
+    sampling : "uniform" or "greedy"
+        Which coordinate "exact" and "newton" take next.
+    stopping : "gap" or "paper"
+        A relative duality gap of `tol`; or the paper's rule: M steps lower the objective by less than a share `tol`.
+    fit_intercept : bool
+        Whether a constant is fitted too, unpenalised.
+    tol, max_iter
+        `max_iter`: Newton steps, or passes of M coordinate steps.
+    cv, n_nus
+        Folds of cross-validation: a number, a splitter or an iterable of (train, test) that holds out each row once; values
+        of nu on the path that it looks along.
+    dtype : "float64" or "float32"
+        Of the columns. Sums are kept in double either way.
+    store_columns : bool
+        Keep the columns (n x M) in zarr, in the run's folder: needs `work_dir`.
+    memory_limit : int, str or None
+        Bytes a process may use. A Gram matrix that does not fit goes to disk.
+    work_dir : path or None
+        Folder for the run's store (candidates, sums in between, model).
+    checkpoint_every : int or "auto"
+        Waves of the pass between commits; "auto" goes by time. Only with `work_dir`.
+    client : distributed.Client or None
+        Where to run. None finds the current client, if there is one, else uses threads of this process.
+    n_jobs, random_state, callbacks, verbose
+        Threads; seed; functions called with a row of progress (True ends the pass); progress.
+
+    Attributes
+    ----------
+    coef_ : (n_active_,) or (T, n_active_) weights of k(x, support_vectors_)
+    intercept_ : float or (T,)
+    weights_ : (M,) or (T, M) the paper's mu
+    columns_, support_ : row numbers of the candidates, and of those that are active in any output
+    support_vectors_ : the active points
+    nu_, nu_max_ : the nu used; the least one at which all weights are zero
+    objective_, duality_gap_, relative_gap_ : float or (T,)
+    cv_ : CrossValidation, with nu="cv"
+    result_, n_iter_, n_active_, n_columns_, n_features_in_, run_path_
+    """
+
+    PARAMETERS = REGRESSION_PARAMETERS
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        kernel_params: dict[str, Any] | None = None,
+        nu: float | str = "cv",
+        lam: float = 1.0,
+        n_columns: int = 1000,
+        columns: Any = "uniform",
+        solver: str = "active-set",
+        sampling: str = "uniform",
+        stopping: str = "gap",
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+        cv: int = 5,
+        n_nus: int = 60,
+        dtype: str = "float64",
+        store_columns: bool = False,
+        memory_limit: int | str | None = None,
+        work_dir: Any = None,
+        checkpoint_every: int | str = "auto",
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.nu = nu
+        self.lam = lam
+        self.n_columns = n_columns
+        self.columns = columns
+        self.solver = solver
+        self.sampling = sampling
+        self.stopping = stopping
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cv = cv
+        self.n_nus = n_nus
+        self.dtype = dtype
+        self.store_columns = store_columns
+        self.memory_limit = memory_limit
+        self.work_dir = work_dir
+        self.checkpoint_every = checkpoint_every
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LowRankKernelRegressor:
+        """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
+        settings, callbacks = self._start()
+        path = None if self.work_dir is None else next_run(self.work_dir, "regression")
+        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
+        settings, fold_of = self._folds(settings, targets, weights)
+        session = self._session()
+        if path is None:
+            with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
+                passed = self._pass(rows, targets, weights, settings, fold_of, session, callbacks, Path(temporary))
+                paper = None
+                if settings.solver == "paper":
+                    paper = self._paper(rows, targets, weights, settings, session, passed)
+                fitted = fit_columns(passed, settings, session, callbacks, paper)
+            fitted.intercepts = fitted.intercepts + offsets
+        else:
+            run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict()})
+            try:
+                fitted = fit_in_run(
+                    run, rows, targets, weights, offsets, settings, session,
+                    given=self._given_columns, fold_of=fold_of, callbacks=callbacks,
+                )  # fmt: skip
+            except (InputError, MemoryBudgetError):  # nothing can come of it: there is nothing to resume
+                shutil.rmtree(path, ignore_errors=True)
+                raise
+            finally:
+                run.close()
+        self.run_path_ = None if path is None else str(path)
+        self._keep(fitted)
+        return self
+
+    def path(self, X: Any, y: Any, nus: Sequence[float] | None = None, *, sample_weight: Any = None) -> RegressionPath:
+        """The models at every nu of a descending path (by default `n_nus` from the largest useful nu), from one pass.
+
+        With nu="cv" the errors on rows held out come with it.
+        """
+        if self.solver == "paper":
+            raise InputError(
+                "has no path", where='solver="paper"', mend="use another solver, which needs one pass for all"
+            )
+        values = None if nus is None else descending(nus)
+        return copy.copy(self)._path(X, y, values, sample_weight)  # what was fitted stays as it is
+
+    # -- parts of fit -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[RegressionSettings, list[Callable[[dict[str, Any]], Any]]]:
+        self._check_parameters()
+        if self.stopping == "paper" and self.solver == "active-set":
+            wanted = 'solver="exact", "newton" or "paper"'
+            raise InputError(
+                "the paper's rule counts coordinate steps", where="stopping", got=self.stopping, wanted=wanted
+            )
+        if self.store_columns and self.work_dir is None:
+            raise InputError("nowhere to keep the columns", where="store_columns", mend="give work_dir")
+        if self.solver == "paper" and self.work_dir is not None:
+            raise InputError("keeps nothing on disk", where='solver="paper"', mend="use another solver, or no work_dir")
+        if callable(self.kernel) and self.work_dir is not None:
+            raise InputError("a run's folder holds no functions", where="kernel", mend="name a kernel, or no work_dir")
+        names = ("nu", "lam", "solver", "sampling", "stopping", "fit_intercept", "tol", "max_iter", "cv", "n_nus")
+        own = {name: plain(getattr(self, name)) for name in (*names, "store_columns", "checkpoint_every")}
+        own["cv"] = int(self.cv) if isinstance(self.cv, Integral) else 5  # splits are counted when the rows are known
+        callbacks = stage_callbacks(self.callbacks, self.verbose)
+        return RegressionSettings(**{**self._common_settings(), **own}), callbacks
+
+    def _path(self, X: Any, y: Any, nus: NDArray[np.float64] | None, sample_weight: Any) -> RegressionPath:
+        settings, callbacks = self._start()
+        rows, targets, weights, offsets = self._checked(X, y, sample_weight)
+        settings, fold_of = self._folds(settings, targets, weights)
+        session = self._session()
+        with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
+            passed = self._pass(rows, targets, weights, settings, fold_of, session, callbacks, Path(temporary))
+            return path_of(passed, settings, session, callbacks, nus, offsets)
+
+    def _folds(
+        self, settings: RegressionSettings, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
+    ) -> tuple[RegressionSettings, NDArray[np.intp] | None]:
+        """The number of folds, no more than rows with a weight, and which fold each row is in where `cv` says so."""
+        if settings.nu != "cv":
+            return settings, None
+        if not isinstance(self.cv, Integral):
+            fold_of = fold_numbers(self.cv, targets, weights)
+            return replace(settings, cv=int(fold_of.max()) + 1), fold_of
+        rows = len(targets) if weights is None else int(np.count_nonzero(weights))
+        if rows < 2:
+            raise InputError(
+                f"cross-validation needs 2 rows: n_samples = {rows}", where="X", got=f"{rows} sample",
+                wanted="2 or more", mend="give nu as a number",
+            )  # fmt: skip
+        return replace(settings, cv=min(settings.cv, rows)), None
+
+    def _pass(
+        self,
+        rows: Any,
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64] | None,
+        settings: RegressionSettings,
+        fold_of: NDArray[np.intp] | None,
+        session: Session,
+        callbacks: list[Any],
+        folder: Path,
+    ) -> Passed:
+        return make_pass(
+            rows, targets, weights, settings, session,
+            given=self._given_columns, fold_of=fold_of, folder=folder, keeper=Keeper(callbacks),
+        )  # fmt: skip
+
+    def _paper(
+        self,
+        rows: Any,
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64] | None,
+        settings: RegressionSettings,
+        session: Session,
+        passed: Passed,
+    ) -> Any:
+        source, candidates = row_source(rows), passed.candidates
+        groups = row_groups(source, session, len(candidates.scale), settings, passed.plan)
+        job = ColumnJob(
+            settings.kernel_function, candidates.points, candidates.scale, targets_and_roots(targets, weights)
+        )
+        return solve_by_paper(groups, job, passed.shared, settings)
+
+    def _keep(self, fitted: FittedColumns) -> None:
+        self._set_weights(fitted.candidates, fitted.weights, fitted.intercepts)
+        self.nu_, self.nu_max_ = fitted.nu, fitted.nu_max
+        evaluations = [solution.evaluation for solution in fitted.solutions]
+        mu = np.sqrt(self.lam / fitted.nu) * np.abs(fitted.weights)
+        self.weights_ = mu[0] if self._is_flat else mu
+        for name, values in (
+            ("objective_", [e.objective for e in evaluations]),
+            ("duality_gap_", [e.gap for e in evaluations]),
+            ("relative_gap_", [e.relative_gap for e in evaluations]),
+        ):
+            setattr(self, name, values[0] if self._is_flat else np.array(values))
+        self.cv_, self.result_, self.n_iter_ = fitted.cv, fitted.result, fitted.result.n_iter

@@ -1,0 +1,1 @@
+"""Classification with a kernel learned in a neighbourhood (ONK)."""

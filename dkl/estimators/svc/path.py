@@ -1,0 +1,98 @@
+"""The models of a classifier on a grid of C and rho."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.estimators.svc.fit import FittedMachine, Step
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of C and rho in the order given, and the way through them: C upwards, for each rho downwards.
+
+    `order` (k, r) tells the step of each. The first rho of a C begins at that of the C before.
+    """
+
+    Cs: NDArray[np.float64]
+    rhos: NDArray[np.float64]
+    steps: list[Step]
+    order: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, Cs: Any, rhos: Any) -> Grid:
+        C_values, rho_values = _positive(Cs, "Cs"), _positive(rhos, "rhos")
+        steps: list[Step] = []
+        order = np.empty((len(C_values), len(rho_values)), np.intp)
+        for row, i in enumerate(np.argsort(C_values, kind="stable")):
+            for column, j in enumerate(np.argsort(-rho_values, kind="stable")):
+                before = len(steps) - (1 if column else len(rho_values))
+                order[i, j] = len(steps)
+                steps.append(Step(float(C_values[i]), float(rho_values[j]), before if row or column else None))
+        return cls(C_values, rho_values, steps, order)
+
+
+@dataclass(frozen=True)
+class SVCPath:
+    """Models at k values of C and r of rho; m machines, n rows.
+
+    coefficients (k, r, m, n): y alpha; intercepts, objectives and relative gaps (k, r, m); products (k, r): with the kernel
+    matrix. `model(i, j)` is the fitted classifier of Cs[i] and rhos[j].
+    """
+
+    Cs: NDArray[np.float64]
+    rhos: NDArray[np.float64]
+    intercepts: NDArray[np.float64]
+    objectives: NDArray[np.float64]
+    gaps: NDArray[np.float64]
+    products: NDArray[np.int64]
+    n: int
+    _machines: list[list[list[FittedMachine]]] = field(repr=False)
+    _make: Callable[[float, float, list[FittedMachine]], Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, grid: Grid, found: list[list[FittedMachine]], make: Callable[..., Any], n: int) -> SVCPath:
+        machines = [[found[step] for step in row] for row in grid.order]
+
+        def told(value: Callable[[FittedMachine], float]) -> NDArray[np.float64]:
+            return np.array([[[value(machine) for machine in cell] for cell in row] for row in machines])
+
+        return cls(
+            grid.Cs,
+            grid.rhos,
+            told(lambda machine: machine.solution.point.intercept),
+            told(lambda machine: machine.solution.point.objective),
+            told(lambda machine: machine.solution.point.relative_gap),
+            told(lambda machine: machine.solution.products).sum(axis=2).astype(np.int64),
+            n,
+            machines,
+            make,
+        )
+
+    @property
+    def coefficients(self) -> NDArray[np.float64]:
+        out = np.zeros((*self.intercepts.shape, self.n))
+        for i, row in enumerate(self._machines):
+            for j, cell in enumerate(row):
+                for k, machine in enumerate(cell):
+                    out[i, j, k, machine.rows] = machine.coefficients
+        return out
+
+    def model(self, i: int, j: int) -> Any:
+        return self._make(float(self.Cs[i]), float(self.rhos[j]), self._machines[i][j])
+
+
+def _positive(values: Any, where: str) -> NDArray[np.float64]:
+    try:
+        found = np.atleast_1d(np.asarray(values, np.float64))
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or not found.size or not (np.isfinite(found).all() and (found > 0).all()):
+        raise InputError("not a list of values", where=where, got=repr(values)[:80], wanted="finite numbers > 0")
+    return found

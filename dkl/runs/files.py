@@ -1,0 +1,176 @@
+"""Input files and settings, checked as far as can be before anything is written; and their fingerprints."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dkl.blocks.neighbor_search import NeighborSearch
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.datasets import read_array
+from dkl.errors import DiskError, InputError
+from dkl.estimators.common.parameters import PARAMETERS, Check
+from dkl.estimators.pairwise.settings import Settings
+from dkl.pairs import Pairs, load_pairs
+from dkl.problems.pairwise import target_matrix
+
+READ_BYTES = 64_000_000
+WHOLE_BYTES = 256_000_000
+"""Files up to this size have all their bytes in the fingerprint; of larger ones pieces spread over the file."""
+PIECES, PIECE_BYTES = 64, 1 << 20
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Patterns and pairs that fit together, and where they came from."""
+
+    data: Path
+    pairs_file: Path
+    rows: RowSource
+    pairs: Pairs
+
+    @property
+    def targets(self) -> sparse.csr_array:
+        return target_matrix(self.rows.n, self.pairs.must_link, self.pairs.cannot_link)
+
+    def fingerprints(self) -> dict[str, Any]:
+        shape = {"shape": [int(self.rows.n), int(self.rows.n_features)]}
+        return {"data": {**fingerprint(self.data), **shape}, "pairs": fingerprint(self.pairs_file)}
+
+
+def read_inputs(data: str | Path, pairs: str | Path, settings: Settings, *, values: bool) -> Inputs:
+    """Both files, checked; with `values` all patterns are read and must be finite, else their shape alone is."""
+    data, pairs = Path(data).absolute(), Path(pairs).absolute()
+    rows = load_rows(data) if values else peek_rows(data)
+    n = rows.n
+    if n < 2:
+        raise InputError("too few patterns", where=str(data), got=f"shape {(n, rows.n_features)}", wanted="2 or more")
+    if settings.n_neighbors >= n:
+        wanted = f"at most {n - 1}, the number of other patterns"
+        raise InputError("too many neighbours", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
+    if settings.rank != "auto" and int(settings.rank) > n:
+        raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
+    checked = load_pairs(pairs).check(n)
+    if values:
+        check_values(rows)
+    return Inputs(data, pairs, rows, checked)
+
+
+def load_rows(path: Path) -> RowSource:
+    """The patterns in a file or zarr array; those that can stay on disk do."""
+    if path.is_dir():
+        return row_source(str(path), where=str(path))
+    if not path.is_file():
+        raise InputError("a device or pipe, not a file" if path.exists() else "no such file", where=str(path))
+    return row_source(read_array(path), where=str(path))
+
+
+def peek_rows(path: Path) -> RowSource:
+    """As `load_rows`; of a dense array in an .npz file, whose entries are not needed, only shape and dtype are read."""
+    if path.suffix.lower() == ".npz" and path.is_file():
+        header = _npz_header(path)
+        if header is not None:
+            shape, dtype = header
+            return row_source(np.broadcast_to(np.zeros((), dtype), shape), where=str(path))
+    return load_rows(path)
+
+
+def _npz_header(path: Path) -> tuple[tuple[int, ...], np.dtype] | None:
+    """Shape and dtype of X in an archive; None for whatever `load_rows` should take or refuse."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            name = "X.npy" if "X.npy" in names or len(names) > 1 else names[0]
+            with archive.open(name) as file:
+                version = np.lib.format.read_magic(file)
+                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+                shape, _, dtype = read[version](file)
+    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile, zlib.error):
+        return None
+    return (shape, dtype) if dtype.kind in "biuf" else None
+
+
+def check_values(rows: RowSource) -> None:
+    """Read all patterns once; InputError for the first value that is not finite or too large to square."""
+    block = max(1, READ_BYTES // rows.row_bytes)
+    NeighborSearch(rows, Session(None), block, block, 1).check()
+
+
+def check_settings(chosen: dict[str, Any]) -> Settings:
+    """Settings with their defaults, each checked by the estimator's own rules."""
+    settings = Settings(**chosen)
+    check_each(settings.as_dict(), PARAMETERS)
+    return settings
+
+
+def check_each(settings: dict[str, Any], rules: dict[str, Check]) -> None:
+    """InputError for the first setting that breaks its rule."""
+    for name, value in settings.items():
+        check, wanted = rules.get(name, (lambda _: True, ""))
+        if not check(value):
+            raise InputError("not a value for it", where=name, got=repr(value), wanted=wanted)
+
+
+def check_new(path: str | Path, *, may_be_empty_folder: bool = False) -> Path:
+    """`path`, absolute, if something new can be made there."""
+    path = Path(path).absolute()
+    empty = may_be_empty_folder and path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    if os.path.lexists(path) and not empty:
+        raise InputError("exists already and is never overwritten", where=str(path), mend="choose another --out")
+    if not path.parent.is_dir():
+        raise InputError("its folder does not exist", where=str(path), mend="make the folder, or choose another --out")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise DiskError("its folder cannot be written to", where=str(path), mend="choose another --out")
+    return path
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Absolute path, bytes and a checksum of a file, or of the files in a folder with their names."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in files)
+    checksum = 0
+    for file in files:
+        checksum = zlib.crc32(str(file.relative_to(path)).encode(), checksum)
+        for piece in _pieces(file, whole=size <= WHOLE_BYTES, count=max(2, PIECES // len(files))):
+            checksum = zlib.crc32(piece, checksum)
+    kind = "whole" if size <= WHOLE_BYTES else f"pieces of {PIECE_BYTES} bytes"
+    return {"path": str(path), "size": size, "crc32": checksum, "checksum_of": kind}
+
+
+def _pieces(file: Path, *, whole: bool, count: int) -> Iterator[bytes]:
+    size = file.stat().st_size
+    with open(file, "rb") as content:
+        if whole or size <= count * PIECE_BYTES:
+            while piece := content.read(PIECE_BYTES):
+                yield piece
+            return
+        for start in np.linspace(0, size - PIECE_BYTES, count).astype(np.int64):
+            content.seek(int(start))
+            yield content.read(PIECE_BYTES)
+
+
+def check_unchanged(known: dict[str, Any], what: str) -> Path:
+    """The path of an input that is still what it was when the run began."""
+    path = Path(str(known["path"]))
+    if not path.exists():
+        raise InputError(f"the {what} of this run are gone", where=str(path), mend="put the file back")
+    now = fingerprint(path)
+    for name in ("size", "crc32"):
+        if now[name] != known[name]:
+            raise InputError(
+                f"the {what} have changed since the run began",
+                where=str(path),
+                got=f"{name} {now[name]}",
+                wanted=f"{name} {known[name]}",
+                mend="put the file back, or begin a new run",
+            )
+    return path

@@ -1,0 +1,170 @@
+"""`dkl verify`: objective and certificate once more, from what is on disk, in plain numpy and scipy.
+
+Nothing here comes from the solvers or the problem: only the stores are read. With V the factor, K = V V', T the pairs and
+the diagonal, R the entries of K - T on T:
+
+    f = tr(V'LV) + gamma/2 |R|^2,   S = L + gamma R,   <S, K> = tr(V'LV) + gamma <R, K>,
+    f - f* <= max(<S, K>, 0) + max(0, -lambda_min(S + D)) (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma)
+
+for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smaller counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from dkl.errors import StoreError
+from dkl.runs.stored import factor_blocks, open_factor, open_run
+from dkl.stores.graph import read_csr
+from dkl.stores.run import RunStore
+
+AGREE = 1e-8
+"""Relative to the objective."""
+EIGEN_TOLERANCE = 1e-9
+"""Of lambda_min relative to the norm of S, beside the residual that was reported with it."""
+LIFTED_TOLERANCE = 1e-7
+"""The same for lambda_min(S + D), whose residual is not reported."""
+COMPARED = ("objective", "gap", "relative_gap", "min_eigenvalue", "inner_product", "trace_bound")
+DENSE = 1500
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    objective: float
+    inner_product: float
+    min_eigenvalue: float
+    norm: float
+    trace_bound: float
+    gap: float
+    lifted: bool
+
+    @property
+    def relative_gap(self) -> float:
+        return self.gap / self.objective if self.objective > 0 else float(self.gap > 0) * np.inf
+
+
+def verify_run(path: str, memory_limit: int | None) -> None:
+    """Print both sets of numbers; StoreError where they differ."""
+    run = open_run(path)
+    report = run.report()
+    if not report:
+        raise StoreError("no result to verify", where=str(run.path), mend="`dkl resume` it first")
+    try:
+        settings, claimed = report["settings"], {name: float(value) for name, value in report["certificate"].items()}
+        gamma = float(settings["gamma"])
+        missing = [name for name in COMPARED if not np.isfinite(claimed[name])]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError("a damaged report", where=f"{run.path}/report.json", got=error) from error
+    found = recompute(run, gamma, memory_limit or _quarter_of_memory())
+    click.echo(f"{run.path}\n  {'':<18}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
+    wrong = missing
+    for name, allowed in _tolerances(found, claimed.get("residual", 0.0)).items():
+        old, new = claimed[name], float(getattr(found, name))
+        click.echo(f"  {name:<18}{old:>20.12g}{new:>20.12g}{abs(old - new):>12.2g}{allowed:>12.2g}")
+        # A gap may be larger and an eigenvalue smaller than it need be: the claim holds all the same.
+        apart = {"gap": new - old, "relative_gap": new - old, "min_eigenvalue": old - new}.get(name, abs(old - new))
+        if not apart <= allowed:
+            wrong.append(name)
+    if wrong:
+        raise StoreError(
+            "the report is not what the stored factor gives", where=str(run.path), got=f"other {', '.join(wrong)}"
+        )
+    click.echo("  they agree")
+
+
+def _tolerances(found: Recomputed, residual: float) -> dict[str, float]:
+    """How far a sound report may be off: rounding, and the convergence of the eigenvalue here and there."""
+    scale, slack = AGREE * abs(found.objective), EIGEN_TOLERANCE * found.norm + 2 * residual
+    blur = max(slack, LIFTED_TOLERANCE * found.norm) if found.lifted else slack
+    return {
+        "objective": scale,
+        "gap": scale + blur * found.trace_bound,
+        "relative_gap": AGREE + blur * found.trace_bound / max(abs(found.objective), np.finfo(float).tiny),
+        "min_eigenvalue": slack,
+        "inner_product": scale,
+        "trace_bound": AGREE * found.trace_bound,
+    }
+
+
+def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
+    laplacian = read_csr(str(run.path / "graph"))
+    n = int(laplacian.shape[0])
+    rows, columns, targets = _targets(run, n)
+    entries, smooth = _kernel_on(run, laplacian, rows, columns, memory)
+    difference = entries - targets
+    objective = smooth + gamma / 2 * float(difference @ difference)
+    inner = smooth + gamma * float(difference @ entries)
+    gradient = laplacian + sparse.csr_array((gamma * difference, (rows, columns)), shape=(n, n))
+    lowest, lift = smallest_eigenvalue(gradient), run.lift()
+    if lift.shape != (n,) or not np.all(lift >= 0):
+        raise StoreError("the stored lift is no diagonal of numbers >= 0", where=f"{run.path}/lift")
+    spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
+    trace_bound = n + float(np.sqrt(n)) * spread
+    charge, lifted = max(-lowest, 0.0) * trace_bound, False
+    if lift.any():
+        other = max(-smallest_eigenvalue(gradient + sparse.diags_array(lift)), 0.0) * trace_bound
+        other += float(lift.sum() + np.linalg.norm(lift) * spread)
+        charge, lifted = min(charge, other), other < charge
+    norm = float(abs(gradient).sum(axis=1).max() + lift.max())
+    return Recomputed(objective, inner, lowest, norm, trace_bound, max(inner, 0.0) + charge, lifted)
+
+
+def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray]:
+    """(i, j, T_ij) of the diagonal and of every pair both ways."""
+    must, cannot = run.read_pairs()
+    diagonal = np.arange(n)
+    rows = np.concatenate([diagonal, must[:, 0], must[:, 1], cannot[:, 0], cannot[:, 1]])
+    columns = np.concatenate([diagonal, must[:, 1], must[:, 0], cannot[:, 1], cannot[:, 0]])
+    if rows.min() < 0 or rows.max() >= n:
+        raise StoreError("stored pairs lie outside the graph", where=str(run.path))
+    return rows, columns, np.repeat([1.0, 0.0], [n + 2 * len(must), 2 * len(cannot)])
+
+
+def _kernel_on(
+    run: RunStore, laplacian: Any, rows: NDArray, columns: NDArray, memory: int
+) -> tuple[NDArray[np.float64], float]:
+    """(K_ij for the entries, tr(V'LV)), as many columns of V at a time as fit: both are sums over columns."""
+    n, rank = open_factor(run).shape
+    if n != laplacian.shape[0]:
+        raise StoreError("factor and graph differ in size", where=str(run.path), got=n, wanted=laplacian.shape[0])
+    width = int(max(1, min(rank, memory // (3 * 8 * n))))
+    entries, smooth = np.zeros(rows.size), 0.0
+    for first in range(0, rank, width):
+        part = np.empty((n, min(width, rank - first)))
+        for lo, block in factor_blocks(run):
+            part[lo : lo + len(block)] = block[:, first : first + width]
+        smooth += float(np.sum(part * (laplacian @ part)))
+        for start in range(0, rows.size, 100_000):
+            some = slice(start, start + 100_000)
+            entries[some] += (part[rows[some]] * part[columns[some]]).sum(axis=1)
+    return entries, smooth
+
+
+def smallest_eigenvalue(matrix: Any) -> float:
+    """All eigenvalues of a small matrix; of a large one the smallest, by Lanczos."""
+    matrix = sparse.csr_array(matrix)
+    n = int(matrix.shape[0])
+    if n <= DENSE:
+        return float(scipy.linalg.eigvalsh(matrix.toarray(), subset_by_index=[0, 0])[0])
+    start = np.random.default_rng(1).standard_normal(n)
+    for size in (60, 200, 500):
+        try:
+            return float(eigsh(matrix, k=1, which="SA", ncv=min(size, n - 1), tol=1e-9, v0=start)[0][0])
+        except ArpackNoConvergence as unfinished:
+            if unfinished.eigenvectors.size:
+                start = unfinished.eigenvectors[:, 0]
+    raise FloatingPointError("the smallest eigenvalue of the gradient was not found")
+
+
+def _quarter_of_memory() -> int:
+    import os
+
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4

@@ -1,0 +1,97 @@
+"""What a regression run holds, as text for a person or JSON for a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.runs import report as summary
+from dkl.runs.regression.inputs import open_run
+from dkl.stores.run import RunStore
+
+MOST_OUTPUTS = 8
+MOST_NUS = 9
+"""Lines of a table."""
+
+
+def show_run(path: str, *, as_json: bool) -> None:
+    run = open_run(path)
+    cv = cv_table(run) if run.is_complete else []
+    config, table = summary.describe_config(run, ("data", "targets")), _describe_cv(cv) if cv else []
+    summary.show(run, state_of(run), {"cv": cv}, config, _result, table, as_json=as_json)
+
+
+def state_of(run: RunStore) -> str:
+    """Where the run stands."""
+    if run.is_complete:
+        return f"complete, {run.report().get('outcome')}"
+    commits = [event for event in run.events() if event.get("event") == "commit"]
+    if commits and any((run.path / "sums").glob("sums-*")):
+        last = commits[-1]
+        panels = "" if last.get("panels", 1) == 1 else f" of pass {last.get('panel', 0) + 1} of {last['panels']}"
+        return f"resumable at {last.get('done')} of {last.get('of')} groups of rows{panels}"
+    return "not begun" if not (run.path / "candidates").is_dir() else "not begun; the columns are chosen"
+
+
+def describe_report(report: dict[str, Any]) -> str:
+    """Result, certificate and costs of a run that has ended."""
+    return summary.describe_report(report, _result)
+
+
+def _result(report: dict[str, Any]) -> dict[str, str]:
+    outputs = report["outputs"]
+    how = "by cross-validation" if report["settings"]["nu"] == "cv" else "given"
+    lines = {
+        "nu": f"{report['nu']:.6g}   {how}; from {report['nu_max']:.6g} on all weights are zero",
+        "columns": f"{report['n_columns']:,}, of which active {report['n_active']:,}",
+        "steps": str(report["n_iter"]),
+    }
+    for number, output in enumerate(outputs[:MOST_OUTPUTS]):
+        name = "" if len(outputs) == 1 else f" of target {number}"
+        lines[f"objective{name}"] = f"{output['objective']:.10g}"
+        lines[f"proven relative gap{name}"] = f"{output['relative_gap']:.3g}"
+    if len(outputs) > MOST_OUTPUTS:
+        lines["largest relative gap"] = f"{max(output['relative_gap'] for output in outputs):.3g}"
+    return lines
+
+
+def cv_table(run: RunStore) -> list[dict[str, Any]]:
+    """A row a value of nu: mean squared error on rows held out, its spread over the folds, active columns; [] without."""
+    found = run.read_arrays("model")
+    if "cv_errors" not in found:
+        return []
+    try:
+        nus, errors, active = found["cv_nus"], found["cv_errors"], found["cv_active"]
+        return [_row(float(nu), errors[k], active[k], run.report()["nu"]) for k, nu in enumerate(nus)]
+    except (KeyError, IndexError, ValueError) as error:
+        raise StoreError("damaged errors of cross-validation", where=f"{run.path}/model", got=error) from error
+
+
+def _row(nu: float, errors: NDArray[np.float64], active: NDArray[np.int64], chosen: float) -> dict[str, Any]:
+    """From errors and active columns (K, T)."""
+    return {
+        "nu": nu,
+        "error": errors.mean(axis=0).tolist(),
+        "spread": errors.std(axis=0, ddof=1).tolist(),
+        "n_active": float(active.mean()),
+        "chosen": nu == chosen,
+    }
+
+
+def _describe_cv(table: list[dict[str, Any]]) -> list[str]:
+    """The table in brief: both ends, the chosen nu and its neighbours."""
+    place = next((k for k, row in enumerate(table) if row["chosen"]), 0)
+    near = {k for k in range(place - 2, place + 3) if 0 <= k < len(table)}
+    spread = np.linspace(0, len(table) - 1, max(2, MOST_NUS - len(near))).astype(int).tolist()
+    targets = len(table[0]["error"])
+    head = "mean squared error on rows held out" + (", mean of targets" if targets > 1 else "")
+    lines = [f"{head}: {len(table)} values of nu", f"{'nu':>14}{'error':>14}{'+-':>12}{'active':>10}"]
+    for k in sorted(near | set(spread)):
+        row = table[k]
+        mark = "   chosen" if row["chosen"] else ""
+        error, plus = np.mean(row["error"]), np.mean(row["spread"])
+        lines.append(f"{row['nu']:>14.5g}{error:>14.6g}{plus:>12.3g}{row['n_active']:>10.1f}{mark}")
+    return lines

@@ -1,0 +1,81 @@
+"""What a regression predicts, and how good that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
+from dkl.estimators.regression.store import Model, load_model
+from dkl.problems.column_predict import predict_block
+from dkl.runs.apply import Predictor, check_features
+from dkl.runs.regression.inputs import read_targets, settings_of
+from dkl.runs.supervised import Files
+from dkl.stores.run import RunStore
+
+
+def predictor(run: RunStore, decision: bool) -> Predictor:
+    settings_of(run, {})
+    if decision:
+        raise InputError("a regression has no decision values", where="--decision", mend="leave it out")
+    model = load_model(run)
+    count = len(model.weights)
+    targets = run.config.get("inputs", {}).get("targets", {}).get("shape", [0])
+    is_flat = len(targets) == 1 and count == 1
+
+    def blocks(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
+        parts = rows.map(predict_block, model.kernel, model.points, model.weights, model.intercepts, only=some)
+        found = np.concatenate(parts)
+        return found[:, 0] if is_flat else found
+
+    return Predictor(
+        () if is_flat else (count,),
+        np.float64,
+        lambda rows, file: check_features(rows, file, _features_wanted(run, model, rows)),
+        blocks,
+        lambda files, n: Score.of(files, n, count),
+        f"predictions of {count} target(s)",
+    )
+
+
+def _features_wanted(run: RunStore, model: Model, rows: RowSource) -> int:
+    if model.n_features >= 0:
+        return model.n_features
+    # Rows of a precomputed kernel: as many numbers as there were rows.
+    wanted = int(run.config.get("inputs", {}).get("data", {}).get("shape", [0, rows.n_features])[1])
+    return wanted if rows.n_features > max(model.points, default=0) else int(max(model.points)) + 1
+
+
+@dataclass
+class Score:
+    """Errors of predictions as they pass by, beside targets (n, T)."""
+
+    targets: NDArray[np.float64]
+    seen: int = 0
+    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @classmethod
+    def of(cls, files: Files, n: int, n_targets: int) -> Score:
+        y = read_targets(files, n).reshape(n, -1)
+        if y.shape[1] != n_targets:
+            where = str(files.of_targets)
+            raise InputError("another number of targets", where=where, got=y.shape[1], wanted=n_targets)
+        return cls(y, squares=np.zeros(n_targets))
+
+    def see(self, block: NDArray) -> None:
+        known = self.targets[self.seen : self.seen + len(block)]
+        self.squares += ((known - block.reshape(len(block), -1)) ** 2).sum(axis=0)
+        self.seen += len(block)
+
+    def describe(self) -> str:
+        spread = ((self.targets - self.targets.mean(axis=0)) ** 2).sum(axis=0)
+        lines = []
+        for number, (error, total) in enumerate(zip(self.squares, spread, strict=True)):
+            name = "" if len(self.squares) == 1 else f"target {number}: "
+            r2 = f"{1 - error / total:.6g}" if total > 0 else "none, the targets are constant"
+            lines.append(f"  {name}R2 {r2}, mean squared error {error / self.seen:.8g}")
+        return "\n".join(lines)

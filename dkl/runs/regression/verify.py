@@ -1,0 +1,189 @@
+"""`dkl verify` of a regression: objective and gap once more, from the training data and what is stored.
+
+Nothing here comes from the solvers, nor from the sums that they work on: columns are scikit-learn's kernels, made anew
+block by block in double precision, and the residual is taken row by row. With r = y - C w - c and kappa = sqrt(lam nu),
+
+    P = |r|^2 + 2 kappa |w|_1,    D = max of 2 s y'r - s^2 |r|^2 over the s with |s C'r| <= kappa,    gap = P - D
+
+and P is least over all w where the gap is 0. Where an intercept is fitted, r has mean 0, and y is taken about its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics.pairwise import pairwise_kernels
+
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import StoreError
+from dkl.estimators.columns.settings import RegressionSettings
+from dkl.estimators.common.run_arrays import read_arrays
+from dkl.estimators.regression.store import load_candidates
+from dkl.runs.regression.inputs import inputs_again, open_run, settings_of
+from dkl.stores.run import RunStore
+
+AGREE = 1e-9
+"""Relative to the objective."""
+ROUNDINGS = 16
+"""Of the columns' precision, relative to the squares that are summed up: they cancel in the solver's sums."""
+BLOCK_BYTES = 64_000_000
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What one pass over n rows gives: |r|^2, y'r, sum r and y'y (T,), C'r (M, T), and |c_m|^2 (M,)."""
+
+    residual: Vector
+    with_targets: Vector
+    total: Vector
+    squares: Vector
+    correlations: NDArray[np.float64]
+    norms: Vector
+    n: int
+
+
+def verify_run(path: str, memory_limit: int | None) -> None:
+    """Print both sets of numbers; StoreError where they differ."""
+    run = open_run(path)
+    report = run.report()
+    if not report:
+        raise StoreError("no result to verify", where=str(run.path), mend="`dkl resume` it first")
+    settings = settings_of(run, {})
+    try:
+        nu, claims = float(report["nu"]), [_claimed(output) for output in report["outputs"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError("a damaged report", where=f"{run.path}/report.json", got=error) from error
+    inputs = inputs_again(run, settings)
+    found = read_arrays(run, "model", "weights", "intercepts", "kernel_weights")
+    w, block_bytes = found["weights"], min(BLOCK_BYTES, memory_limit or BLOCK_BYTES)
+    if w.shape != (len(claims), len(load_candidates(run).scale)) or found["intercepts"].shape != (len(w),):
+        raise StoreError("model, candidates and report do not fit together", where=str(run.path))
+    y, offsets = inputs.centred(settings)
+    sums = pass_over(run, inputs.rows, y, w, found["intercepts"] - offsets, settings, block_bytes)
+    kappa = float(np.sqrt(settings.lam * nu))
+    wrong = [] if _same(found["kernel_weights"], np.sqrt(settings.lam / nu) * np.abs(w)) else ["kernel_weights"]
+    click.echo(f"{run.path}\n  {'':<26}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
+    for number, claimed in enumerate(claims):
+        name = "" if len(claims) == 1 else f" of target {number}"
+        wrong += _compare(name, claimed, sums, number, w[number], kappa, settings)
+    if wrong:
+        raise StoreError(
+            "the report is not what the stored model gives", where=str(run.path), got=f"other {', '.join(wrong)}"
+        )
+    click.echo("  they agree")
+
+
+def _claimed(output: dict[str, Any]) -> dict[str, float]:
+    objective, gap = float(output["objective"]), float(output["gap"])
+    claimed = {"objective": objective, "dual": objective - gap, "gap": gap, "active": float(output["n_active"])}
+    return claimed | {"relative_gap": float(output["relative_gap"])}
+
+
+def _compare(
+    name: str, claimed: dict[str, float], sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
+) -> list[str]:
+    """Print a target's numbers; the names of those that differ."""
+    residual, with_targets = float(sums.residual[t]), float(sums.with_targets[t])
+    size, largest = float(np.abs(w).sum()), float(np.abs(sums.correlations[:, t]).max(initial=0.0))
+    objective = residual + 2 * kappa * size
+    best = with_targets / residual if residual > 0 else 0.0
+    bound = kappa / largest if largest > 0 else np.inf
+    scale = float(np.clip(best, -bound, bound))
+    dual = 2 * scale * with_targets - scale**2 * residual
+    gap = max(objective - dual, 0.0)
+    # The columns' entries are rounded one by one: what the weights make of that adds up as squares do.
+    eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
+    length = float(np.sqrt(sums.squares[t]) + np.sqrt(w**2 @ sums.norms))
+    allowed = AGREE * objective + eps * length**2
+    on_gap = 2 * allowed + 2 * size * eps * length * float(np.sqrt(sums.norms.max(initial=0.0)))
+    relative = gap / objective if objective > 0 else 0.0
+    mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0
+    # A gap may be larger than it need be: the claim holds all the same. An intercept makes the residuals' mean zero.
+    lines = {
+        "objective": (claimed["objective"], objective, allowed, True),
+        "dual": (claimed["dual"], dual, on_gap, True),
+        "gap": (claimed["gap"], gap, on_gap, False),
+        "relative gap": (claimed["relative_gap"], relative, on_gap / max(objective, np.finfo(float).tiny), False),
+        "active": (claimed["active"], float(np.count_nonzero(w)), 0.0, True),
+        "sum of residuals": (0.0, mean, eps * length * np.sqrt(sums.n) + AGREE * np.sqrt(sums.n * residual), True),
+    }
+    wrong = []
+    for what, (old, new, limit, both) in lines.items():
+        click.echo(f"  {what + name:<26}{old:>20.12g}{new:>20.12g}{abs(old - new):>12.2g}{limit:>12.2g}")
+        if not (abs(old - new) if both else new - old) <= limit:
+            wrong.append(what + name)
+    return wrong
+
+
+def pass_over(
+    run: RunStore, rows: RowSource, y: NDArray[np.float64], w: NDArray[np.float64], intercepts: Vector,
+    settings: RegressionSettings, block_bytes: int,
+) -> Sums:  # fmt: skip
+    """The sums over all rows; StoreError where the stored candidates are not rows of the data, or their scale is wrong."""
+    candidates = load_candidates(run)
+    scale = _scale(rows, candidates.points, settings)
+    if not _same(candidates.scale, scale):
+        raise StoreError("the stored scale of the columns is not the kernel's", where=f"{run.path}/candidates")
+    n, M = rows.n, len(scale)
+    step = max(1, block_bytes // (8 * max(M, rows.n_features) * 2))
+    residual, with_targets, total, squares = (np.zeros(y.shape[1]) for _ in range(4))
+    correlations, norms = np.zeros((M, y.shape[1])), np.zeros(M)
+    for lo in range(0, n, step):
+        block = rows.read(lo, min(lo + step, n))
+        C = _kernel(block, candidates.points, settings) * scale
+        here = y[lo : lo + step]
+        r = here - C @ w.T - intercepts
+        residual += (r * r).sum(axis=0)
+        with_targets += (here * r).sum(axis=0)
+        total += r.sum(axis=0)
+        squares += (here * here).sum(axis=0)
+        correlations += C.T @ r
+        norms += (C * C).sum(axis=0)
+        _check_points(run, block, lo, candidates, settings)
+    return Sums(residual, with_targets, total, squares, correlations, norms, n)
+
+
+def _kernel(rows: Any, points: Any, settings: RegressionSettings) -> NDArray[np.float64]:
+    """k(x, z) in double precision."""
+    if settings.kernel == "precomputed":
+        return np.asarray(rows[:, points], np.float64)
+    given = {name: getattr(settings, name) for name in ("gamma", "degree", "coef0")}
+    if settings.gamma is None:
+        del given["gamma"]
+    rows, points = rows.astype(np.float64), points.astype(np.float64)
+    found = pairwise_kernels(
+        rows, points, metric=settings.kernel, filter_params=True, **given, **settings.kernel_params
+    )
+    return np.asarray(found, np.float64)
+
+
+def _scale(rows: RowSource, points: Any, settings: RegressionSettings) -> Vector:
+    """1 / sqrt(k(x_m, x_m)), and 0 where that is 0."""
+    if settings.kernel == "precomputed":
+        diagonal = np.array([rows.read(int(m), int(m) + 1)[0, m] for m in points], np.float64)
+    else:
+        one = [_kernel(points[m : m + 1], points[m : m + 1], settings)[0, 0] for m in range(points.shape[0])]
+        diagonal = np.array(one)
+    return np.divide(1.0, np.sqrt(diagonal), out=np.zeros(len(diagonal)), where=diagonal > 0)
+
+
+def _check_points(run: RunStore, block: Any, lo: int, candidates: Any, settings: RegressionSettings) -> None:
+    """The stored points are the rows that they are said to be (those given from Python are rows of nothing)."""
+    if settings.kernel == "precomputed":
+        return
+    places = np.flatnonzero((candidates.indices >= lo) & (candidates.indices < lo + block.shape[0]))
+    if not places.size:
+        return
+    apart = abs(candidates.points[places] - block[candidates.indices[places] - lo]).max()
+    if not apart == 0:
+        raise StoreError("a stored candidate is not that row of the data", where=f"{run.path}/candidates", got=apart)
+
+
+def _same(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> bool:
+    return found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-9, atol=0))
