@@ -19,12 +19,12 @@ from scipy.sparse import csr_array
 from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
-_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name, not a number
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
 
 
 def as_path(path: Any) -> Path:
-    """InputError for what names no file."""
+    """`path` as a Path. InputError for what is neither a string nor path-like; whether it exists is not checked."""
     if not isinstance(path, (str, os.PathLike)):
         raise InputError("not a path", where="path", got=repr(path), wanted="a string or pathlib.Path")
     return Path(path)
@@ -32,7 +32,10 @@ def as_path(path: Any) -> Path:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError`."""
+    """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError` that names it.
+
+    DklErrors pass unchanged.
+    """
     try:
         yield
     except DklError:
@@ -40,9 +43,10 @@ def reading(path: str | Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise InputError("no such file", where=str(path)) from error
     except (OSError, ValueError, EOFError, KeyError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+        # NumPy refuses to unpickle with a ValueError, told from others by its text alone.
         objects = "pickle" in str(error) or "Python objects" in str(error)
-        mend = "arrays of objects are never read; store numbers" if objects else None
-        raise InputError("the file cannot be read", where=str(path), got=error, mend=mend) from error
+        remedy = "arrays of objects are never read; store numbers" if objects else None
+        raise InputError("the file cannot be read", where=str(path), got=error, remedy=remedy) from error
 
 
 def read_array(path: str | Path, key: str | None = None) -> Any:
@@ -54,15 +58,15 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
     .csv : (n, d) float64, comma-separated, with or without a first line of names, none of them a number.
     .svmlight, .svm, .libsvm : (n, d) csr_array of float64; with key="y" the labels (n,).
 
-    A zarr array is not read here: it stays where it is, open it and hand it on as it is.
+    A zarr array is not read here: it stays where it is, open it and pass it as it is.
     Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
     """
     path = as_path(path)
     suffix = path.suffix.lower()
     if suffix not in {".npy", ".npz", ".csv"} | _SVMLIGHT:
-        mend = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
+        remedy = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
         wanted = ".npy, .npz, .csv, " + ", ".join(sorted(_SVMLIGHT))
-        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted, mend=mend)
+        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted, remedy=remedy)
     if key is not None and suffix != ".npz" and not (suffix in _SVMLIGHT and key == "y"):
         raise InputError("no keys in such a file", where=str(path), got=repr(key))
     if suffix == ".npz":
@@ -74,8 +78,10 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
 
 
 def read_labels(path: str | Path, n: int) -> NDArray[Any]:
-    """The (n,) class labels in a file, numbers or text: y of an .npz archive or its only array, .npy, y of svmlight, or a
-    .csv file of one column, with or without a name in a first line. Labels in .csv are integers if all of them read so.
+    """The (n,) class labels in a file, numbers or text.
+
+    From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv file of one column, with or without a name in
+    its first line. Labels in .csv are integers if all of them are written as integers.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but n labels.
     """
@@ -109,12 +115,14 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
 
 
 def _labels_from_csv(path: Path, n: int) -> NDArray[Any]:
+    """The labels of a one-column file; one line more than n is a header."""
     with open(path, encoding="utf-8-sig", newline="") as text:
         rows = [row for row in csv.reader(text) if row]
     for number, row in enumerate(rows, 1):
         if len(row) != 1:
             raise InputError("malformed line", where=f"{path}, label {number}", got=f"{len(row)} cells", wanted="1")
     cells = [row[0].strip() for row in rows]
+    # A header cannot be told from a label of text, but the number of rows is known.
     cells = cells[1:] if len(cells) == n + 1 else cells
     if all(map(_INTEGER.fullmatch, cells)):
         with suppress(OverflowError):
@@ -123,13 +131,14 @@ def _labels_from_csv(path: Path, n: int) -> NDArray[Any]:
 
 
 def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file, or those of them among `names`."""
+    """The arrays of an .npz file by name, or those of them among `names`. Errors: `InputError`; nothing is unpickled."""
     with _archive(path) as archive:
         return {name: archive[name] for name in archive.files if not names or name in names}
 
 
 @contextmanager
 def _archive(path: str | Path) -> Iterator[Any]:
+    """An open .npz archive."""
     # NumPy leaves a file that it opened itself open where the archive is damaged.
     with reading(path), open(path, "rb") as file:
         archive = np.load(file, allow_pickle=False)
@@ -140,7 +149,10 @@ def _archive(path: str | Path) -> Iterator[Any]:
 
 
 def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr_array:
-    """The CSR matrix in data, indices, indptr and shape, with every index checked."""
+    """The CSR matrix in data, indices, indptr and shape, with every index checked: scipy would read beyond its arrays.
+
+    `where` names the file in errors. Errors: `InputError` for missing parts, another format, and indices out of range.
+    """
     if not arrays.keys() >= _CSR_PARTS:
         wanted = "X, or data, indices, indptr and shape of a CSR matrix"
         raise InputError("no X in the file", where=str(where), got=", ".join(sorted(arrays)), wanted=wanted)
@@ -156,18 +168,20 @@ def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr
 
 
 def _from_npz(path: Path, key: str | None) -> Any:
+    """The array `key` of an archive, or what `read_array` takes without a key."""
     with _archive(path) as archive:
         names = archive.files
     if key is None and "X" not in names and _CSR_PARTS.issubset(names):
         return csr_from_parts(read_npz(path, "format", *_CSR_PARTS), path)
     wanted = key or (names[0] if len(names) == 1 else "X")
     if wanted not in names:
-        mend = "name the array that is meant by its key"
-        raise InputError("no such array", where=str(path), got=repr(wanted), wanted=", ".join(names), mend=mend)
+        remedy = "name the array that is meant by its key"
+        raise InputError("no such array", where=str(path), got=repr(wanted), wanted=", ".join(names), remedy=remedy)
     return _numbers(read_npz(path, wanted)[wanted], path)
 
 
 def _from_csv(path: Path) -> NDArray[np.float64]:
+    """(n, d) float64 of a comma-separated file; the line that is no numbers is named by the error."""
     with open(path, encoding="utf-8-sig") as text:
         first = text.readline().split(",")
         header = not any(map(_is_number, first))  # a damaged first row is not a header
@@ -196,6 +210,7 @@ def _malformed_line(path: Path, header: bool, width: int) -> InputError | None:
 
 
 def _is_number(cell: str) -> bool:
+    """Whether Python reads the cell as a float."""
     try:
         float(cell)
     except ValueError:
@@ -204,6 +219,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _from_svmlight(path: Path, key: str | None) -> Any:
+    """X (n, d) CSR or, for key="y", the labels (n,)."""
     from sklearn.datasets import load_svmlight_file
 
     X, y = load_svmlight_file(str(path))
@@ -211,6 +227,7 @@ def _from_svmlight(path: Path, key: str | None) -> Any:
 
 
 def _numbers(array: Any, where: str | Path) -> Any:
+    """The array itself; InputError for objects, text, dates and complex numbers."""
     if not isinstance(array, np.ndarray):  # of a member that is no .npy file, numpy returns the bytes
         raise InputError("not an array", where=str(where), got=type(array).__name__, wanted="integers or floats")
     if array.dtype.kind not in "biuf":

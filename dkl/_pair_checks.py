@@ -16,10 +16,10 @@ from dkl.errors import InconsistentPairsError, InputError
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-_SHOWN = 3
+_SHOWN = 3  # offending pairs that a message names; it counts the others
 
 # The functions of scikit-learn that fit on a part of the rows they were given: fit arguments as long as the rows
-# are cut as the rows are, all others are handed on whole. None: every function of the module.
+# are cut as the rows are, all others are passed on whole. None: every function of the module.
 SLICERS: dict[str, frozenset[str] | None] = {
     "sklearn.model_selection._validation": None,
     "sklearn.model_selection._classification_threshold": frozenset({"_fit_and_score_over_thresholds"}),
@@ -33,13 +33,14 @@ SLICERS: dict[str, frozenset[str] | None] = {
 def inside_cross_validation() -> bool:
     """Whether the call comes from a part of scikit-learn that fits on some of the rows only.
 
-    Nothing in a plain array of pairs tells that its rows were cut or that X was, so the call stack is asked. That is
+    A plain array of pairs does not show that its rows were cut or that X was, so the call stack is searched. That is
     crude but certain where it looks: the worker processes and threads of joblib run the very same functions.
     """
     return any(_is_slicer(frame) for frame in _callers())
 
 
 def _callers() -> Iterator[FrameType]:
+    """The frames of the call stack, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -47,12 +48,16 @@ def _callers() -> Iterator[FrameType]:
 
 
 def _is_slicer(frame: FrameType) -> bool:
+    """Whether the frame is that of a function in SLICERS."""
     names = SLICERS.get(frame.f_globals.get("__name__", ""), frozenset())
     return names is None or frame.f_code.co_name in names
 
 
 def as_integers(value: Any, where: str, wanted: str) -> Integers:
-    """A read-only int64 copy of `value`; anything that is not of an integer type is refused, 3.0 and True too."""
+    """A read-only int64 copy of `value`. Errors: `InputError` for anything not of an integer type, 3.0 and True too.
+
+    Floats are refused even where whole: above 2^53 they may be another row number than the one that was written.
+    """
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -61,8 +66,10 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
         array = array.astype(np.int64)  # an empty list is a float array to NumPy
     if array.dtype.kind not in "iu":
         whole = array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))
-        mend = "the values are whole: convert them with .astype(numpy.int64)" if whole else None
-        raise InputError("not of an integer type", where=where, got=f"dtype {array.dtype}", wanted=wanted, mend=mend)
+        remedy = "the values are whole: convert them with .astype(numpy.int64)" if whole else None
+        raise InputError(
+            "not of an integer type", where=where, got=f"dtype {array.dtype}", wanted=wanted, remedy=remedy
+        )
     if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
         raise InputError("too large for a 64-bit integer", where=where, got=array.max(), wanted=wanted)
     array = np.array(array, dtype=np.int64, order="C")
@@ -71,19 +78,19 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
 
 
 def as_pairs(value: Any, where: str) -> Integers:
-    """`value` as a read-only (m, 2) int64 array; None and empty lists are no pairs."""
+    """`value` as a read-only (m, 2) int64 array; None and empty lists are no pairs. Errors: `InputError`."""
     wanted = "an (m, 2) array of integers, a row a pair"
     array = as_integers([] if value is None else value, where, wanted)
     if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (2,)):
         return array.reshape(0, 2)
     if array.ndim != 2 or array.shape[1] != 2:
-        mend = "one pair is written [[i, j]]" if array.shape == (2,) else None
-        raise InputError("not an array of pairs", where=where, got=f"shape {array.shape}", wanted=wanted, mend=mend)
+        remedy = "one pair is written [[i, j]]" if array.shape == (2,) else None
+        raise InputError("not an array of pairs", where=where, got=f"shape {array.shape}", wanted=wanted, remedy=remedy)
     return array
 
 
 def as_ids(value: Any, where: str = "sample_ids") -> Integers:
-    """`value` as a read-only (n,) int64 array without repeats."""
+    """`value` as a read-only (n,) int64 array without repeats. Errors: `InputError`, also for repeated identifiers."""
     wanted = "one distinct integer a row of X"
     ids = as_integers(value, where, wanted)
     if ids.ndim != 1:
@@ -91,13 +98,13 @@ def as_ids(value: Any, where: str = "sample_ids") -> Integers:
     distinct, counts = np.unique(ids, return_counts=True)
     if len(distinct) < len(ids):
         repeated = [int(value) for value in distinct[counts > 1][:_SHOWN]]
-        mend = "pairs cannot be carried over to rows drawn with replacement"
-        raise InputError("repeated identifiers", where=where, got=f"{repeated}", wanted=wanted, mend=mend)
+        remedy = "pairs cannot be carried over to rows drawn with replacement"
+        raise InputError("repeated identifiers", where=where, got=f"{repeated}", wanted=wanted, remedy=remedy)
     return ids
 
 
 def canonical(pairs: Integers) -> Integers:
-    """The distinct unordered pairs, each with its smaller end first, in lexicographic order."""
+    """The distinct unordered pairs (k, 2) of `pairs` (m, 2), each with its smaller end first, in lexicographic order."""
     if not len(pairs):
         return pairs
     ordered = np.sort(pairs, axis=1)
@@ -107,18 +114,18 @@ def canonical(pairs: Integers) -> Integers:
 
 
 def refuse_bad_ends(pairs: Integers, n: int, where: str) -> None:
-    """Refuses pairs with a negative end, an end beyond row n - 1, or twice the same end."""
+    """InputError, with the first offending pairs, for a negative end, an end beyond row n - 1, or twice the same end."""
     within = f"row numbers from 0 to {n - 1}"
     another = "these look like pairs of another X; for a part of the rows pass dkl.Pairs together with sample_ids"
     diagonal = "leave them out: that K_ii is to be 1 is always asked for"
-    for bad, what, wanted, mend in (
+    for bad, what, wanted, remedy in (
         (pairs.min(axis=1, initial=0) < 0, "negative row numbers", within, None),
         (pairs.max(axis=1, initial=0) >= n, "row numbers out of range", within, another),
         (pairs[:, 0] == pairs[:, 1], "a row paired with itself", "two different rows", diagonal),
     ):
-        places = np.flatnonzero(bad)
-        if len(places):
-            raise InputError(what, where=where, got=_show(pairs, places, where), wanted=wanted, mend=mend)
+        positions = np.flatnonzero(bad)
+        if len(positions):
+            raise InputError(what, where=where, got=_show(pairs, positions, where), wanted=wanted, remedy=remedy)
 
 
 def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
@@ -132,7 +139,7 @@ def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
 
 
 def in_both(must: Integers, cannot: Integers, n: int) -> Flags:
-    """Which cannot-link pairs are must-link pairs too, whatever the order of their ends."""
+    """Which cannot-link pairs are must-link pairs too, whatever the order of their ends: (c,) bool."""
     must_keys, cannot_keys = (pairs.min(axis=1) * n + pairs.max(axis=1) for pairs in (must, cannot))
     return np.isin(cannot_keys, must_keys)
 
@@ -140,23 +147,24 @@ def in_both(must: Integers, cannot: Integers, n: int) -> Flags:
 def contradiction_error(must: Integers, cannot: Integers, bad: Flags, n: int) -> InconsistentPairsError:
     """The error that names the first contradicted cannot-link pairs and the must-links that join their ends."""
     graph = _graph(must, n)
-    places = np.flatnonzero(bad)
+    positions = np.flatnonzero(bad)
     shown = []
-    for place in places[:_SHOWN]:
-        i, j = (int(end) for end in cannot[place])
+    for position in positions[:_SHOWN]:
+        i, j = (int(end) for end in cannot[position])
         chain = _chain(graph, i, j)
         reason = "also in must_link" if len(chain) == 2 else "must-linked through " + "-".join(map(str, chain))
-        shown.append(f"cannot_link[{place}] = ({i}, {j}), {reason}")
+        shown.append(f"cannot_link[{position}] = ({i}, {j}), {reason}")
     return InconsistentPairsError(
         "cannot-link pairs whose ends the must-links join",
         where="cannot_link",
-        got="; ".join(shown) + _others(len(places)),
+        got="; ".join(shown) + _others(len(positions)),
         wanted="ends in different must-link components",
-        mend='mend the pairs, or give contradictions="warn" or "drop"',
+        remedy='correct the pairs, or give contradictions="warn" or "drop"',
     )
 
 
 def _graph(pairs: Integers, n: int) -> csr_array:
+    """The must-link graph (n, n) as scipy's graph functions take it; either triangle may hold a pair."""
     # Repeated pairs are summed: in floats, where 256 of them do not add up to 0.
     return csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
 
@@ -170,9 +178,12 @@ def _chain(graph: csr_array, start: int, end: int) -> list[int]:
     return chain[::-1]
 
 
-def _show(pairs: Integers, places: Integers, where: str) -> str:
-    shown = ", ".join(f"{where}[{place}] = ({pairs[place, 0]}, {pairs[place, 1]})" for place in places[:_SHOWN])
-    return shown + _others(len(places))
+def _show(pairs: Integers, positions: Integers, where: str) -> str:
+    """The first offending pairs by their position in the argument, and how many more there are."""
+    shown = ", ".join(
+        f"{where}[{position}] = ({pairs[position, 0]}, {pairs[position, 1]})" for position in positions[:_SHOWN]
+    )
+    return shown + _others(len(positions))
 
 
 def _others(count: int) -> str:

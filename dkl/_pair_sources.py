@@ -22,11 +22,12 @@ _COLUMNS = ["i", "j", "label"]
 
 
 def encode_labels(y: Any) -> Integers:
-    """Class numbers from 0 for the labelled rows of `y` (n,), and -1 for the unlabelled.
+    """Class numbers from 0 for the labeled rows of `y` (n,), in sorted order of the labels, and -1 for the unlabeled.
 
-    Unlabelled is -1 in numbers and None in an array of objects, such as a list of strings.
+    Unlabeled is -1 in numbers and None in an array of objects, such as a list of strings. Errors: `InputError` for NaN,
+    fractional or incomparable labels, and where y holds -1 and only one label besides.
     """
-    wanted = "one class label a row, -1 (or None among strings) for unlabelled"
+    wanted = "one class label a row, -1 (or None among strings) for unlabeled"
     try:
         labels = np.asarray(y)
     except ValueError as error:
@@ -42,17 +43,17 @@ def encode_labels(y: Any) -> Integers:
         got = f"y[{invalid[0]}] = {labels[invalid[0]]}"
         raise InputError("not a class label", where="y", got=got, wanted=wanted)
     if labels.dtype.kind == "O":
-        unlabelled = np.array([label is None or label == -1 for label in labels], dtype=bool)
+        unlabeled = np.array([label is None or label == -1 for label in labels], dtype=bool)
     else:
-        unlabelled = labels == -1 if labels.dtype.kind in "iuf" else np.zeros(len(labels), dtype=bool)
+        unlabeled = labels == -1 if labels.dtype.kind in "iuf" else np.zeros(len(labels), dtype=bool)
     codes = np.full(len(labels), -1, dtype=np.int64)
     try:
-        codes[~unlabelled] = np.unique(labels[~unlabelled], return_inverse=True)[1]
+        codes[~unlabeled] = np.unique(labels[~unlabeled], return_inverse=True)[1]
     except TypeError as error:
         raise InputError("labels of types that do not compare", where="y", wanted=wanted) from error
-    if unlabelled.any() and codes.max(initial=-1) == 0:
-        mend = "if -1 is a class here, recode the labels (to 0 and 1, say): -1 means unlabelled"
-        raise InputError("all labelled rows are of one class", where="y", got="-1 and one label", mend=mend)
+    if unlabeled.any() and codes.max(initial=-1) == 0:
+        remedy = "if -1 is a class here, recode the labels (to 0 and 1, say): -1 means unlabeled"
+        raise InputError("all labeled rows are of one class", where="y", got="-1 and one label", remedy=remedy)
     return codes
 
 
@@ -68,16 +69,18 @@ def _not_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 def sample_pairs(
     codes: Integers, n_must: int | None, n_cannot: int | None, random_state: Any
 ) -> tuple[Integers, Integers]:
-    """Distinct unordered pairs of labelled rows: `n_must` of one class, `n_cannot` of two; uniform, exact.
+    """(must (n_must, 2), cannot (n_cannot, 2)): distinct unordered pairs of labeled rows, of one class and of two; uniform.
 
-    The pairs of either kind are numbered 0, 1, ... without being formed; distinct numbers are drawn uniformly, and
-    each is turned back into its pair. O(n log n + pairs log classes) time, and no n^2 anywhere.
+    codes (n,) as of `encode_labels`. The pairs of either kind are numbered 0, 1, ... without being formed; distinct numbers
+    are drawn uniformly, and each is turned back into its pair. O(n log n + pairs log classes) time, and no n^2 anywhere.
+    Errors: `InputError` for more pairs than exist.
     """
-    rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]  # labelled rows, class after class
+    rows = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]  # labeled rows, class after class
     sizes = np.bincount(codes[rows]).astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     # A class of s rows has s (s - 1) / 2 pairs inside, and s times the rows of later classes across.
     later = len(rows) - starts - sizes
+    # Must-links are drawn first: the order is part of what a seed means.
     rng = generator(random_state)
     kind, rank = _draw(sizes * (sizes - 1) // 2, n_must, len(rows), "n_must", rng)
     second = _triangle_row(rank)
@@ -90,12 +93,12 @@ def sample_pairs(
 
 
 def _draw(
-    counts: Integers, wanted: Any, n_labelled: int, where: str, rng: np.random.Generator
+    counts: Integers, wanted: Any, n_labeled: int, where: str, rng: np.random.Generator
 ) -> tuple[Integers, Integers]:
     """Distinct pairs out of sum(counts), as (class, number within that class's pairs)."""
     total = int(counts.sum())
     if wanted is None:
-        wanted = min(round(PAIRS_PER_PATTERN * n_labelled), total)
+        wanted = min(round(PAIRS_PER_PATTERN * n_labeled), total)
     elif not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 0 <= wanted <= total:
         raise InputError("no such number of distinct pairs", where=where, got=wanted, wanted=f"0 to {total}")
     number = np.sort(rng.choice(total, wanted, replace=False, shuffle=False)) if wanted else np.zeros(0, np.int64)
@@ -105,7 +108,7 @@ def _draw(
 
 
 def _triangle_row(rank: Integers) -> Integers:
-    """The b of pair (a, b), a < b, number b (b - 1) / 2 + a; the root is rounded, so it is put right by one."""
+    """The b of pair (a, b), a < b, number b (b - 1) / 2 + a. The root is rounded, so it is corrected by one where needed."""
     b = ((1.0 + np.sqrt(1.0 + 8.0 * rank)) / 2.0).astype(np.int64)
     b -= b * (b - 1) // 2 > rank
     b += b * (b + 1) // 2 <= rank
@@ -113,7 +116,7 @@ def _triangle_row(rank: Integers) -> Integers:
 
 
 def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
-    """(must_link, cannot_link) of an n x n sparse matrix in one of the two forms of `Pairs.from_sparse`."""
+    """(must_link, cannot_link), (m, 2) each, of an n x n sparse matrix in one of the two forms of `Pairs.from_sparse`."""
     if not issparse(matrix) or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         got = f"{type(matrix).__name__} of shape {getattr(matrix, 'shape', None)}"
         raise InputError("not a square sparse matrix", where="matrix", got=got, wanted="n x n, scipy sparse")
@@ -124,18 +127,18 @@ def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
     ends = np.stack(entries.coords, axis=1).astype(np.int64)
     must, cannot = (values > 0, values < 0) if form == "signed" else (values == 1, values == 0)
     if not np.all(must | cannot):
-        place = int(np.flatnonzero(~(must | cannot))[0])
-        i, j = ends[place]
+        position = int(np.flatnonzero(~(must | cannot))[0])
+        i, j = ends[position]
         wanted = "stored entries above or below 0" if form == "signed" else "stored entries 1 or 0"
-        mend = 'form="target" reads stored zeros as cannot-link' if form == "signed" else None
-        got = f"matrix[{i}, {j}] = {values[place]}"
-        raise InputError("neither must-link nor cannot-link", where="matrix", got=got, wanted=wanted, mend=mend)
-    apart = ends[:, 0] != ends[:, 1]  # that a row goes with itself is no news
+        remedy = 'form="target" reads stored zeros as cannot-link' if form == "signed" else None
+        got = f"matrix[{i}, {j}] = {values[position]}"
+        raise InputError("neither must-link nor cannot-link", where="matrix", got=got, wanted=wanted, remedy=remedy)
+    apart = ends[:, 0] != ends[:, 1]  # that a row is in its own class says nothing
     return ends[must & apart], ends[cannot]
 
 
 def read_pair_file(path: str | Path) -> tuple[Any, Any]:
-    """(must_link, cannot_link) as they stand in a .csv or .npz file (see `dkl.pairs.load_pairs`)."""
+    """(must_link, cannot_link) as written in a .csv or .npz file (see `dkl.pairs.load_pairs`); None for a missing array."""
     suffix = as_path(path).suffix.lower()
     if suffix == ".csv":
         with reading(path):
@@ -150,6 +153,7 @@ def read_pair_file(path: str | Path) -> tuple[Any, Any]:
 
 
 def _read_csv(path: str | Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The two lists of pairs of a .csv file, in the order of its lines."""
     must: list[tuple[int, int]] = []
     cannot: list[tuple[int, int]] = []
     columns = _COLUMNS
@@ -170,7 +174,7 @@ def _read_csv(path: str | Path) -> tuple[list[tuple[int, int]], list[tuple[int, 
 
 
 def _is_must(row: dict[str, str], path: str | Path, number: int, line: list[str]) -> bool:
-    """Checks one line of a CSV file and tells its kind."""
+    """Whether one line of a CSV file is a must-link pair. InputError, with its number, where it is malformed."""
     ends = [row.get(name, "") for name in ("i", "j")]
     label = row.get("label", "")
     if not all(end.removeprefix("-").isdecimal() for end in ends) or label not in _MUST | _CANNOT:

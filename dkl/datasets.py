@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dkl._array_files import csr_from_parts, read_npz
-from dkl._array_files import read_array as read_array  # part of this module's face
+from dkl._array_files import read_array as read_array  # public here
 from dkl._array_files import read_labels as read_labels
 from dkl.errors import InputError
 
@@ -41,7 +41,7 @@ class Dataset:
     """A data set: raw values, rows in the order of the source.
 
     X : (n, d) array or csr_array. y : (n,) class numbers from 0, or float64 targets.
-    classes : (n_classes,) what the class numbers stand for; None for a regression set.
+    classes : (n_classes,) what the class numbers mean; None for a regression set.
     X_test, y_test : the fixed test part, for the sets that come with one.
     """
 
@@ -69,7 +69,7 @@ def available() -> tuple[str, ...]:
 def load(name: str) -> Dataset:
     """The data set `name`; "abalone_onehot" is abalone with the sex in three columns.
 
-    Class numbers run from 0 whatever the source wrote (-1 and +1 in a1a to a6a: -1 would read as unlabelled).
+    Class numbers run from 0 whatever the source wrote (-1 and +1 in a1a to a6a: -1 would read as unlabeled).
     Images are flattened to rows and keep their type (uint8 in mnist); missing values stay NaN (breast_w).
 
     Errors: `InputError` for an unknown name, and for a missing file with how to get it.
@@ -87,6 +87,7 @@ def load(name: str) -> Dataset:
     if y is None:
         raise InputError("no labels in the file", where=name, got=", ".join(arrays), wanted="y or y_train")
     classes = None
+    # Floats are targets of a regression, all else are classes.
     if y.dtype.kind != "f":
         labels, y = np.unique(y, return_inverse=True)
         y_test = None if y_test is None else np.searchsorted(labels, y_test)
@@ -105,6 +106,7 @@ def load(name: str) -> Dataset:
 
 
 def _load_bundled(name: str) -> Dataset:
+    """A set that scikit-learn brings along."""
     from sklearn import datasets
 
     bunch = getattr(datasets, _BUNDLED[name])()
@@ -116,14 +118,15 @@ def _load_bundled(name: str) -> Dataset:
 
 
 def _find(name: str) -> Path:
+    """The .npz file of a set. InputError for an unknown name, and for a missing file with how to get it."""
     folder = os.environ.get("DKL_DATA")
     if name not in PAPER_SETS and name not in available():
         raise InputError("unknown data set", where="name", got=repr(name), wanted=", ".join((*_BUNDLED, *PAPER_SETS)))
     path = Path(folder or ".", f"{name}.npz")
     if not folder or not path.is_file():
         got = f"DKL_DATA={folder}" if folder else "no DKL_DATA"
-        mend = f"set DKL_DATA to a folder with {name}.npz (X, y; see dkl.datasets), made from the set's public source"
-        raise InputError("the data set is not here", where=name, got=got, mend=mend)
+        remedy = f"set DKL_DATA to a folder with {name}.npz (X, y; see dkl.datasets), made from the set's public source"
+        raise InputError("the data set is not here", where=name, got=got, remedy=remedy)
     return path
 
 
@@ -134,11 +137,15 @@ def _matrix(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> Any:
 
 
 def _flat(X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """X as (n, d): images become rows."""
     return X.reshape(len(X), -1) if X.ndim > 2 else X
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """NumPy's Generator from None, an integer, a Generator or, as scikit-learn hands it on, a RandomState."""
+    """NumPy's Generator from None, an integer, a Generator or, as scikit-learn passes it, a RandomState.
+
+    A Generator is returned itself; from a RandomState 128 bits are drawn. Errors: `InputError` for anything else.
+    """
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**32, size=4, dtype=np.uint32))
     try:
@@ -157,10 +164,10 @@ def chessboard(n: int = 100, *, n_squares: int = 4, random_state: Any = None) ->
     rng, y = _start(n, random_state)
     _check_count("n_squares", n_squares, 2, "no board")
     corners = np.indices((n_squares, n_squares)).reshape(2, -1).T
-    colour = corners.sum(axis=1) % 2
+    color = corners.sum(axis=1) % 2
     X = rng.random((n, 2))
     for label in (0, 1):
-        squares, members = corners[colour == label], y == label
+        squares, members = corners[color == label], y == label
         X[members] += squares[rng.integers(len(squares), size=np.count_nonzero(members))]
     return Dataset("chessboard", X, y, classes=np.arange(2))
 
@@ -197,10 +204,12 @@ def two_gaussians(n: int, n_features: int = 10, *, random_state: Any = None) -> 
 
 
 def _start(n: int, random_state: Any) -> tuple[np.random.Generator, npt.NDArray[np.int64]]:
+    """The generator and the labels (n,): 0 and 1 in turn."""
     _check_count("n", n, 1, "no patterns")
     return generator(random_state), np.arange(n) % 2
 
 
 def _check_count(name: str, value: Any, least: int, what: str) -> None:
+    """InputError for what is no integer of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise InputError(what, where=name, got=repr(value), wanted=f"an integer >= {least}")

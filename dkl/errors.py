@@ -1,18 +1,38 @@
 """Every error and warning that `dkl` raises on purpose, with the exit status the command line gives it.
 
-A message says, on one line: what is wrong, where, what was got, what was wanted and how to mend it.
+A message says, on one line: what is wrong, where, what was got, what was wanted and what to do about it.
 Anything else that escapes is a bug of ours (exit status 1).
+
+`ConvergenceWarning` is scikit-learn's own class, imported when it is first asked for: whoever only catches errors does
+not wait for scikit-learn.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning
+if TYPE_CHECKING:
+    from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ConvergenceWarning":
+        raise AttributeError(f"module 'dkl.errors' has no attribute {name!r}")
+    from sklearn.exceptions import ConvergenceWarning
+
+    return ConvergenceWarning
 
 
 class DklError(Exception):
-    """Root of the family. `exit_status` is what the `dkl` command returns for it."""
+    """Root of the family: every error that `dkl` raises on purpose.
+
+    what, where, got, wanted, remedy: the parts of the message, and attributes; all but the first may be None.
+    exit_status: what the `dkl` command returns for it.
+
+    >>> raise DklError("not a rank", where="rank", got=0, wanted="1 or more", remedy="leave it out")
+    Traceback (most recent call last):
+    dkl.errors.DklError: rank: not a rank; got 0; wanted 1 or more; leave it out
+    """
 
     exit_status = 1
 
@@ -23,21 +43,22 @@ class DklError(Exception):
         where: str | None = None,
         got: Any = None,
         wanted: Any = None,
-        mend: str | None = None,
+        remedy: str | None = None,
     ) -> None:
-        self.what, self.where, self.got, self.wanted, self.mend = what, where, got, wanted, mend
+        self.what, self.where, self.got, self.wanted, self.remedy = what, where, got, wanted, remedy
         parts = [f"{where}: {what}" if where else what]
         if got is not None:
             parts.append(f"got {got}")
         if wanted is not None:
             parts.append(f"wanted {wanted}")
-        if mend is not None:
-            parts.append(mend)
+        if remedy is not None:
+            parts.append(remedy)
+        # One line, whatever a library put into `got`: logs and the command line print errors by lines.
         super().__init__("; ".join(" ".join(str(part).split()) for part in parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Keyword-only arguments do not survive the default pickling, and errors cross process borders here.
-        keywords = {"where": self.where, "got": self.got, "wanted": self.wanted, "mend": self.mend}
+        keywords = {"where": self.where, "got": self.got, "wanted": self.wanted, "remedy": self.remedy}
         return _rebuild, (type(self), self.what, keywords)
 
 
@@ -46,7 +67,7 @@ def _rebuild(kind: type[DklError], what: str, keywords: dict[str, Any]) -> DklEr
 
 
 class InputError(DklError, ValueError):
-    """A malformed argument, array, file or option; raised before any work and before anything is written."""
+    """A malformed argument, array, file or option; raised before any work and before anything is written. Exit status 2."""
 
     exit_status = 2
 
@@ -60,19 +81,19 @@ class InconsistentPairsError(InputError):
 
 
 class NumericalError(DklError, FloatingPointError):
-    """A value stopped being finite on the way."""
+    """A value stopped being finite on the way. Exit status 3."""
 
     exit_status = 3
 
 
 class InterruptedRunError(DklError):
-    """The run stopped before its end and can be resumed from its last commit."""
+    """The run stopped before its end and can be resumed from its last commit. Exit status 4."""
 
     exit_status = 4
 
 
 class ResourceError(DklError):
-    """Not enough memory, disk or workers for the work as it was asked for."""
+    """Not enough memory, disk or workers for the work as requested. Exit status 5."""
 
     exit_status = 5
 
@@ -82,22 +103,26 @@ class MemoryBudgetError(ResourceError):
 
 
 class DiskError(ResourceError):
-    """The disk is full, or not writable, or what was written did not all arrive."""
+    """The disk is full, or not writable, or what was read back is not what was written."""
 
 
 class WorkersLostError(ResourceError):
-    """Workers died, or never came, more often than the run may restart."""
+    """Workers died, or never came, more often than a run may be restarted."""
+
+
+class StateLost(RuntimeError):
+    """Part of a distributed state went with a worker; it must be rebuilt from the last commit. Caught within `dkl`."""
 
 
 class StoreError(DklError):
-    """A store that is damaged, half written, foreign, or of a version that is not understood."""
+    """A store that is damaged, half written, foreign, or of a version that is not understood. Exit status 6."""
 
     exit_status = 6
 
 
 class SizeWarning(UserWarning):
-    """The work will run, but something about its size deserves to be known."""
+    """The work will run, but it is so large that it may take longer or more memory than expected."""
 
 
 class DataWarning(UserWarning):
-    """The data is usable, but something about it (a disconnected graph, isolated patterns) deserves to be known."""
+    """The data is usable, but not quite what it should be: a disconnected graph, isolated patterns, a low recall."""

@@ -11,7 +11,7 @@ from dkl.errors import InputError
 
 
 def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> float:
-    """Share of pairs of patterns that two labellings treat alike (together in both, or apart in both), in [0, 1].
+    """Share of pairs of patterns that two labelings treat alike (together in both, or apart in both), in [0, 1].
 
         accuracy = sum over i > j of I(I(c_i = c_j) = I(c'_i = c'_j)) / (0.5 n (n - 1))
 
@@ -21,6 +21,12 @@ def pair_accuracy(labels_true: Any, labels_pred: Any, *, subset: Any = None) -> 
     Source: admm_hu_kwok_2013, section 4; it is the Rand index. Pairs are counted in 64-bit integers from the sparse
     contingency table: exact below n = 3e9, O(n log n) time, O(n) memory.
     Errors: `InputError` for labels that are not (n,) each, a bad subset, or fewer than two patterns.
+
+    >>> from dkl import pair_accuracy
+    >>> pair_accuracy([0, 0, 1, 1], ["b", "b", "a", "a"])
+    1.0
+    >>> pair_accuracy([0, 0, 1, 1], [0, 0, 0, 1])
+    0.5
     """
     return float(rand_score(*_labels(labels_true, labels_pred, subset)))
 
@@ -29,19 +35,26 @@ def adjusted_rand_index(labels_true: Any, labels_pred: Any, *, subset: Any = Non
     """The Rand index corrected for chance (Hubert and Arabie, 1985): 1 for equal clusterings, about 0 for random.
 
     Arguments and errors as in `pair_accuracy`.
+
+    >>> from dkl import adjusted_rand_index
+    >>> adjusted_rand_index([0, 0, 1, 1], [1, 1, 0, 0])
+    1.0
+    >>> adjusted_rand_index([0, 0, 1, 1], [0, 1, 0, 1])
+    -0.5
     """
     return float(adjusted_rand_score(*_labels(labels_true, labels_pred, subset)))
 
 
 def _labels(labels_true: Any, labels_pred: Any, subset: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The two labelings (n,) as arrays, cut to `subset`. InputError where they do not match or leave no pair."""
     true, pred = np.asarray(labels_true), np.asarray(labels_pred)
     if true.ndim != 1 or true.shape != pred.shape:
         got = f"shapes {true.shape} and {pred.shape}"
-        raise InputError("labellings do not match", where="labels_true, labels_pred", got=got, wanted="(n,) and (n,)")
+        raise InputError("labelings do not match", where="labels_true, labels_pred", got=got, wanted="(n,) and (n,)")
     if subset is not None:
         rows = _rows(subset, len(true))
         true, pred = true[rows], pred[rows]
-    if len(true) < 2:
+    if len(true) < 2:  # scikit-learn returns 1 then
         raise InputError("no pairs to count", where="labels_true", got=f"{len(true)} patterns", wanted="at least 2")
     return true, pred
 

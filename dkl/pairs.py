@@ -1,4 +1,4 @@
-"""Must-link and cannot-link pairs: one object that scikit-learn hands on whole, and the door every pair comes through.
+"""Must-link and cannot-link pairs: one object that scikit-learn passes on whole, and the checks that every pair must pass.
 
 Sources: admm_hu_kwok_2013, section 1 (what the pairs mean) and section 4 (how many are drawn from labels).
 """
@@ -36,10 +36,19 @@ class Pairs:
     ids : (n,) distinct integers, optional. Without it the entries are row numbers, or identifiers already. With it
         they are row numbers, and identifiers ids[row] are stored, ready for `select`.
 
-    It has no length, shape, items or array form on purpose: scikit-learn cuts whatever is as long as X, and hands
+    It has no length, shape, items or array form on purpose: scikit-learn cuts whatever is as long as X, and passes
     this on whole. In cross-validation route it together with `sample_ids`, which scikit-learn cuts as it cuts X:
 
         GridSearchCV(learner, grid).fit(X, pairs=Pairs(ml, cl), sample_ids=numpy.arange(len(X)))
+
+    >>> from dkl import Pairs
+    >>> pairs = Pairs(must_link=[[0, 1]], cannot_link=[[1, 2], [0, 2]])
+    >>> pairs
+    Pairs(n_must=1, n_cannot=2, ends 0 to 2)
+    >>> pairs.select([2, 1]).cannot_link  # of rows 2 and 1 alone, renumbered
+    array([[1, 0]])
+    >>> Pairs.from_labels(["a", "a", "b", None], n_must=1, n_cannot=2).must_link
+    array([[0, 1]])
 
     Errors: `InputError` for anything that is not an (m, 2) array of integers. The rest is checked by `check(n)`,
     which the learners call: only they know n.
@@ -58,16 +67,16 @@ class Pairs:
     def from_labels(
         cls, y: Any, n_must: int | None = None, n_cannot: int | None = None, random_state: Any = None
     ) -> Pairs:
-        """Random pairs of labelled rows, uniform among all valid ones, distinct and never of a row with itself.
+        """Random pairs of labeled rows, uniform among all valid ones, distinct and never of a row with itself.
 
         y : (n,) labels: integers, floats with whole values, booleans or strings; -1 in numbers, and None among
-            objects, mean unlabelled.
-        n_must, n_cannot : how many; by default round(0.6 n) each for n labelled rows (admm_hu_kwok_2013, section 4),
+            objects, mean unlabeled.
+        n_must, n_cannot : how many; by default round(0.6 n) each for n labeled rows (admm_hu_kwok_2013, section 4),
             or all the pairs there are where they are fewer.
         random_state : None, an integer, a NumPy Generator or RandomState.
 
         Errors: `InputError` for NaN or fractional labels, for more pairs than exist, and where y holds -1 and only
-        one label besides (labels -1/+1 would be half unlabelled).
+        one label besides (labels -1/+1 would be half unlabeled).
         """
         return cls(*sample_pairs(encode_labels(y), n_must, n_cannot, random_state))
 
@@ -137,7 +146,7 @@ class Pairs:
 
     def to_sparse(self, n: int) -> csr_array:
         """Symmetric n x n int8 matrix with +1 (must-link) and -1 (cannot-link); the pairs must pass `check(n)`."""
-        checked = self.check(n)
+        checked = self.check(n)  # or scipy would add up repeated pairs
         rows, columns = np.r_[checked.i, checked.j], np.r_[checked.j, checked.i]
         return csr_array((np.tile(checked.sign, 2).astype(np.int8), (rows, columns)), shape=(n, n))
 
@@ -200,10 +209,11 @@ class Pairs:
 
 
 def _renumber(pairs: Integers, ids: Integers, order: Integers) -> Integers:
+    """The pairs with both ends in `ids`, as positions in it; `order` sorts `ids`."""
     if not len(ids):
         return pairs[:0]
-    place = order[np.minimum(np.searchsorted(ids, pairs, sorter=order), len(ids) - 1)]
-    return place[(ids[place] == pairs).all(axis=1)]
+    position = order[np.minimum(np.searchsorted(ids, pairs, sorter=order), len(ids) - 1)]
+    return position[(ids[position] == pairs).all(axis=1)]
 
 
 def resolve_pairs(
@@ -220,7 +230,7 @@ def resolve_pairs(
     """The checked pairs of n rows, from whichever form the caller of `fit` used.
 
     Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y` (see `Pairs.from_labels`). Pairs given
-    outright go before `y`, which a pipeline hands to every step. With `sample_ids` (n,), entries of the pairs are
+    outright go before `y`, which a pipeline passes to every step. With `sample_ids` (n,), entries of the pairs are
     identifiers: pairs with an end elsewhere are left out.
 
     Inside scikit-learn's cross-validation, plain arrays are refused (they may have been cut to the length of the
@@ -240,13 +250,14 @@ def resolve_pairs(
             "pairs cannot be followed through cross-validation",
             got="must_link and cannot_link as plain arrays" if plain else "pairs without sample_ids",
             wanted="pairs=dkl.Pairs(must_link, cannot_link) together with sample_ids=numpy.arange(len(X))",
-            mend="scikit-learn cuts X and sample_ids, but cuts plain arrays wrongly or not at all",
+            remedy="scikit-learn cuts X and sample_ids, but cuts plain arrays wrongly or not at all",
         )
     given = pairs if pairs is not None else Pairs(must_link, cannot_link)
     return (given if sample_ids is None else _select_rows(given, sample_ids, n)).check(n, contradictions)
 
 
 def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
+    """InputError for a `Pairs` given as an array, or an array given as `pairs`."""
     misplaced = [
         f"{name} of type {type(value).__name__}"
         for name, value, right in (
@@ -262,8 +273,9 @@ def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
 
 
 def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
+    """Pairs drawn from the labels y (n,). InputError where there are none, or not one a row."""
     if y is None:
-        wanted = "must_link and cannot_link, or pairs, or y with -1 for unlabelled"
+        wanted = "must_link and cannot_link, or pairs, or y with -1 for unlabeled"
         raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)
     try:
         shape = np.asarray(y).shape
@@ -275,6 +287,7 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
 
 
 def _select_rows(pairs: Pairs, sample_ids: Any, n: int) -> Pairs:
+    """The pairs among the rows that `sample_ids` (n,) names. InputError where none is left."""
     ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
     if ids.shape != (n,):
         raise InputError("not one a row", where="sample_ids", got=f"shape {ids.shape}", wanted=f"({n},)")
@@ -290,11 +303,17 @@ def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: A
 
     Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the
     training pairs through must-links. Errors: `InputError` where one side would be empty.
+
+    >>> from dkl import Pairs, pair_train_test_split
+    >>> train, test = pair_train_test_split(Pairs([[0, 1], [1, 2], [3, 4], [4, 5]]), test_size=0.25, random_state=0)
+    >>> train, test
+    (Pairs(n_must=3, n_cannot=0, ends 0 to 5), Pairs(n_must=1, n_cannot=0, ends 3 to 4))
     """
     if not isinstance(pairs, Pairs):
         raise InputError("not pairs", where="pairs", got=type(pairs).__name__, wanted="dkl.Pairs")
     if isinstance(test_size, bool) or not isinstance(test_size, float) or not 0.0 < test_size < 1.0:
         raise InputError("not a share", where="test_size", got=test_size, wanted="a float between 0 and 1")
+    # Each kind by itself: a share of all pairs could leave one kind out of the test.
     rng = generator(random_state)
     train, test = [], []
     for kind in (canonical(pairs.must_link), canonical(pairs.cannot_link)):

@@ -1,4 +1,4 @@
-"""Memory and processors: what a process may use, and what it did use. Knows no Dask and no zarr."""
+"""Memory and processors: what a process may use, and what it did use. Imports neither Dask nor zarr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") -> int | None:
     """Bytes in `text`: an integer, or a string such as "750 MB", "4GB" or "1.5 GiB". None stays None.
 
-    Powers of ten for kB, MB, GB, TB; powers of two for KiB, MiB, GiB, TiB.
+    Powers of ten for kB, MB, GB, TB; powers of two for KiB, MiB, GiB, TiB. Errors: `InputError`, which names the option
+    `where`, for anything else and for what is not positive.
+
+    >>> parse_bytes("750 MB"), parse_bytes("1.5 GiB")
+    (750000000, 1610612736)
     """
     if text is None:
         return None
@@ -35,7 +39,11 @@ def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") 
 
 
 def format_bytes(count: float) -> str:
-    """`count` bytes as a person reads them: 1.23 GB, 45.6 MB, 789 kB."""
+    """`count` bytes with three digits in units of ten.
+
+    >>> format_bytes(1_234_567_890), format_bytes(789)
+    ('1.23 GB', '789 B')
+    """
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(count) >= scale:
             return f"{count / scale:.3g} {unit}"
@@ -45,7 +53,7 @@ def format_bytes(count: float) -> str:
 def peak_rss() -> int:
     """Peak resident memory of this process since it started, in bytes.
 
-    Linux counts into `ru_maxrss` what the parent held when it started the process, so its own account is asked first.
+    Linux counts into `ru_maxrss` what the parent held when it started the process, so /proc is read first.
     """
     try:
         with open("/proc/self/status") as status:
@@ -59,7 +67,7 @@ def peak_rss() -> int:
 
 
 def current_rss() -> int:
-    """Resident memory of this process now, in bytes (peak where the system does not tell)."""
+    """Resident memory of this process now, in bytes; its peak where the system has no /proc."""
     try:
         with open("/proc/self/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -68,7 +76,7 @@ def current_rss() -> int:
 
 
 def n_cpus() -> int:
-    """Processors this process may run on (respects affinity)."""
+    """Processors that this process may run on; fewer than the machine has where its affinity is set."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

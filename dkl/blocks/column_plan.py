@@ -1,7 +1,7 @@
 """Bytes of a pass over kernel columns and of the solve after it, from shapes and types alone.
 
-They are not held at the same time: a plan shows the stage that takes more. On a cluster there is one more, that of the
-process that asks: it gets the workers' sums, and solves.
+The stages are not held at the same time: a plan shows the one that takes most of its limit. On a cluster there is one
+more, that of the process that asks: it receives the workers' sums, and solves.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_groups import n_groups, reading_bytes
 
 SMALLEST_PANEL = 64
+"""Rows of B computed in one pass at least: a pass costs as much for few rows as for many."""
 TILE_BYTES = 8_000_000
-"""Of rows, centred, that are worked on at a time, and of what else a thread holds in passing."""
+"""Of the centered rows that a thread works on at a time, and of its other temporary arrays."""
 LARGEST_DENSE_POINTS = 64_000_000
 """Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""
 
@@ -26,12 +27,12 @@ Items = dict[str, int]
 
 @dataclass(frozen=True)
 class RowsHeld:
-    """How a process comes by the rows of X.
+    """How a process gets the rows of X.
 
     row_bytes: of a row once read, on average. kept: "here" (X itself, in memory or mapped), "streamed" (block by block),
-    "read" (from disk; kept where there is room) or "sent" (to workers, which have to keep them). chunk_rows: rows that are
-    read together. copies: of rows, while they are put in their place (Dask puts them together from chunks), or of the block
-    that is worked on, where it lies otherwise in X.
+    "read" (from disk; kept where they fit) or "sent" (to workers, which have to keep them). chunk_rows: rows that are read
+    together. copies: of rows, while Dask puts them together from chunks, or of the block that is worked on, where its layout
+    in X is another.
     """
 
     n: int
@@ -45,8 +46,12 @@ class RowsHeld:
 
 @dataclass(frozen=True)
 class Shape:
-    """M columns, T outputs, K folds; solvers: threads that solve; whole_columns: the solver takes C itself (n x M);
-    in_place: the kernel's columns are made where they are wanted."""
+    """M columns, T outputs, K folds; `block_rows` rows are worked on at a time, with columns in `dtype`.
+
+    solvers: threads that solve. columns: how candidates are drawn ("rpcholesky" needs 6 M x M arrays for it).
+    store_columns, checkpoints: what goes to disk. whole_columns: the solver takes C itself (n x M). in_place: the kernel
+    writes its columns into the buffer given to it, instead of an array of its own.
+    """
 
     n_columns: int
     n_targets: int
@@ -70,9 +75,11 @@ def plan_columns(
     own_limit: int | None = None,
     may_use_disk: bool = False,
 ) -> Plan:
-    """The plan with B in memory, or, where that does not fit and there is a folder, with B on disk, rows at a time.
+    """The plan with B in memory or, where that does not fit and `may_use_disk`, with B on disk, computed some rows at a time.
 
-    limit: bytes that a process of `place` may use; own_limit: those of the process that asks, where it is another.
+    limit: bytes that a process of `place` may use; own_limit: those of the process that asks, where it is another. The rows
+    of a pass ("panel" of the plan's shape) are halved until the plan fits. The plan returned may still not fit:
+    `Plan.validate` raises.
     """
     panel: int | None = None
     chosen = _plan(rows, shape, place, limit, own_limit, panel, may_use_disk)
@@ -86,12 +93,14 @@ def plan_columns(
 def _plan(
     rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, panel: int | None, may_use_disk: bool
 ) -> Plan:
+    """The plan with all of B (panel=None) or with `panel` rows of B a pass: its stage with the least to spare."""
     held = _rows_and_pass(rows, shape, place, limit, panel)
     solve = _targets(rows, shape, 3) | _points(rows, shape, 1) | _solve(rows, shape, panel)
     stages = [(held, limit), (solve, limit if own_limit is None else own_limit)]
     if place.distributed:
         gather = _targets(rows, shape, 3) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
         stages.append((gather, limit if own_limit is None else own_limit))
+    # The stage with the least to spare, not the largest: their limits differ.
     items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
     disk = {}
     if panel is not None:
@@ -112,7 +121,7 @@ def _plan(
             "n": rows.n, "columns": shape.n_columns, "targets": shape.n_targets, "folds": shape.n_folds,
             "dtype": shape.dtype, "panel": panel, "rows_budget": held["rows"] // (rows.copies if rows.kept == "sent" else 1),
         },
-        mend=_mend(shape, may_use_disk),
+        remedy=_remedy(shape, may_use_disk),
     )  # fmt: skip
 
 
@@ -120,13 +129,14 @@ def _plan(
 
 
 def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel: int | None) -> Items:
-    """Of a process that passes over rows: all that it needs beside them, and as many of them as there is room for."""
+    """Stage 1, of a process that passes over rows: its work arrays, and as many rows as fit beside them."""
     M, size, count = shape.n_columns, np.dtype(shape.dtype).itemsize, n_groups(rows.n, shape.block_rows)
     threads, height = min(place.threads, count), M if panel is None else panel
+    # In single precision, or of a panel, a block's product is made apart and then added (see column_moments).
     product = 4 if size == 4 else 8 if panel is not None else 0
     targets = _targets(rows, shape, 2 if place.distributed else 4)
     beside = targets | _points(rows, shape, 4)
-    # Each thread has a room for a block; functions of scikit-learn's make one of their own, and folds are copied out.
+    # Each thread has a buffer for a block; functions of scikit-learn return an array of their own, and folds are copied out.
     blocks = 1 + (not shape.in_place) + (shape.n_folds > 1)
     block = min(shape.block_rows, rows.n) * M * size
     beside["kernel columns of a block"] = threads * (blocks * block + min(TILE_BYTES, block))
@@ -138,28 +148,28 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
     return beside | {"rows": _rows(rows, shape, place, threads, limit - PROCESS_BASE - sum(beside.values()))}
 
 
-def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, room: int) -> int:
-    """As many as there is room for, or what is needed at least."""
+def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, budget: int) -> int:
+    """Bytes of rows that a process holds: all of its share where they fit into `budget`, or what a pass needs at least."""
     if rows.kept == "here":
         return threads * rows.copies * rows.row_bytes * min(shape.block_rows, rows.n)
     groups = n_groups(rows.n, shape.block_rows)
     groups_held = -(-groups // min(place.processes, groups))
     share = rows.row_bytes * -(-rows.n * groups_held // groups)
     if rows.kept == "sent":  # in pieces of a quarter, or a group at least, of which Dask spills those not in use
-        return min(rows.copies * share, max(room, 4 * rows.copies * rows.row_bytes * -(-rows.n // groups)))
+        return min(rows.copies * share, max(budget, 4 * rows.copies * rows.row_bytes * -(-rows.n // groups)))
     reading = threads * reading_bytes(rows.row_bytes, min(shape.block_rows, rows.n), rows.chunk_rows)
-    keeps = rows.kept == "read" and (rows.copies * share + reading <= room or share <= reading)
+    keeps = rows.kept == "read" and (rows.copies * share + reading <= budget or share <= reading)
     return rows.copies * share + reading if keeps else reading
 
 
 def _gathered(rows: RowsHeld, shape: Shape, place: Place, panel: int | None) -> Items:
-    """Of the process that adds up what workers have added up."""
+    """Stage 3, on a cluster: the workers' subtree sums while this process adds them up."""
     count = min(n_groups(rows.n, shape.block_rows), 2 * place.processes + _levels(rows, shape))
     return {"sums of the workers": count * _total(shape, panel)}
 
 
 def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
-    """Of the process that solves. B on disk is read where it is active: of a quarter of the columns, at a guess."""
+    """Stage 2, of the process that solves. B on disk is read where it is active: a quarter of the columns is assumed."""
     M, folds = shape.n_columns, shape.n_folds
     gram = 8 * M * M
     if panel is not None:
@@ -184,21 +194,25 @@ def _total(shape: Shape, panel: int | None) -> int:
 
 
 def _levels(rows: RowsHeld, shape: Shape) -> int:
+    """Partial sums that a thread may hold at a time: one a level of the tree of groups."""
     return int(log2(n_groups(rows.n, shape.block_rows))) + 1
 
 
 def _targets(rows: RowsHeld, shape: Shape, copies: int) -> Items:
+    """Bytes of [y, 1] in float64 and of the folds, `copies` times."""
     return {"targets": rows.n * (8 * (shape.n_targets + 1) * copies + (8 if shape.n_folds > 1 else 0))}
 
 
 def _points(rows: RowsHeld, shape: Shape, copies: int) -> Items:
+    """Bytes of the M candidate points, dense or sparse, `copies` times, with what is prepared of them."""
     dense = 8 * shape.n_columns * (rows.n_features + 2)
     if not rows.is_sparse:
         return {"candidate points": copies * dense}
     return {"candidate points": 2 * shape.n_columns * rows.row_bytes + copies * min(dense, LARGEST_DENSE_POINTS)}
 
 
-def _mend(shape: Shape, may_use_disk: bool) -> str:
+def _remedy(shape: Shape, may_use_disk: bool) -> str:
+    """The settings that make the plan smaller, as one sentence."""
     ways = ["raise memory_limit", "lower n_columns"]
     if shape.n_folds > 1:
         ways.append("give nu as a number (a fold of cross-validation takes twice as much again)")

@@ -1,8 +1,8 @@
-"""Sums handed round between the workers of a run, straight from each to each.
+"""Sums passed between the workers of a run, from each to each.
 
-Were a phase a task, its sums would go to the next one by way of the scheduler: several milliseconds, where a phase on
+Were a phase a Dask task, its sums would reach the next one through the scheduler: several milliseconds, where a phase on
 10^4 patterns takes 30. So Dask places the owners, starts some iterations at a time and notices deaths, and in between the
-owners talk by a handler of their own on the workers' servers, as Dask's shuffle does.
+owners send by a handler of their own on the workers' servers, as Dask's shuffle does.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import threading
 import time
 from typing import Any
 
-PATIENCE = 900.0
-"""Seconds to wait for the others: a slow disk is no failure, and a dead worker is noticed by the driver."""
+from dkl.errors import StateLost
+
+TAKE_SECONDS = 900.0
+"""How long to wait for another owner: a slow disk is no failure, and the driver notices a dead worker long before."""
 OP = "dkl_exchange"
+"""Name of our handler among the worker's own."""
 
 _inboxes: dict[str, Inbox] = {}
 
 
-class StateLost(RuntimeError):
-    """Slabs went with a worker; the state must be rebuilt from the last commit."""
-
-
 class Inbox:
-    """What the other owners of a run have sent to this one, by (step, owner)."""
+    """What the other owners of a run have sent to this one, by (step, owner).
+
+    Written by the worker's event loop, read by the thread that iterates; hence the lock.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], Any] = {}
@@ -31,13 +33,20 @@ class Inbox:
         self._closed = False
 
     def put(self, step: int, owner: int, part: Any) -> None:
+        """Store the part that `owner` has sent for `step`, and wake the thread that waits for it.
+
+        A part may come before it is asked for: owners run ahead of each other by up to one phase.
+        """
         with self._changed:
             self._parts[step, owner] = part
             self._changed.notify_all()
 
-    def take(self, step: int, owner: int, patience: float = PATIENCE) -> Any:
-        """The part, once it is there; StateLost where it will not come."""
-        deadline = time.monotonic() + patience
+    def take(self, step: int, owner: int, timeout: float = TAKE_SECONDS) -> Any:
+        """The part of `owner` for `step`, once it is there; it is removed.
+
+        Raises StateLost where the inbox is closed meanwhile, or nothing comes within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
         with self._changed:
             while (step, owner) not in self._parts:
                 if self._closed or not self._changed.wait(deadline - time.monotonic()):
@@ -45,6 +54,7 @@ class Inbox:
             return self._parts.pop((step, owner))
 
     def close(self) -> None:
+        """Drop all parts and end the waiting in `take` with StateLost."""
         with self._changed:
             self._closed = True
             self._parts.clear()
@@ -52,30 +62,41 @@ class Inbox:
 
 
 class Exchange:
-    """One owner's line to the others: `addresses` of all of them in order, this one being the `index`-th."""
+    """One owner's connection to the others: `addresses` of all owners in their order, this one the `index`-th.
+
+    `key` names the run, as several may share a worker. Must be made inside a task of the worker.
+    """
 
     def __init__(self, key: str, index: int, addresses: list[str]) -> None:
         from distributed import get_worker
 
         self.key, self.index, self.addresses = key, index, addresses
         self.worker, self.inbox = get_worker(), Inbox()
+        # Registering again for each run is harmless: the handler finds the inbox by the run's key.
         self.worker.handlers[OP] = _receive
         _inboxes[key] = self.inbox
 
     def __call__(self, step: int, part: Any) -> list[Any]:
-        """The parts of all owners at this step, in their order; returns when the others have this one's, too."""
+        """The parts of all owners at this step, in their order; returns when the others have this one's, too.
+
+        In their order, not as they arrive: sums over them must not depend on the network. Raises StateLost where another owner
+        does not answer, or no longer knows the run.
+        """
         from distributed.utils import sync
 
+        # All sends at once, then all receives: owners that waited for each other's sends one by one would add up latencies.
         others = [k for k in range(len(self.addresses)) if k != self.index]
         if others:
             sync(self.worker.loop, self._send, [self.addresses[k] for k in others], step, part)
         return [part if k == self.index else self.inbox.take(step, k) for k in range(len(self.addresses))]
 
     async def _send(self, addresses: list[str], step: int, part: Any) -> None:
+        """Send `part` to all addresses at once; on the worker's event loop."""
         import asyncio
 
         from distributed.protocol import to_serialize
 
+        # to_serialize: arrays travel as raw frames, without a copy into msgpack.
         message = {"key": self.key, "step": step, "owner": self.index, "part": to_serialize(part)}
         calls = [getattr(self.worker.rpc(address), OP)(**message) for address in addresses]
         try:
@@ -87,14 +108,15 @@ class Exchange:
 
 
 def close_inbox(key: str) -> None:
-    """End the waiting of the owner of this run, and take nothing more."""
+    """Close the inbox of run `key` on this worker: its owner stops waiting, and later parts are refused."""
     inbox = _inboxes.pop(key, None)
     if inbox is not None:
         inbox.close()
 
 
 def _receive(key: str, step: int, owner: int, part: Any) -> bool:
-    """Runs on the receiving worker's event loop."""
+    """The handler: runs on the receiving worker's event loop. False tells the sender that the run is unknown here."""
+    # A late part of a run that is closed here is not an error of this worker's, but its sender must know.
     inbox = _inboxes.get(key)
     if inbox is not None:
         inbox.put(step, owner, part)

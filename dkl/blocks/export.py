@@ -17,7 +17,10 @@ from dkl.stores.slab_arrays import SlabArray
 
 
 def export_factor(session: Session, run: RunStore, generation: Generation, name: str, rank: int, scale: float) -> None:
-    """Write scale * (committed array `name`) as the run's factor, (n, rank) in row chunks."""
+    """Write scale * (committed array `name`) as the run's factor, (n, rank) in chunks of rows, by the session's workers.
+
+    Raises StoreError where a slab is not the one that was committed, and DiskError.
+    """
     source = SlabArray.open(generation.folder / name)
     rows = run.create_factor(source.n, rank, source.dtype)
     # Its checksums first: rows are read out of the middle of slabs.
@@ -29,7 +32,7 @@ def export_factor(session: Session, run: RunStore, generation: Generation, name:
 
 
 def exported_columns(generation: Generation, name: str, rank: int, scale: float) -> Iterator[NDArray]:
-    """The columns (n, few) of what `export_factor` writes, to the bit, slab by slab."""
+    """The columns (n, few) of what `export_factor` writes, to the bit, slab by slab. Raises StoreError."""
     source = SlabArray.open(generation.folder / name)
     block = np.empty((source.n, source.width), source.dtype)
     for slab in range(source.n_slabs):
@@ -61,14 +64,14 @@ def _copy_rows(starts: list[int], source_path: str, target: str, rows: int, rank
 
 
 def store_factor(run: RunStore, factor: NDArray) -> None:
-    """Write a factor in memory as the run's result."""
+    """Write a factor (n, rank) in memory as the run's result. Raises DiskError."""
     rows = run.create_factor(len(factor), factor.shape[1], factor.dtype)
     for lo in range(0, len(factor), rows):
         write_factor_rows(str(run.path / "factor"), lo, factor[lo : lo + rows])
 
 
 def as_dask(run: RunStore) -> Any:
-    """The committed, unchanging result as a dask array over its chunks."""
+    """The committed, unchanging result (n, rank) as a dask array over its chunks. Raises StoreError."""
     import dask.array as da
 
     factor = run.factor()
@@ -76,7 +79,10 @@ def as_dask(run: RunStore) -> Any:
 
 
 def compressed(run: RunStore, max_rank: int, tol: float = 1e-8) -> NDArray[np.float64]:
-    """The stored factor's leading principal columns in memory: V Q with V'V = Q diag Q', at most `max_rank` of them."""
+    """The stored factor's leading principal columns in memory: V Q with V'V = Q diag Q', at most `max_rank` of them.
+
+    Those of a variance below `tol` times the largest are left out. Raises StoreError.
+    """
     factor = run.factor()
     n, rank = factor.shape
     rows = factor.chunks[0]

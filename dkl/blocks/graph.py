@@ -1,4 +1,4 @@
-"""The k-nearest-neighbour similarity graph of X and its Laplacian, for an X that need not fit in memory.
+"""The k-nearest-neighbor similarity graph of X and its Laplacian, for an X that need not fit in memory.
 
 W_ij = exp(-|x_i - x_j|^2 / (2 sigma^2)) where i is among the k nearest of j or j among those of i; see
 `dkl.linalg.laplacian` for L, and Hu and Kwok (2013), section 4, for both.
@@ -39,7 +39,7 @@ from dkl.resources import parse_bytes
 __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
 METHODS = ("auto", "exact", "approximate")
-_EXACT_UP_TO = 50_000
+_EXACT_UP_TO = 50_000  # patterns; beyond, "auto" tries an inverted file, where the features are too many for a tree
 _TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
 _DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
 _SIZES_KEPT = 10
@@ -59,7 +59,7 @@ class Graph:
     isolated         patterns of degree 0: all their similarities underflow
     n_duplicates     rows that repeat an earlier row
     method           "brute", "tree", "approximate" or "precomputed"
-    recall           share of true neighbours found, measured on a sample (approximate), or None
+    recall           share of true neighbors found, measured on a sample (approximate), or None
     seconds          wall time
     """
 
@@ -77,13 +77,14 @@ class Graph:
 
     @property
     def n(self) -> int:
+        """Number of patterns."""
         return self.laplacian.shape[0]
 
     def describe(self) -> str:
-        """One line for a person."""
+        """One line: size, edges, width, components, isolated and duplicate patterns, how it was built and how fast."""
         given = self.method == "precomputed"
         parts = [
-            f"{'given' if given else f'{self.n_neighbors}-nearest-neighbour'} graph of {self.n:,} patterns",
+            f"{'given' if given else f'{self.n_neighbors}-nearest-neighbor'} graph of {self.n:,} patterns",
             f"{(self.laplacian.nnz - self.n + self.isolated.size) // 2:,} edges",
             *([] if given else [f"sigma {self.sigma:.4g}"]),
         ]
@@ -116,32 +117,34 @@ def build_graph(
     X: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr, or any object with shape, dtype
     and slices of rows. Rows in memory are sent to the workers of a cluster, each of which gets them all; rows on disk
     and dask arrays are read by the workers, once for each range of queries: one a thread, more under a tight limit.
-    No pattern is its own neighbour; duplicates are neighbours at distance 0; ties go to the lower row number.
+    No pattern is its own neighbor; duplicates are neighbors at distance 0; ties go to the lower row number.
     sigma: "auto", half the average distance to the 10 nearest whatever `n_neighbors` is, or a positive number.
-    method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features asks a k-d tree.
-    "approximate" asks faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbours of 1,000 sampled rows.
+    method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features by a k-d tree.
+    "approximate" searches with faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbors of 1,000 sampled rows.
     "auto" is exact up to n = 50,000, with a tree, without faiss, and where approximating would take longer.
     memory_limit: bytes that a process may use for this beside X; see `plan_graph`.
     random_state: for the samples of "approximate".
 
-    Raises InputError (arguments; NaN, infinity or overflow in X, with its place), MemoryBudgetError. Warns
+    Raises InputError (arguments; NaN, infinity or overflow in X, with its row and column), MemoryBudgetError. Warns
     (DataWarning) of isolated patterns and of a recall below 0.99. Several components are usual and only described.
     """
     start = time.perf_counter()
     session = session or Session.find()
     source = row_source(X)
     _check_arguments(source.n, n_neighbors, sigma, laplacian, method)
+    # Workers cannot open what only this process knows how to read.
     if source.is_foreign and session.is_distributed:
         source = source.load([(0, source.n)])
     limit = parse_bytes(memory_limit)
     way, plan = _way(source, n_neighbors, method, limit, session)
     search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
     n_duplicates = search.check()
+    # The width needs 10 neighbors even where the graph has fewer.
     k = max(n_neighbors, min(SIGMA_NEIGHBORS, source.n - 1))
     lists, way, recall = _neighbors(search, way, k, np.random.default_rng(random_state), method == "auto")
     width = average_width(lists.dist2) if isinstance(sigma, str) else float(sigma)
     affinity = similarity_graph(lists.dist2[:, :n_neighbors], lists.rows[:, :n_neighbors], width)
-    del lists
+    del lists  # the plan counts them beside W, not beside L
     sizes = components(affinity)
     matrix, isolated = laplacian_matrix(affinity, laplacian)
     if isolated.size:
@@ -170,7 +173,7 @@ def build_graph(
 def graph_of(affinity: Any, laplacian: str = "normalized") -> Graph:
     """The graph of the user's own `affinity` (n, n), in memory, stored or a dask array; see `laplacian_of`.
 
-    It has no width and no number of neighbours: both are 0. Warns (DataWarning) of isolated patterns.
+    It has no width and no number of neighbors: both are 0. Warns (DataWarning) of isolated patterns.
     """
     start = time.perf_counter()
     if not issparse(affinity):
@@ -178,6 +181,7 @@ def graph_of(affinity: Any, laplacian: str = "normalized") -> Graph:
         affinity = source.read(0, source.n)
     matrix = laplacian_of(affinity, laplacian)
     n = matrix.shape[0]
+    # L has an entry for every edge of W, so its components are W's; a zero on the diagonal is a degree of 0.
     sizes = components(matrix)
     isolated = np.flatnonzero(matrix.diagonal() == 0)
     if isolated.size:
@@ -191,6 +195,7 @@ def graph_of(affinity: Any, laplacian: str = "normalized") -> Graph:
 def _neighbors(
     search: NeighborSearch, way: str, k: int, rng: np.random.Generator, worth_it: bool
 ) -> tuple[Lists, str, float | None]:
+    """(lists, method, recall): the k nearest rows by `way`, or "brute" where an approximate search was not `worth_it`."""
     if way == "approximate":
         found = search.approximate(k, rng, worth_it=worth_it)
         if found is not None:
@@ -243,6 +248,7 @@ def _way(
         wishes.append(("tree", "tree"))
     elif method == "auto" and n > _EXACT_UP_TO and neighbors_ivf.faiss_available():
         wishes += [("approximate", "ivf")] if not sparse or n_features <= _DENSE_FEATURES else []
+    # An index only saves time: where it does not fit the limit, all pairs are compared, which needs the least memory.
     for way, index in wishes:
         try:
             return way, plan(index)
@@ -259,9 +265,10 @@ def _threads(session: Session) -> list[int]:
 
 
 def _check_arguments(n: int, n_neighbors: Any, sigma: Any, laplacian: str, method: str) -> None:
+    """InputError for the first argument of `build_graph` that is out of range, before X is read."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)) or not 1 <= n_neighbors < n:
         raise InputError(
-            "as many neighbours as that cannot be found",
+            "as many neighbors as that cannot be found",
             where="n_neighbors",
             got=repr(n_neighbors),
             wanted=f"an integer from 1 to {n - 1}, the number of other rows",

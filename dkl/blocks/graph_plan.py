@@ -1,4 +1,4 @@
-"""What building a neighbour graph will hold in memory, from shapes alone; how many rows are read at a time."""
+"""What building a neighbor graph will hold in memory, from shapes alone; how many rows are read at a time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dkl.linalg.laplacian import SIGMA_NEIGHBORS
 from dkl.linalg.neighbors import QUERY_TILE, REFERENCE_TILE
 from dkl.resources import format_bytes
 
-SPARE = 8  # candidates asked for beyond the neighbours: the index is of single precision, and finds the query itself
+SPARE = 8  # candidates taken beyond the neighbors: the index is of single precision, and finds the query itself
 SPAN = neighbors_ivf.PIECE  # query ranges begin at its multiples, so that pieces are the same for every plan
-_ROOMY = 256 * 10**6  # bytes of blocks a slot where no limit is given
+_DEFAULT_BUDGET = 256 * 10**6  # bytes of blocks a slot where no limit is given
 # Bytes a directed edge at the peaks of making W and L, measured where no edge is mutual: 49 and 110 to 115.
 _GRAPH, _LAPLACIAN = 55, 120
 
@@ -35,11 +35,11 @@ def plan_graph(
 
     X is (n, n_features) of `itemsize` bytes once read, of which the share `density` is stored (1: dense), in chunks of
     `chunk_rows`, or in this process' memory already (`in_place`). At a time `n_slots` tasks run in a process, which may
-    use `memory_limit` bytes (None: no limit); with room there are `n_tasks` tasks in all. `index`: "none", "tree" or
+    use `memory_limit` bytes (None: no limit); where memory allows there are `n_tasks` tasks in all. `index`: "none", "tree" or
     "ivf", held once.
 
     Returns `query_rows` and `reference_rows` (counts) and, in bytes: `block` (one task), `blocks` (all slots), `index`,
-    `lists` (neighbours, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
+    `lists` (neighbors, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
     (W and L, beside the lists) and `peak`, the largest stage. Raises MemoryBudgetError if `peak` exceeds the limit.
     """
     k = max(n_neighbors, min(SIGMA_NEIGHBORS, n - 1))
@@ -49,6 +49,7 @@ def plan_graph(
     else:
         read, work = (0 if in_place else 2) * entries * itemsize, (0 if index == "none" else 8) * entries
     proposed = {"none": 0, "tree": 48 * (k + 2), "ivf": 24 * (k + SPARE)}[index]
+    # Of a query: the row, its working copy, its list, and what the index proposes for it.
     query_row = read + work + 16 * k + proposed
     reference_row = read + work + 8
     tiles = (
@@ -56,13 +57,15 @@ def plan_graph(
     )
     chunk = read * min(n, chunk_rows) if chunk_rows > 1 else 0
     held = {"none": 0, "tree": _tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
-    lists = 2 * n * k * 16
-    edges = n * n_neighbors * (2 if 2 * n * n_neighbors + n >= 2**31 else 1)  # then indices are of 64 bits
+    lists = 2 * n * k * 16  # twice: the parts, and what they are concatenated to
+    # W and L have up to 2 n k + n entries; from 2^31 on their indices are of 64 bits, which counts as twice the edges.
+    edges = n * n_neighbors * (2 if 2 * n * n_neighbors + n >= 2**31 else 1)
     assembly = max(lists // 2 + edges * _GRAPH, edges * _LAPLACIAN) + 64 * n
 
+    # What is left of the budget goes to queries and references alike: each half is read as often as the other has blocks.
     least = min(n, SPAN) * (query_row + reference_row) + tiles + chunk
-    room = _ROOMY if memory_limit is None else (memory_limit - held - lists) // n_slots
-    free = max(0, room - least)
+    budget = _DEFAULT_BUDGET if memory_limit is None else (memory_limit - held - lists) // n_slots
+    free = max(0, budget - least)
     query_rows = min(_whole(SPAN + free // 2 // query_row, SPAN), _whole(ceil(n / n_tasks) + SPAN - 1, SPAN), n)
     reference_rows = min(_whole(SPAN + free // 2 // reference_row, chunk_rows), n)
     block = query_rows * query_row + reference_rows * reference_row + tiles + chunk
@@ -84,9 +87,10 @@ def plan_graph(
 
 
 def _refuse(plan: dict[str, int], memory_limit: int, n_slots: int) -> None:
+    """Raises MemoryBudgetError for the stage of the plan that takes most, with the setting that lowers it."""
     stage = max(("search", "check", "assembly"), key=lambda name: plan[name])
-    what, mend = {
-        "search": ("the search for neighbours", f"use fewer threads than {n_slots}, smaller chunks, or method='exact'"),
+    what, remedy = {
+        "search": ("the search for neighbors", f"use fewer threads than {n_slots}, smaller chunks, or method='exact'"),
         "check": ("the first pass over X", f"use fewer threads than {n_slots}, or smaller chunks"),
         "assembly": ("putting the graph together", "lower n_neighbors"),
     }[stage]
@@ -95,7 +99,7 @@ def _refuse(plan: dict[str, int], memory_limit: int, n_slots: int) -> None:
         where="build_graph",
         got=f"memory_limit={format_bytes(memory_limit)}",
         wanted=f"{format_bytes(plan['peak'])}",
-        mend=f"raise memory_limit, or {mend}",
+        remedy=f"raise memory_limit, or {remedy}",
     )
 
 

@@ -1,8 +1,8 @@
-"""A kernel matrix K (n x n) by its products: held in memory, or made anew from the rows in each product.
+"""A kernel matrix K (n x n) by its products: held in memory, or recomputed from the rows in each product.
 
-`MemoryKernel` keeps the upper triangle in tiles. `RecomputedKernel` keeps nothing: each product makes the columns of the
-vector's support, block by block, on threads or on workers; it is the one for n x n that fits nowhere, or of which few
-columns are wanted. Both give the kernel of some of the rows: `sub`, as they are themselves, and `part`, held in memory.
+`MemoryKernel` keeps the upper triangle in tiles. `RecomputedKernel` keeps nothing: each product computes the columns of
+the vector's support, block by block, on threads or on workers; it is the one for n x n that fits nowhere, or of which few
+columns are wanted. Both give the kernel of some of the rows: `sub`, in the same form, and `part`, held in memory.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_b
 Vector = NDArray[np.float64]
 
 ROWS_AT_A_TIME, COLUMNS_BYTES = 1024, 16_000_000
-"""Of the columns that a product makes at a time, at most."""
+"""Rows, and bytes, of the columns that a product computes at a time, at most."""
 ASYMMETRY = 1e-6
-"""Of the largest entry: what rounding, of a matrix computed in single precision, may leave between K and K'."""
+"""Share of the largest entry that rounding, of a matrix computed in single precision, may leave between K and K'."""
 LOOSE = 1.25
-"""Points kept for a product over those with a coefficient, at most: below that the kept ones are drawn anew."""
+"""Points kept for a product over those with a coefficient, at most: with more, the kept ones are fetched again."""
 
 
 class MemoryKernel:
-    """K in memory, float64 or float32. Counts its products."""
+    """K in memory, float64 or float32. `products` counts the products; `fits` says that parts of it are in memory too."""
 
     fits = True
 
@@ -46,12 +46,16 @@ class MemoryKernel:
 
     @classmethod
     def of(cls, kernel: Kernel, source: RowSource, dtype: Any = np.float64, threads: int = 1) -> MemoryKernel:
-        """The kernel of the rows (of a precomputed one: the rows are K's), a tile row at a time."""
+        """The kernel of the rows of `source` (of a precomputed one, the rows are K's), computed a tile row at a time on threads.
+
+        Raises InputError where it is not finite, or a precomputed one not symmetric.
+        """
         n = source.n
         packed = PackedSymmetric(n, dtype)
         rows = source.read(0, n)
         prepared = np.arange(n) if kernel.is_precomputed else kernel.prepared(rows, dtype)
 
+        # Tile rows are of unequal length but many, so threads that take the next one end at about the same time.
         def fill(row: int) -> None:
             lo, hi = row * TILE, min((row + 1) * TILE, n)
             points = prepared.since(lo) if isinstance(prepared, GaussianPoints) else prepared[lo:]
@@ -65,32 +69,39 @@ class MemoryKernel:
 
     @property
     def n(self) -> int:
+        """Rows of K."""
         return self.packed.n
 
     @property
     def dtype(self) -> np.dtype:
+        """Type of the stored entries; products are float64."""
         return self.packed.tiles.dtype
 
     def times(self, v: Vector) -> Vector:
+        """K v for v (n,)."""
         self.products += 1
         return self.packed.times(v, self.threads)
 
     def roughly(self, v: Vector) -> Vector:
+        """K v: what is stored has one precision."""
         return self.times(v)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): the columns `chosen` of K."""
         unit = np.zeros((self.n, len(chosen)))
         unit[chosen, np.arange(len(chosen))] = 1.0
         return self.packed.times(unit, self.threads)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): K at the rows and columns `chosen`."""
         return self.packed.block(chosen)
 
     def diagonal(self) -> Vector:
+        """(n,) K_ii."""
         return self.packed.diagonal()
 
     def sub(self, chosen: NDArray[np.intp]) -> MemoryKernel:
-        """The kernel of some of the rows."""
+        """The kernel of the rows `chosen`, copied into tiles of its own."""
         packed = PackedSymmetric(len(chosen), self.packed.tiles.dtype)
         for row in range(packed.side):
             lo = row * TILE
@@ -98,14 +109,15 @@ class MemoryKernel:
         return MemoryKernel(packed, self.threads)
 
     def part(self, chosen: NDArray[np.intp]) -> MemoryKernel:
+        """The same, or this kernel itself where all rows are chosen."""
         return self if len(chosen) == self.n else self.sub(chosen)
 
 
 class RecomputedKernel:
-    """K from the rows, in each product, in `dtype`. Rows may be larger than memory; those with a coefficient must fit.
+    """K from the rows, computed in each product, in `dtype`. Rows may be larger than memory; those with a coefficient must fit.
 
-    A part of it is held, in `part_dtype` (else `dtype`), where that takes no more than `room` bytes; a larger one is what
-    `store` makes of it, or made anew too.
+    A part of it is held, in `part_dtype` (else `dtype`), where that takes no more than `part_bytes`; a larger one is what
+    `store` makes of it, or is recomputed too. `products` counts the products.
     """
 
     def __init__(
@@ -117,11 +129,11 @@ class RecomputedKernel:
         dtype: Any = np.float64,
         *,
         part_dtype: Any = None,
-        room: int = 0,
+        part_bytes: int = 0,
         store: Callable[[RecomputedKernel], Any] | None = None,
     ) -> None:
         self.kernel, self.session, self.memory_limit, self.dtype = kernel, session, memory_limit, np.dtype(dtype)
-        self.part_dtype, self.room = np.dtype(dtype if part_dtype is None else part_dtype), room
+        self.part_dtype, self.part_bytes = np.dtype(dtype if part_dtype is None else part_dtype), part_bytes
         self.store = store
         self.rows = RowBlocks(row_source(X), session, memory_limit)
         self.products = 0
@@ -130,17 +142,21 @@ class RecomputedKernel:
 
     @property
     def n(self) -> int:
+        """Rows of K."""
         return self.rows.n
 
     def times(self, v: Vector) -> Vector:
+        """K v for v (n,), in `dtype`. Raises InputError where it is not finite."""
         return self._product(v, self.dtype)
 
     def roughly(self, v: Vector) -> Vector:
-        """K v in the precision of parts."""
+        """K v in `part_dtype`: half the cost where that is float32."""
         return self._product(v, self.part_dtype)
 
     def _product(self, v: Vector, dtype: np.dtype) -> Vector:
+        """K v from the columns of the support of v alone: others have coefficient 0."""
         self.products += 1
+        # An SVM's vectors are sparse: columns of rows without a coefficient need not be computed.
         support = np.flatnonzero(v)
         if not support.size:
             return np.zeros(self.n)
@@ -152,22 +168,25 @@ class RecomputedKernel:
 
     @property
     def fits(self) -> bool:
-        """Whether the part of all rows is held."""
-        return packed_bytes(self.n, self.part_dtype) <= self.room
+        """Whether the part of all rows would be held in memory."""
+        return packed_bytes(self.n, self.part_dtype) <= self.part_bytes
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): the columns `chosen` of K, in one pass over the rows."""
         points = Points.of(self.rows, self.kernel, chosen)
         return np.concatenate(self.rows.map(columns_block, points))
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): K at the rows and columns `chosen`, computed in this process."""
         rows = self.rows.take(chosen)
         return np.asarray(self.kernel.columns(rows, chosen if self.kernel.is_precomputed else rows), np.float64)
 
     def diagonal(self) -> Vector:
+        """(n,) K_ii, in one pass over the rows."""
         return np.concatenate(self.rows.map(diagonal_block, self.kernel))
 
     def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
-        """The kernel of some of the rows, which are brought here."""
+        """The kernel of the rows `chosen`, which are fetched into this process."""
         return RecomputedKernel(
             self.kernel,
             self._rows_of(chosen),
@@ -175,24 +194,38 @@ class RecomputedKernel:
             self.memory_limit,
             self.dtype,
             part_dtype=self.part_dtype,
-            room=self.room,
+            part_bytes=self.part_bytes,
             store=self.store,
         )
 
     def part(self, chosen: NDArray[np.intp]) -> Any:
-        """The kernel of some of the rows for many products: in memory, where there is room."""
-        if packed_bytes(len(chosen), self.part_dtype) > self.room:
+        """The kernel of the rows `chosen` for many products: in memory, where `part_bytes` allow."""
+        if packed_bytes(len(chosen), self.part_dtype) > self.part_bytes:
             found = self if len(chosen) == self.n else self.sub(chosen)
             return found if self.store is None else self.store(found)
         rows = row_source(self._rows_of(chosen))
         return MemoryKernel.of(self.kernel, rows, self.part_dtype, self.session.threads)
+
+    @property
+    def held(self) -> tuple[NDArray[np.intp], str]:
+        """The rows whose points are ready for the next product, and in which precision ("" where none are).
+
+        They are part of what gives a product its last bits: columns without a coefficient among others are another sum.
+        """
+        return self._chosen, "" if self._points is None else self._points.dtype.name
+
+    def hold(self, rows: NDArray[np.intp], dtype: str) -> None:
+        """Have ready what another one held."""
+        self._chosen, self._points = np.empty(0, np.intp), None
+        if len(rows):
+            self._keep(rows, np.dtype(dtype))
 
     def _rows_of(self, chosen: NDArray[np.intp]) -> Any:
         rows = self.rows.take(chosen)
         return rows[:, chosen] if self.kernel.is_precomputed else rows
 
     def _keep(self, support: NDArray[np.intp], dtype: np.dtype) -> None:
-        """Points for a product: those kept where they include the support and are not many more."""
+        """Have the points of the support ready: those of the last product where they include it and are few more."""
         held = np.isin(support, self._chosen, assume_unique=True).all()
         if held and len(self._chosen) <= LOOSE * len(support) and self._points.dtype == dtype:
             return
@@ -201,24 +234,27 @@ class RecomputedKernel:
 
 
 def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:
-    """InputError for the first entry of rows lo to hi, up to their diagonal, that differs from its mirror image."""
+    """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image."""
     below, above = K[lo:hi, :hi], K[:hi, lo:hi].T
     bad = np.abs(below - above) > ASYMMETRY * np.maximum(np.abs(below), np.abs(above)).max()
     if bad.any():
         i, j = np.argwhere(bad)[0]
         got = f"{below[i, j]:.6g} at ({lo + i}, {j}) and {above[i, j]:.6g} at ({j}, {lo + i})"
-        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", mend="pass (X + X.T) / 2")
+        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", remedy="pass (X + X.T) / 2")
 
 
 def finite(values: NDArray[np.floating], kernel: Kernel) -> NDArray[np.floating]:
-    """The values; InputError where the kernel overflows."""
+    """`values` themselves; InputError where one is NaN or infinite, as the kernel overflowed."""
     if not np.isfinite(values).all():
-        raise InputError("the kernel is not finite", where=kernel.where, mend="scale the columns of X")
+        raise InputError("the kernel is not finite", where=kernel.where, remedy="scale the columns of X")
     return values
 
 
 class Points:
-    """The points of some columns, prepared once in each process that makes columns of them."""
+    """The points of some columns, prepared once in each process that computes with them.
+
+    Pickled without what is prepared: recomputing that is cheaper than sending it.
+    """
 
     def __init__(self, kernel: Kernel, points: Any, dtype: Any) -> None:
         self.kernel, self.points, self.dtype = kernel, points, np.dtype(dtype)
@@ -226,10 +262,12 @@ class Points:
 
     @classmethod
     def of(cls, rows: RowBlocks, kernel: Kernel, chosen: NDArray[np.intp], dtype: Any = np.float64) -> Points:
+        """The points of the columns `chosen`: their rows, or their numbers where the kernel is precomputed."""
         return cls(kernel, chosen if kernel.is_precomputed else rows.take(chosen), dtype)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the points; a large argument is sent to workers once (see `RowBlocks`)."""
         return int(self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes)
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -243,14 +281,15 @@ class Points:
         return self.kernel.prepared(self.points, self.dtype)
 
     def columns(self, rows: Any) -> NDArray[np.floating]:
-        """(t, M) of the kernel at these rows."""
+        """(t, M) of the kernel at these rows, in `dtype`."""
+        # The threads of a worker share this object: one prepares, the others wait for it.
         with self._lock:
             prepared = self._prepared
         return self.kernel.columns(rows, prepared, self.dtype)
 
 
 def product_block(block: Block, points: Points, factors: Vector) -> Vector:
-    """K v on the rows of a block, a tile at a time."""
+    """(t,) K v on the rows of a block; `factors` (M,) are the entries of v at the points."""
     out = np.empty(block.rows.shape[0])
     weights = factors.astype(points.dtype)
     step = max(1, min(ROWS_AT_A_TIME, COLUMNS_BYTES // max(1, weights.nbytes)))
@@ -260,8 +299,10 @@ def product_block(block: Block, points: Points, factors: Vector) -> Vector:
 
 
 def columns_block(block: Block, points: Points) -> NDArray[np.float64]:
+    """(t, M) float64: the columns of the points on the rows of a block."""
     return np.asarray(points.columns(block.rows), np.float64)
 
 
 def diagonal_block(block: Block, kernel: Kernel) -> Vector:
+    """(t,) K_ii of the rows of a block."""
     return kernel.diagonal(block.rows, np.arange(block.start, block.stop))

@@ -1,4 +1,4 @@
-"""Whether a kernel matrix is held, kept on disk, or made anew where it is needed: bytes from shapes alone."""
+"""Whether a kernel matrix is held, kept on disk, or recomputed where it is needed: bytes from shapes alone."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ VECTORS = 24
 
 @dataclass(frozen=True)
 class KernelShape:
-    """What a plan asks of the matrices: of n rows, in `dtype`.
+    """What a plan asks of the matrices: n_kernels of n rows, in `dtype`.
 
     largest_machine: rows of the largest pair of classes, where its part of the kernel is copied out. is_whole: whether
-    many products with all of K are to come, so that it is worth its room; else parts of it, at the support, will do.
+    many products with all of K are to come, so that holding it pays; else parts of it, at the support, will do.
+    rows_in_place: the rows are in this process' memory already.
     """
 
     n: int
@@ -32,6 +33,7 @@ class KernelShape:
     rows_in_place: bool = True
 
     def held(self) -> dict[str, int]:
+        """Bytes by name with K in memory: packed tiles, and a copy of the largest machine's part."""
         copied = 0 if self.largest_machine is None else packed_bytes(self.largest_machine, self.dtype)
         one = self.n_kernels == 1
         return {
@@ -39,7 +41,8 @@ class KernelShape:
             "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features,
         }
 
-    def anew(self, processes: int, threads: int) -> dict[str, int]:
+    def recomputed(self, processes: int, threads: int) -> dict[str, int]:
+        """Bytes by name in each process that recomputes K: the rows with a coefficient, for all kernels, and a block's columns."""
         size = np.dtype(self.dtype).itemsize
         return {
             "support rows": (1 + self.n_kernels) * 8 * self.n * self.n_features,
@@ -48,9 +51,10 @@ class KernelShape:
         }
 
     def on_disk(self, processes: int, threads: int) -> dict[str, int]:
+        """Bytes by name in each process with K on disk: those to compute it, and the tiles being read."""
         size = np.dtype(self.dtype).itemsize
         return {
-            **self.anew(processes, threads),
+            **self.recomputed(processes, threads),
             "a row of tiles": 3 * STORED_TILE * self.n * size,
             "tiles read": threads * 3 * STORED_TILE**2 * size,
             "sums of products": 32 * 8 * self.n,
@@ -66,10 +70,11 @@ def plan_kernel(
     driver_limit: int | None,
     may_use_disk: bool = False,
 ) -> Plan:
-    """K whole in this process' memory, where it is worth that and fits `driver_limit`; else on disk, if it may; else made
-    anew by the processes within `limit`. What is left is the room for K of a working set ("working_set_bytes").
+    """The plan of an SVM's kernel. K whole in this process' memory, where many products will use it and it fits `driver_limit`;
+    else on disk, if `may_use_disk`; else recomputed by the processes within `limit`.
 
-    Without a client this process is the one that works, and all is counted in it.
+    What is left of `driver_limit` is the memory for K of a working set ("working_set_bytes" of the plan's shape). Without a
+    client this process is the one that works, and all is counted in it. `Plan.validate` raises where nothing fits.
     """
     n = shape.n
     common = {"vectors": (VECTORS + PARTS) * 8 * n, "face": 8 * (2 * 1500**2 + 220 * n)}
@@ -85,9 +90,10 @@ def plan_kernel(
             disk={name.replace("_", " "): count for name, count in disk.items()},
             limit=bound,
             shape={"n": n, "dtype": np.dtype(shape.dtype).name, "working_set_bytes": 0},
-            mend="raise memory_limit, or use dtype='float32'",
+            remedy="raise memory_limit, or use dtype='float32'",
         )
 
+    # In order of speed: memory, then the disk, which is read once a product, then recomputing.
     in_memory = plan("memory", shape.held(), driver_limit)
     if shape.is_whole and in_memory.fits:
         return in_memory
@@ -95,19 +101,23 @@ def plan_kernel(
         "disk", shape.on_disk(processes, threads), limit, kernel_matrix=shape.n_kernels * stored_bytes(n, shape.dtype)
     )
     if not (shape.is_whole and may_use_disk and stored.fits):
-        stored = plan("recomputed", shape.anew(processes, threads), limit)
-    return _with_room(stored, shape, driver_limit, may_use_disk)
+        stored = plan("recomputed", shape.recomputed(processes, threads), limit)
+    return _with_working_set(stored, shape, driver_limit, may_use_disk)
 
 
-def _with_room(plan: Plan, shape: KernelShape, driver_limit: int | None, may_use_disk: bool) -> Plan:
-    """The plan with what is left for K of a working set: of this process, which may be the one that works. A larger one
-    goes to the disk, if it may."""
+def _with_working_set(plan: Plan, shape: KernelShape, driver_limit: int | None, may_use_disk: bool) -> Plan:
+    """The plan with what is left for K of a working set: in this process, which may be the one that works. A larger working
+    set goes to the disk, if `may_use_disk`.
+    """
+    # On a cluster the working set is solved by this process, which holds little else; alone, beside all the plan counts.
     processes = plan.processes
     wanted = packed_bytes(shape.n, shape.dtype)
     used = plan.process_bytes if processes == 1 else plan.base + plan.items["vectors"] + plan.items["face"]
-    room = wanted if driver_limit is None else min(wanted, max(0, driver_limit - used))
-    items = {**plan.items, "kernel of the working set": room} if processes == 1 and room else plan.items
+    working_set = wanted if driver_limit is None else min(wanted, max(0, driver_limit - used))
+    items = {**plan.items, "kernel of the working set": working_set} if processes == 1 and working_set else plan.items
     on_disk = (
-        {"kernel of the working set": stored_bytes(shape.n, shape.dtype)} if may_use_disk and room < wanted else {}
+        {"kernel of the working set": stored_bytes(shape.n, shape.dtype)}
+        if may_use_disk and working_set < wanted
+        else {}
     )
-    return replace(plan, items=items, disk=plan.disk | on_disk, shape={**plan.shape, "working_set_bytes": room})
+    return replace(plan, items=items, disk=plan.disk | on_disk, shape={**plan.shape, "working_set_bytes": working_set})

@@ -1,7 +1,7 @@
-"""The nearest neighbours of all rows of X, block by block, on threads or workers.
+"""The nearest neighbors of all rows of X, block by block, on threads or workers.
 
 A task owns a range of query rows. It reads X once from end to end, block by block, and merges each block into its
-lists. An index shortens the way: a k-d tree finds the neighbours of rows of few features without a pass; an inverted
+lists. An index shortens the way: a k-d tree finds the neighbors of rows of few features without a pass; an inverted
 file proposes candidates, whose distances are then taken from X in one pass.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
-from dkl.blocks import patience
+from dkl.blocks import waiting
 from dkl.blocks.graph_plan import SPARE
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
@@ -30,7 +30,9 @@ from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_l
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 RECALL_WANTED = 0.99
+"""Share of the true neighbors that an approximate search must find on the sample."""
 RESENDS = 5
+"""Times that copies lost with a worker are sent again before the search fails."""
 _SAMPLE = 1000
 _FIRST_PROBES = 8
 # With more of the cells an inverted file is slower than a look at all rows: 7 ns a row and query against 1 to 2.
@@ -39,7 +41,11 @@ _PROBES_WORTH_IT = 1 / 8
 
 @dataclass(frozen=True)
 class NeighborSearch:
-    """Searches `source` in `session`, with query and reference blocks of the given rows; small work as `n_tasks`."""
+    """Searches `source` in `session`, by blocks of `query_rows` and `reference_rows`.
+
+    n_tasks: the number of tasks that a small search, of a sample say, is cut into. Memory follows from the two block sizes:
+    see `plan_graph`.
+    """
 
     source: RowSource
     session: Session
@@ -48,7 +54,10 @@ class NeighborSearch:
     n_tasks: int
 
     def check(self) -> int:
-        """The number of rows that repeat an earlier one, counted in a pass that refuses NaN, infinity and overflow."""
+        """The number of rows that repeat an earlier one, counted in one pass.
+
+        Raises InputError, with the entry's row and column, for NaN, infinity, or a value whose squared distances overflow.
+        """
         parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows)
         faults = [fault for fault, _ in parts if fault is not None]
         if faults:
@@ -58,23 +67,24 @@ class NeighborSearch:
                 where=f"X[{row}, {column}], in the block of rows from {row - row % self.query_rows}",
                 got=value,
                 wanted=f"|x| <= {largest_value(self.source.n_features):.3g}",
-                mend="drop the row, fill the gap or scale the column",
+                remedy="drop the row, fill the gap or scale the column",
             )
         digests = np.concatenate([np.frombuffer(digest, dtype="S16") for _, digest in parts])
         return self.source.n - np.unique(digests).size
 
     def exact(self, k: int, tree: Any = None) -> Lists:
-        """The k nearest rows of every row; `tree` is a scikit-learn KDTree of all rows, or None."""
+        """The k nearest rows of every row, by distance and then by row number; `tree` is a scikit-learn KDTree of all rows, or None."""
         return self._lists(self._ranges(), k, tree)
 
     def approximate(self, k: int, rng: np.random.Generator, *, worth_it: bool) -> tuple[Lists, float] | None:
         """(lists, recall) by an inverted file; None where `worth_it` is asked for and an exact search is faster.
 
-        Twice as many cells are visited until the recall on a sample of 1,000 rows is 0.99, or all are. A neighbour
-        counts as found if it is no farther than the true k-th one.
+        The number of cells visited doubles until the recall on a sample of 1,000 rows is 0.99, or all are visited. A neighbor
+        counts as found if it is no farther than the true k-th one. Warns (DataWarning) of a recall below that.
         """
         n = self.source.n
         sample = np.sort(rng.choice(n, min(_SAMPLE, n), replace=False))
+        # The truth of the sample costs a pass over all rows, as any recall that is measured must.
         pieces = np.array_split(sample, min(self.n_tasks, sample.size))
         truth = self._lists(pieces, k, None)
         n_cells, n_probes = neighbors_ivf.n_cells(n), _FIRST_PROBES
@@ -88,13 +98,13 @@ class NeighborSearch:
             n_probes *= 2
         lists = self._lists(self._ranges(), k, index, n_probes)
         short = np.flatnonzero(~np.isfinite(lists.dist2[:, -1]))
-        if short.size:  # too few rows in the cells that were visited
+        if short.size:  # too few rows in the cells that were visited: these are searched exactly
             full = self._lists(np.array_split(short, min(self.n_tasks, short.size)), k, None)
             lists.dist2[short], lists.rows[short] = full
         reached = recall(Lists(lists.dist2[sample], lists.rows[sample]), truth)
         if reached < RECALL_WANTED:
             warnings.warn(
-                f"approximate neighbours: recall {reached:.3f} on a sample, wanted {RECALL_WANTED}; try 'exact'",
+                f"approximate neighbors: recall {reached:.3f} on a sample, wanted {RECALL_WANTED}; try 'exact'",
                 DataWarning,
                 stacklevel=4,
             )
@@ -102,18 +112,23 @@ class NeighborSearch:
 
     @cached_property
     def _copies(self) -> dict[int, tuple[Any, Any]]:
+        """What was sent to the workers, by the id of the item."""
+        # A cached property of a frozen dataclass: the search itself never changes.
         return {}
 
     def _shared(self, item: Any) -> Any:
+        """`item` as tasks get it: sent to the workers the first time."""
         if id(item) not in self._copies:
             self._copies[id(item)] = item, share(self.session, item)  # the item too, or its id might be another's
         return self._copies[id(item)][1]
 
     def _ranges(self) -> list[NDArray[np.int64]]:
+        """The query rows of each task: consecutive ranges of `query_rows`."""
         n, step = self.source.n, self.query_rows
         return [np.arange(lo, min(lo + step, n)) for lo in range(0, n, step)]
 
     def _lists(self, pieces: list[NDArray[np.int64]], k: int, index: Any, n_probes: int = 0) -> Lists:
+        """The lists of all rows in `pieces`, in their order, one task a piece."""
         parts = self._map(search_rows, pieces, (self.source, index), n_probes, k, self.reference_rows)
         return Lists(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -128,12 +143,16 @@ class NeighborSearch:
             except Exception as error:
                 if not is_cluster_failure(error) or type(error).__name__ == "KilledWorker":
                     raise
+                # Scattered data has no task that could compute it again: what died with a worker is gone for good.
                 self._copies.clear()
-                patience.workers(self.session)
+                waiting.workers(self.session)
         raise WorkersLostError("workers were lost with their rows", got=f"{RESENDS} times", wanted="workers that stay")
 
     def _inverted_file(self, rng: np.random.Generator) -> neighbors_ivf.InvertedFile:
-        """Made in this process, from blocks of rows."""
+        """The index of all rows, trained and filled in this process from blocks of rows.
+
+        Here and not on workers: faiss numbers rows in the order they are added, and its k-means is not distributed.
+        """
         n = self.source.n
         sample = np.sort(rng.choice(n, neighbors_ivf.sample_size(n), replace=False))
         with one_blas_thread():
@@ -144,7 +163,7 @@ class NeighborSearch:
 
 
 def share(session: Session, item: Any) -> Any:
-    """`item` for `session.map` to hand to its tasks: itself on threads; on a cluster a copy on every worker, sent once.
+    """`item` as an argument of `session.map`: itself on threads; on a cluster a future of copies on every worker.
 
     Rows on disk and dask arrays are not sent: the workers open them.
     """
@@ -178,12 +197,15 @@ def take(source: RowSource, ids: NDArray[np.int64], n_rows: int) -> Rows:
 
 
 def recall(found: Lists, truth: Lists) -> float:
-    """The share of neighbours that are no farther than the last true one, so that ties count."""
+    """The share of neighbors that are no farther than the last true one: a tie counts as found, whichever row it is."""
     return float((found.dist2 <= truth.dist2[:, -1:]).mean())
 
 
 def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, k: int, reference_rows: int) -> Lists:
-    """Task: the k nearest rows of the rows `ids`."""
+    """Task: the k nearest rows of the rows `ids`, in one pass over all rows, or by the index.
+
+    index: None for all pairs, a KDTree, or an InvertedFile, of which `n_probes` cells are visited.
+    """
     source = _opened(shared)
     queries = take(source, ids, reference_rows)
     if index is not None and not isinstance(index, neighbors_ivf.InvertedFile):
@@ -199,9 +221,10 @@ def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, 
 
 
 def check_rows(ids: NDArray[np.int64], shared: Any, reference_rows: int) -> tuple[tuple[int, int, float] | None, bytes]:
-    """Task: the first bad entry (row, column, value) if there is one, and a digest of 16 bytes for each row.
+    """Task: (first bad entry as (row, column, value) or None, a digest of 16 bytes for each row).
 
-    Digests are of values: float32 and float64 rows, sparse rows with and without stored zeros, 0.0 and -0.0 agree.
+    Digests are of values: float32 and float64 rows, sparse rows with and without stored zeros, 0.0 and -0.0 agree. Equal
+    digests of different rows have odds of 2^-128 a pair.
     """
     source, digests = _opened(shared), []
     for first, rows in blocks(source, reference_rows, int(ids[0]), int(ids[-1]) + 1):
@@ -214,6 +237,7 @@ def check_rows(ids: NDArray[np.int64], shared: Any, reference_rows: int) -> tupl
 
 
 def _first_bad(rows: Rows, first: int, largest: np.float64) -> tuple[int, int, float]:
+    """(row, column, value) of the first entry, in row order, that is not within `largest`."""
     if not issparse(rows):
         i, j = np.argwhere(~(np.abs(rows) <= largest))[0]
         return first + int(i), int(j), float(rows[i, j])
@@ -237,7 +261,9 @@ def _row_bytes(rows: Rows) -> Iterator[bytes]:
 
 
 def _opened(shared: Any) -> RowSource:
-    """The rows, for one task alone: what reads files keeps what it read last."""
+    """The rows, as a source for one task alone: one that reads files keeps a window of what it read last, which threads must
+    not share.
+    """
     if not isinstance(shared, RowSource):
         return row_source(shared)
     return RowSource(copy.copy(shared.array)) if shared.is_stored else shared

@@ -1,8 +1,11 @@
-"""Where the slabs are: all in this process, or shared out over the workers of a cluster. One face for both.
+"""Where the slabs are: all in this process, or shared out over the workers of a cluster. One interface for both.
 
 `advance` runs iterations of a program's cycle of phases and returns the carry after each: a loop over the slabs of an
-owner, in this process or in one pinned task on each worker. Owners on workers hand their sums to each other after every
-phase (blocks/exchange.py), so a task runs several iterations and comes back with a list of small dictionaries.
+owner, in this process or in one pinned task on each worker. Owners on workers exchange their sums after every phase
+(blocks/exchange.py), so a task runs several iterations and returns a list of small dictionaries.
+
+Slabs live outside Dask's own bookkeeping. So a lost worker is not repaired in place: every method of `ClusterPlacement`
+raises StateLost, and the caller makes a new placement and restores the last commit.
 """
 
 from __future__ import annotations
@@ -17,46 +20,61 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks import slab_worker
-from dkl.blocks.exchange import StateLost
 from dkl.blocks.session import Session
-from dkl.blocks.slab_owner import Carry, DiskSlabs, MemorySlabs, SlabOwner, SlabProgram
-from dkl.errors import WorkersLostError
+from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram, make_storage
+from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.slabs import n_slabs
 from dkl.linalg.tree_sum import group_bounds, share
 from dkl.stores.generations import Generation, Generations
 from dkl.stores.slab_arrays import SlabArray
 
 BATCH_SECONDS = 1.0
-"""A task on a worker iterates for about as long before it comes back: a round through the scheduler costs milliseconds."""
+"""A task on a worker iterates for about as long before it returns: a round through the scheduler costs milliseconds."""
 LARGEST_BATCH = 64
+"""Iterations of a batch at most, however short: the driver logs, checks limits and commits only between batches."""
 
 Fill = Callable[[str, int, range, NDArray], None]
 """fill(name, slab, columns, out) sets out (n, w) to the initial slab; picklable."""
 
 
 class Placement(Protocol):
-    """A state that a program is run on."""
+    """A state that a program is run on: `start` or `restore` first, then `advance`, `sums`, `commit` and `collect`, then `close`.
+
+    The cluster's raise StateLost where slabs were lost with a worker, and WorkersLostError where the scheduler is gone.
+    """
 
     @property
-    def lookahead(self) -> int: ...
-    def start(self, fill: Fill, carry: Carry) -> None: ...
-    def restore(self, generation: Generation) -> None: ...
-    def advance(self, steps: int) -> list[Carry]: ...
-    def sums(self) -> NDArray[np.float64]: ...
-    def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation: ...
-    def collect(self, name: str) -> NDArray: ...
-    def close(self) -> None: ...
+    def lookahead(self) -> int:
+        """Iterations that one `advance` should be asked for: about BATCH_SECONDS of work."""
 
+    def start(self, fill: Fill, carry: Carry) -> None:
+        """Set the committed arrays by `fill`, the scalars by `carry`, and run the opening phase."""
 
-def make_storage(program: SlabProgram, slabs: range, scratch: str | None) -> Any:
-    """Memory, or (given a folder) zarr arrays in it for these slabs."""
-    if scratch is None:
-        return MemorySlabs(program, slabs)
-    return DiskSlabs(program, {name: SlabArray.open(Path(scratch) / name) for name in program.arrays})
+    def restore(self, generation: Generation) -> None:
+        """Read the arrays and the carry of a commit, and run the opening phase. Raises StoreError for a damaged one."""
+
+    def advance(self, steps: int) -> list[Carry]:
+        """Run up to `steps` iterations; the carry after each, fewer once one has converged."""
+
+    def sums(self) -> NDArray[np.float64]:
+        """The sums over all slabs of the last phase, in float64; read-only."""
+
+    def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
+        """Write the committed arrays and `carry` as a generation, which is visible once it is whole. DiskError."""
+
+    def collect(self, name: str) -> NDArray:
+        """(n, rank): the array `name`, from its slabs."""
+
+    def close(self) -> None:
+        """Release the slabs and what works on them; harmless if repeated."""
 
 
 def create_scratch(program: SlabProgram, folder: Path) -> str:
-    """The working arrays of an out-of-core run, all slabs; owners open the same arrays and keep to their own slabs."""
+    """Create the working arrays of an out-of-core run in the new `folder`, for all slabs; returns its path.
+
+    Owners open the same arrays and each writes only its own slabs, which are chunks of their own. Mode 700: the factors say
+    as much about the data as the result does.
+    """
     folder.mkdir(mode=0o700, parents=True)
     for name in program.arrays:
         SlabArray.create(folder / name, n_slabs(program.rank, program.width), program.n, program.width, program.dtype)
@@ -64,9 +82,9 @@ def create_scratch(program: SlabProgram, folder: Path) -> str:
 
 
 class LocalPlacement:
-    """All slabs in this process, visited by threads."""
+    """All slabs in this process, visited by `threads`; in memory, or in the folder `scratch`."""
 
-    lookahead = 1
+    lookahead = 1  # nothing to gain: no round through a scheduler
 
     def __init__(self, program: SlabProgram, *, threads: int = 1, scratch: str | None = None) -> None:
         self.program = program
@@ -75,21 +93,26 @@ class LocalPlacement:
         self.owner = SlabOwner(program, self.slabs, groups, make_storage(program, range(self.slabs), scratch), threads)
 
     def start(self, fill: Fill, carry: Carry) -> None:
+        """Fill the committed arrays, set the carry, run the opening phase."""
         self.owner.fill(fill)
         self.owner.begin(carry)
         self.owner.open()
 
     def restore(self, generation: Generation) -> None:
+        """Read a commit and run the opening phase. Raises StoreError for a damaged one."""
         self.owner.read_generation(generation.folder, generation.files, generation.carry)
         self.owner.open()
 
     def advance(self, steps: int) -> list[Carry]:
+        """Run up to `steps` iterations; the carry after each, fewer once one has converged."""
         return self.owner.iterate(steps)
 
     def sums(self) -> NDArray[np.float64]:
+        """The sums over all slabs of the last phase; read-only."""
         return self.owner.sums()
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
+        """Write the committed arrays and `carry` as the generation of `iteration`. Raises DiskError."""
         folder = generations.begin(
             self.program.committed, self.slabs, self.program.n, self.program.width, self.program.dtype
         )
@@ -97,26 +120,35 @@ class LocalPlacement:
         return generations.commit(folder, written, len(self.program.committed) * self.slabs, iteration, carry)
 
     def collect(self, name: str) -> NDArray:
+        """(n, rank): the array `name`."""
         return columns_to_factor(self.program, [self.owner.read(name, slab) for slab in range(self.slabs)])
 
     def close(self) -> None:
+        """End the owner's threads."""
         self.owner.close()
 
 
 class ClusterPlacement:
-    """Slabs shared out over the workers of a cluster, in their memory or in a scratch folder that they see."""
+    """Slabs shared out over the workers of a cluster, in their memory or in a scratch folder that they all see.
+
+    `key` names the run on the workers. At most as many workers as groups of slabs get a share. Raises WorkersLostError where
+    there is no worker, StateLost where one is lost meanwhile.
+    """
 
     def __init__(self, program: SlabProgram, session: Session, key: str, *, scratch: str | None = None) -> None:
         self.program, self.session, self.client, self.key = program, session, session.client, key
         self.slabs = n_slabs(program.rank, program.width)
         addresses = session.workers()
         if not addresses:
-            raise WorkersLostError("the cluster has no workers", where="client", mend="add workers, then try again")
+            raise WorkersLostError("the cluster has no workers", where="client", remedy="add workers, then try again")
+        # By groups, not slabs: a subtree of the sums must belong to one owner to be sent as one vector.
         self.shares = share(len(group_bounds(self.slabs)), len(addresses))
         self.addresses = addresses[: len(self.shares)]
-        self.seconds = BATCH_SECONDS  # of an iteration
-        # Sent once to each worker, straight from here; unlike scattered data it is not lost for good with a worker,
-        # because every attempt sends it anew.
+        self.seconds = (
+            BATCH_SECONDS  # of an iteration; at first as long as a batch, so that the first batch is one iteration
+        )
+        # Sent once to each worker, straight from here. Scattered data is lost with its worker, but then this placement is
+        # of no use either, and the next one sends it again.
         try:
             constants = self.client.scatter(program, broadcast=True, hash=False)
         except Exception as error:
@@ -131,42 +163,46 @@ class ClusterPlacement:
         )
 
     def _submit(self, k: int, function: Any, *arguments: Any) -> Any:
+        """One task on the worker of share k, and on no other: only that one has the slabs. Never retried by Dask."""
         return self.client.submit(
             function, *arguments, pure=False, workers=[self.addresses[k]], allow_other_workers=False, retries=0
         )
 
     def _all(self, function: Any, *arguments: Any) -> list[Any]:
+        """The same task on every owner, as they wait for each other."""
         return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
 
     def _wait(self, futures: list[Any]) -> list[Any]:
-        """Results in order; StateLost as soon as one of our workers is gone or has forgotten its slabs."""
+        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs."""
         import distributed
 
-        patience = 2.0
+        timeout = 2.0
         while True:
             self.session.require_scheduler()
             try:
                 with suppress(TimeoutError), self.client.as_current():  # `wait` takes no client
                     distributed.wait(futures, timeout=0.5)
-                # Where one has failed the others may wait for it; they end when the owners are told to forget.
+                # Where one has failed the others may wait for it; `forget` closes their inboxes and ends that.
                 failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
                 if failed or all(future.done() for future in futures):
-                    # A worker may die with results that are done: Dask plans them anew, there, and would wait for ever.
-                    patience *= 2
-                    return list(self._gathered(failed or futures, patience))
+                    # A worker may die with results that are done: Dask schedules them again on that worker, which never
+                    # comes back. Hence the timeout; it doubles for results that are merely large.
+                    timeout *= 2
+                    return list(self._gathered(failed or futures, timeout))
             except TimeoutError:
-                pass  # of this gathering; look after the workers, then try again
+                pass  # of this gathering: look whether all workers are there, then try again
             except Exception as error:
                 raise self._lost(error) from error
             gone = set(self.addresses) - set(self.session.workers())
             if gone:
                 raise StateLost(f"worker {sorted(gone)[0]} is gone")
 
-    def _gathered(self, futures: list[Any], patience: float) -> Any:
-        return self.client.sync(lambda: self.client.gather(futures, asynchronous=True), callback_timeout=patience)
+    def _gathered(self, futures: list[Any], timeout: float) -> Any:
+        """The results themselves; TimeoutError after `timeout` seconds, which Client.gather does not offer."""
+        return self.client.sync(lambda: self.client.gather(futures, asynchronous=True), callback_timeout=timeout)
 
     def _lost(self, error: Exception) -> Exception:
-        """StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else the error itself."""
+        """What to raise for `error`: StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else itself."""
         if isinstance(error, StateLost) or not slab_worker.is_cluster_failure(error):
             return error
         try:
@@ -176,52 +212,63 @@ class ClusterPlacement:
         return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
 
     def start(self, fill: Fill, carry: Carry) -> None:
+        """Fill the committed arrays on every owner, set the carry, run the opening phase."""
         self._wait(self._all(slab_worker.fill, fill, carry))
         self._open()
 
     def restore(self, generation: Generation) -> None:
+        """Every owner reads its slabs of a commit; then the opening phase. Raises StoreError for a damaged one."""
         self._wait(self._all(slab_worker.restore, str(generation.folder), generation.files, generation.carry))
         self._open()
 
     def _open(self) -> None:
+        """Run the opening phase: a task of its own, because owners wait for each other in it and not before."""
         self._wait(self._all(slab_worker.open_state))
 
     @property
     def lookahead(self) -> int:
+        """Iterations of about BATCH_SECONDS, by the time of the last ones; 1 to LARGEST_BATCH."""
         return int(np.clip(BATCH_SECONDS / self.seconds, 1, LARGEST_BATCH))
 
     def advance(self, steps: int) -> list[Carry]:
+        """Run up to `steps` iterations on all owners; the carry after each, which is the same on all of them."""
         began = time.perf_counter()
+        # All owners return the same carries: the first one's are as good as any.
         carries: list[Carry] = self._wait(self._all(slab_worker.iterate, steps))[0]
         self.seconds = (time.perf_counter() - began) / len(carries)
         return carries
 
     def sums(self) -> NDArray[np.float64]:
+        """The sums over all slabs of the last phase, from the first owner: all have the same."""
         return np.asarray(self._wait([self._submit(0, slab_worker.sums, self.key)])[0])
 
     def commit(self, generations: Generations, iteration: int, carry: Carry) -> Generation:
+        """Every owner writes its slabs; the manifest is written here, once all are there. Raises DiskError."""
         program = self.program
+        # Owners write into a folder that readers do not see; the rename in generations.commit makes it the newest.
         folder = generations.begin(program.committed, self.slabs, program.n, program.width, program.dtype)
         parts = self._wait(self._all(slab_worker.write_generation, str(folder)))
         written = [entry for part in parts for entry in part]
         return generations.commit(folder, written, len(program.committed) * self.slabs, iteration, carry)
 
     def collect(self, name: str) -> NDArray:
+        """(n, rank): the array `name`, gathered slab by slab into this process."""
         parts = self._wait(self._all(slab_worker.read, name))
         return columns_to_factor(self.program, [slab for part in parts for slab in part])
 
     def close(self) -> None:
+        """Have the workers forget the slabs; not an error where they are gone."""
         if self.client.status != "running":
             return
         try:
             self.client.run(slab_worker.forget, self.key, on_error="ignore")
         except Exception as error:
-            if not slab_worker.is_cluster_failure(error):  # else nobody is left to tell, or who is will forget (LEASE)
+            if not slab_worker.is_cluster_failure(error):  # else no worker is left, or its lease runs out (LEASE)
                 raise
 
 
 def columns_to_factor(program: SlabProgram, slabs: list[NDArray]) -> NDArray:
-    """(n, rank) from slabs of columns, without the zero columns at the end."""
+    """(n, rank) from slabs (n, w) in their order, without the zero columns of the last."""
     factor = np.empty((program.n, program.rank), program.dtype)
     for k, slab in enumerate(slabs):
         lo = k * program.width
@@ -231,7 +278,10 @@ def columns_to_factor(program: SlabProgram, slabs: list[NDArray]) -> NDArray:
 
 
 def wait_for_workers(session: Session, count: int, timeout: float) -> None:
-    """Wait until the cluster has `count` workers again, or at least one when the time is up."""
+    """Wait until the cluster has `count` workers again, or at least one after `timeout` seconds.
+
+    Raises WorkersLostError where there is none then.
+    """
     deadline = time.monotonic() + timeout
     while len(session.workers()) < count and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -241,5 +291,5 @@ def wait_for_workers(session: Session, count: int, timeout: float) -> None:
             where="client",
             got=0,
             wanted=f"{count} workers",
-            mend="start workers, then `dkl resume` the run",
+            remedy="start workers, then `dkl resume` the run",
         )

@@ -1,7 +1,7 @@
 """Bytes before work: what each process will hold and what the disk will take, from shapes and dtypes alone.
 
 Nothing here touches data or imports Dask. A plan that does not fit is refused by naming its worst item, what is needed,
-what is allowed and the setting that mends it.
+what is allowed and the setting that helps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ SUMS_PER_PATTERN = 8.6
 
 @dataclass(frozen=True)
 class Plan:
-    """Bytes by name. `items` are held by each process at once, beside `base`; `disk` is what the run writes at most."""
+    """Bytes by name. `items` are held by each process at once, beside `base`; `disk` is what the run writes at most.
+
+    placement               "memory", "disk" or "recomputed": where the large state is
+    processes, threads      of each process
+    limit                   bytes a process may use; None for no limit
+    tasks_per_iteration     Dask tasks; 0 in one process
+    exchanged_per_iteration bytes between processes
+    shape                   the sizes the plan was made for, for reports
+    remedy                  what the error of `validate` advises; by default by placement
+    """
 
     placement: str  # "memory", "disk"
     processes: int
@@ -39,26 +48,29 @@ class Plan:
     tasks_per_iteration: int = 0
     exchanged_per_iteration: int = 0
     shape: dict[str, Any] = field(default_factory=dict)
-    mend: str | None = None
+    remedy: str | None = None
 
     @property
     def process_bytes(self) -> int:
+        """Bytes that a process holds at the peak: `base` and all items."""
         return self.base + sum(self.items.values())
 
     @property
     def disk_bytes(self) -> int:
+        """Bytes that the run writes at most."""
         return sum(self.disk.values())
 
     @property
     def fits(self) -> bool:
+        """Whether a process stays within `limit`."""
         return self.limit is None or self.process_bytes <= self.limit
 
     def validate(self) -> Plan:
-        """This plan, or a MemoryBudgetError."""
+        """This plan. Raises MemoryBudgetError, which names the largest item, where it does not fit."""
         if not self.fits:
             assert self.limit is not None
             worst = max(self.items, key=lambda name: self.items[name])
-            mend = self.mend or (
+            remedy = self.remedy or (
                 "raise memory_limit, lower rank or n_neighbors, or use dtype='float32'"
                 if self.placement == "disk"
                 else "raise memory_limit, or give work_dir so that the state can be kept on disk"
@@ -69,18 +81,19 @@ class Plan:
                 where="memory plan",
                 got=f"memory_limit {format_bytes(self.limit)}",
                 wanted=f"at least {format_bytes(self.process_bytes)}",
-                mend=mend,
+                remedy=remedy,
             )
         return self
 
     def as_dict(self) -> dict[str, Any]:
+        """The plan as JSON takes it, with the entries of `shape` beside the others."""
         names = ("placement", "processes", "threads", "base", "items", "disk", "limit", "tasks_per_iteration")
         content = {name: getattr(self, name) for name in names}
         content |= {"exchanged_per_iteration": self.exchanged_per_iteration, **self.shape}
         return content | {"process_bytes": self.process_bytes, "disk_bytes": self.disk_bytes}
 
     def describe(self) -> str:
-        """A table for a person."""
+        """A table in text: one line an item, in units that a person reads."""
         lines = [f"state in {self.placement}, {self.processes} process(es) of {self.threads} thread(s)"]
         lines += [f"  {'the process itself':<34}{format_bytes(self.base):>10}"]
         lines += [f"  {name:<34}{format_bytes(size):>10}" for name, size in self.items.items()]
@@ -111,11 +124,14 @@ def plan_pairwise(
     checkpoints: bool = False,
     driver_shares: bool = False,
 ) -> Plan:
-    """What KL-ADMM at (n, rank) needs. `processes` are the owners of slabs, each with `threads`.
+    """What KL-ADMM (Hu & Kwok 2013) needs for n patterns at `rank`. `processes` own the slabs, each with `threads`.
 
-    dot_products: entries of the vector of sums, if the pairs are known. driver_shares: the only owner is this process,
-    which also holds the graph and makes the result.
+    laplacian_entries, target_entries: stored entries of L and T. dot_products: entries of the vector of sums, if the pairs
+    are known. gathered_rows: rows of hubs that are exchanged. on_disk: the factors are in a work folder, a slab a thread in
+    memory. checkpoints: a work folder with commits. driver_shares: the only owner is this process, which also holds the
+    graph and makes the result. Computes only; `Plan.validate` raises.
     """
+    # The same functions that cut the state decide here, so that plan and run cannot differ.
     size = np.dtype(dtype).itemsize
     width = slab_width(rank, dtype)
     slabs = n_slabs(rank, width)
@@ -123,6 +139,7 @@ def plan_pairwise(
     groups = group_bounds(slabs)
     shares = share(len(groups), processes)
     processes = len(shares)
+    # The worker with the largest share decides: shares differ by at most one group.
     most_groups = max(len(part) for part in shares)
     most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
     sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
@@ -130,6 +147,7 @@ def plan_pairwise(
     vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups)))) + 2 * processes
     matrix = (laplacian_entries + target_entries) * (size + 4)
     items = {
+        # On disk each thread holds one slab of the four arrays, in memory all of them are held.
         "factors (3) and linear term": 4 * slab * (threads if on_disk else most_slabs),
         "matrix gamma T - L": matrix,
         "small systems": 16 * int(SUMS_PER_PATTERN * n) + 24 * target_entries,

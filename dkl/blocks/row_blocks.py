@@ -10,9 +10,9 @@ must be able to import it, and may run it again when one of them is lost: it sho
 - Blocks are cut by n and the bytes of a row alone, never by who works on them, and `sum` adds along a fixed binary
   tree: equal rows give equal bits on any number of threads and workers.
 - There is one task a worker and pass. A worker owns a contiguous piece of the blocks, runs its threads over them, and
-  keeps the piece between passes. What only this process holds is sent once. What stands on disk is read by the workers,
-  and kept by them where it fits. A lost worker's piece is sent or read again, elsewhere if need be.
-- `memory_limit` (bytes a process) bounds the rows a process keeps. Beyond it, stored rows are read anew in each pass,
+  keeps the piece between passes. What only this process holds is sent once. What is on disk is read by the workers,
+  and kept by them where it fits. A lost worker's piece is sent or read again, on another worker if need be.
+- `memory_limit` (bytes a process) bounds the rows a process keeps. Beyond it, stored rows are read again in each pass,
   and pieces of other arrays are cut small, for Dask to spill those not in use.
 """
 
@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks import patience
+from dkl.blocks import waiting
 from dkl.blocks.row_pieces import (
     Block,
     Node,
@@ -52,10 +52,13 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 2 * 10**6, 16 * 10**6
 """Bytes: enough for a block's arithmetic to outweigh what a call costs; few enough for threads to hold several."""
 
 BLOCKS_AIMED_AT = 256
+"""Between the two sizes: enough blocks for the threads of a large cluster."""
 MEMORY_SHARE = 0.75
 """Of the machine's memory, which a plan without a limit may take."""
 RESENDS = 5
+"""Times that a pass is submitted again after workers were lost."""
 LARGE_ARGUMENT = 10**6
+"""Bytes above which an argument is sent to each worker once, instead of inside each task."""
 
 
 def row_bounds(n: int, row_bytes: int) -> list[tuple[int, int]]:
@@ -96,14 +99,18 @@ class RowBlocks:
         self._shared: dict[int, tuple[Any, Any]] = {}
 
     def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
-        """[function(block, *shared) for each block], in block order; of those with an index in `only`, if given."""
+        """[function(block, *shared) for each block], in block order; only for blocks with an index in `only`, if given.
+
+        Raises what the function raises, and WorkersLostError when workers are lost RESENDS times, or several in one task.
+        """
         pairs = [pair for part in self._run(map_piece, function, only, *shared) for pair in part]
         return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
 
     def sum(self, function: Callable[..., Sums], *shared: Any) -> Sums:
         """The sum over all blocks of the tuple of arrays function(block, *shared), component by component.
 
-        The function returns arrays of its own, which are added in place. Only sums of whole subtrees cross the network.
+        The function returns arrays of its own, which are added in place. Only sums of whole subtrees are sent between
+        processes. Errors as of `map`.
         """
         merged: dict[Node, Sums] = {}
         for part in self._run(sum_piece, function, *shared):
@@ -113,21 +120,23 @@ class RowBlocks:
         return total
 
     def keeps(self, bytes_per_row: float) -> bool:
-        """Whether memos of this size fit into the budget beside the rows that are kept there already."""
+        """Whether memos of `bytes_per_row` a row fit into the budget of a process beside the rows that it keeps."""
         kept = self._share if self._holds_copies else self._pass_bytes
         return kept + bytes_per_row * self.n / self._processes <= self.budget
 
     def forget(self) -> None:
-        """Drop all memos."""
+        """Drop the memos of all blocks, on all workers."""
         self._run(forget_piece)
 
-    # What follows decides who holds which rows.
+    # -- who holds which rows -----------------------------------------------------------------------------------------
 
     def _bounds(self) -> list[tuple[int, int]]:
+        """[(start, stop)] of the blocks; `RowGroups` cuts them otherwise."""
         return row_bounds(self.n, self.source.row_bytes)
 
     @property
     def _processes(self) -> int:
+        """Processes that hold pieces."""
         return min(self.session.n_slots, len(self.bounds)) if self.session.is_distributed else 1
 
     @property
@@ -145,15 +154,17 @@ class RowBlocks:
         return True
 
     def _cut(self) -> list[list[tuple[int, int, int]]]:
-        """The blocks [(index, start, stop)] of each piece; one piece a process, or several where rows are sent that do
-        not fit: then of a quarter of the budget, so that Dask can spill those not in use."""
+        """The blocks [(index, start, stop)] of each piece: one piece a process.
+
+        Where rows are sent that do not fit, several: each of a quarter of the budget, so that Dask can spill those not in use.
+        """
         processes, rounds = self._processes, 1
         if self.session.is_distributed and not self.source.is_stored and self._share > self.budget:
             rounds = min(-int(-4 * self._share // self.budget), len(self.bounds) // processes)
         cuts = self._deal(processes * rounds)
         if len(cuts) < processes * rounds:
             return cuts
-        # Piece k goes to worker k modulo their number: dealt like this, a worker's pieces are neighbours.
+        # Piece k goes to worker k modulo their number: dealt like this, a worker's pieces are neighbors.
         return [cuts[worker * rounds + turn] for turn in range(rounds) for worker in range(processes)]
 
     def _deal(self, pieces: int) -> list[list[tuple[int, int, int]]]:
@@ -162,26 +173,30 @@ class RowBlocks:
         return [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
 
     def _run(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
-        """task(piece, *shared) for each piece. Sent rows that are lost with their worker are sent again."""
+        """task(piece, *shared) for each piece, in order; submitted again when rows that were sent are lost with their worker."""
         if self.session.client is None:
             return self.session.map(task, self._placed_items(), *shared)
         for _ in range(RESENDS):
             try:
                 return self._run_on_workers(task, *shared)
-            except CancelledError:
+            except CancelledError:  # sent again by the next attempt
                 continue
             except Exception as error:
+                # By name: distributed is not imported where there is no cluster. Dask raises this once several workers
+                # have died with a task, most likely because of it: another attempt would kill more.
                 if type(error).__name__ != "KilledWorker":
                     raise
-                mend = "give workers more memory, or set memory_limit lower"
-                raise WorkersLostError("several workers died in one task", where=str(error), mend=mend) from error
+                remedy = "give workers more memory, or set memory_limit lower"
+                raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
         raise WorkersLostError("workers were lost with their rows", got=f"{RESENDS} times", wanted="workers that stay")
 
     def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
-        # Not Session.map: it would wait for ever for pieces that were set aside when all workers were lost.
+        """One attempt of `_run`. Raises CancelledError where a task will never run; all pieces are then placed again."""
+        # Not Session.map: it would wait for ever for pieces that Dask set aside when all workers were lost. For the same
+        # reason tasks name a worker but may run on others.
         client = self.session.client
         try:
-            items, workers = self._placed_items(), patience.workers(self.session)
+            items, workers = self._placed_items(), waiting.workers(self.session)
             sent = [self._sent(argument) for argument in shared]
             futures = [
                 client.submit(
@@ -189,10 +204,11 @@ class RowBlocks:
                 )
                 for k, item in enumerate(items)
             ]
-            return patience.gather(client, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
+            return waiting.gather(client, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
         except CancelledError:
-            # All anew: of scattered rows that died with their worker the client may not have heard; and tasks of a Dask
-            # array that wait for a worker that is gone would be taken for those sent again, which have the same names.
+            # Everything is sent again. The client may not have heard yet that scattered rows died with their worker; and
+            # tasks of a Dask array that wait for a lost worker have the same names as those submitted again, so that
+            # Dask would take the former for the latter.
             client.cancel([item for item in self._items if hasattr(item, "key")])
             self._items, self._shared = [None] * len(self._items), {}
             raise
@@ -205,11 +221,16 @@ class RowBlocks:
         return self._items
 
     def _placed(self, k: int) -> Any:
+        """Piece k: here, or a future of it on its worker.
+
+        What a worker can open by itself is sent as a path; a Dask array is put together by its own graph; all else is sent as
+        rows.
+        """
         bounds, source, client = self._ranges[k], self.source, self.session.client
         if client is None:
             piece = Piece(source, bounds, self.session.threads)
             return load_piece(piece) if self._holds_copies else piece
-        workers = patience.workers(self.session)
+        workers = waiting.workers(self.session)
         home = [workers[k % len(workers)]]
         if source.is_stored:
             task = load_piece if self._holds_copies else open_piece
@@ -224,7 +245,10 @@ class RowBlocks:
         return self._scattered(Piece(source.part(start, stop), bounds), workers=home)
 
     def _sent(self, argument: Any) -> Any:
-        """Large arguments go to the workers once, not inside each task through the scheduler; the last ones are kept."""
+        """A future of a large argument, sent to the workers once and not inside each task; the last two are kept.
+
+        A solver passes the same centers, or points, to several passes.
+        """
         if self.session.client is None or getattr(argument, "nbytes", 0) < LARGE_ARGUMENT:
             return argument
         known, future = self._shared.get(id(argument), (None, None))
@@ -242,9 +266,9 @@ class RowBlocks:
             raise CancelledError("a worker was lost while it was sent to") from error
 
     def take(self, indices: NDArray[np.intp]) -> Any:
-        """The rows with these indices, in their order: (m, n_features), dense or CSR as the rows are."""
+        """The rows with these indices, in their order, repeats included: (m, n_features), dense or CSR as the rows are."""
         owners = np.searchsorted([start for start, _ in self.bounds], indices, side="right") - 1
-        parts = self.map(take_rows, indices, only=set(owners.tolist()))
+        parts = self.map(take_rows, indices, only=set(owners.tolist()) or {0})  # of none: no rows of the first block
         order = np.argsort(owners, kind="stable")  # as the parts come
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
@@ -268,7 +292,7 @@ class RowBlocks:
                 where=where,
                 got=f"memory_limit={format_bytes(limit)}",
                 wanted=f"{format_bytes(self._pass_bytes)}: blocks of {rows} rows, chunks of {self.source.rows_per_chunk}",
-                mend="raise memory_limit, or store the rows in smaller chunks",
+                remedy="raise memory_limit, or store the rows in smaller chunks",
             )
 
 
@@ -283,7 +307,7 @@ def owned(value: Sums) -> Sums:
 
 
 def _worker_budget(session: Session) -> int:
-    """Two fifths of the smallest worker's limit: Dask spills from three fifths on."""
+    """Bytes of rows that a worker may keep: two fifths of the smallest worker's limit, as Dask spills from three fifths on."""
     workers = session.members().values()
     limits = [worker.get("memory_limit") or machine_memory() // max(1, len(workers)) for worker in workers]
     return int(0.4 * min(limits, default=machine_memory()))

@@ -1,13 +1,13 @@
-"""Sums over rows whose terms are larger than the rows: Gram matrices. Blocks are added up where they are made.
+"""Sums over rows whose terms are larger than the rows, such as Gram matrices: each process adds up its own blocks.
 
-`RowBlocks.sum` makes a term of each block; here a function adds a block to a running total, so that a thread holds one
+`RowBlocks.sum` computes a term of each block; here a function adds a block to a running total, so that a thread holds one
 total however many blocks it works on:
 
     groups = RowGroups(X, session, block_rows=4096)
     (gram,) = groups.fold(add_block, shared)     # add_block(block, total or None, shared) -> total, in place
 
 Blocks of `block_rows` rows make up a power of two of groups, by n alone. A group is folded in order by one thread, and
-the groups' totals go up the fixed binary tree: equal rows give equal bits on any number of threads and workers.
+the groups' totals are added up a fixed binary tree: equal rows give equal bits on any number of threads and workers.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from dkl.blocks.session import Session
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 ROWS_IN_GROUP = 4096
-"""At least: below, adding up the groups' totals costs as much as making them."""
+"""At least: below, adding up the groups' totals costs as much as computing them."""
 MOST_GROUPS = 256
+"""Leaves of the tree, and so threads that a pass can use, at most."""
 
 Fold = Callable[..., Sums]
 Partials = dict[Node, Sums]
 
 
 def n_groups(n: int, block_rows: int) -> int:
-    """A power of two of groups, none empty, of 4096 rows and a block at least."""
+    """How many groups n rows make: the largest power of two of which each has 4096 rows and a block at least, up to 256."""
     most = min(MOST_GROUPS, n // ROWS_IN_GROUP, -(-n // block_rows))
     return 1 << max(0, most.bit_length() - 1)
 
 
 def reading_bytes(row_bytes: int, block_rows: int, chunk_rows: int) -> int:
-    """What a thread holds that reads blocks: the window of whole chunks, the one before, and a chunk as it is unpacked."""
+    """Bytes that a thread holds that reads blocks: the window of whole chunks, the one before, and a chunk being unpacked."""
     return row_bytes * (2 * block_rows + 3 * chunk_rows)
 
 
@@ -56,14 +57,14 @@ class RowGroups(RowBlocks):
         super().__init__(X, session, memory_limit, where=where)
 
     def fold(self, function: Fold, *shared: Any) -> Sums:
-        """The total over all blocks of function(block, total so far, *shared)."""
+        """The total over all blocks of function(block, total so far or None, *shared). Errors as of `RowBlocks.map`."""
         (total,) = self.fold_groups(function, range(self.n_groups), {}, *shared).values()
         return total
 
     def fold_groups(self, function: Fold, wanted: Collection[int], partials: Partials, *shared: Any) -> Partials:
-        """`partials` with the totals of the `wanted` groups added; once all groups are in, one total is left.
+        """`partials` with the totals of the `wanted` groups added, in place; once all groups are in, one total is left.
 
-        In between they are the state of the sum, which can be kept and gone on from.
+        In between they are the state of the sum: stored, they are what a stopped pass is resumed from.
         """
         groups = frozenset(wanted)
         for part in self._run(fold_piece, function, self._group_of, groups, *shared):
@@ -73,28 +74,34 @@ class RowGroups(RowBlocks):
 
     @property
     def n_groups(self) -> int:
+        """Groups of these rows."""
         return n_groups(self.n, self.block_rows)
 
     @property
     def slots(self) -> int:
-        """How many groups are worked on at a time."""
+        """How many groups are worked on at a time: one a thread of all processes."""
         threads = self.session.most_threads
         return min(self.n_groups, threads * self._processes)
 
     def in_turn(self) -> list[int]:
-        """All groups, in an order in which those that follow each other lie with different processes."""
+        """All groups, in an order in which consecutive ones lie with different processes.
+
+        So a pass that takes them a few at a time keeps all processes busy.
+        """
+        # Round robin over the pieces: the first group of each, the second of each, ...
         held = [sorted({self._group_of[index] for index, _, _ in piece}) for piece in self._ranges]
         longest = max(map(len, held))
         return [groups[k] for k in range(longest) for groups in held if k < len(groups)]
 
     def _bounds(self) -> list[tuple[int, int]]:
+        """Blocks of `block_rows`, and with them which group each belongs to."""
         bounds = [(lo, min(lo + self.block_rows, self.n)) for lo in range(0, self.n, self.block_rows)]
         count = self.n_groups
         self._group_of = [k for k in range(count) for _ in _share(k, count, len(bounds))]
         return bounds
 
     def _deal(self, pieces: int) -> list[list[tuple[int, int, int]]]:
-        """Whole groups for each piece."""
+        """The blocks of whole groups for each piece: a group cut in two would have two totals."""
         count = self.n_groups
         held: list[list[tuple[int, int, int]]] = [[] for _ in range(pieces)]
         for k in range(count):
@@ -116,11 +123,12 @@ class RowGroups(RowBlocks):
 
 
 def _share(k: int, count: int, blocks: int) -> range:
+    """The blocks of group k of `count`, as equal as can be."""
     return range(k * blocks // count, (k + 1) * blocks // count)
 
 
 def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozenset[int], *shared: Any) -> Partials:
-    """Task: the totals of the wanted groups that the piece holds, added up as far as whole subtrees go."""
+    """Task: the totals of the `wanted` groups that the piece holds, added up as far as whole subtrees go, by tree node."""
     held: dict[int, list[tuple[int, int, int]]] = {}
     for bound in piece.bounds:
         if group_of[bound[0]] in wanted:

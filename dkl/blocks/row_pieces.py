@@ -1,6 +1,6 @@
 """What one process does in a pass over rows: its piece of the blocks, its threads, its partial sums.
 
-Sums go up a binary tree whose leaves are all blocks, a power of two of them. Whoever holds both children of a node may
+Sums are added up a binary tree whose leaves are all blocks, a power of two of them. Whoever holds both children of a node may
 add them, so a piece returns only the largest whole subtrees of its range, and the sum's bits do not depend on the cut
 into pieces. While it runs, a piece holds one partial sum a level.
 """
@@ -26,8 +26,11 @@ Sums = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Block:
-    """Rows `start` to `stop` of the whole. `memo` keeps what the function puts there between passes, as long as the
-    process lives and has room: a cache, so what it holds must follow from the rows and the function's arguments."""
+    """Rows `start` to `stop` of the whole, (stop - start, n_features).
+
+    `memo` keeps what the function puts there between passes, as long as the process lives and has memory: a cache, so what
+    it holds must follow from the rows and the function's arguments.
+    """
 
     index: int
     start: int
@@ -37,9 +40,9 @@ class Block:
 
 
 class Piece:
-    """The blocks that one process owns, `bounds` = [(index, start, stop)], and where their rows come from.
+    """The blocks that one process owns, `bounds` = [(index, start, stop)], and the source of their rows.
 
-    `threads=None`: as many as the Dask worker has.
+    threads=None: as many as the Dask worker has. `memos` are the blocks' caches, by block index.
     """
 
     def __init__(self, source: RowSource, bounds: list[tuple[int, int, int]], threads: int | None = None) -> None:
@@ -47,11 +50,11 @@ class Piece:
         self.memos: dict[int, dict[str, Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Memos do not travel: they are cheaper to make again than to send.
+        # Memos are not sent: they are cheaper to compute again.
         return {**self.__dict__, "memos": {}}
 
     def __sizeof__(self) -> int:
-        """Bytes, for Dask to know what it holds."""
+        """Bytes of rows in memory and of memos; Dask asks, to decide what to spill."""
         rows = self.source.row_bytes * sum(stop - start for _, start, stop in self.bounds)
         notes = sum(getattr(item, "nbytes", 0) for memo in list(self.memos.values()) for item in list(memo.values()))
         return notes + (rows if self.source.is_in_memory else 0)
@@ -64,6 +67,7 @@ class Piece:
         Rows are read here, one block after the other, while the threads work on the blocks before.
         """
         wanted = [(index, start, stop) for index, start, stop in self.bounds if only is None or index in only]
+        # A generator: a block is read when a thread is free for it, so that few are in memory.
         blocks = (
             Block(index, start, stop, self.source.read(start, stop), self.memos.setdefault(index, {}))
             for index, start, stop in wanted
@@ -74,13 +78,17 @@ class Piece:
 
 
 def worker_threads() -> int:
+    """Threads of the Dask worker that runs the current task."""
     from distributed import get_worker
 
     return int(get_worker().state.nthreads)
 
 
 def in_order(function: Callable[[Any], Any], blocks: Iterable[Any], threads: int) -> Iterator[Any]:
-    """function over blocks on threads, results in order; never more than `threads` + 1 blocks are held."""
+    """function over blocks on threads, results in order; never more than `threads` + 1 blocks are held.
+
+    Where the caller stops early, or a block fails, what has not begun is cancelled.
+    """
     if threads <= 1:
         yield from map(function, blocks)
         return
@@ -114,7 +122,7 @@ def sum_piece(piece: Piece, function: Callable[..., Sums], *shared: Any) -> dict
 
 
 def absorb(partials: dict[Node, Sums], node: Node, value: Sums) -> None:
-    """Put `value` at `node`, then add siblings upwards as long as both are there."""
+    """Put `value` at `node` of `partials`, then add siblings upwards as long as both are there; adds in place."""
     level, index = node
     while (level, index ^ 1) in partials:
         # Floating-point addition commutes, so it does not matter which of the two came first.
@@ -124,7 +132,8 @@ def absorb(partials: dict[Node, Sums], node: Node, value: Sums) -> None:
 
 
 def load_piece(piece: Piece) -> Piece:
-    """Task: the piece with its rows in the worker's memory."""
+    """Task: the piece with its rows in the worker's memory, and no memos."""
+    # Read in the piece's own blocks: a chunked file is not read at once beside its copy.
     source = piece.source.load([(start, stop) for _, start, stop in piece.bounds])
     return Piece(source, piece.bounds, piece.threads)
 
@@ -135,7 +144,7 @@ def open_piece(piece: Piece) -> Piece:
 
 
 def piece_of(rows: Any, bounds: list[tuple[int, int, int]], dtype: Any) -> Piece:
-    """Task: a piece of rows that Dask has put together."""
+    """Task: a piece of rows (m, n_features) that Dask has put together, in the dtype of the whole."""
     return Piece(RowSource(tidy(rows, dtype), bounds[0][1]), bounds)
 
 

@@ -1,4 +1,4 @@
-"""Where rows come from, behind one face: n, n_features, the dtype they are worked on in, and reading a range of them.
+"""Where rows come from, behind one interface: n, n_features, the dtype they are worked on in, and reading a range of them.
 
 A source reads in the process that holds it. What a worker can open by itself (`StoredRows`) is sent as it is; what
 only this process has is sent as rows.
@@ -19,7 +19,11 @@ Rows = Any
 
 
 class RowSource:
-    """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some."""
+    """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some.
+
+    start: number of its first row in the whole, where the array is a part. Attributes: n, n_features, dtype (float32 or
+    float64, in which rows are read).
+    """
 
     def __init__(self, array: Any, start: int = 0) -> None:
         self.array, self.start = array, start
@@ -35,29 +39,34 @@ class RowSource:
 
     @property
     def rows_per_chunk(self) -> int:
-        """Rows that are read together."""
+        """Rows that are read together: of a stored or Dask array, the largest chunk; else 1."""
         if isinstance(self.array, StoredRows):
             return self.array.rows_per_chunk
         return max(self.array.chunks[0]) if self.is_dask else 1
 
     @property
     def is_sparse(self) -> bool:
+        """Whether the rows are a scipy sparse matrix in memory."""
         return bool(sp.issparse(self.array))
 
     @property
     def is_in_memory(self) -> bool:
+        """Whether the rows are an ndarray or sparse matrix of this process."""
         return isinstance(self.array, np.ndarray) or self.is_sparse
 
     @property
     def is_stored(self) -> bool:
+        """Whether the rows are on disk, under a path that a worker can open."""
         return isinstance(self.array, StoredRows)
 
     @property
     def is_mapped(self) -> bool:
+        """Whether the rows are a memory-mapped file, whose pages the system can drop at any time."""
         return isinstance(self.array, StoredRows) and self.array.mapped
 
     @property
     def is_dask(self) -> bool:
+        """Whether the rows are a dask array."""
         return is_dask_array(self.array)
 
     @property
@@ -66,7 +75,7 @@ class RowSource:
         return not (self.is_in_memory or self.is_stored or self.is_dask)
 
     def read(self, start: int, stop: int) -> Rows:
-        """Rows start to stop (of the whole, when this source is the part that begins at `self.start`)."""
+        """Rows start to stop of the whole, (stop - start, n_features), contiguous and in `dtype`; rows in memory may be views."""
         start, stop = start - self.start, stop - self.start
         if isinstance(self.array, StoredRows):
             return tidy(self.array.read(start, stop), self.dtype)
@@ -74,17 +83,18 @@ class RowSource:
         return tidy(part.compute() if self.is_dask else part, self.dtype)
 
     def load(self, bounds: list[tuple[int, int]]) -> RowSource:
-        """The same rows, from the first bound to the last, in this process' memory."""
+        """The same rows, from the first bound to the last, in this process' memory; read block by block."""
         start, stop = bounds[0][0], bounds[-1][1]
         if self.is_dask:
             return RowSource(self.read(start, stop), start)  # one graph, and Dask's own threads
+        # Into one array, block by block: concatenating would hold the rows twice.
         rows = np.empty((stop - start, self.n_features), self.dtype)
         for lo, hi in bounds:
             rows[lo - start : hi - start] = self.read(lo, hi)
         return RowSource(rows, start)
 
     def part(self, start: int, stop: int) -> RowSource:
-        """Rows start to stop in memory, to be sent away. Contiguous rows are not copied for it."""
+        """Rows start to stop as a source in memory, to be sent to a worker. Contiguous rows are not copied for it."""
         return RowSource(self.read(start, stop), start)
 
 
@@ -95,6 +105,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
     """
     if isinstance(X, RowSource):
         return X
+    # First what a worker can open by itself: a memory map is an ndarray too.
     array = stored_rows(X)
     if array is None:
         array = X.tocsr() if sp.issparse(X) else X
@@ -106,9 +117,9 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
         raise InputError("not an array", where=where, got=type(X).__name__, wanted=wanted)
     if len(shape) != 2:
         raise InputError("rows must be 2-d", where=where, got=f"shape {shape}", wanted="(n_samples, n_features)")
-    if any(size != size for size in shape):
-        mend = "call X.compute_chunk_sizes() first"
-        raise InputError("dask array of unknown size", where=where, got=f"shape {shape}", mend=mend)
+    if any(size != size for size in shape):  # NaN: Dask does not know
+        remedy = "call X.compute_chunk_sizes() first"
+        raise InputError("dask array of unknown size", where=where, got=f"shape {shape}", remedy=remedy)
     if shape[0] == 0 or shape[1] == 0:
         got = f"shape {tuple(shape)}"
         raise InputError("no rows or no columns", where=where, got=got, wanted="a minimum of 1 is required of each")
@@ -116,7 +127,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
 
 
 def working_dtype(dtype: Any) -> np.dtype:
-    """float32 stays float32 (and float16 becomes it); all other real numbers become float64."""
+    """The dtype rows are read in: float32 for float16 and float32, float64 for all other real numbers; InputError for others."""
     dtype = np.dtype(dtype)
     if dtype.kind not in "biuf":
         raise InputError("rows must be real numbers", where="X", got=f"dtype {dtype}", wanted="float32 or float64")
@@ -124,13 +135,18 @@ def working_dtype(dtype: Any) -> np.dtype:
 
 
 def tidy(rows: Any, dtype: np.dtype) -> Rows:
-    """`rows` as kernels want them. Arrays that came over a network may be misaligned, which changes the path NumPy
-    takes and so the last bits."""
+    """`rows` as kernels need them: C-contiguous and aligned in `dtype`, or CSR; copied only where they are not.
+
+    Arrays that came over a network may be misaligned, which changes the path NumPy takes and so the last bits.
+    """
     if sp.issparse(rows):
         return sp.csr_array(rows, dtype=dtype)
     return np.require(np.asarray(rows), dtype=dtype, requirements=["C", "A"])
 
 
 def is_dask_array(array: Any) -> bool:
-    # Asked of the class by name: dask.array takes 0.3 s to import, and only its own arrays need it.
+    """Whether `array` is a dask array.
+
+    Decided by the name of its class: dask.array takes 0.3 s to import, and only its own arrays need it.
+    """
     return type(array).__module__.startswith("dask.array") and hasattr(array, "rechunk")

@@ -1,4 +1,4 @@
-"""The one door to Dask: where work runs. Threads of this process, or the workers of a cluster.
+"""The way to Dask: where work runs. Threads of this process, or the workers of a cluster.
 
 A session offers ordered maps over a few large pieces of work, one task a worker and phase: a Dask task costs
 milliseconds, so the loop over blocks belongs inside the task, not in the graph.
@@ -18,13 +18,18 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 RECONNECT_SECONDS = 10.0
-"""For a scheduler that does not answer to answer again."""
+"""How long a scheduler whose connection broke has to answer again."""
 
 ASKED_AGAIN = 3
+"""Times that the scheduler is asked for its workers, where the connection breaks meanwhile."""
 
 
 class Session:
-    """Ordered maps on threads (`client=None`) or on the workers of a `distributed.Client`."""
+    """Ordered maps on threads (client=None) or on the workers of a `distributed.Client`.
+
+    threads: of this process; by default the processors it may run on. The session does not own the client: nothing here
+    closes it.
+    """
 
     def __init__(self, client: Any = None, *, threads: int | None = None) -> None:
         self.client = client
@@ -34,7 +39,7 @@ class Session:
     def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
         """A session on `client`; else on the `distributed.Client` that is current, if any; else on threads.
 
-        No cluster is ever started here.
+        No cluster is ever started here. Raises InputError for a client that is none.
         """
         if client is None:
             import sys
@@ -55,20 +60,24 @@ class Session:
 
     @property
     def is_distributed(self) -> bool:
+        """Whether work runs on the workers of a cluster."""
         return self.client is not None
 
     def workers(self) -> list[str]:
-        """Addresses of the cluster's workers, in a fixed order (by name, then address); empty for threads."""
+        """Addresses of the cluster's workers, in a fixed order (by name, then address); empty for threads.
+
+        The order decides who gets which piece, so it must not follow from when workers joined.
+        """
         if self.client is None:
             return []
         known = self.members().items()
         return [address for _, address in sorted((str(data.get("name")), address) for address, data in known)]
 
     def members(self) -> dict[str, dict[str, Any]]:
-        """What the scheduler knows of the cluster's workers, by address.
+        """What the scheduler knows of the cluster's workers, by address ("name", "nthreads", "memory_limit", ...).
 
         Asked of the scheduler itself: `client.scheduler_info()` answers from a cache that the client's own heartbeat
-        replaces, now and then in between, by one without any worker.
+        replaces, now and then, by one without any worker. Raises WorkersLostError where the scheduler is gone.
         """
         for _ in range(ASKED_AGAIN):
             self.require_scheduler()
@@ -77,13 +86,13 @@ class Session:
                     "workers"
                 ]
                 return found
-            except OSError:  # the connection broke in between: it is made again, or the scheduler is gone
+            except OSError:  # the connection broke in between: Dask reconnects, or the scheduler is gone
                 continue
         raise _no_scheduler()
 
     @property
     def n_slots(self) -> int:
-        """How many pieces of work run at a time: threads, or workers."""
+        """How many pieces of work run at a time: the number of threads, or of workers (1 at least)."""
         return self.threads if self.client is None else max(1, len(self.workers()))
 
     @property
@@ -96,7 +105,8 @@ class Session:
     def map(self, function: Callable[..., Out], items: Iterable[Item], *shared: Any) -> list[Out]:
         """[function(item, *shared) for item in items], in the order of `items`, spread over the slots.
 
-        `function` must be importable on the workers and must not keep state: a lost worker has its items run again.
+        `function` must be importable on the workers and keep no state: a lost worker has its items run again. Raises
+        WorkersLostError where there is no worker or the scheduler is gone, and whatever `function` raised.
         """
         pieces: Sequence[Item] = list(items)
         if self.client is None:
@@ -105,8 +115,9 @@ class Session:
             with ThreadPoolExecutor(self.threads) as pool:
                 return list(pool.map(lambda piece: function(piece, *shared), pieces))
         if not self.workers():
-            raise WorkersLostError("the cluster has no workers", where="client", mend="add workers and try again")
+            raise WorkersLostError("the cluster has no workers", where="client", remedy="add workers and try again")
         # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
+        # pure=False: Dask would otherwise hash the arguments, and answer a repeated call from what it still holds.
         futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
         try:
             return list(self.client.gather(futures))
@@ -115,7 +126,7 @@ class Session:
             raise
 
     def require_scheduler(self) -> None:
-        """Raises WorkersLostError where the scheduler is gone. A connection that broke may be made again meanwhile."""
+        """Raises WorkersLostError where the scheduler is gone. A connection that broke has RECONNECT_SECONDS to be restored."""
         deadline = time.monotonic() + RECONNECT_SECONDS
         while self.client.status == "connecting" and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -124,5 +135,5 @@ class Session:
 
 
 def _no_scheduler() -> WorkersLostError:
-    mend = "start a scheduler and workers, then `dkl resume` the run"
-    return WorkersLostError("the scheduler is gone", where="client", mend=mend)
+    remedy = "start a scheduler and workers, then `dkl resume` the run"
+    return WorkersLostError("the scheduler is gone", where="client", remedy=remedy)

@@ -1,7 +1,7 @@
 """What runs on a worker: its owner, kept in the process between tasks, and the tasks that use it.
 
 State lives in the worker's memory and not in Dask's: a future's value can be spilled, copied or recomputed, and this must
-not. A worker that has lost its owner says StateLost, and the run goes back to its last commit. An owner that no task has
+not. A worker that has lost its owner raises StateLost, and the run restarts from its last commit. An owner that no task has
 used for `LEASE` seconds is dropped, so that a driver that died leaves no memory taken.
 """
 
@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.exchange import Exchange, StateLost, close_inbox
-from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram
+from dkl.blocks.exchange import Exchange, close_inbox
+from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram, make_storage
+from dkl.errors import StateLost
+from dkl.linalg.tree_sum import group_bounds
 
 LEASE = 900.0
+"""Seconds; as long as owners wait for each other (exchange.TAKE_SECONDS)."""
 
 _owners: dict[str, SlabOwner] = {}
 _used: dict[str, float] = {}
@@ -28,7 +31,7 @@ _lock = threading.Lock()
 
 
 def is_cluster_failure(error: BaseException) -> bool:
-    """Whether an error means that a worker or the scheduler went, rather than that our code failed."""
+    """Whether an error means that a worker or the scheduler is lost, rather than that our code failed."""
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -47,12 +50,13 @@ def make_owner(
     addresses: list[str],
     scratch: str | None,
 ) -> None:
-    """Take the slabs of the groups in shares[index]; threads as many as the worker has."""
+    """Task: make the owner of the groups in shares[index] under the name `key`, with as many threads as the worker has.
+
+    scratch: the folder of a run out of core, or None. The slabs are empty until `fill` or `restore`.
+    """
     from distributed import get_worker
 
-    from dkl.blocks.placement import make_storage
-    from dkl.linalg.tree_sum import group_bounds
-
+    # Groups are contiguous ranges of slabs, and shares of groups: so are the slabs of an owner.
     bounds, groups = group_bounds(n_slabs), shares[index]
     slabs = range(bounds[groups.start][0], bounds[groups.stop - 1][1])
     storage, exchange = make_storage(program, slabs, scratch), Exchange(key, index, addresses)
@@ -63,6 +67,7 @@ def make_owner(
 
 
 def _drop_unused() -> None:
+    """Forget the owners whose lease has run out; looks again every LEASE / 4 while there are others."""
     with _lock:
         expired = [key for key, at in _used.items() if time.monotonic() - at > LEASE]
         again = len(_owners) > len(expired)
@@ -70,17 +75,17 @@ def _drop_unused() -> None:
         forget(key)
     if again:
         timer = threading.Timer(LEASE / 4, _drop_unused)
-        timer.daemon = True
+        timer.daemon = True  # a worker that shuts down must not wait for it
         timer.start()
 
 
 @contextmanager
 def _using(key: str) -> Iterator[SlabOwner]:
-    """The owner, whose lease does not run out meanwhile."""
+    """The owner of run `key`, whose lease does not run out meanwhile. Raises StateLost where there is none."""
     with _lock:
         if key not in _owners:
             raise StateLost(f"this worker no longer holds the slabs of run {key}")
-        owner, _used[key] = _owners[key], float("inf")
+        owner, _used[key] = _owners[key], float("inf")  # in use: no lease runs out, however long a task takes
     try:
         yield owner
     finally:
@@ -90,52 +95,59 @@ def _using(key: str) -> Iterator[SlabOwner]:
 
 
 def _leave_the_slot() -> None:
-    """Owners wait for each other: were they to hold their workers' slots, two runs could wait for each other for ever."""
+    """Let the worker run other tasks meanwhile: of two runs, each could otherwise hold the slots that the other waits for."""
     from distributed import secede
 
     secede()
 
 
 def open_state(key: str) -> None:
+    """Task: run the opening phase, together with the other owners."""
     with _using(key) as owner:
         _leave_the_slot()
         owner.open()
 
 
 def iterate(key: str, steps: int) -> list[Carry]:
+    """Task: run up to `steps` iterations, together with the other owners; the carry after each."""
     with _using(key) as owner:
         _leave_the_slot()
         return owner.iterate(steps)
 
 
 def sums(key: str) -> NDArray[np.float64]:
+    """Task: the sums of the last phase over all owners."""
     with _using(key) as owner:
         return owner.sums()
 
 
 def fill(key: str, make: Any, carry: Carry) -> None:
+    """Task: set the committed arrays of these slabs by make(name, slab, columns, out), and the carry."""
     with _using(key) as owner:
         owner.fill(make)
         owner.begin(carry)
 
 
 def restore(key: str, folder: str, files: dict[str, tuple[int, int]], carry: Carry) -> None:
+    """Task: read these slabs of a commit. `files` is its manifest: (bytes, crc32c) by file. Raises StoreError."""
     with _using(key) as owner:
         owner.read_generation(Path(folder), files, carry)
 
 
 def write_generation(key: str, folder: str) -> list[tuple[str, int, int]]:
+    """Task: write the committed arrays of these slabs into `folder`; (file, bytes, crc32c) of each chunk."""
     with _using(key) as owner:
         return owner.write_generation(Path(folder))
 
 
 def read(key: str, name: str) -> list[NDArray]:
+    """Task: copies of the array `name` on these slabs, in their order."""
     with _using(key) as owner:
         return [owner.read(name, slab) for slab in owner.slabs]
 
 
 def forget(key: str) -> None:
-    """Let go of the slabs; a task that waits for other owners ends."""
+    """Drop the slabs of run `key`; a task that waits for other owners ends with StateLost. Harmless if repeated."""
     with _lock:
         owner = _owners.pop(key, None)
         _used.pop(key, None)

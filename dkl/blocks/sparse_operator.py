@@ -1,7 +1,7 @@
 """Products of a sparse matrix with vectors, its rows shared out over the workers of a cluster.
 
-For the certificate's eigenvalue: a Lanczos step is one product, and one task a worker. Below `WORTHWHILE` entries the
-driver is faster than a round through the scheduler (scipy multiplies about 10^9 entries a second).
+For the certificate's eigenvalue: a Lanczos step is one product, hence one task a worker. Below `WORTHWHILE` entries the
+driver is faster than a round through the scheduler: scipy multiplies about 10^9 entries a second.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from scipy import sparse
 from dkl.blocks.session import Session
 
 WORTHWHILE = 30_000_000
+"""Stored entries of the matrix."""
 
 Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def product_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse.csr_array], Product] | None:
-    """A maker of products x -> A x on the session's workers; None where that is not worthwhile at all."""
+    """A function that makes products x -> A x of a CSR matrix A on the session's workers; None for a session on threads.
+
+    least: stored entries below which the product is scipy's, in this process.
+    """
     if not session.is_distributed:
         return None
 
@@ -34,11 +38,15 @@ def product_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse
 
 
 class SharedMatrix:
-    """Row blocks of a matrix on the workers, cut so that each has as many entries."""
+    """Row blocks of a matrix on the workers, cut so that each has about as many entries.
+
+    The whole matrix stays in this process too, which takes over where a worker is lost.
+    """
 
     def __init__(self, matrix: sparse.csr_array, session: Session) -> None:
         self.matrix, self.client = matrix, session.client
         addresses = session.workers()
+        # Cut by entries, not rows: a product takes as long as the worker with the most of them.
         shares = np.linspace(0, matrix.nnz, len(addresses) + 1)[1:-1]
         cuts = [0, *np.searchsorted(matrix.indptr, shares).tolist(), matrix.shape[0]]
         self.blocks: list[tuple[str, Any]] = []
@@ -48,10 +56,13 @@ class SharedMatrix:
                 self.blocks.append((address, block))
 
     def product(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A x: the same bits as scipy's product, since every row is summed in its own order."""
+        """A x for x (n,): the same bits as scipy's product, since every row is summed in its own order.
+
+        Never raises for a lost worker: from then on the driver multiplies by itself.
+        """
         if self.blocks:
             try:
-                # One transfer to each worker, outside the task graph, which is no place for vectors.
+                # One transfer to each worker, outside the task graph: vectors in tasks would pass through the scheduler.
                 sent = self.client.scatter(x, broadcast=True, hash=False)
                 futures = [
                     self.client.submit(_times, block, sent, pure=False, workers=[address])
@@ -63,7 +74,7 @@ class SharedMatrix:
 
                 if not is_cluster_failure(error):
                     raise
-                self.blocks = []  # a worker went; the driver has the matrix, and goes on by itself
+                self.blocks = []  # a worker is lost: the driver, which has the matrix, multiplies from here on
         return self.matrix @ x
 
 

@@ -1,8 +1,8 @@
 """A kernel matrix on disk by its products: workers, or threads, go over shares of its tiles.
 
-It is made once and read in every product: worth its room where making columns anew costs more than reading them, with
-many features or a slow kernel function. Shares are cut by the number of tiles alone and added in order, so products have
-the same bits on any number of workers.
+It is written once and read in every product: worth its disk space where computing columns costs more than reading them,
+with many features or a slow kernel function. Shares are cut by the number of tiles alone and added in order, so products
+have the same bits on any number of workers.
 """
 
 from __future__ import annotations
@@ -22,20 +22,27 @@ from dkl.stores.kernel_tiles import STORED_TILE, KernelTiles, create_tiles
 Vector = NDArray[np.float64]
 
 SHARES = 32
+"""Partial products, whatever the number of workers: so their sum has the same bits."""
 
 
 class StoredKernel:
-    """K (n, n) in a folder on disk, which workers must see under the same name. Counts its products."""
+    """K (n, n) in a folder on disk, which workers must see under the same name. `products` counts the products.
 
-    def __init__(self, tiles: KernelTiles, anew: RecomputedKernel, dtype: Any) -> None:
-        self.tiles, self.anew, self.n, self.dtype = tiles, anew, anew.n, np.dtype(dtype)
+    `source` recomputes what few columns need, in its own precision; the tiles serve whole products.
+    """
+
+    def __init__(self, tiles: KernelTiles, source: RecomputedKernel, dtype: Any) -> None:
+        self.tiles, self.source, self.n, self.dtype = tiles, source, source.n, np.dtype(dtype)
         self.side = -(-self.n // STORED_TILE)
         self.products = 0
 
     @classmethod
-    def of(cls, anew: RecomputedKernel, path: str | os.PathLike[str], dtype: Any = np.float32) -> StoredKernel:
-        """Make and keep the tiles, tile rows side by side. What few of the columns will do for is left to `anew`."""
-        made = cls(KernelTiles(path), anew, dtype)
+    def of(cls, source: RecomputedKernel, path: str | os.PathLike[str], dtype: Any = np.float32) -> StoredKernel:
+        """Compute the tiles of `source` and write them to `path`, one tile row after the other; `dtype` is theirs.
+
+        Raises InputError where the kernel is not finite, DiskError where the disk is full.
+        """
+        made = cls(KernelTiles(path), source, dtype)
         create_tiles(path, made.side * (made.side + 1) // 2, dtype)
         for row in range(made.side):
             made._fill(row)
@@ -43,9 +50,10 @@ class StoredKernel:
 
     def _fill(self, row: int) -> None:
         """Tile row `row`: the columns of its points, from every block of rows that begins below it."""
-        kernel, rows = self.anew.kernel, self.anew.rows
+        kernel, rows = self.source.kernel, self.source.rows
         lo, hi = row * STORED_TILE, min((row + 1) * STORED_TILE, self.n)
         points = Points.of(rows, kernel, np.arange(lo, hi), self.dtype)
+        # The upper triangle alone: blocks of rows that end above the tile row are not read.
         below = {index for index, (_, stop) in enumerate(rows.bounds) if stop > lo}
         parts = rows.map(columns_below, points, lo, only=below)
         columns = finite(np.concatenate(parts), kernel)  # rows lo to n, at this tile row's points
@@ -56,49 +64,57 @@ class StoredKernel:
             self.tiles.write(tile_number(self.side, row, column), tile)
 
     def times(self, v: Vector) -> Vector:
+        """K v for v (n,), from the tiles: in their precision, summed in float64."""
         self.products += 1
         count = self.side * (self.side + 1) // 2
         cuts = np.linspace(0, count, min(SHARES, count) + 1).astype(int)
         padded = np.zeros(self.side * STORED_TILE)
         padded[: self.n] = v
         shares = [(int(lo), int(hi)) for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
-        parts = self.anew.session.map(share_of_product, shares, self.tiles, self.side, padded)
+        # v is sent with each task: 8 n bytes, against a share of the tiles that is read.
+        parts = self.source.session.map(share_of_product, shares, self.tiles, self.side, padded)
         total = parts[0].copy()
         for part in parts[1:]:
             total += part
         return np.asarray(total[: self.n])
 
     def roughly(self, v: Vector) -> Vector:
+        """K v: what is stored has one precision."""
         return self.times(v)
 
     @property
     def fits(self) -> bool:
-        return self.anew.fits
+        """Whether the part of all rows would be held in memory."""
+        return self.source.fits
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        return self.anew.columns(chosen)
+        """(n, k): the columns `chosen` of K, recomputed."""
+        return self.source.columns(chosen)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        return self.anew.block(chosen)
+        """(k, k): K at the rows and columns `chosen`, recomputed."""
+        return self.source.block(chosen)
 
     def diagonal(self) -> Vector:
-        return self.anew.diagonal()
+        """(n,) K_ii, recomputed."""
+        return self.source.diagonal()
 
     def sub(self, chosen: NDArray[np.intp]) -> RecomputedKernel:
-        """The kernel of some of the rows: tiles are not cut."""
-        return self.anew.sub(chosen)
+        """The kernel of the rows `chosen`, to be recomputed: tiles are not cut."""
+        return self.source.sub(chosen)
 
     def part(self, chosen: NDArray[np.intp]) -> Any:
-        return self if len(chosen) == self.n and not self.fits else self.anew.part(chosen)
+        """The kernel of the rows `chosen` for many products: these tiles for all rows, where memory does not hold them."""
+        return self if len(chosen) == self.n and not self.fits else self.source.part(chosen)
 
 
 def columns_below(block: Block, points: Points, first: int) -> NDArray[np.floating]:
-    """The kernel of a block's rows from `first` on with some points."""
+    """(t, M): the kernel of a block's rows from number `first` on, at some points."""
     return points.columns(block.rows[max(0, first - block.start) :])
 
 
 def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: Vector) -> Vector:
-    """Tiles lo to hi and their mirror images, times v."""
+    """(n,) padded: tiles lo to hi and their mirror images, times v. Tiles that meet zeros alone are not read."""
     out = np.zeros_like(v)
     row, start = 0, 0
     for number in range(*share):
@@ -116,7 +132,7 @@ def share_of_product(share: tuple[int, int], tiles: KernelTiles, side: int, v: V
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def add_tile(tile: Any, right: Any, left: Any, above: Any, below: Any, mirrored: bool) -> None:
-    """above += tile right; below += tile' left, for a tile off the diagonal."""
+    """above += tile right and, for a tile off the diagonal (`mirrored`), below += tile' left; in place, in one reading."""
     for i in range(tile.shape[0]):
         line = tile[i]
         total = 0.0

@@ -1,9 +1,8 @@
-"""Where a run works: which placement its plan calls for, when it commits, and how it is put together again after a loss."""
+"""A run's state at work: the placement that its plan calls for, its commits, and how it is rebuilt after a loss."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -18,27 +17,33 @@ from dkl.blocks.placement import (
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.slab_owner import SlabProgram
-from dkl.errors import DiskError, StoreError
+from dkl.errors import DiskError
 from dkl.stores.generations import Generation
+from dkl.stores.keeper import RunKeeper
 from dkl.stores.run import RunStore
 
-COMMIT_SHARE = 20.0
-"""Automatic commits: at most one twentieth of the time goes into them, ..."""
-COMMIT_SECONDS = 30.0
-"""... and none is older than this, or than twenty commits take."""
 WORKER_TIMEOUT = 60.0
+"""Seconds that a cluster which lost workers is given to bring them back."""
+NOTHING = -1
+"""The iteration that was committed, where none was."""
 
 
 class Workspace:
-    """Places a program's state as the plan says, with the run's folder (if there is one) for commits and scratch."""
+    """Makes the placements of a program's state as the plan says, one after every loss.
+
+    run: the folder with the commits, if there is one; scratch_run: that of the working arrays, else the same.
+    """
 
     def __init__(self, session: Session, plan: Plan, run: RunStore | None, scratch_run: RunStore | None = None) -> None:
         self.session, self.plan, self.run = session, plan, run
         self._scratch_run = scratch_run or run
         self._placements = 0
 
-    def place(self, program: SlabProgram) -> Placement:
-        """An empty placement. On a cluster that lost workers it waits for them to come back, or goes on with fewer."""
+    def new_placement(self, program: SlabProgram) -> Placement:
+        """An empty placement; of one that comes after a loss, on a cluster, once its workers are back (or with fewer).
+
+        Raises DiskError where the working arrays of an out-of-core run cannot be made, WorkersLostError without workers.
+        """
         self._placements += 1
         scratch = None
         if self.plan.placement == "disk":
@@ -53,16 +58,19 @@ class Workspace:
                 raise DiskError(
                     f"could not make the working arrays ({error.strerror})",
                     where=str(folder),
-                    mend="free space on that disk, then `dkl resume` the run",
+                    remedy="free space on that disk, then `dkl resume` the run",
                 ) from error
         if not self.session.is_distributed:
             return LocalPlacement(program, threads=self.session.threads, scratch=scratch)
         if self._placements > 1:
-            self.heal()
+            self.bring_back_workers()
         return ClusterPlacement(program, self.session, uuid.uuid4().hex, scratch=scratch)
 
-    def heal(self) -> None:
-        """Ask a cluster of our own for its workers again (nannies do not always bring them back), and wait."""
+    def bring_back_workers(self) -> None:
+        """Ask a cluster of our own for its workers again (nannies do not always bring them back), and wait.
+
+        Raises WorkersLostError where none has come in WORKER_TIMEOUT seconds.
+        """
         cluster = getattr(self.session.client, "cluster", None)
         wanted = self.plan.processes
         if cluster is not None and hasattr(cluster, "scale"):
@@ -71,69 +79,59 @@ class Workspace:
         wait_for_workers(self.session, wanted, WORKER_TIMEOUT)
 
     def newest(self, restore: Callable[[Generation], None]) -> Generation | None:
-        """Restore the newest commit that is whole; a damaged one is passed over for the one before it."""
-        if self.run is None:
-            return None
-
-        def note(damage: StoreError) -> None:
-            self.run.log(event="damaged checkpoint passed over", what=str(damage))  # type: ignore[union-attr]
-
-        for generation in self.run.generations().newest_first(note):
-            try:
-                restore(generation)
-            except StoreError as damage:
-                note(damage)
-                continue
-            return generation
-        return None
+        """`restore` of the newest commit that is whole, of this run; None where there is none."""
+        return None if self.run is None else restore_newest(self.run, restore)
 
     def close(self) -> None:
+        """Remove the working arrays."""
         if self._scratch_run is not None:
             self._scratch_run.drop_scratch()
 
 
-class RunCheckpoints:
-    """Commits of a run: every `every` iterations, or by time ("auto")."""
+class RunCheckpoints(RunKeeper[dict[str, Any]]):
+    """Commits of a run: every `every` iterations, or by time ("auto"). The state is the placement's, the row its carry."""
 
     def __init__(self, run: RunStore, placement: Callable[[], Placement], every: int | str = "auto") -> None:
-        self.run, self.placement, self.every = run, placement, every
-        self.generations = run.generations()
-        run.settle()  # a commit is worth what its graph and pairs are
-        self.committed = -1
-        self.last = time.monotonic()
-        self.cost = 0.0
+        super().__init__(run, every)
+        self.placement, self.generations = placement, run.generations()
+        run.fsync()  # a commit is worth what its graph and pairs are
+        self.rule.committed = NOTHING
 
-    def room(self, iteration: int) -> int:
-        if iteration < self.committed:  # sent back past a damaged commit, which is to be made again
-            self.committed = -1
-        return self.every - iteration % self.every if isinstance(self.every, int) else 1 << 30
+    def load(self) -> dict[str, Any] | None:
+        """Restore the newest commit that is whole into the placement; its row."""
+        generation = restore_newest(self.run, self.placement().restore)
+        return None if generation is None else generation.carry
+
+    def steps_until_due(self, iteration: int) -> int:
+        """How many iterations may pass before the next commit is due."""
+        if iteration < self.rule.committed:  # sent back past a damaged commit, which is to be made again
+            self.rule.committed = NOTHING
+        self.rule.step = iteration
+        return self.rule.steps_until_due()
 
     def save(self, rows: list[dict[str, Any]], *, force: bool = False) -> None:
-        """Log the iterations, and commit the last if one is due (or forced)."""
+        """Log the iterations, and commit the last if one is due (or forced, and it is not committed yet)."""
         for row in rows:
             self.run.log(event="iteration", **row)
-        iteration = rows[-1]["iteration"]
-        if iteration == self.committed:
-            return
-        waited = time.monotonic() - self.last
-        due = iteration % self.every == 0 if isinstance(self.every, int) else waited > commit_wait(self.cost)
-        if not (due or force):
-            return
-        start = time.monotonic()
+        self.rule.step = rows[-1]["iteration"]
+        if self.due() or (force and self.rule.is_new):
+            self.commit(rows[-1])
+
+    def write(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Commit the placement's state with this row."""
         try:
-            self.placement().commit(self.generations, iteration, rows[-1])
+            self.placement().commit(self.generations, state["iteration"], state)
         except DiskError:
-            self.generations.abandon()  # the room it took is needed
+            self.generations.abandon()  # a full disk needs the bytes it took
             raise
-        self.last = time.monotonic()
-        self.cost = self.last - start
-        self.committed = iteration
-        self.run.log(event="commit", iteration=iteration, cost=self.cost)
+        return {"iteration": state["iteration"]}
 
 
-def commit_wait(cost: float) -> float:
-    """Seconds from one automatic commit to the next, where the last took `cost`."""
-    return max(COMMIT_SECONDS, COMMIT_SHARE * cost)
+def restore_newest(run: RunStore, restore: Callable[[Generation], None]) -> Generation | None:
+    """Restore the newest commit that is whole; a damaged one is logged and passed over for the one before it."""
+    return run.generations().restore_newest(
+        restore, lambda damage: run.log(event="damaged checkpoint passed over", what=str(damage))
+    )
 
 
 def worker_memory(session: Session) -> int | None:
@@ -145,4 +143,4 @@ def worker_memory(session: Session) -> int | None:
     return min(limits) if limits else None
 
 
-__all__ = ["RunCheckpoints", "Workspace", "commit_wait", "worker_memory"]
+__all__ = ["RunCheckpoints", "Workspace", "worker_memory"]

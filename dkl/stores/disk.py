@@ -1,20 +1,28 @@
-"""What the system says when it cannot write, as our error."""
+"""Writing to the disk: what the system says when it cannot, as our error."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dkl.errors import DiskError
 
+REMEDY = "free space on that disk, then `dkl resume` the run"
+
 
 @contextmanager
-def disk_errors(what: str, path: Path | str) -> Iterator[None]:
-    """Errors of the system as DiskErrors that name the path."""
+def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[None]:
+    """Errors of the system (OSError) as DiskErrors that say `what` failed, name the path and say what to do."""
     try:
         yield
     except OSError as error:
-        raise DiskError(
-            f"{what} ({error.strerror})", where=str(path), mend="free space on that disk, then `dkl resume` the run"
-        ) from error
+        raise DiskError(f"{what} ({error.strerror})", where=str(path), remedy=remedy) from error
+
+
+def write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """pwrite bytes at `offset` of an open file, in however many calls it takes. Raises OSError."""
+    done = 0
+    while done < len(buffer):
+        done += os.pwrite(descriptor, buffer[done:], offset + done)

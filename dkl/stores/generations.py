@@ -4,18 +4,14 @@
                                /MANIFEST.json   iteration, carry, and size and crc32c of every file; its own crc32c
     run/generations/tmp-<attempt>-<commit>/     being written; a folder no commit before it had
 
-Workers write whole slabs into their attempt's folder; the driver checks that all came, writes the manifest, fsyncs
-files and folders, renames, and fsyncs the parent. Two generations are kept. A killed run loses what came after the
-last rename and nothing else; in-place checkpoints were silently wrong in half of the killed runs that were tried.
+Workers write whole slabs into their attempt's folder; the driver checks that all came, writes the manifest and commits
+the folder (stores/commits.py). Two generations are kept: the one before stands in for one that turns out to be damaged.
+A killed run loses what came after the last commit and nothing else.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,17 +20,22 @@ import google_crc32c
 from numpy.typing import DTypeLike
 
 from dkl.errors import DiskError, StoreError
-from dkl.stores.slab_arrays import SlabArray, write_all
+from dkl.stores import commits
+from dkl.stores.disk import disk_errors
+from dkl.stores.sealed_json import read_json, replace_json
+from dkl.stores.slab_arrays import SlabArray
 
 KEPT = 2
 VERSION = 1
-SEAL = "crc32c"
+FAILURE = "could not write a checkpoint"
+MEND = "free space on that disk, then `dkl resume` the run; its last commit is intact"
 Written = list[tuple[str, int, int]]
+"""(file, bytes, crc32c) of each chunk; the file relative to the generation's folder."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A committed state."""
+    """A committed state. carry: the program's small state after `iteration`; files: (bytes, crc32c) by name."""
 
     folder: Path
     iteration: int
@@ -48,24 +49,24 @@ class Generations:
     def __init__(self, root: Path, attempt: str) -> None:
         self.root, self.attempt = root, attempt
         if not root.is_dir():
-            try:
+            with _checkpoint_errors(root):
                 root.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _fsync(root.parent)
-            except OSError as error:
-                raise _disk_error(root, error) from error
+                commits.fsync(root.parent)
 
     def begin(self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike) -> Path:
-        """A new folder with the metadata of the arrays, for owners to write their slabs into."""
+        """A new folder with the metadata of the arrays (n_slabs, n, width), for owners to write their slabs into.
+
+        Raises DiskError.
+        """
         self.abandon()
-        # A name of its own for every commit: tasks of one that was lost may still be writing under theirs.
-        folder = self.root / f"tmp-{self.attempt}-{uuid.uuid4().hex[:8]}"
         try:
-            folder.mkdir(mode=0o700)
-            for name in names:
-                SlabArray.create(folder / name, n_slabs, n, width, dtype, checked=True)
-        except OSError as error:
+            with _checkpoint_errors(self.root):
+                folder = commits.begin_folder(self.root, self.attempt)
+                for name in names:
+                    SlabArray.create(folder / name, n_slabs, n, width, dtype, checked=True)
+        except DiskError:
             self.abandon()
-            raise _disk_error(folder, error) from error
+            raise
         return folder
 
     def commit(
@@ -73,68 +74,46 @@ class Generations:
     ) -> Generation:
         """Make `folder` the newest generation. `expected`: how many chunks the owners together had to write.
 
-        Generations of later iterations go: the run has gone back behind them, past damage.
+        Raises DiskError where not all of them came, or where the system cannot write; the generations before are then as
+        they were. Those of later iterations go with a commit that succeeds: the run has gone back behind them.
         """
         chunks = {name: (size, checksum) for name, size, checksum in written}
         if not len(written) == len(chunks) == expected:
             raise DiskError("a checkpoint is not whole", where=str(folder), got=len(chunks), wanted=expected)
         target = self.root / f"gen-{iteration:06d}"
         try:
-            for name, (size, _) in chunks.items():
-                if (folder / name).stat().st_size != size:
-                    raise DiskError("a checkpoint's file is short", where=str(folder / name), wanted=f"{size} bytes")
-            metadata = {str(path.relative_to(folder)): _sum_of(path) for path in folder.rglob("zarr.json")}
-            manifest = {
-                "kind": "dkl-generation",
-                "version": VERSION,
-                "iteration": iteration,
-                "carry": carry,
-                "files": dict(sorted((chunks | metadata).items())),
-            }
-            _write_json(folder / "MANIFEST.json", manifest)
-            for name in metadata:
-                _fsync(folder / name)
-            for path, _, _ in os.walk(folder):
-                _fsync(Path(path))
-            self._discard([target])
-            os.rename(folder, target)
-            _fsync(self.root)
-            self._prune(iteration)
-        except OSError as error:
+            with _checkpoint_errors(folder):
+                _require_sizes(folder, chunks)
+                metadata = {str(path.relative_to(folder)): _sum_of(path) for path in folder.rglob("zarr.json")}
+                manifest = {
+                    "kind": "dkl-generation",
+                    "version": VERSION,
+                    "iteration": iteration,
+                    "carry": carry,
+                    "files": dict(sorted((chunks | metadata).items())),
+                }
+                replace_json(folder / "MANIFEST.json", manifest)
+                commits.commit_folder(folder, target)
+        except DiskError:
             self.abandon()
-            raise _disk_error(folder, error) from error
+            raise
+        commits.keep_newest(self.root, "gen", iteration, KEPT)
         return _load(target)
-
-    def _prune(self, iteration: int) -> None:
-        folders = self._folders()
-        later = [folder for folder in folders if _number(folder) > iteration]
-        self._discard(later + folders[: len(folders) - len(later)][:-KEPT])
-
-    def _discard(self, folders: list[Path]) -> None:
-        for folder in folders:
-            if folder.exists():
-                doomed = self.root / f"del-{uuid.uuid4().hex[:8]}"
-                os.rename(folder, doomed)  # first out of the way, at a stroke: it is never there by half
-                shutil.rmtree(doomed, ignore_errors=True)
-
-    def _folders(self) -> list[Path]:
-        """The generations' folders, oldest first; by number, as names sort otherwise beyond a million."""
-        return sorted((folder for folder in self.root.glob("gen-*") if folder.name[4:].isdigit()), key=_number)
 
     def abandon(self) -> None:
         """Remove what this attempt has not committed."""
-        _remove(self.root.glob(f"tmp-{self.attempt}-*"))
+        commits.remove_folders(self.root.glob(f"tmp-{self.attempt}-*"))
 
-    def sweep(self) -> None:
-        """Remove leftovers of dead attempts; only for who holds the run's lock."""
-        _remove([*self.root.glob("tmp-*"), *self.root.glob("del-*")])
+    def remove_leftovers(self) -> None:
+        """Remove what dead attempts have left; only for who holds the run's lock."""
+        commits.remove_leftovers(self.root)
 
     def newest_first(self, note: Callable[[StoreError], None] = lambda damage: None) -> Iterator[Generation]:
         """Every generation whose manifest and file sizes are right, newest first.
 
-        Damaged ones are passed over; `note` hears of each. The chunks' checksums are compared when they are read.
+        Damaged ones are passed over; `note` is called for each. Chunks' checksums are compared when they are read.
         """
-        for folder in reversed(self._folders()):
+        for folder in reversed(commits.numbered_folders(self.root, "gen")):
             try:
                 generation = _load(folder)
             except StoreError as damage:
@@ -142,14 +121,28 @@ class Generations:
                 continue
             yield generation
 
+    def restore_newest(
+        self, restore: Callable[[Generation], None], note: Callable[[StoreError], None] = lambda damage: None
+    ) -> Generation | None:
+        """The newest generation that `restore` could read whole; None where there is none. Others are noted."""
+        for generation in self.newest_first(note):
+            try:
+                restore(generation)
+            except StoreError as damage:
+                note(damage)
+                continue
+            return generation
+        return None
 
-def _number(folder: Path) -> int:
-    return int(folder.name[4:])
+
+def _checkpoint_errors(path: Path) -> Any:
+    return disk_errors(FAILURE, path, MEND)
 
 
-def _remove(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+def _require_sizes(folder: Path, chunks: dict[str, tuple[int, int]]) -> None:
+    for name, (size, _) in chunks.items():
+        if (folder / name).stat().st_size != size:
+            raise DiskError("a checkpoint's file is short", where=str(folder / name), wanted=f"{size} bytes")
 
 
 def _load(folder: Path) -> Generation:
@@ -172,75 +165,3 @@ def _sum_of(path: Path) -> tuple[int, int]:
     """(bytes, crc32c) of a small file."""
     content = path.read_bytes()
     return len(content), google_crc32c.value(content)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON with a checksum, by a temporary file, fsync and rename: readers see the old file or the new one."""
-    try:
-        _write_json(path, content)
-    except OSError as error:
-        raise DiskError(
-            f"could not be written ({error.strerror})", where=str(path), mend="free space on that disk, then try again"
-        ) from error
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    text = json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        write_all(descriptor, memoryview(text.encode()), 0)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
-    _fsync(path.parent)
-
-
-def _seal(content: dict[str, Any]) -> int:
-    """The crc32c of what JSON keeps of `content`, however it is laid out."""
-    kept = json.loads(json.dumps(content, allow_nan=True))
-    return int(google_crc32c.value(json.dumps(kept, sort_keys=True, allow_nan=True).encode()))
-
-
-def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any]:
-    """A JSON object from a file, or a StoreError that says what is the matter with it.
-
-    sealed: it was written by `write_json`, so its checksum must be there and right.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError("not readable as JSON", where=str(path), got=f"{type(error).__name__}: {error}") from error
-    if not isinstance(content, dict):
-        raise StoreError("not a JSON object", where=str(path), got=type(content).__name__)
-    seal = content.pop(SEAL, None)
-    if sealed and seal != _seal(content):
-        raise StoreError("not what was written: its checksum does not match", where=str(path))
-    return content
-
-
-def fsync_tree(root: Path, *, deep: bool = True) -> None:
-    """See that `root` (where it exists), and all that is in it (or the names alone), outlasts a power cut."""
-    if deep and root.is_dir():
-        for entry in root.iterdir():
-            fsync_tree(entry)
-    if root.exists():
-        _fsync(root)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _disk_error(path: Path, error: OSError) -> DiskError:
-    return DiskError(
-        f"could not write a checkpoint ({error.strerror})",
-        where=str(path),
-        mend="free space on that disk, then `dkl resume` the run; its last commit is intact",
-    )

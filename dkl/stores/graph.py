@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,40 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dkl.errors import InputError, StoreError
+from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.disk import disk_errors
+from dkl.stores.registry import COMPRESSED, StoredArray
 
 KIND, VERSION = "dkl.csr-blocks", 1
 _RESERVED = {"kind", "version", "shape", "nnz", "row_bounds"}
 _ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
-_DTYPES = {"data": ("float64",), "indices": ("int32", "int64"), "indptr": ("int64",)}
+
+# The format is anndata's: dimensions have no names, and zeros stand for what is not there, so every chunk is written.
+DATA = StoredArray(
+    "graph/block_*/data",
+    ("entry",),
+    ("float64",),
+    "Entries of the rows of a block of the graph Laplacian L, row by row.",
+    fill=0,
+    named=False,
+)
+INDICES = replace(
+    DATA.at("graph/block_*/indices", "Columns of the entries, ascending within a row; int64 from 2^31 columns on."),
+    dtypes=("int32", "int64"),
+    codecs=COMPRESSED,
+)
+INDPTR = replace(
+    DATA.at("graph/block_*/indptr", "Where each row of the block begins among the entries; last, how many there are."),
+    dims=("row_bound",),
+    dtypes=("int64",),
+    codecs=COMPRESSED,
+)
+GRAPH = {one.name: one for one in (DATA, INDICES, INDPTR)}
 
 Target = str | Path | zarr.Group
+"""Where a store is, or is to be."""
 
 
 def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs: dict[str, Any] | None = None) -> None:
@@ -71,7 +95,7 @@ def open_csr_blocks(target: Target) -> zarr.Group:
     group = _existing_group(target)
     attrs, where = _attributes(group), _name(group)
     if "kind" not in attrs:
-        raise StoreError("half written, or not a graph", where=where, mend="write it again")
+        raise StoreError("half written, or not a graph", where=where, remedy="write it again")
     if (attrs["kind"], attrs.get("version")) != (KIND, VERSION):
         got = f"kind {attrs['kind']!r}, version {attrs.get('version')!r}"
         raise StoreError("not a store that is understood here", where=where, got=got, wanted=f"{KIND!r}, {VERSION}")
@@ -127,15 +151,7 @@ def _write_block(group: zarr.Group, number: int, block: csr_array) -> None:
     }
     child = group.create_group(_block_name(number), attributes=attrs)
     for name, array in arrays.items():
-        stored = child.create_array(
-            name,
-            shape=array.shape,
-            dtype=array.dtype,
-            chunks=(max(1, array.size),),
-            compressors=[Crc32cCodec()] if name == "data" else [ZstdCodec(level=1), Crc32cCodec()],
-            fill_value=0,
-            config={"write_empty_chunks": True},
-        )
+        stored = create_array((child, name), GRAPH[name], array.shape, array.dtype)
         if array.size:
             stored[:] = array
 
@@ -155,7 +171,9 @@ def _read_block(group: zarr.Group, number: int, shape: tuple[int, int]) -> csr_a
         arrays = {key: _read_array(child, key, size, attrs["crc32"], where) for key, size in sizes.items()}
     except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
         got = f"{type(error).__name__}: {error}"
-        raise StoreError("a block is damaged or missing", where=where, got=got, mend="write the store again") from error
+        raise StoreError(
+            "a block is damaged or missing", where=where, got=got, remedy="write the store again"
+        ) from error
     data, indices, indptr = arrays["data"], arrays["indices"], arrays["indptr"]
     if indptr[0] != 0 or indptr[-1] != nnz or (np.diff(indptr) < 0).any():
         raise StoreError("indptr does not ascend from 0 to nnz", where=where)
@@ -168,12 +186,13 @@ def _read_array(child: Any, key: str, size: int, checksums: dict[str, int], wher
     stored = child[key]
     # Compared before anything is read, so that a false shape cannot ask for all memory.
     sound = isinstance(stored, zarr.Array) and (stored.shape, stored.chunks) == ((size,), (max(1, size),))
-    if not sound or str(stored.dtype) not in _DTYPES[key]:
+    if not sound or str(stored.dtype) not in GRAPH[key].dtypes:
         got = f"{getattr(stored, 'dtype', type(stored).__name__)} {getattr(stored, 'shape', '')}"
         raise StoreError("an array is not what its block says", where=f"{where}/{key}", got=got, wanted=f"({size},)")
+    require(GRAPH[key], layout_of(stored), f"{where}/{key}")
     array = np.asarray(stored[:])
     if _checksum(array) != checksums.get(key):
-        raise StoreError("a chunk is missing or altered", where=f"{where}/{key}", mend="write the store again")
+        raise StoreError("a chunk is missing or altered", where=f"{where}/{key}", remedy="write the store again")
     return array
 
 
@@ -218,11 +237,13 @@ def _new_group(target: Target) -> zarr.Group:
     if not isinstance(target, zarr.Group):
         path = Path(target)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise StoreError("something stands there already", where=str(path), mend="choose a new path, or remove it")
+            raise StoreError(
+                "something stands there already", where=str(path), remedy="choose a new path, or remove it"
+            )
         # Never "w", which deletes what stands there.
         return zarr.open_group(str(path), mode="a", zarr_format=3)
     if len(target.attrs) or any(True for _ in target.keys()):  # noqa: SIM118 - a group is no dict
-        raise StoreError("the group is not empty", where=_name(target), mend="choose a new one")
+        raise StoreError("the group is not empty", where=_name(target), remedy="choose a new one")
     return target
 
 

@@ -8,28 +8,45 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
-from dkl.stores.run import create_rows
+from dkl.stores.registry import FLOATS, ROWS, StoredArray
 
 GRAM_CHUNK_BYTES = 4_000_000
 """Of rows of the Gram matrix that are read together; a solver asks for single rows."""
 
+COLUMNS = StoredArray(
+    "columns",
+    ("sample", "column"),
+    FLOATS,
+    "Kernel columns C, c_m = k(., x_m) / sqrt(k(x_m, x_m)), if they are kept; a block of rows a chunk.",
+    chunks=ROWS,
+    optional=True,
+)
+GRAM = StoredArray(
+    "gram",
+    ("column", "column_2"),
+    ("float64",),
+    "B = C' C, where it is too large for memory.",
+    chunks=ROWS,
+    optional=True,
+)
+
 
 def create_columns(path: str | os.PathLike[str], n: int, n_columns: int, block_rows: int, dtype: Any) -> None:
-    """An empty array for the columns, a block of rows a chunk."""
+    """An array without values for the columns (n, n_columns), a block of rows a chunk. Raises DiskError."""
     with disk_errors("could not make the columns' store", Path(path)):
-        create_rows(Path(path), (n, n_columns), (min(n, block_rows), n_columns), np.dtype(dtype), ("sample", "column"))
+        create_array(Path(path), COLUMNS, (n, n_columns), dtype, rows=block_rows)
 
 
 def create_gram(path: str | os.PathLike[str], n_columns: int) -> None:
-    """An empty array for B."""
+    """An array without values for B (n_columns, n_columns). Raises DiskError."""
     rows = max(1, min(n_columns, GRAM_CHUNK_BYTES // (8 * n_columns)))
     with disk_errors("could not make the Gram matrix' store", Path(path)):
-        create_rows(Path(path), (n_columns, n_columns), (rows, n_columns), np.dtype(float), ("column", "column_2"))
+        create_array(Path(path), GRAM, (n_columns, n_columns), float, rows=rows)
 
 
 def is_created(path: str | os.PathLike[str]) -> bool:
@@ -39,12 +56,8 @@ def is_created(path: str | os.PathLike[str]) -> bool:
 
 def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]]:
     """(first row, rows) of kept columns, chunk by chunk; StoreError for one that is missing or damaged."""
-    try:
-        array: Any = zarr.open_array(str(path), mode="r")
-        n, step = int(array.shape[0]), int(array.chunks[0])
-    except Exception as error:
-        got = f"{type(error).__name__}: {error}"
-        raise StoreError("the kept columns cannot be opened", where=str(path), got=got) from error
+    array = open_array(Path(path), COLUMNS, failure="the kept columns cannot be opened")
+    n, step = int(array.shape[0]), int(array.chunks[0])
     for lo in range(0, n, step):
         where = f"{path}, rows from {lo}"
         try:
@@ -53,14 +66,24 @@ def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]
             got = f"{type(error).__name__}: {error}"
             raise StoreError("a chunk of the kept columns is damaged", where=where, got=got) from error
         if np.isnan(rows).any():
-            raise StoreError("a chunk of the kept columns is missing", where=where, mend="begin a new run")
+            raise StoreError("a chunk of the kept columns is missing", where=where, remedy="begin a new run")
         yield lo, rows
 
 
-def write_rows(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
-    """Rows from `start`, whole chunks."""
-    with disk_errors("could not be written", Path(path)):
-        zarr.open_array(str(path), mode="r+")[start : start + len(rows)] = rows
+def write_columns(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
+    """Store rows (count, M) of C from `start` on, whole chunks. Raises DiskError, StoreError."""
+    _write_rows(Path(path), COLUMNS, start, rows)
+
+
+def write_gram(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
+    """Store rows (count, M) of B from `start` on, whole chunks. Raises DiskError, StoreError."""
+    _write_rows(Path(path), GRAM, start, rows)
+
+
+def _write_rows(path: Path, declared: StoredArray, start: int, rows: NDArray) -> None:
+    array = open_array(path, declared, mode="r+")
+    with disk_errors("could not be written", path):
+        array[start : start + len(rows)] = rows
 
 
 class GramRows:
@@ -68,11 +91,7 @@ class GramRows:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        try:
-            self._array: Any = zarr.open_array(str(path), mode="r")
-        except Exception as error:
-            got = f"{type(error).__name__}: {error}"
-            raise StoreError("the Gram matrix cannot be opened", where=str(path), got=got) from error
+        self._array = open_array(Path(path), GRAM, failure="the Gram matrix cannot be opened")
         self.rows_per_chunk = int(self._array.chunks[0])
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:

@@ -15,22 +15,34 @@ import zarr
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
-from dkl.stores.run import create_rows
+from dkl.stores.registry import FLOATS, ONE_EACH, StoredArray
 
 STORED_TILE = 1024
+"""Rows and columns of a tile: 4 or 8 MB, so that a read costs its bytes and not its round through zarr's event loop."""
+
+TILES = StoredArray(
+    "work_dir/*/kernel-*.zarr",
+    ("tile", "row", "column"),
+    FLOATS,
+    "Tiles of the upper triangle of a kernel matrix, while it is worked on; not in the run's folder.",
+    chunks=ONE_EACH,
+    optional=True,
+)
 
 
 def stored_bytes(n: int, dtype: Any) -> int:
+    """On disk, of the kernel matrix (n, n)."""
     side = -(-n // STORED_TILE)
     return side * (side + 1) // 2 * STORED_TILE**2 * np.dtype(dtype).itemsize
 
 
 def create_tiles(path: str | os.PathLike[str], count: int, dtype: Any) -> None:
-    """An empty store for `count` tiles."""
+    """A store without values for `count` tiles. Raises DiskError."""
     shape = (count, STORED_TILE, STORED_TILE)
     with disk_errors("could not make the kernel's store", Path(path)):
-        create_rows(Path(path), shape, (1, *shape[1:]), np.dtype(dtype), ("tile", "row", "column"))
+        create_array(Path(path), TILES, shape, dtype)
 
 
 class KernelTiles:
@@ -44,6 +56,7 @@ class KernelTiles:
         return {"path": self.path, "_array": None}
 
     def write(self, number: int, tile: NDArray) -> None:
+        """Store a tile (STORED_TILE, STORED_TILE). Raises DiskError."""
         with disk_errors("a tile of the kernel could not be written", Path(self.path)):
             self._open("r+")[number] = tile
 
@@ -60,5 +73,5 @@ class KernelTiles:
 
     def _open(self, mode: str) -> Any:
         if self._array is None or (mode == "r+" and self._array.read_only):
-            self._array = zarr.open_array(self.path, mode=mode)
+            self._array = open_array(Path(self.path), TILES, mode)
         return self._array

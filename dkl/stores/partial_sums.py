@@ -12,20 +12,24 @@ from typing import Any
 
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
-from dkl.stores.generations import read_json, write_json
 from dkl.stores.kept_states import KeptStates
+from dkl.stores.registry import Arrays
+from dkl.stores.sealed_json import read_json, write_json
 
 Partials = dict[tuple[int, int], tuple[Any, ...]]
 
 
 class PartialSums(KeptStates):
-    """The states of the passes of one run."""
+    """The states of the passes of one run. arrays: declarations of `sums-*/node-*-*-<k>`, for component k of a sum."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root, "sums", "the sums")
+    def __init__(self, root: Path, arrays: Arrays) -> None:
+        super().__init__(root, arrays, "sums", "the sums")
 
     def save(self, number: int, pass_number: int, partials: Partials) -> None:
-        """Keep the state of a pass; `number` grows with each."""
+        """Keep the state of a pass, `partials` by (level, index) of their node in the tree of sums; `number` grows with each.
+
+        Raises DiskError.
+        """
         arrays = {_name(*node, k): values for node, parts in partials.items() for k, values in enumerate(parts)}
         nodes = [[level, index, len(parts)] for (level, index), parts in partials.items()]
         self.write(number, arrays, {"nodes": nodes, "pass": pass_number})
@@ -40,11 +44,13 @@ class PartialSums(KeptStates):
         }
 
     def mark_done(self, pass_number: int) -> None:
+        """Note that a pass has ended and its rows of the Gram matrix are stored. Raises DiskError."""
         with disk_errors(self.failure, self.root):
             self.root.mkdir(mode=0o700, exist_ok=True)
         write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number})})
 
     def done(self) -> list[int]:
+        """The passes that have ended; none where that is not known, so that they are made again."""
         try:
             return [int(number) for number in read_json(self.root / "done.json", sealed=True)["passes"]]
         except (StoreError, KeyError, TypeError, ValueError):

@@ -20,13 +20,17 @@ from dkl.errors import InputError
 
 @dataclass
 class StoredRows:
-    """A 2-d array on disk. `mapped`: the file's own bytes, of which the system keeps in memory what it can."""
+    """A 2-d array on disk.
+
+    mapped: the file's own bytes, of which the system keeps in memory what it can. rows_per_chunk: what a read costs at
+    least, 1 of a map. location: a path, the five facts of a memory map, or a zarr array that opens itself.
+    """
 
     shape: tuple[int, int]
     dtype: np.dtype
     mapped: bool
     rows_per_chunk: int
-    place: Any
+    location: Any
     _array: Any = field(default=None, repr=False, compare=False)
     _window: tuple[int, NDArray] | None = field(default=None, repr=False, compare=False)
 
@@ -39,7 +43,7 @@ class StoredRows:
         The last window that was read is kept for that: the rows asked for, out to the borders of their chunks.
         """
         if self._array is None:
-            self._array = _open(self.place)
+            self._array = _open(self.location)
         if self.mapped:
             return self._array[start:stop]
         chunk, n = self.rows_per_chunk, self.shape[0]
@@ -81,10 +85,10 @@ def _from_path(path: Path) -> StoredRows:
     return _from_zarr(array, path)
 
 
-def _from_zarr(array: Any, place: Any) -> StoredRows:
+def _from_zarr(array: Any, location: Any) -> StoredRows:
     # The unit of reading is a chunk, also where several of them lie in one shard.
     rows_per_chunk = array.chunks[0] if array.ndim else 1
-    return StoredRows(tuple(array.shape), np.dtype(array.dtype), False, max(1, rows_per_chunk), place)
+    return StoredRows(tuple(array.shape), np.dtype(array.dtype), False, max(1, rows_per_chunk), location)
 
 
 def _from_memmap(array: np.memmap) -> StoredRows | None:
@@ -100,22 +104,22 @@ def _from_memmap(array: np.memmap) -> StoredRows | None:
     # The map starts at the last page border before the offset that was asked for.
     start = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     offset = start + _address(array) - _address(np.frombuffer(buffer, np.uint8))
-    place = (Path(array.filename).absolute(), array.dtype, offset, array.shape, order)
-    return StoredRows((array.shape[0], array.shape[1]), array.dtype, True, 1, place, array)
+    location = (Path(array.filename).absolute(), array.dtype, offset, array.shape, order)
+    return StoredRows((array.shape[0], array.shape[1]), array.dtype, True, 1, location, array)
 
 
 def _address(array: NDArray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def _open(place: Any) -> Any:
-    """The array that stands at `place`: a path, the five facts of a memory map, or a zarr array that opens itself."""
-    if isinstance(place, zarr.Array):
-        return place
-    path = place if isinstance(place, Path) else place[0]
+def _open(location: Any) -> Any:
+    """The array that stands at `location`: a path, the five facts of a memory map, or a zarr array that opens itself."""
+    if isinstance(location, zarr.Array):
+        return location
+    path = location if isinstance(location, Path) else location[0]
     try:
-        if isinstance(place, tuple):
-            _, dtype, offset, shape, order = place
+        if isinstance(location, tuple):
+            _, dtype, offset, shape, order = location
             return np.memmap(path, dtype, "r", offset, shape, order)
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -126,5 +130,5 @@ def _open(place: Any) -> Any:
             where=str(path),
             got=f"{type(error).__name__}: {error}",
             wanted="a .npy file or a zarr array",
-            mend="read other files with `dkl.datasets.read_array`; workers must see a path under the same name",
+            remedy="read other files with `dkl.datasets.read_array`; workers must see a path under the same name",
         ) from error

@@ -1,19 +1,7 @@
 """A run's folder: everything about one fit, so that it can be resumed, inspected and used by path alone.
 
-run.zarr/               a zarr group (mode 0700) whose attributes say kind and version
-    config.json         parameters, inputs and their fingerprints; written once
-    LOCK                who works on it (flock; empty of meaning once its holder is gone)
-    events.jsonl        a line an iteration and a line an event
-    graph/              block CSR Laplacian
-    pairs/              must_link, cannot_link
-    generations/        checkpoints
-    scratch-<attempt>/  working arrays of an out-of-core run
-    factor/             the result, (n, rank) in row chunks, with checksums
-    lift/               (n,) what the certificate adds to the gradient's diagonal (problems/certificate.py)
-    sums/, gram/        of a regression: sums over rows so far, rows of the Gram matrix (stores/partial_sums.py)
-    candidates/, model/ of a regression: the candidate columns; weights, and errors of cross-validation
-    columns/            kernel columns (n, M), if they are kept
-    report.json         outcome, certificate, plan, seconds; written last: a run with a report is complete
+What stands in it: stores/README.md, which the registry of arrays writes. Small arrays come and go by name, as the learner
+whose run it is has declared them.
 """
 
 from __future__ import annotations
@@ -28,18 +16,32 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec
 
 from dkl.errors import DiskError, InputError, StoreError
+from dkl.stores import commits
+from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, write_array
+from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
-from dkl.stores.generations import Generations, fsync_tree, read_json, write_json
+from dkl.stores.generations import Generations
+from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
+from dkl.stores.sealed_json import read_json, write_json
 
 KIND, VERSION = "dkl-run", 1
 CHUNK_BYTES = 8_000_000
+"""Of a chunk of the factor: below 4 MB the round through zarr's event loop shows, far above it a reader's memory does."""
+
+MUST_LINK = StoredArray("pairs/must_link", ("pair", "end"), INTEGERS, "Row numbers of pairs that belong together.")
+CANNOT_LINK = MUST_LINK.at("pairs/cannot_link", "Row numbers of pairs that belong apart.")
+FACTOR = StoredArray("factor", ("sample", "rank"), FLOATS, "The result V: K = V V'.", chunks=ROWS)
+LIFT = StoredArray(
+    "lift",
+    ("sample",),
+    ("float64",),
+    "What the certificate adds to the gradient's diagonal, >= 0 (problems/certificate.py).",
+)
 
 
 class RunStore:
@@ -61,12 +63,12 @@ class RunStore:
             "exists already and is never overwritten",
             where=str(folder),
             wanted="a new path",
-            mend="choose another path, or `dkl resume` it if it is a run",
+            remedy="choose another path, or `dkl resume` it if it is a run",
         )
         if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
             raise taken
         if not folder.parent.is_dir():
-            raise InputError("its parent folder does not exist", where=str(folder), mend="create the parent folder")
+            raise InputError("its parent folder does not exist", where=str(folder), remedy="create the parent folder")
         run, is_new = cls(folder, config), not folder.exists()
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -84,7 +86,7 @@ class RunStore:
             if isinstance(error, DiskError):
                 raise
             raise DiskError(
-                f"cannot be written ({error.strerror})", where=str(folder), mend="choose a path that you may write to"
+                f"cannot be written ({error.strerror})", where=str(folder), remedy="choose a path that you may write to"
             ) from error
         except BaseException:
             run.close()
@@ -121,38 +123,46 @@ class RunStore:
                 "another process works on this run",
                 where=str(self.path),
                 got=holder or "a lock",
-                mend="wait for it to end, or end it",
+                remedy="wait for it to end, or end it",
             ) from error
-        self._lock = descriptor  # ours, whether or not there is room to say so
+        self._lock = descriptor  # ours, whether or not the disk has space to say so
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, attempt {self.attempt}".encode(), 0)
 
     def close(self) -> None:
+        """Give up the lock; nothing where it is not held."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def sweep(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove what dead attempts have left; only under the lock."""
-        self.generations().sweep()
-        for left in (*self.path.glob("scratch-*"), *self.path.glob("tmp-*")):
-            if self.attempt not in left.name:
-                shutil.rmtree(left, ignore_errors=True)
+        commits.remove_leftovers(self.path / "generations")
+        commits.remove_leftovers(self.path, but=self.attempt)
+        commits.remove_folders(left for left in self.path.glob("scratch-*") if left != self.scratch)
+
+    @property
+    def arrays(self) -> Arrays | None:
+        """The arrays that the learner of this run has declared; None where nobody has."""
+        return arrays_of(self.config.get("task"))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
     @property
     def scratch(self) -> Path:
+        """The folder of this attempt's working arrays."""
         return self.path / f"scratch-{self.attempt}"
 
     def drop_scratch(self) -> None:
+        """Remove this attempt's working arrays."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def generations(self) -> Generations:
+        """The run's checkpoints, for this attempt to add to."""
         return Generations(self.path / "generations", self.attempt)
 
     def log(self, **event: Any) -> None:
-        """Append a line to events.jsonl."""
+        """Append an event to events.jsonl, a line. Raises DiskError."""
         line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float) + "\n"
         path = self.path / "events.jsonl"
         with disk_errors("the log could not be written", path):
@@ -185,7 +195,7 @@ class RunStore:
                 events.append(event)
         return events
 
-    def settle(self) -> None:
+    def fsync(self) -> None:
         """See that what was written so far (configuration, graph, pairs) outlasts a power cut, as commits do."""
         with disk_errors("could not be written", self.path):
             for part in ("graph", "pairs", "zarr.json", "config.json"):
@@ -193,26 +203,33 @@ class RunStore:
             fsync_tree(self.path, deep=False)
 
     def write_pairs(self, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> None:
+        """Keep pairs of row numbers, (m, 2) each, in place of any that are there. Raises DiskError."""
         (self.path / "pairs").mkdir(mode=0o700, exist_ok=True)
-        for name, pairs in (("must_link", must_link), ("cannot_link", cannot_link)):
-            target = self.path / "pairs" / name
+        for declared, pairs in ((MUST_LINK, must_link), (CANNOT_LINK, cannot_link)):
+            target = self.path / declared.path
             shutil.rmtree(target, ignore_errors=True)
-            write_array(target, pairs.astype(np.int64), ("pair", "end"), attributes={"count": len(pairs)})
+            write_array(target, pairs.astype(np.int64), declared, attributes={"count": len(pairs)})
 
     def read_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return read_array(self.path / "pairs" / "must_link"), read_array(self.path / "pairs" / "cannot_link")
+        """(must-link, cannot-link) pairs of row numbers, (m, 2) each. Raises StoreError."""
+        must_link, cannot_link = (read_array(self.path / one.path, one) for one in (MUST_LINK, CANNOT_LINK))
+        return must_link, cannot_link
 
     # -- result -------------------------------------------------------------------------------------------------------
 
     @property
     def is_complete(self) -> bool:
+        """Whether there is a report, which is written last."""
         return (self.path / "report.json").is_file()
 
     def write_report(self, report: dict[str, Any], lift: NDArray[np.float64] | None = None) -> None:
-        """Say that the run is complete: after this its result is there, whatever happens."""
+        """Say that the run is complete: after this its result is there, whatever happens.
+
+        report: JSON. lift: (n,), of a run of pairs. Raises DiskError.
+        """
         if lift is not None:
-            shutil.rmtree(self.path / "lift", ignore_errors=True)
-            write_array(self.path / "lift", lift, ("sample",))
+            shutil.rmtree(self.path / LIFT.path, ignore_errors=True)
+            write_array(self.path / LIFT.path, lift, LIFT)
         with disk_errors("could not be written", self.path):
             for part in ("factor", "lift", "model"):
                 fsync_tree(self.path / part)
@@ -220,112 +237,65 @@ class RunStore:
         write_json(self.path / "report.json", report)
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
-        """Small arrays under `folder`, in place of any that are there; they are there whole or not at all."""
-        target = self.path / folder
-        partial = self.path / f"tmp-{self.attempt}-{folder}"
-        try:
-            with disk_errors("could not be written", target):
-                shutil.rmtree(partial, ignore_errors=True)
-                partial.mkdir(mode=0o700)
-                for name, values in arrays.items():
-                    write_array(partial / name, values, tuple(f"{name}_{axis}" for axis in range(values.ndim)))
-                fsync_tree(partial)
-                shutil.rmtree(target, ignore_errors=True)
-                os.rename(partial, target)
-                fsync_tree(self.path, deep=False)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)  # the room it took is needed
-            raise
+        """Small arrays under `folder`, in place of any that are there; all of them are there or none.
+
+        Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
+        """
+        with commits.replaced_folder(self.path / folder, "could not be written", self.attempt) as partial:
+            for name, values in arrays.items():
+                write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
 
     def read_arrays(self, folder: str) -> dict[str, NDArray]:
-        """What `write_arrays` wrote; StoreError where there is none."""
+        """What `write_arrays` wrote, by name.
+
+        Raises StoreError where there is nothing, where an array is missing that every such run has, for one that is not
+        declared and for one that is not what was written.
+        """
         target = self.path / folder
         if not target.is_dir():
-            raise StoreError(f"this run has no {folder}", where=str(self.path), mend="`dkl resume` it first")
-        return {path.name: read_array(path) for path in sorted(target.iterdir()) if path.is_dir()}
+            raise StoreError(f"this run has no {folder}", where=str(self.path), remedy="`dkl resume` it first")
+        names = sorted(path.name for path in target.iterdir() if path.is_dir())
+        declared = {name: declaration_of(self.arrays, f"{folder}/{name}", self.path) for name in names}
+        for one in (self.arrays or Arrays()).inside(folder):
+            if one.name not in declared and not one.optional:
+                raise StoreError(f"no {one.name} in it", where=str(target), got=", ".join(names))
+        return {name: read_array(target / name, one) for name, one in declared.items()}
 
     def report(self) -> dict[str, Any]:
+        """What `write_report` was given; {} before. Raises StoreError where it was altered."""
         return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
 
     def lift(self) -> NDArray[np.float64]:
-        return read_array(self.path / "lift")
+        """What `write_report` was given, (n,). Raises StoreError."""
+        return read_array(self.path / LIFT.path, LIFT)
 
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
-        """An empty (n, rank) result in whole-row chunks; returns rows a chunk. Any earlier one goes, its report first."""
+        """A result (n, rank) without values, in chunks of whole rows; returns the rows of a chunk. Raises DiskError.
+
+        Any earlier one goes, its report first: a run with a report has a result.
+        """
         rows = rows_per_chunk(n, rank, dtype)
         with disk_errors("could not write the result", self.path / "factor"):
             (self.path / "report.json").unlink(missing_ok=True)
             fsync_tree(self.path, deep=False)
-            shutil.rmtree(self.path / "factor", ignore_errors=True)
-            _create(self.path / "factor", (n, rank), (rows, rank), np.dtype(dtype), ("sample", "rank"), {})
+            shutil.rmtree(self.path / FACTOR.path, ignore_errors=True)
+            create_array(self.path / FACTOR.path, FACTOR, (n, rank), dtype, rows=rows)
         return rows
 
     def factor(self) -> zarr.Array:
-        """The result as a zarr array (n, rank), read-only."""
-        if not (self.path / "factor" / "zarr.json").is_file():
-            raise StoreError("this run has no result yet", where=str(self.path), mend="`dkl resume` it first")
-        return zarr.open_array(str(self.path / "factor"), mode="r")
+        """The result as a zarr array (n, rank), read-only. Raises StoreError where it is not there, or not a factor."""
+        if not (self.path / FACTOR.path / "zarr.json").is_file():
+            raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
+        return open_array(self.path / FACTOR.path, FACTOR)
 
 
 def rows_per_chunk(n: int, rank: int, dtype: Any) -> int:
+    """Rows of a factor (n, rank) in a chunk of `CHUNK_BYTES`; one at least."""
     return min(n, max(1, CHUNK_BYTES // (rank * np.dtype(dtype).itemsize)))
 
 
-def create_rows(path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, dims: tuple[str, ...]) -> None:
-    """An empty array with checksums, filled with NaN (or -1)."""
-    _create(path, shape, chunks, dtype, dims, {})
-
-
-def _create(
-    path: Path, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any, dims: tuple[str, ...], attributes: Any
-) -> zarr.Array:
-    return zarr.create_array(
-        store=str(path),
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
-        serializer=BytesCodec(endian="little"),
-        filters=None,
-        compressors=[Crc32cCodec()],
-        fill_value=np.nan if np.dtype(dtype).kind == "f" else -1,
-        dimension_names=dims,
-        attributes=attributes,
-    )
-
-
-def write_array(
-    path: Path, values: NDArray, dims: tuple[str, ...], *, attributes: dict[str, Any] | None = None
-) -> None:
-    """A small array in one checked chunk; zero rows are kept in the attributes, zarr having no empty chunk."""
-    shape = (max(1, values.shape[0]), *values.shape[1:])
-    notes = {"rows": len(values), "crc32c": _sum_of(values), **(attributes or {})}
-    with disk_errors("an array could not be written", path):
-        array = _create(path, shape, shape, values.dtype, dims, notes)
-        if len(values):
-            array[...] = values
-
-
-def read_array(path: Path) -> NDArray:
-    """What `write_array` wrote; StoreError for anything else, a missing chunk too (zarr reads it as fill values)."""
-    try:
-        array = zarr.open_array(str(path), mode="r")
-        rows, checksum = int(array.attrs["rows"]), array.attrs["crc32c"]  # type: ignore[arg-type]
-        values = np.asarray(array[:rows])
-    except Exception as error:
-        raise StoreError(
-            "a stored array cannot be read", where=str(path), got=f"{type(error).__name__}: {error}"
-        ) from error
-    if len(values) != rows or _sum_of(values) != checksum:
-        raise StoreError("a stored array is missing or not what was written", where=str(path))
-    return values
-
-
-def _sum_of(values: NDArray) -> int:
-    """crc32c of shape, dtype and bytes."""
-    return int(google_crc32c.value(f"{values.shape} {values.dtype.str} ".encode() + values.tobytes()))
-
-
 def write_factor_rows(path: str, lo: int, values: NDArray) -> None:
-    """Store whole chunks of rows of a result, starting at row lo."""
+    """Store whole chunks of rows of a result, values (rows, rank), from row lo on. Raises DiskError, StoreError."""
+    array = open_array(Path(path), FACTOR, mode="r+")
     with disk_errors("could not write the result", path):
-        zarr.open_array(path, mode="r+")[lo : lo + len(values)] = values
+        array[lo : lo + len(values)] = values

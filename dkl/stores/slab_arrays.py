@@ -8,18 +8,34 @@ pages, 0.1 ms of overhead instead of the 1 to 3 ms of a round through zarr's eve
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 import zarr
 from numpy.typing import DTypeLike, NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec
 
 from dkl.errors import DiskError, StoreError
+from dkl.stores.arrays import create_array, layout_of, require
+from dkl.stores.disk import write_all
+from dkl.stores.registry import CHECKED, FLOATS, ONE_EACH, UNCHECKED, StoredArray
 
 CHECKSUM_BYTES = 4
+
+COMMITTED = StoredArray(
+    "generations/gen-*/*",
+    ("slab", "sample", "column"),
+    FLOATS,
+    "A matrix of the solver's state, in slabs of its columns; columns of zeros fill up the last.",
+    chunks=ONE_EACH,
+    separator=".",  # no folders a chunk: fewer fsyncs a commit
+)
+WORKING = replace(
+    COMMITTED.at("scratch-*/*/*", "The same while it is worked on, of a run out of core; gone when its attempt ends."),
+    codecs=UNCHECKED,
+    optional=True,
+)
 
 
 @dataclass(frozen=True)
@@ -37,41 +53,37 @@ class SlabArray:
     def create(
         cls, path: Path, n_slabs: int, n: int, width: int, dtype: DTypeLike, *, checked: bool = False
     ) -> SlabArray:
-        """Write the metadata and the folders. The folder must not exist. Float chunks never written read as NaN."""
-        zarr.create_array(
-            store=str(path),
-            shape=(n_slabs, n, width),
-            chunks=(1, n, width),
-            dtype=np.dtype(dtype),
-            serializer=BytesCodec(endian="little"),
-            filters=None,
-            compressors=[Crc32cCodec()] if checked else None,
-            fill_value=np.nan,
-            chunk_key_encoding={"name": "default", "separator": "."},  # no folders a chunk: fewer fsyncs a commit
-            dimension_names=("slab", "sample", "column"),
-        )
+        """Write the metadata and the folders; chunks never written read as NaN. Raises OSError.
+
+        The folder must not exist. checked: as committed arrays are.
+        """
+        create_array(path, COMMITTED if checked else WORKING, (n_slabs, n, width), dtype)
         return cls(path, n_slabs, n, width, np.dtype(dtype), checked)
 
     @classmethod
     def open(cls, path: Path) -> SlabArray:
+        """The slabs at `path`, committed or working; StoreError for anything else."""
         try:
             array = zarr.open_array(str(path), mode="r")
         except Exception as error:
             raise StoreError("no readable slab array", where=str(path), got=type(error).__name__) from error
-        codecs = [type(codec).__name__ for codec in array.metadata.codecs]  # type: ignore[union-attr]
-        if array.ndim != 3 or array.chunks != (1, *array.shape[1:]) or codecs[:1] != ["BytesCodec"]:
+        layout = layout_of(array)
+        if array.ndim != 3 or array.chunks != (1, *array.shape[1:]) or layout.codecs[:1] != UNCHECKED:
             raise StoreError("not laid out as rank slabs", where=str(path), got=f"{array.shape} in {array.chunks}")
-        checked = codecs == ["BytesCodec", "Crc32cCodec"]
-        if not checked and len(codecs) != 1:
-            raise StoreError("unknown codecs", where=str(path), got=codecs, wanted="bytes, crc32c")
+        checked = layout.codecs == CHECKED
+        if not checked and layout.codecs != UNCHECKED:
+            raise StoreError("unknown codecs", where=str(path), got=", ".join(layout.codecs), wanted="bytes, crc32c")
+        require(COMMITTED if checked else WORKING, layout, str(path))
         n_slabs, n, width = array.shape
         return cls(path, n_slabs, n, width, array.dtype, checked)
 
     @property
     def slab_bytes(self) -> int:
+        """Of a slab's values, in memory and (but for the checksum) on disk."""
         return self.n * self.width * self.dtype.itemsize
 
     def chunk(self, slab: int) -> Path:
+        """The file of a slab."""
         return self.path / f"c.{slab}.0.0"
 
     def read(self, slab: int, out: NDArray) -> int:
@@ -135,7 +147,7 @@ class SlabArray:
                 f"could not write a slab ({error.strerror})",
                 where=str(chunk),
                 wanted=f"{len(data)} bytes",
-                mend="free space on that disk, then `dkl resume` the run",
+                remedy="free space on that disk, then `dkl resume` the run",
             ) from error
         return len(data) + (CHECKSUM_BYTES if self.checked else 0), checksum
 
@@ -147,10 +159,3 @@ def _read_exactly(descriptor: int, buffer: memoryview, offset: int, path: Path) 
         if count == 0:
             raise StoreError("a slab is cut short", where=str(path), got=f"{offset + done} bytes")
         done += count
-
-
-def write_all(descriptor: int, buffer: memoryview, offset: int) -> None:
-    """pwrite, however many calls it takes."""
-    done = 0
-    while done < len(buffer):
-        done += os.pwrite(descriptor, buffer[done:], offset + done)

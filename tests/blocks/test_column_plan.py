@@ -163,10 +163,10 @@ def test_what_does_not_fit_goes_to_disk_where_there_is_one():
     with pytest.raises(MemoryBudgetError) as caught:
         refused.validate()
     worst = max(refused.items, key=refused.items.get)
-    assert f"the plan does not fit: {worst} takes " in str(caught.value) and "give work_dir" in caught.value.mend
+    assert f"the plan does not fit: {worst} takes " in str(caught.value) and "give work_dir" in caught.value.remedy
     # Folds are held apart, in memory.
     folds = plan(rows, shape=replace(SHAPE, n_folds=5), limit=limit, may_use_disk=True)
-    assert not folds.fits and folds.placement == "memory" and "give nu as a number" in folds.mend
+    assert not folds.fits and folds.placement == "memory" and "give nu as a number" in folds.remedy
 
 
 if __name__ == "__main__":

@@ -91,6 +91,29 @@ def test_precomputed(rng):
     check(RecomputedKernel(Kernel("precomputed"), K, Session(None, threads=2)), K, rng)
 
 
+def test_what_is_held_gives_products_their_bits(rng):
+    """Points of an earlier product that are ready go into the next one's sums: they come with a state."""
+    X = rng.standard_normal((N, D))
+
+    def made():
+        return RecomputedKernel(KERNELS["rbf"][0], X, Session(None, threads=1), part_dtype=np.float32)
+
+    wide, narrow = rng.standard_normal(N), rng.standard_normal(N)
+    narrow[::10] = 0.0
+    for product in (RecomputedKernel.times, RecomputedKernel.roughly):
+        first, later = made(), made()
+        assert first.held[1] == "" and not len(first.held[0])
+        product(first, wide)
+        rows, dtype = first.held
+        assert len(rows) == N and dtype == ("float64" if product is RecomputedKernel.times else "float32")
+        later.times(narrow)
+        later.hold(rows, dtype)
+        assert_array_equal(product(later, narrow), product(first, narrow))
+        assert len(later.held[0]) == N  # and not those of `narrow` alone
+        later.hold(*made().held)
+        assert later.held[1] == ""
+
+
 def test_same_bits_wherever_it_is_made(client, rng):
     X, v = rng.standard_normal((1200, D)), rng.standard_normal(1200)
     sessions = [Session(None, threads=1), Session(None, threads=2), Session(client)]

@@ -17,7 +17,8 @@ from dkl.blocks.plan import PROCESS_BASE, plan_pairwise
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.pairwise.fit import fit_problem
-from dkl.estimators.pairwise.settings import Settings, make_plan
+from dkl.estimators.pairwise.plan import make_plan
+from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise import PairwiseKernel, target_matrix
 from dkl.stores.run import RunStore
 
@@ -54,7 +55,7 @@ def random_problem(n):
 def measure(n, rank, folder, *, threads=1, dtype="float64", store=False, disk=False):
     """(bytes of arrays at the peak of a fit, the bytes planned, where the state was)."""
     session = Session(threads=threads)
-    settings = Settings(rank=rank, max_iter=3, tol=0.0, dtype=dtype)
+    settings = PairwiseSettings(rank=rank, max_iter=3, tol=0.0, dtype=dtype)
     run = RunStore.create(folder, {}) if store else None
     tracemalloc.start()
     try:
@@ -162,9 +163,9 @@ def test_checkpoints_take_disk_for_three():
 
 
 @pytest.mark.parametrize(
-    ("on_disk", "mend"), [(False, "raise memory_limit, or give work_dir"), (True, "raise memory_limit, lower rank")]
+    ("on_disk", "remedy"), [(False, "raise memory_limit, or give work_dir"), (True, "raise memory_limit, lower rank")]
 )
-def test_a_refusal_names_what_was_got_and_wanted_and_mends_it(on_disk, mend):
+def test_a_refusal_names_what_was_got_and_wanted_and_mends_it(on_disk, remedy):
     free = plan(n=10**6, on_disk=on_disk)
     wanted = free.process_bytes
     exact = plan(n=10**6, on_disk=on_disk, memory_limit=wanted)
@@ -174,11 +175,11 @@ def test_a_refusal_names_what_was_got_and_wanted_and_mends_it(on_disk, mend):
     with pytest.raises(MemoryBudgetError) as caught:
         refused.validate()
     error, text = caught.value, str(caught.value)
-    assert error.where == "memory plan" and error.got.startswith("memory_limit ") and error.mend.startswith(mend)
+    assert error.where == "memory plan" and error.got.startswith("memory_limit ") and error.remedy.startswith(remedy)
     assert error.wanted.startswith("at least ")
     worst = max(refused.items, key=refused.items.get)
     assert f"the plan does not fit: {worst} takes " in text and "\n" not in text
-    for part in (error.got, error.wanted, error.mend):
+    for part in (error.got, error.wanted, error.remedy):
         assert part in text
     assert error.exit_status == 5
 

@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,19 +22,21 @@ from command_line import FIT, call, factor_bytes, write_inputs
 from pairwise_cases import random_problem
 from patience import PATIENCE
 
+import dkl
 from dkl.blocks import neighbor_search, session
-from dkl.blocks.exchange import StateLost
 from dkl.blocks.graph import build_graph
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
-from dkl.errors import DiskError, WorkersLostError
-from dkl.estimators.pairwise.fit import fit_problem, make_problem, resume, store_problem
-from dkl.estimators.pairwise.settings import Settings
+from dkl.errors import ConvergenceWarning, DiskError, StateLost, WorkersLostError
+from dkl.estimators.pairwise.fit import fit_problem, make_problem
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.store import store_problem
 from dkl.pairs import Pairs
+from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray
 
-SETTINGS = Settings(rank=40, max_iter=60, tol=0.0, checkpoint_every=7)
+SETTINGS = PairwiseSettings(rank=40, max_iter=60, tol=0.0, checkpoint_every=7)
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 
 
@@ -168,7 +171,7 @@ def test_a_run_outlives_its_workers(question, undisturbed, own_client, tmp_path,
     run = new_run(tmp_path / "run.zarr", question)
     try:
         with no_longer_than(100):
-            fitted = fit_problem(question[0], SETTINGS, Session(client), run=run, callbacks=[first])
+            fitted = fit_problem(question[0], SETTINGS, Session(client), run=run, watch=Watch([first]))
     finally:
         run.close()
     assert len(killed) == 2
@@ -188,12 +191,18 @@ def test_a_lost_scheduler_is_told_and_the_run_goes_on_elsewhere(
     try:
         kill = killer(random.Random(seed).randint(10, 50), pid)
         with pytest.raises(WorkersLostError, match="scheduler is gone.*dkl resume") as caught:
-            fit_problem(question[0], SETTINGS, Session(client), run=run, callbacks=[kill])
+            fit_problem(question[0], SETTINGS, Session(client), run=run, watch=Watch([kill]))
     finally:
         run.close()
     assert caught.value.exit_status == 5
     commit = max(event["iteration"] for event in run.events() if event["event"] == "commit")
-    done = resume(path, Session(None, threads=2))
+    monkeypatch.setattr(
+        Session, "find", lambda client=None, threads=None: Session(None, threads=threads)
+    )  # that one is dead
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        dkl.resume(path, n_jobs=2)
+    done = RunStore.open(path)
     assert factor_of(done) == undisturbed
     assert all(to == commit for _, to, _ in rollbacks(done)), rollbacks(done)
     assert [row["iteration"] for row in done.events() if row["event"] == "iteration"][-1] == 60

@@ -14,7 +14,7 @@ from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram,
 from patience import PATIENCE
 from threadpoolctl import threadpool_info
 
-from dkl.blocks import patience, row_blocks
+from dkl.blocks import row_blocks, waiting
 from dkl.blocks.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError, WorkersLostError
@@ -302,11 +302,11 @@ def test_lost_rows_are_sent_again(X, tmp_path, monkeypatch):
         assert sent.map(describe) == want
         assert read.map(describe) == want
         # Both end up on the only worker, whose death sets their tasks aside.
-        monkeypatch.setattr(patience, "LOOK_AGAIN_SECONDS", 1.0)
+        monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", 1.0)
         scale(cluster, client, 1)
         for k, rows in enumerate((sent, read)):
             assert rows.map(die_once, tmp_path / f"died{k}") == [part[3] for part in want]
         scale(cluster, client, 0)
-        monkeypatch.setattr(patience, "GIVE_UP_SECONDS", 0.5)
+        monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.5)
         with pytest.raises(WorkersLostError, match="no workers"):
             RowBlocks(X, Session(client)).map(describe)

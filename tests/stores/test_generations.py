@@ -17,8 +17,9 @@ from dkl.blocks.session import Session
 from dkl.blocks.workspace import RunCheckpoints, Workspace
 from dkl.errors import DiskError, StoreError
 from dkl.problems.pairwise import PairwiseKernel, RandomStart, target_matrix
-from dkl.stores.generations import Generations, read_json, write_json
+from dkl.stores.generations import Generations
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.slab_arrays import SlabArray
 
 N, RANK = 24, 20
@@ -252,8 +253,18 @@ def test_a_late_writer_of_a_lost_commit_finds_no_place(case, run):
     assert new != old and not old.exists()
     with pytest.raises(DiskError):
         late.write(0, np.zeros((N, 16)))
-    generations.sweep()
+    generations.remove_leftovers()
     assert not new.exists()
+
+
+def test_a_keeper_loads_the_newest_commit_that_is_whole(case, run):
+    placement = LocalPlacement(case.program)
+    keeper = RunCheckpoints(run, lambda: placement)
+    (run.path / "generations" / "gen-000010" / "V" / "c.0.0.0").unlink()
+    assert keeper.load() == case.carries[5]
+    assert state_of(placement) == case.states[5]
+    shutil.rmtree(run.path / "generations" / "gen-000005")
+    assert keeper.load() is None
 
 
 def test_json_says_what_is_the_matter(tmp_path):
@@ -359,7 +370,7 @@ def test_at_every_call_of_a_commit_the_old_or_the_new_state_is_whole(case, tmp_p
         assert iteration == 15 or (iteration == 10 and not finished)
         outcomes.add((iteration, finished))
         # Once there is room again, a commit works, and leftovers go.
-        run.generations().sweep()
+        run.generations().remove_leftovers()
         case.commit(run)
         assert case.recover(run) == (15, case.states[15])
         assert sorted(path.name for path in run.generations().root.iterdir()) == ["gen-000010", "gen-000015"]

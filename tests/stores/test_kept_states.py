@@ -5,13 +5,20 @@ import shutil
 import numpy as np
 import pytest
 
-from dkl.errors import DiskError
+from dkl.errors import DiskError, StoreError
 from dkl.stores.kept_states import KeptStates
+from dkl.stores.registry import Arrays, StoredArray
+
+DECLARED = Arrays(
+    StoredArray("alphas/alphas-*/one", ("row", "column"), ("float64",), "Values."),
+    StoredArray("alphas/alphas-*/none", ("row",), ("float64",), "No values."),
+    StoredArray("alphas/alphas-*/counts", ("row",), ("int64",), "Counts."),
+)
 
 
 @pytest.fixture
 def states(tmp_path):
-    return KeptStates(tmp_path / "alphas", "alphas", "the coefficients")
+    return KeptStates(tmp_path / "alphas", DECLARED, "alphas", "the coefficients")
 
 
 def arrays(value):
@@ -47,15 +54,15 @@ def test_the_one_before_stands_in_for_a_damaged_one(states, tmp_path):
     assert number == 2 and (found["one"] == 1.0).all()
 
 
-@pytest.mark.parametrize("place", ["fsync_tree", "write_json", "write_array"])
-def test_a_failure_leaves_the_state_before_and_no_rest(place, states, monkeypatch):
+@pytest.mark.parametrize("call", ["commits.fsync_tree", "kept_states.write_json", "kept_states.write_array"])
+def test_a_failure_leaves_the_state_before_and_no_rest(call, states, monkeypatch):
     states.write(1, arrays(1.0), {})
 
     def full(*_):
         raise DiskError("No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
-        patch.setattr(f"dkl.stores.kept_states.{place}", full)
+        patch.setattr(f"dkl.stores.{call}", full)
         states.write(2, arrays(2.0), {})
     assert [path.name for path in states.root.iterdir()] == ["alphas-000001"]
     assert (states.read()[1]["one"] == 1.0).all()
@@ -65,8 +72,17 @@ def test_leftovers_and_foreign_folders(states):
     states.write(1, arrays(1.0), {})
     (states.root / "tmp-dead").mkdir()
     (states.root / "alphas-old").mkdir()
-    states.sweep()
+    states.remove_leftovers()
     assert sorted(path.name for path in states.root.iterdir()) == ["alphas-000001", "alphas-old"]
     assert states.read()[0] == 1
     states.drop()
     assert not states.root.exists()
+
+
+def test_what_is_not_declared_is_not_kept(states):
+    states.write(1, arrays(1.0), {})
+    with pytest.raises(StoreError, match="alphas/alphas-000002/two: an array that is not declared"):
+        states.write(2, arrays(2.0) | {"two": np.ones(2)}, {})
+    with pytest.raises(StoreError, match="another type"):
+        states.write(2, arrays(2.0) | {"counts": np.ones(2)}, {})
+    assert [path.name for path in states.root.iterdir()] == ["alphas-000001"]

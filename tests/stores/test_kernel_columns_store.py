@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from dkl.errors import StoreError
-from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, stored_columns, write_rows
+from dkl.stores.kernel_columns import (
+    GramRows,
+    create_columns,
+    create_gram,
+    is_created,
+    stored_columns,
+    write_columns,
+    write_gram,
+)
 
 
 def flip(path):
@@ -20,7 +28,7 @@ def test_columns_round_trip(tmp_path, rng):
     create_columns(path, 10, 4, 4, "float64")
     assert is_created(path)
     for lo in (0, 8, 4):
-        write_rows(path, lo, C[lo : lo + 4])
+        write_columns(path, lo, C[lo : lo + 4])
     found = list(stored_columns(path))
     assert [lo for lo, _ in found] == [0, 4, 8]
     assert np.array_equal(np.concatenate([rows for _, rows in found]), C)
@@ -31,7 +39,7 @@ def test_a_chunk_of_columns_is_checked(spoil, tmp_path, rng):
     path = tmp_path / "columns"
     create_columns(path, 8, 4, 4, "float32")
     for lo in (0, 4):
-        write_rows(path, lo, rng.standard_normal((4, 4)).astype(np.float32))
+        write_columns(path, lo, rng.standard_normal((4, 4)).astype(np.float32))
     spoil(next((path / "c" / "1").iterdir()))
     with pytest.raises(StoreError, match="rows from 4"):
         list(stored_columns(path))
@@ -45,7 +53,7 @@ def test_gram_rows(tmp_path, rng):
     create_gram(path, 6)
     with pytest.raises(StoreError, match="missing"):
         GramRows(path)[2:3]
-    write_rows(path, 0, B)
+    write_gram(path, 0, B)
     assert np.array_equal(GramRows(path)[2:4], B[2:4])
     flip(next(chunk for chunk in (path / "c").rglob("*") if chunk.is_file()))
     with pytest.raises(StoreError, match="cannot be read"):

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from dkl.errors import DiskError
-from dkl.stores import kept_states
+from dkl.stores import commits
 from dkl.stores.partial_sums import PartialSums
+from dkl.stores.registry import Arrays, StoredArray
+
+DECLARED = Arrays(
+    StoredArray("sums/sums-*/node-*-*-0", ("fold", "row", "column"), ("float64",), "Sums."),
+    StoredArray("sums/sums-*/node-*-*-1", ("fold", "row"), ("float64",), "Sums."),
+)
 
 
 def partials(value):
@@ -13,7 +19,7 @@ def partials(value):
 
 
 def test_what_was_saved_comes_back(tmp_path):
-    sums = PartialSums(tmp_path / "sums")
+    sums = PartialSums(tmp_path / "sums", DECLARED)
     assert sums.load(0) == (0, {})
     sums.save(1, 0, partials(1.0))
     sums.save(2, 0, partials(2.0))
@@ -24,7 +30,7 @@ def test_what_was_saved_comes_back(tmp_path):
 
 def test_a_later_pass_counts_on(tmp_path):
     """Else its first states would count as older than the last of the pass before."""
-    sums = PartialSums(tmp_path / "sums")
+    sums = PartialSums(tmp_path / "sums", DECLARED)
     sums.save(7, 0, partials(1.0))
     number, found = sums.load(1)
     assert (number, found) == (7, {})
@@ -33,7 +39,7 @@ def test_a_later_pass_counts_on(tmp_path):
 
 
 def test_passes_that_ended(tmp_path):
-    sums = PartialSums(tmp_path / "sums")
+    sums = PartialSums(tmp_path / "sums", DECLARED)
     assert sums.done() == []
     sums.mark_done(1)
     sums.mark_done(0)
@@ -43,22 +49,22 @@ def test_passes_that_ended(tmp_path):
 
 
 def test_a_failed_save_leaves_the_state_before(tmp_path, monkeypatch):
-    sums = PartialSums(tmp_path / "sums")
+    sums = PartialSums(tmp_path / "sums", DECLARED)
     sums.save(1, 0, partials(1.0))
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(DiskError, match="No space left"):
-        patch.setattr(kept_states, "fsync_tree", full)
+        patch.setattr(commits, "fsync_tree", full)
         sums.save(2, 0, partials(2.0))
     assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]
     assert (sums.load(0)[1][1, 0][0] == 1.0).all()
 
 
 def test_leftovers_are_swept(tmp_path):
-    sums = PartialSums(tmp_path / "sums")
+    sums = PartialSums(tmp_path / "sums", DECLARED)
     sums.save(1, 0, partials(1.0))
     (tmp_path / "sums" / "tmp-dead").mkdir()
-    sums.sweep()
+    sums.remove_leftovers()
     assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]

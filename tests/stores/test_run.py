@@ -12,8 +12,11 @@ import pytest
 import zarr
 
 from dkl.errors import DiskError, InputError, StoreError
+from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
-from dkl.stores.run import RunStore, read_array, write_array, write_factor_rows
+from dkl.stores.arrays import read_array, write_array
+from dkl.stores.registry import StoredArray
+from dkl.stores.run import RunStore, write_factor_rows
 
 CONFIG = {"settings": {"gamma": 100.0, "rank": "auto"}, "pi": 3.14}
 
@@ -221,13 +224,16 @@ ARRAYS = {
     "none": np.empty((0, 2), np.int64),
     "one": np.array([3.5], np.float32),
 }
+DECLARED = StoredArray(
+    "a", ("row", "column"), ("float64", "float32", "int64"), "Whatever is tried.", may_lack_last=True
+)
 
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_come_back(tmp_path, name):
     values = ARRAYS[name]
-    write_array(tmp_path / "a", values, ("row", "column")[: values.ndim], attributes={"note": 1})
-    back = read_array(tmp_path / "a")
+    write_array(tmp_path / "a", values, DECLARED, attributes={"note": 1})
+    back = read_array(tmp_path / "a", DECLARED)
     assert back.dtype == values.dtype and back.shape == values.shape and np.array_equal(back, values)
     assert zarr.open_array(str(tmp_path / "a"), mode="r").attrs["note"] == 1
 
@@ -258,29 +264,29 @@ def chunk(path):
     ],
 )
 def test_a_damaged_array_is_refused(tmp_path, damage):
-    write_array(tmp_path / "a", ARRAYS["pairs"], ("pair", "end"))
+    write_array(tmp_path / "a", ARRAYS["pairs"], DECLARED)
     damage(tmp_path / "a")
     with pytest.raises(StoreError, match="stored array"):
-        read_array(tmp_path / "a")
+        read_array(tmp_path / "a", DECLARED)
 
 
 def test_every_flipped_bit_of_a_chunk_is_caught(tmp_path):
-    write_array(tmp_path / "a", ARRAYS["one"], ("row",))
+    write_array(tmp_path / "a", ARRAYS["one"], DECLARED)
     content = chunk(tmp_path / "a").read_bytes()
     for bit in range(8 * len(content)):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         chunk(tmp_path / "a").write_bytes(damaged)
         with pytest.raises(StoreError):
-            read_array(tmp_path / "a")
+            read_array(tmp_path / "a", DECLARED)
 
 
 def test_an_array_written_whole_by_somebody_else_is_caught(tmp_path):
     """Its chunk's checksum is right; the one of the contents is not."""
-    write_array(tmp_path / "a", ARRAYS["vector"], ("row",))
+    write_array(tmp_path / "a", ARRAYS["vector"], DECLARED)
     zarr.open_array(str(tmp_path / "a"), mode="r+")[2] = 99.0
     with pytest.raises(StoreError, match="not what was written"):
-        read_array(tmp_path / "a")
+        read_array(tmp_path / "a", DECLARED)
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -369,7 +375,7 @@ def test_a_full_disk_is_a_disk_error(run, monkeypatch, part):
         "factor": lambda: run.create_factor(3, 2, "float64"),
         "report": lambda: run.write_report({}, np.zeros(2)),
     }
-    monkeypatch.setattr(run_module, "_create", full)
+    monkeypatch.setattr(arrays_module.zarr, "create_array", full)
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(DiskError, match="No space left on device.*free space"):
         calls[part]()
@@ -382,7 +388,7 @@ def test_leftovers_of_dead_attempts_are_swept_away(run):
         folder.mkdir(parents=True)
         (folder / "file").touch()
     (run.path / "generations" / "gen-000003").mkdir()
-    run.sweep()
+    run.remove_leftovers()
     assert run.scratch.exists() and not dead.scratch.exists()
     assert [entry.name for entry in (run.path / "generations").iterdir()] == ["gen-000003"]
     run.drop_scratch()

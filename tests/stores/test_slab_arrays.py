@@ -181,7 +181,7 @@ def test_a_disk_that_fails_is_a_disk_error(rng, tmp_path, monkeypatch, call, cod
         with pytest.raises(DiskError, match=os.strerror(code)) as caught:
             array.write(0, values[0])
     assert caught.value.where == str(array.chunk(0)) and caught.value.wanted == "96 bytes"
-    assert "free space" in caught.value.mend
+    assert "free space" in caught.value.remedy
     assert psutil.Process().num_fds() == before, "the file is closed all the same"
     array.write(0, values[0])
     assert np.array_equal(read_all(array), values)

@@ -1,7 +1,7 @@
-"""Waiting for futures without waiting for ever.
+"""Waiting for workers and futures, but not for ever.
 
-When the last worker of a cluster dies, Dask sets tasks that are pinned to workers aside; it looks at them again for new
-workers with the old address only, even when other workers were allowed. Such tasks would never run.
+When the last worker of a cluster dies, Dask sets aside the tasks that are pinned to workers. It only looks at them again
+when a worker with the old address comes back, even where other workers were allowed: such tasks would never run.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from dkl.blocks.session import Session
 from dkl.errors import WorkersLostError
 
 LOOK_AGAIN_SECONDS = 5.0
+"""How often `gather` asks the scheduler whether its tasks can still run."""
 GIVE_UP_SECONDS = 60.0
 """How long a cluster may be without any worker."""
 
 
 def workers(session: Session) -> list[str]:
-    """The session's workers, once there is one. Raises WorkersLostError after GIVE_UP_SECONDS without any."""
+    """Addresses of the session's workers, in their fixed order, once there is at least one.
+
+    Raises WorkersLostError after GIVE_UP_SECONDS without any.
+    """
     if not session.workers():
         try:
             session.client.wait_for_workers(1, timeout=GIVE_UP_SECONDS)
@@ -31,8 +35,8 @@ def workers(session: Session) -> list[str]:
 def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
     """Results of `futures`, in order, once all are there. `inputs` are the futures that these wait for.
 
-    Raises CancelledError when one of them was set aside for good: the caller submits them again. Raises
-    WorkersLostError after GIVE_UP_SECONDS without a worker; and what a future raised.
+    Raises CancelledError when one of them will never run: the caller submits them again. Raises WorkersLostError after
+    GIVE_UP_SECONDS without a worker, and whatever a future raised.
     """
     from distributed import wait
 
@@ -45,6 +49,7 @@ def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> l
             return list(client.gather(list(futures)))
         except TimeoutError:
             n_workers, n_set_aside = client.run_on_scheduler(_look, keys)
+        # Without any worker everything is set aside: that is for the time limit below to judge.
         if n_workers and n_set_aside:
             client.cancel(list(futures))
             raise CancelledError(f"{n_set_aside} tasks were set aside when all workers were lost")
@@ -54,13 +59,16 @@ def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> l
 
 
 def _no_workers(seconds: float) -> WorkersLostError:
-    got, mend = f"none for {seconds:.0f} s", "start workers and try again"
-    return WorkersLostError("the cluster has no workers", where="client", got=got, mend=mend)
+    got, remedy = f"none for {seconds:.0f} s", "start workers and try again"
+    return WorkersLostError("the cluster has no workers", where="client", got=got, remedy=remedy)
 
 
 def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, int]:
-    """(workers that take tasks, tasks that these keys wait for and that will never run), seen from the scheduler: those set
-    aside, and data that was scattered and died with its worker."""
+    """(workers that take tasks, tasks that `keys` wait for and that will never run); runs on the scheduler.
+
+    Those are tasks that were set aside, and data that was scattered and lost with its worker: it has no task to compute it
+    again.
+    """
     waiting, seen, lost = [dask_scheduler.tasks.get(key) for key in keys], set(), 0
     while waiting:
         task = waiting.pop()

@@ -1,0 +1,169 @@
+"""Stored arrays as the registry declares them: made from the declaration, compared with it when they are opened.
+
+A small array is written in one chunk with a checksum of its own, beside zarr's, that covers shape, type and content: an
+array that was swapped for another of the same layout, whose chunks are all valid, is seen too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+
+from dkl.errors import StoreError
+from dkl.stores.disk import disk_errors
+from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
+
+_COMPRESSORS: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
+
+Target = Path | tuple[zarr.Group, str]
+"""Where an array stands: a path, or a group and the array's name in it."""
+
+
+def create_array(
+    target: Target,
+    declared: StoredArray,
+    shape: Shape,
+    dtype: Any,
+    *,
+    rows: int | None = None,
+    attributes: dict[str, Any] | None = None,
+) -> zarr.Array:
+    """A new array, filled with what stands for nothing (NaN, -1), its dimensions, chunks and codecs as declared.
+
+    rows: of the first dimension in a chunk, where the declaration leaves that open. Raises StoreError for a shape or
+    type that is not declared, and OSError; nothing that stands there is ever overwritten.
+    """
+    dtype = np.dtype(dtype)
+    chunks, dims = declared.chunks.of(shape, rows), declared.dims_of(len(shape)) if declared.named else None
+    require(declared, Layout(shape, chunks, str(dtype), dims, declared.codecs, declared.version), _name(target))
+    store, name = (str(target), None) if isinstance(target, Path) else (target[0].store_path, target[1])
+    nothing = np.nan if dtype.kind == "f" else -1
+    return zarr.create_array(
+        store=store,
+        name=name,
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        serializer=BytesCodec(endian="little"),
+        filters=None,
+        compressors=[_COMPRESSORS[codec]() for codec in declared.codecs[1:]] or None,
+        fill_value=nothing if declared.fill is None else declared.fill,
+        chunk_key_encoding={"name": "default", "separator": declared.separator},
+        dimension_names=dims,
+        attributes={**(attributes or {}), **({"version": declared.version} if declared.version > 1 else {})},
+        # zarr leaves out a chunk of fill values alone: of NaN that is as good as there, of numbers it is not.
+        config={"write_empty_chunks": declared.fill is not None},
+    )
+
+
+def open_array(
+    target: Target, declared: StoredArray, mode: str = "r", *, failure: str = "a stored array cannot be read"
+) -> Any:
+    """An array of a store, if it is as declared; StoreError that says in what it is not. Reads metadata alone.
+
+    failure: what an error says of one that cannot be opened.
+    """
+    where = _name(target)
+    try:
+        array = zarr.open_array(str(target), mode=mode) if isinstance(target, Path) else target[0][target[1]]
+        layout = layout_of(array)
+    except Exception as error:  # damaged metadata fails in as many ways as it has parts
+        got = f"{type(error).__name__}: {error}"
+        raise StoreError(failure, where=where, got=got) from error
+    require(declared, layout, where)
+    return array
+
+
+def layout_of(array: Any) -> Layout:
+    """What a zarr array says of itself."""
+    metadata = array.metadata
+    return Layout(
+        tuple(array.shape),
+        tuple(array.chunks),
+        str(array.dtype),
+        None if metadata.dimension_names is None else tuple(metadata.dimension_names),
+        tuple(_codec_name(codec.to_dict()) for codec in metadata.codecs),
+        array.attrs.get("version", 1),
+    )
+
+
+def write_array(
+    path: Path, values: NDArray, declared: StoredArray, *, attributes: dict[str, Any] | None = None
+) -> None:
+    """A small array in one chunk. Raises DiskError, and StoreError for values that are not as declared.
+
+    zarr has no empty chunk: an array of no rows is stored as one row of nothing, and its attribute `rows` says 0.
+    """
+    shape = (max(1, values.shape[0]), *values.shape[1:])
+    notes = {"rows": len(values), "crc32c": _sum_of(values), **(attributes or {})}
+    with disk_errors("an array could not be written", path):
+        array = create_array(path, declared, shape, values.dtype, attributes=notes)
+        if values.size:
+            array[...] = values
+
+
+def read_array(path: Path, declared: StoredArray) -> NDArray:
+    """What `write_array` wrote; StoreError for anything else, a missing chunk too (zarr reads it as fill values)."""
+    array = open_array(path, declared)
+    try:
+        rows, checksum = int(array.attrs["rows"]), array.attrs["crc32c"]
+        values = np.asarray(array[:rows])
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise StoreError("a stored array cannot be read", where=str(path), got=got) from error
+    if len(values) != rows or _sum_of(values) != checksum:
+        raise StoreError("a stored array is missing or not what was written", where=str(path))
+    return values
+
+
+def declaration_of(arrays: Arrays | None, path: str, where: Path) -> StoredArray:
+    """The declaration of the array at `path` in a run's folder; StoreError for one that nobody has declared.
+
+    where: the run's folder, for the error.
+    """
+    if arrays is None:
+        raise StoreError("a run of a kind whose arrays nobody has declared", where=str(where))
+    declared = arrays.find(path)
+    if declared is None:
+        wanted = ", ".join(one.name for one in arrays.inside(path.rpartition("/")[0])) or None
+        raise StoreError("an array that is not declared", where=f"{where}/{path}", wanted=wanted)
+    return declared
+
+
+def stored_arrays(root: Path, arrays: Arrays) -> Iterator[tuple[str, StoredArray]]:
+    """(path in the folder, declaration) of every array under `root`; StoreError for the first not as declared."""
+    for metadata in sorted(root.rglob("zarr.json")):
+        found = zarr.open(str(metadata.parent), mode="r")
+        if isinstance(found, zarr.Array):
+            path = str(metadata.parent.relative_to(root))
+            declared = declaration_of(arrays, path, root)
+            require(declared, layout_of(found), str(metadata.parent))
+            yield path, declared
+
+
+def _codec_name(codec: dict[str, Any]) -> str:
+    # Slabs are read past zarr, as the bytes they are: those of the other order would be numbers too.
+    return f"{codec['name']}{' in big-endian order' if codec.get('configuration', {}).get('endian') == 'big' else ''}"
+
+
+def require(declared: StoredArray, found: Layout, where: str) -> None:
+    """StoreError where a layout is not as declared. where: the array, for the error."""
+    fault = declared.fault(found)
+    if fault is not None:
+        raise StoreError(f"{fault.what} than declared", where=where, got=fault.got, wanted=fault.wanted)
+
+
+def _name(target: Target) -> str:
+    return str(target) if isinstance(target, Path) else f"{target[0].store_path}/{target[1]}"
+
+
+def _sum_of(values: NDArray) -> int:
+    """crc32c of shape, dtype and bytes."""
+    return int(google_crc32c.value(f"{values.shape} {values.dtype.str} ".encode() + values.tobytes()))

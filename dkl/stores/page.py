@@ -1,0 +1,73 @@
+"""The page that describes a run's folder, from the registry:
+
+python -m dkl.stores.page > dkl/stores/README.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dkl.stores.registry import CHECKED, StoredArray, arrays_of, learners
+
+INTRODUCTION = """\
+# What stands in a run's folder
+
+`python -m dkl.stores.page` writes this page from the registry of stored arrays (`registry.py`); a test compares them. A
+learner declares its arrays in its own folder, `dkl/estimators/<learner>/arrays.py`.
+
+A run's folder is a zarr (version 3) group, for its owner alone. Every array is made as it is declared here, and what is
+not as declared is refused when it is opened, by name, with what was found and what was wanted.
+
+- **Type**: one of those named. Bytes are little-endian.
+- **Chunks**: state is uncompressed, as its bits are noise, and every chunk ends in its crc32c; where other codecs are used
+  they are named. A chunk that was never written reads as NaN (-1 in an array of integers), never as zeros.
+- **Version**: of an array's meaning and layout, in its attribute `version` from 2 on.
+- Small arrays, those in one chunk, have attributes `rows` and `crc32c`, of shape, type and content: zarr has no array of no
+  rows, and a chunk that is valid by itself may be another array's.
+- Earlier runs have their dimensions numbered (`weights_0`): they open as well.
+- What is in *italics* is not in every run.
+"""
+
+FILES = {
+    "zarr.json": "The group: kind `dkl-run` and version.",
+    "config.json": "Parameters, inputs and their fingerprints; with a crc32c of its content.",
+    "LOCK": "Who works on the run (flock; without meaning once its holder is gone).",
+    "events.jsonl": "A line an iteration and a line an event.",
+    "report.json": "Outcome, certificate, plan, seconds; written last: a run with a report is complete.",
+    "report-*.json": "Earlier reports of a run that was resumed after its end, by their number of iterations.",
+    "tmp-*, del-*": "Being written, or on its way out; what a dead attempt has left goes when the run is resumed.",
+}
+
+
+def render() -> str:
+    """The page, Markdown, on the learners of this package."""
+    parts = [INTRODUCTION, "## Files of every run\n", *_files(FILES)]
+    for learner in learners():
+        arrays = arrays_of(learner)
+        assert arrays is not None
+        parts += [
+            f"\n## {learner}\n",
+            "| array | dimensions | type | chunks | version | what |",
+            "|---|---|---|---|---|---|",
+        ]
+        parts += [_row(one) for one in arrays]
+        if arrays.files:
+            parts += ["", *_files(arrays.files)]
+    return "\n".join(parts) + "\n"
+
+
+def _files(files: dict[str, str]) -> Iterable[str]:
+    return ["| file | what |", "|---|---|", *(f"| `{path}` | {what} |" for path, what in files.items())]
+
+
+def _row(one: StoredArray) -> str:
+    name = f"*`{one.path}`*" if one.optional else f"`{one.path}`"
+    *first, last = one.dims
+    dims = ", ".join([*first, f"[{last}]" if one.may_lack_last else last])
+    codecs = "" if one.codecs == CHECKED else f"; {', '.join(one.codecs)}"
+    doc = one.doc.replace("|", "\\|").replace("<", "&lt;")  # a table's and HTML's own
+    return f"| {name} | {dims} | {', '.join(one.dtypes)} | {one.chunks.name}{codecs} | {one.version} | {doc} |"
+
+
+if __name__ == "__main__":
+    print(render(), end="")

@@ -1,0 +1,64 @@
+"""JSON files with a checksum of their content: what is cut short, edited or of another file is a StoreError."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from dkl.errors import StoreError
+from dkl.stores.commits import fsync
+from dkl.stores.disk import disk_errors, write_all
+
+SEAL = "crc32c"
+"""The key of the checksum, beside the content's own keys. crc32c, as in zarr's codec: the processor computes it."""
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON with a checksum, by a temporary file, fsync and rename: readers see the old file or the new one.
+
+    Raises DiskError.
+    """
+    with disk_errors("could not be written", path, remedy="free space on that disk, then try again"):
+        replace_json(path, content)
+
+
+def replace_json(path: Path, content: dict[str, Any]) -> None:
+    """`write_json`, as part of a commit that has an error message of its own: raises OSError."""
+    temporary = path.with_name(path.name + ".partial")
+    text = json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        write_all(descriptor, memoryview(text.encode()), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(temporary, path)
+    fsync(path.parent)
+
+
+def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any]:
+    """A JSON object from a file, or a StoreError that says what is the matter with it.
+
+    sealed: it was written by `write_json`, so its checksum must be there and right.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError("not readable as JSON", where=str(path), got=f"{type(error).__name__}: {error}") from error
+    if not isinstance(content, dict):
+        raise StoreError("not a JSON object", where=str(path), got=type(content).__name__)
+    seal = content.pop(SEAL, None)
+    if sealed and seal != _seal(content):
+        raise StoreError("not what was written: its checksum does not match", where=str(path))
+    return content
+
+
+def _seal(content: dict[str, Any]) -> int:
+    """The crc32c of what JSON keeps of `content`, however it is laid out."""
+    kept = json.loads(json.dumps(content, allow_nan=True))
+    return int(google_crc32c.value(json.dumps(kept, sort_keys=True, allow_nan=True).encode()))
