@@ -1,4 +1,4 @@
-"""Sums over rows that stand for the columns: all that a solver needs of C (n x M) and y (n x T).
+"""Sums over rows in place of the columns themselves: all that a solver needs of C (n x M) and y (n x T).
 
     gram = C' S C,  cross = C' S [y, 1],  targets = [y, 1]' S [y, 1]            S = diag(sample weights)
 
@@ -20,6 +20,11 @@ Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 def zero_moments(n_folds: int, n_columns: int, n_targets: int, height: int | None = None) -> Moments:
+    """Moments with no rows added yet, for `n_folds` folds of M columns and T targets.
+
+    height: rows of each gram, M by default; fewer where a pass computes a panel of it. Returns 8 K (h M + M (T + 1) +
+    (T + 1)^2) bytes of float64 zeros.
+    """
     height = n_columns if height is None else height
     return (
         np.zeros((n_folds, height, n_columns)),
@@ -35,9 +40,11 @@ def add_moments(
     folds: NDArray[np.integer] | None = None,
     panel: tuple[int, int] | None = None,
 ) -> None:
-    """Add the rows of a block: columns (t, M), targets (t, T + 1), fold of each row (t,), all scaled by sqrt(S).
+    """Add the rows of a block to `moments`, in place.
 
-    panel: rows lo to hi of the gram alone, whole rows then.
+    columns (t, M), targets (t, T + 1) and the fold of each row (t,), all scaled by sqrt(S) already; folds=None puts all
+    rows into fold 0. panel: only rows lo to hi of the gram are computed, as whole rows; without it, only the upper
+    triangle is. Products are in the columns' precision, sums in float64.
     """
     gram, cross, square = moments
     for k in range(len(gram)):
@@ -47,16 +54,21 @@ def add_moments(
             add_gram(gram[k], C)
         else:
             gram[k] += C[:, panel[0] : panel[1]].T @ C
+        # Targets in the columns' dtype: a mixed product would convert all of C, which is the larger by far.
         cross[k] += C.T @ y.astype(C.dtype, copy=False)
         square[k] += y.T @ y
 
 
 def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
-    """Upper triangle of total (M, M) += that of C'C, at half the cost of a GEMM. Single precision rounds a block only."""
+    """Upper triangle of total (M, M) += that of C'C for C (t, M), at half the cost of a GEMM.
+
+    C in single precision is multiplied in single and added in double, so a block's rounding does not grow with n.
+    """
     C = np.ascontiguousarray(C)
     if C.dtype == np.float64:
         free_blas.add_gram(total, C)
     else:
+        # BLAS adds in its own precision: the product goes to a block of C's dtype first.
         block = np.empty(total.shape, C.dtype)
         free_blas.add_gram(block, C, beta=0.0)
         upper_add(total, block)
@@ -64,14 +76,15 @@ def add_gram(total: NDArray[np.float64], C: NDArray[Any]) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def upper_add(total: Any, block: Any) -> None:
-    """total += block on the upper triangle, the only one that is there."""
+    """total (M, M) += block (M, M) on the upper triangle; what is below it in `block` is not read."""
     for i in range(len(total)):
         for j in range(i, len(total)):
             total[i, j] += block[i, j]
 
 
 def mirrored(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The symmetric matrix of an upper triangle, in place."""
+    """The symmetric matrix (M, M) of an upper triangle: copies it below the diagonal, in place, and returns `gram`."""
+    # By tiles: a transposed copy of the whole matrix would miss the cache once an entry.
     size, step = len(gram), 512
     for lo in range(0, size, step):
         hi = min(lo + step, size)

@@ -26,9 +26,12 @@ def exact_factor(K: NDArray[np.floating], *, where: str = "kernel") -> tuple[NDA
         raise InputError("the kernel matrix is not square", where=where, got=f"shape {K.shape}", wanted="n x n")
     eps = float(np.finfo(K.dtype).eps if K.dtype.kind == "f" else np.finfo(np.float64).eps)
     exact = np.asarray(K, np.float64)
+    # A kernel computed in single precision is symmetric to single precision only, so the tolerance follows its dtype.
     asymmetry = float(np.abs(exact - exact.T).max())
     if asymmetry > max(1e-8, 10 * eps) * float(np.abs(exact).max()):
         raise InputError("the kernel matrix is not symmetric", where=where, got=f"|K - K'| up to {asymmetry:.3g}")
+    # The eigenvectors of equal eigenvalues are any basis: on another number of threads LAPACK
+    # may return another one.
     driver = "evd" if n > 1 else "ev"  # SciPy 1.13 gives evd too little workspace for one pattern
     with one_blas_thread():
         values, vectors = scipy.linalg.eigh(0.5 * (exact + exact.T), driver=driver, overwrite_a=True)
@@ -39,7 +42,7 @@ def exact_factor(K: NDArray[np.floating], *, where: str = "kernel") -> tuple[NDA
             where=where,
             got=f"smallest eigenvalue {values[0]:.6g}, largest {values[-1]:.6g}",
             wanted=f"no eigenvalue below {-floor:.3g}",
-            mend="use a kernel that is positive semidefinite, or project it: set its negative eigenvalues to zero",
+            remedy="use a kernel that is positive semidefinite, or project it: set its negative eigenvalues to zero",
         )
     kept = values > floor
     if not kept.any():

@@ -18,7 +18,9 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 DENSE = 400
+"""Rows up to which LAPACK computes the eigenvalues of the dense matrix: it cannot miss one."""
 STEPS = 120
+"""Lanczos steps of `lowest_eigenvalue` at most; it keeps STEPS vectors of n numbers."""
 FLOOR = 1e-6
 """Eigenvalues are resolved relative to |theta| + FLOOR |S|, else those near 0 never converge and others are taken for them."""
 ATTEMPTS = ((40, 1.0, FLOOR), (80, 1.0, FLOOR), (160, 1.0, FLOOR), (320, 1.0, FLOOR), (320, 1.0, 1.0), (320, 1e3, 1.0))
@@ -37,22 +39,29 @@ class Shifted:
 
     @classmethod
     def of(cls, matrix: sparse.csr_array, product: Product | None = None) -> Shifted:
+        """The sparse symmetric `matrix` (n, n) itself, with shift 0."""
         return cls(matrix, np.zeros(matrix.shape[0]), product)
 
     def plus(self, shift: Array) -> Shifted:
+        """The operator with `shift` (n,) added to its diagonal; matrix and product are shared, not copied."""
         return Shifted(self.matrix, self.shift + shift, self.product)
 
     def __call__(self, x: Array) -> Array:
+        """(S + diag(shift)) x for x (n,), or (n, 1) as ARPACK may pass it."""
         x = np.ravel(x)
         image = self.matrix @ x if self.product is None else self.product(x)
         return image + self.shift * x
 
     def toarray(self) -> Array:
+        """The dense (n, n) matrix, 8 n^2 bytes: for n <= DENSE."""
         return self.matrix.toarray() + np.diag(self.shift)
 
     @property
     def norm(self) -> float:
-        """A bound on the magnitude of every eigenvalue; 0 for the zero matrix alone."""
+        """A bound on the magnitude of every eigenvalue: the largest row sum of |S| plus the largest |shift| (Gershgorin).
+
+        0 for the zero matrix alone.
+        """
         norm = float(abs(self.matrix).sum(axis=1).max()) if self.matrix.nnz else 0.0
         return norm + float(np.abs(self.shift).max())
 
@@ -63,37 +72,45 @@ class Shifted:
 
     @property
     def operator(self) -> scipy.sparse.linalg.LinearOperator:
+        """The same as a scipy LinearOperator, as ARPACK takes it."""
         return scipy.sparse.linalg.LinearOperator(self.matrix.shape, matvec=self, dtype=float)
 
 
 def lowest_eigenvalue(product: Product, n: int, *, seed: int = 0, tol: float = 1e-4) -> float:
-    """The smallest eigenvalue of a symmetric matrix by its products, roughly: to say whether it is negative.
+    """The smallest eigenvalue of a symmetric (n, n) matrix by its products, to tell whether it is negative.
 
     Beyond `DENSE` rows the least Ritz value of at most `STEPS` Lanczos steps, which is never below the eigenvalue. One that
-    stands apart is found to `tol`; a cluster's lower end to about |matrix| / STEPS^2, for more would take thousands.
+    stands apart is found to the relative accuracy `tol`; the lower end of a cluster to about |matrix| / STEPS^2, as more
+    would take thousands of steps. `seed`: of the start vector, so that equal matrices give equal bits.
     """
     if n <= DENSE:
         return float(scipy.linalg.eigvalsh(np.column_stack([product(column) for column in np.eye(n)]))[0])
     vector = np.random.default_rng(seed).standard_normal(n)
     basis = np.empty((STEPS, n))
-    diagonal, beside = np.empty(STEPS), np.empty(STEPS)
+    diagonal, off_diagonal = np.empty(STEPS), np.empty(STEPS)
     lowest = 0.0
     for k in range(STEPS):
         basis[k] = vector / np.linalg.norm(vector)
         vector = np.array(product(basis[k]))
         diagonal[k] = basis[k] @ vector
-        for _ in range(2):  # once is not enough to keep the basis orthogonal
+        for _ in range(2):  # one Gram-Schmidt pass loses orthogonality to rounding; two keep it ("twice is enough")
             vector -= basis[: k + 1].T @ (basis[: k + 1] @ vector)
-        beside[k] = np.linalg.norm(vector)
-        values, vectors = scipy.linalg.eigh_tridiagonal(diagonal[: k + 1], beside[:k])
+        off_diagonal[k] = np.linalg.norm(vector)
+        # The last component of a tridiagonal eigenvector times the next off-diagonal entry is the residual of its Ritz
+        # pair.
+        values, vectors = scipy.linalg.eigh_tridiagonal(diagonal[: k + 1], off_diagonal[:k])
         lowest, norm = float(values[0]), float(np.abs(values).max())
-        if beside[k] <= 1e-14 * norm or beside[k] * abs(vectors[-1, 0]) <= tol * abs(lowest):
+        if off_diagonal[k] <= 1e-14 * norm or off_diagonal[k] * abs(vectors[-1, 0]) <= tol * abs(lowest):
             break
     return lowest
 
 
 def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tuple[float, float, Array]:
-    """(lower bound on the smallest eigenvalue, residual norm |S x - theta x|, unit vector x)."""
+    """(lower bound on the smallest eigenvalue, residual norm |S x - theta x|, unit vector x (n,)).
+
+    The bound is the Ritz value theta less its residual and less the rounding of x'Sx; -|S| where Lanczos has not converged
+    within ATTEMPTS, which is still a valid bound. Up to `DENSE` rows theta is LAPACK's and the residual is 0.
+    """
     n = matrix.shift.size
     if n <= DENSE:
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, 0])
@@ -111,7 +128,11 @@ def min_eigenvalue(matrix: Shifted, *, seed: int = 0, tol: float = 1e-7) -> tupl
 
 
 def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Array, Array]:
-    """About the lowest `count` eigenvalues, and unit vectors (n, count): to two digits, or fewer where they cluster."""
+    """(eigenvalues, unit vectors (n, k)) of about the lowest `count`: to two digits, or fewer where they cluster.
+
+    Rough on purpose: `problems.certificate.find_lift` only needs to know where negative directions live. k < count where
+    ARPACK has not converged for all of them.
+    """
     n = matrix.shift.size
     if n <= DENSE:
         values, vectors = scipy.linalg.eigh(matrix.toarray(), subset_by_index=[0, min(count, n) - 1])

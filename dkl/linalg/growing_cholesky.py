@@ -1,7 +1,7 @@
 """A Cholesky factor that follows its matrix while rows and columns enter and leave.
 
 The systems of an active set differ from one to the next by a few columns: entering costs O(m^2) each, leaving O((m - p)^2)
-for the column at place p, a solution O(m^2), where a new factor would cost O(m^3).
+for the column at position p, a solution O(m^2), where a new factor would cost O(m^3).
 """
 
 from __future__ import annotations
@@ -15,38 +15,43 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 RIDGES = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
-"""Of the largest diagonal entry, added to the diagonal: the least that makes a factor of a matrix that is singular, or
-indefinite, to rounding (equal columns, sums of single-precision columns)."""
+"""Shares of the largest diagonal entry that are tried in turn on the diagonal: the first that admits a factor is used. A
+matrix of equal columns, or of sums in single precision, is singular or indefinite to rounding."""
 DEPENDENT = 1e-13
 """A column of which less than this share is left by the others is as good as dependent on them."""
-LEAST_ROOM = 64
+LEAST_CAPACITY = 64
+"""Rows for which memory is reserved at first; it grows by half whenever it is full."""
 BLOCK = 48
-"""Columns that enter at a time, above which a new factor costs less."""
+"""Columns that may enter at a time by an update; for more a factorization from scratch costs less."""
 MOST_UPDATES = 200
 """Changes between two factors from scratch: rounding errors add up."""
 
 
 class GrowingCholesky:
-    """L L' = A + ridge I for a symmetric A (m, m) that is built up and cut down. A is kept beside L."""
+    """L L' = A + ridge I for a symmetric A (m, m) that grows and shrinks; A itself is kept beside L.
+
+    `size` is m, `ridge` what the last factorization had to add to the diagonal. Factorizations are lazy: `enter` and
+    `leave` mark the factor stale where an update is impossible or dearer, and the next `solve` recomputes it.
+    """
 
     def __init__(self) -> None:
         self.size, self.ridge = 0, 0.0
-        self._A = np.zeros((LEAST_ROOM, LEAST_ROOM))
-        self._L = np.zeros((LEAST_ROOM, LEAST_ROOM))
+        self._A = np.zeros((LEAST_CAPACITY, LEAST_CAPACITY))
+        self._L = np.zeros((LEAST_CAPACITY, LEAST_CAPACITY))
         self._stale, self._updates = False, 0
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """A, as it stands; a view."""
+        """A (m, m), current; a view, valid until the next change."""
         return self._A[: self.size, : self.size]
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has been updated since it was made from scratch."""
+        """Whether the factor has been updated since it was computed from scratch, and so carries rounding of the updates."""
         return self._updates > 0
 
     def enter(self, rows: NDArray[np.float64]) -> None:
-        """Append k rows and columns: `rows` (k, m + k) of the new matrix."""
+        """Append k rows and columns: `rows` (k, m + k) of the new matrix. O(k m^2), or a factorization later."""
         old, new = self.size, self.size + len(rows)
         if new > len(self._A):
             self._grow(max(new, len(self._A) * 3 // 2))
@@ -58,26 +63,34 @@ class GrowingCholesky:
         self._stale = self._stale or many or not _append(self._A, self._L, old, new, self.ridge, DEPENDENT)
 
     def leave(self, kept: NDArray[np.bool_]) -> None:
-        """Keep these rows and columns alone."""
+        """Keep the rows and columns where `kept` (m,) is True, and drop the others.
+
+        Each dropped column costs Givens rotations on the rows behind it; where that adds up to more than a factorization,
+        the factor is marked stale instead.
+        """
         gone = np.flatnonzero(~kept)
         if not gone.size:
             return
-        places = np.flatnonzero(kept)
+        kept_rows = np.flatnonzero(kept)
         self._updates += 1
         first = int(gone[0])
-        if first < len(places):
-            _compact(self._A, places)
+        if first < len(kept_rows):
+            _compact(self._A, kept_rows)
             if not self._stale:
-                # Each costs as much as the square of what stands behind it.
-                cost, anew = float(((self.size - gone) ** 2).sum()) * 3, float(len(places)) ** 3 / 12
-                if cost > anew or self._updates > MOST_UPDATES:
+                # Rotations cost 3 (m - p)^2 for a column at position p; the m^3 / 3 of a factorization run in BLAS and
+                # count a quarter.
+                update, factorization = float(((self.size - gone) ** 2).sum()) * 3, float(len(kept_rows)) ** 3 / 12
+                if update > factorization or self._updates > MOST_UPDATES:
                     self._stale = True
                 else:
                     _delete(self._L, self.size, gone)
-        self.size = len(places)
+        self.size = len(kept_rows)
 
     def solve(self, right: Vector) -> Vector:
-        """(A + ridge I)^-1 right."""
+        """(A + ridge I)^-1 right for right (m,), in O(m^2), plus a factorization where one is due.
+
+        Where not even the largest ridge makes A definite, right over the largest diagonal entry: a descent direction still.
+        """
         if self._stale:
             self._factor()
         if self._stale:  # not even a ridge makes it definite
@@ -85,10 +98,11 @@ class GrowingCholesky:
         return np.asarray(_substituted(self._L, self.size, right))
 
     def renew(self) -> None:
-        """A factor from scratch before the next solution."""
+        """Have the next `solve` compute the factor from scratch."""
         self._stale = True
 
     def _factor(self) -> None:
+        """Compute L from scratch with the least ridge that works; stays stale where none does."""
         scale = float(np.diag(self.matrix).max(initial=0.0))
         for ridge in RIDGES:
             shifted = self.matrix.copy()
@@ -103,9 +117,10 @@ class GrowingCholesky:
                 self.ridge, self._stale, self._updates = ridge * scale, False, 0
                 return
 
-    def _grow(self, room: int) -> None:
+    def _grow(self, capacity: int) -> None:
+        """Reserve memory for `capacity` rows of A and L; both keep their contents."""
         for name in ("_A", "_L"):
-            grown = np.zeros((room, room))
+            grown = np.zeros((capacity, capacity))
             grown[: self.size, : self.size] = getattr(self, name)[: self.size, : self.size]
             setattr(self, name, grown)
 
@@ -120,7 +135,10 @@ def _dot(a: Any, b: Any, count: int) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) -> Any:
-    """Rows old to new of L. False where a column depends on those before it."""
+    """Rows old to new of L, by substitution; False where a column depends on those before it.
+
+    Dependent: less than the share `dependent` of its diagonal entry is left after the others are projected out.
+    """
     for i in range(old):  # each row of L is read once for all new ones
         row, pivot = L[i], L[i, i]
         for r in range(old, new):
@@ -137,13 +155,13 @@ def _append(A: Any, L: Any, old: int, new: int, ridge: float, dependent: float) 
 
 
 @numba.njit(cache=True, nogil=True)
-def _compact(A: Any, places: Any) -> None:
-    """Move the rows and columns at `places`, ascending, to the front."""
-    for a in range(len(places)):
-        source = A[places[a]]
+def _compact(A: Any, kept_rows: Any) -> None:
+    """Move the rows and columns at `kept_rows`, ascending, to the front."""
+    for a in range(len(kept_rows)):
+        source = A[kept_rows[a]]
         target = A[a]
-        for b in range(len(places)):
-            target[b] = source[places[b]]
+        for b in range(len(kept_rows)):
+            target[b] = source[kept_rows[b]]
 
 
 @numba.njit(cache=True, nogil=True)

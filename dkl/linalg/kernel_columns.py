@@ -19,9 +19,9 @@ from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from dkl.errors import InputError
 
 TILE_BYTES = 4_000_000
-"""Of a block of columns that is worked on at a time: it stays in the cache between the GEMM and the function."""
+"""Of columns computed at a time: they stay in the cache between the product and the exponential."""
 POINTS_AT_A_TIME = 1024
-"""That are worked on in double precision, whatever is kept of them."""
+"""Points prepared together in double precision, whatever dtype they are kept in."""
 DENSE_POINTS_BYTES = 64_000_000
 """Sparse points are made dense up to this size: their product with sparse rows is faster then."""
 
@@ -44,23 +44,25 @@ class Kernel:
 
     @property
     def is_precomputed(self) -> bool:
+        """Whether rows are rows of the kernel matrix, so that points are column numbers."""
         return self.name == "precomputed"
 
     @property
     def where(self) -> str:
+        """The kernel as error messages name it, e.g. kernel='rbf'."""
         return f"kernel={self.name if callable(self.name) else repr(self.name)}"
 
     def columns(
-        self, rows: Any, points: Any, dtype: Any = np.float64, room: NDArray[np.floating] | None = None
+        self, rows: Any, points: Any, dtype: Any = np.float64, buffer: NDArray[np.floating] | None = None
     ) -> NDArray[np.floating]:
-        """(t, M) of k(rows_i, points_m), C-contiguous. For "precomputed", `points` are column numbers of the rows.
+        """(t, M) of k(rows_i, points_m), C-contiguous, in `dtype`. For "precomputed", `points` are column numbers of the rows.
 
-        Where the same points meet many blocks of rows they may be what `prepared` made of them, and a `room` (t or more,
-        M) may be lent for the result.
+        Where the same points meet many blocks of rows, pass what `prepared` made of them, and a `buffer` (t or more, M) for
+        the result. Raises InputError where scikit-learn's function rejects the rows, or returns values that are not finite.
         """
         if isinstance(points, GaussianPoints):
             if not sp.issparse(rows):
-                return points.columns(rows, room)
+                return points.columns(rows, buffer)
             points = points.points
         dtype = np.dtype(dtype)
         if self.is_precomputed:
@@ -74,23 +76,24 @@ class Kernel:
         return self._by_sklearn(rows, points).astype(dtype, copy=False)
 
     def prepared(self, points: Any, dtype: Any = np.float64) -> Any:
-        """The points with all that `columns` can compute of them beforehand; or as they are."""
+        """The points with all that `columns` can compute of them beforehand; the points themselves where there is nothing."""
         if self.name == "rbf" and not sp.issparse(points):
             return GaussianPoints(points, self._width(points), np.dtype(dtype))
         return points
 
     def _width(self, rows: Any) -> float:
+        """gamma, or its default 1 / n_features."""
         return 1.0 / rows.shape[1] if self.gamma is None else self.gamma
 
-    def diagonal(self, points: Any, places: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-        """k(z, z) of each point; InputError where one is negative, which no positive semidefinite kernel has.
+    def diagonal(self, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """(M,) k(z, z) of each point. Raises InputError where one is negative, which no positive semidefinite kernel has.
 
-        For "precomputed", `points` are rows of the matrix and `places` the columns of the points.
+        For "precomputed", `points` are rows of the matrix and `indices` (M,) the columns of the points.
         """
         count = points.shape[0]
         if self.is_precomputed:
-            assert places is not None
-            found = np.array([points[k, places[k]] for k in range(count)], dtype=float)
+            assert indices is not None
+            found = np.array([points[k, indices[k]] for k in range(count)], dtype=float)
         elif self.name in ("rbf", "laplacian"):
             found = np.ones(count)
         elif self.name == "cosine":
@@ -98,6 +101,7 @@ class Kernel:
         elif isinstance(self.name, str) and self.name in _OF_PRODUCTS:
             found = self._function(_squared_norms(points).astype(float), points.shape[1])
         else:
+            # One at a time: scikit-learn has no function for the diagonal, and all pairs would be M x M.
             found = np.array([self._by_sklearn(points[k : k + 1], points[k : k + 1])[0, 0] for k in range(count)])
         bad = np.flatnonzero(~(found >= 0))
         if bad.size:
@@ -120,6 +124,7 @@ class Kernel:
         return np.exp(out, out=out)
 
     def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
+        """A kernel that is a function of inner products (and, for cosine, of norms): one product, then the function."""
         out = _products(rows, points, dtype)
         if self.name == "cosine":
             for norms, shape in ((_squared_norms(rows), (-1, 1)), (_squared_norms(points), (1, -1))):
@@ -138,6 +143,7 @@ class Kernel:
         return np.power(products, self.degree, out=products)
 
     def _by_sklearn(self, rows: Any, points: Any) -> NDArray[np.floating]:
+        """Any other kernel, by scikit-learn or the user's function; checked to be finite."""
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **self.params}
         if callable(self.name):
             given = dict(self.params)
@@ -179,7 +185,7 @@ class GaussianPoints:
         self._right[-2] = -gamma
 
     def since(self, first: int) -> GaussianPoints:
-        """The points from the first given on, for what is prepared of them to serve again."""
+        """The points from number `first` on, as a view of what is prepared."""
         found = copy.copy(self)
         found.points, found._right = self.points[first:], self._right[:, first:]
         return found
@@ -187,11 +193,15 @@ class GaussianPoints:
     def __len__(self) -> int:
         return len(self.points)
 
-    def columns(self, rows: NDArray[np.floating], room: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
-        """(t, M), a tile at a time; in `room`, if it is given."""
-        out = np.empty((len(rows), len(self)), self.dtype) if room is None else room[: len(rows)]
+    def columns(self, rows: NDArray[np.floating], buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
+        """(t, M) of exp(-gamma |x - z|^2), a tile at a time; written into the first t rows of `buffer`, if given.
+
+        The largest exponent after rounding is cut at 0, so k <= 1 always.
+        """
+        out = np.empty((len(rows), len(self)), self.dtype) if buffer is None else buffer[: len(rows)]
         left = np.empty((0, 0), self.dtype)
         for lo, hi in _tiles(out):
+            # Allocated once: only the last tile has another height.
             if len(left) != hi - lo:
                 left = np.empty((hi - lo, len(self._mean) + 2), self.dtype)
             x = left[:, :-2]
@@ -208,6 +218,7 @@ _OF_PRODUCTS = ("linear", "poly", "polynomial", "sigmoid", "cosine")
 
 
 def _tiles(out: NDArray[np.floating]) -> list[tuple[int, int]]:
+    """[(lo, hi)]: rows of `out` in tiles of TILE_BYTES, of 16 rows at least."""
     step = max(16, TILE_BYTES // max(1, out.shape[1] * out.itemsize))
     return [(lo, min(lo + step, len(out))) for lo in range(0, len(out), step)]
 
@@ -224,6 +235,7 @@ def _products(rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
 
 
 def _squared_norms(rows: Any) -> NDArray[np.floating]:
+    """(t,) |x|^2 of each row, dense or sparse."""
     if sp.issparse(rows):
         return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
     return np.einsum("td,td->t", rows, rows)

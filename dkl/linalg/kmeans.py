@@ -1,14 +1,14 @@
-"""k-means on one block of rows: nearest centres, sums of clusters, distances, moments.
+"""k-means on one block of rows: nearest centers, sums of clusters, distances, moments.
 
-With rows x_i in R^r and, for each of R restarts that advance together, k centres c_j, Lloyd's step is
+With rows x_i in R^r and, for each of R restarts that advance together, k centers c_j, Lloyd's step is
 
     l_i = argmin_j 1/2 |c_j|^2 - <x_i, c_j>,      c_j <- mean of the x_i with l_i = j
 
-(S. Lloyd, Least squares quantization in PCM, IEEE Trans. Inf. Theory 28, 1982). The products with the centres of all
+(S. Lloyd, Least squares quantization in PCM, IEEE Trans. Inf. Theory 28, 1982). The products with the centers of all
 restarts are one matrix product, so a block is read once for all of them.
 
 Everywhere: `rows` is an (m, r) float32 or float64 array or CSR array; `centers` is (R, k, r); labels are (R, m) int32.
-`offset` (r,) is subtracted from dense rows on the way, and centres are given relative to it: near the mean, |x|^2
+`offset` (r,) is subtracted from dense rows on the way, and centers are given relative to it: near the mean, |x|^2
 - 2 <x, c> + |c|^2 cancels less. Sparse rows would lose their zeros and take no offset.
 Rows pass in chunks that stay in the processor's cache; the cut depends on r alone, and sums go in row order, so equal
 input gives equal bits. Sums are float64, products are in the rows' dtype.
@@ -31,6 +31,7 @@ Rows = Any
 
 Floats = NDArray[np.floating]
 CHUNK_NUMBERS = 2**16
+"""Numbers in a chunk of rows: 512 kB in double, so that a chunk stays in cache over the loops on it."""
 
 
 def chunk_rows(n_features: int) -> int:
@@ -39,14 +40,17 @@ def chunk_rows(n_features: int) -> int:
 
 
 class _Scratch(threading.local):
-    """Arrays that a thread uses again and again. Anew for each chunk, they would be mapped and paged in each time,
-    which in Dask's workers (MALLOC_TRIM_THRESHOLD_ is low there) takes longer than the arithmetic."""
+    """Arrays that a thread uses again for each chunk.
+
+    Freshly allocated, they would be mapped and paged in each time, which in Dask's workers (MALLOC_TRIM_THRESHOLD_ is low
+    there) takes longer than the arithmetic.
+    """
 
     def __init__(self) -> None:
         self.buffers: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An uninitialised array; valid until this thread asks for the same name again."""
+        """An uninitialized array; valid until this thread asks for the same name again."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         if name not in self.buffers or self.buffers[name].size < nbytes:
             self.buffers[name] = np.empty(nbytes, np.uint8)
@@ -63,6 +67,7 @@ def _chunks(rows: Rows, offset: Floats | None) -> Iterator[tuple[slice, Rows]]:
         yield slice(0, m), rows
         return
     rows = np.require(rows, requirements=["C", "A"])
+    # Cut by r alone: another cut would round sums and products in another way.
     step = chunk_rows(r)
     shift = np.zeros(r, rows.dtype) if offset is None else np.asarray(offset, rows.dtype)
     for start in range(0, m, step):
@@ -72,7 +77,7 @@ def _chunks(rows: Rows, offset: Floats | None) -> Iterator[tuple[slice, Rows]]:
 
 
 def _products(points: Floats, chunk: Rows) -> Floats:
-    """points @ chunk.T, (q, m) and C-contiguous: later loops run along the rows, and vectorise."""
+    """points @ chunk.T, (q, m) and C-contiguous: later loops run along the rows, and vectorize."""
     if sp.issparse(chunk):
         return np.ascontiguousarray((chunk @ points.T).T)
     out = _scratch.array("products", (points.shape[0], chunk.shape[0]), chunk.dtype)
@@ -80,6 +85,7 @@ def _products(points: Floats, chunk: Rows) -> Floats:
 
 
 def _squared_norms(chunk: Rows) -> NDArray[np.float64]:
+    """(m,) |x|^2 of each row, in float64."""
     if sp.issparse(chunk):
         return np.asarray(chunk.multiply(chunk).sum(axis=1), np.float64).ravel()
     return np.einsum("ij,ij->i", chunk, chunk, dtype=np.float64)
@@ -127,11 +133,12 @@ def _own_distances(chunk: Floats, centers: Floats, labels: NDArray[np.int32], ou
             out[s, i] = total
 
 
-def _labelled_chunks(
+def _labeled_chunks(
     rows: Rows, centers: Floats, offset: Floats | None
 ) -> Iterator[tuple[slice, Rows, NDArray[np.int32]]]:
     """(where, chunk, its labels (R, chunk))."""
     restarts, k, r = centers.shape
+    # |x|^2 is the same for all centers and left out: half of |c|^2 - 2 <x, c> decides.
     half_norms = (0.5 * np.einsum("sjf,sjf->sj", centers, centers)).astype(rows.dtype)
     points = np.require(centers.reshape(restarts * k, r), rows.dtype, ["C", "A"])
     for where, chunk in _chunks(rows, offset):
@@ -142,9 +149,12 @@ def _labelled_chunks(
 
 
 def assign(rows: Rows, centers: Floats, offset: Floats | None = None) -> NDArray[np.int32]:
-    """Labels (R, m): the nearest centre of each row, the first of equally near ones."""
+    """Labels (R, m) int32: for each restart the nearest center of each row, the first of equally near ones.
+
+    Distances are compared in the rows' dtype.
+    """
     labels = np.empty((centers.shape[0], rows.shape[0]), np.int32)
-    for where, _, part in _labelled_chunks(rows, centers, offset):
+    for where, _, part in _labeled_chunks(rows, centers, offset):
         labels[:, where] = part
     return labels
 
@@ -152,13 +162,17 @@ def assign(rows: Rows, centers: Floats, offset: Floats | None = None) -> NDArray
 def cluster_sums(
     rows: Rows, centers: Floats, offset: Floats | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32]]:
-    """(sums (R, k, r) of each cluster's rows relative to `offset`, counts (R, k), labels (R, m)) in one sweep."""
+    """(sums (R, k, r) of each cluster's rows relative to `offset`, counts (R, k), labels (R, m)) in one pass over the rows.
+
+    The mean of cluster j of restart s is sums[s, j] / counts[s, j] + offset; counts may be 0.
+    """
     restarts, k, _ = centers.shape
     sums = np.zeros(centers.shape)
     labels = np.empty((restarts, rows.shape[0]), np.int32)
-    for where, chunk, part in _labelled_chunks(rows, centers, offset):
+    for where, chunk, part in _labeled_chunks(rows, centers, offset):
         labels[:, where] = part
         if sp.issparse(chunk):
+            # A sparse product adds the rows of a cluster in order, as _add_rows does for dense ones.
             for s in range(restarts):
                 sums[s] += (_membership(part[s], k) @ chunk).toarray()
         else:
@@ -176,8 +190,12 @@ def _membership(labels: NDArray[np.int32], k: int) -> sp.csr_array:
 def own_distances(
     rows: Rows, centers: Floats, labels: NDArray[np.int32], offset: Floats | None = None
 ) -> NDArray[np.float64]:
-    """(R, m): squared distance of each row to the centre it is assigned to; its sum is the inertia."""
+    """(R, m) float64: squared distance of each row to the center that `labels` (R, m) gives it; its sum is the inertia.
+
+    Dense rows by differences, without cancellation; sparse ones by |x|^2 - 2 <x, c> + |c|^2, cut at 0.
+    """
     out = np.empty(labels.shape)
+    # Double even for float32 rows: the inertia is compared between steps, whose differences are small.
     exact = np.require(centers, np.float64, ["C", "A"])
     for where, chunk in _chunks(rows, offset):
         part = np.ascontiguousarray(labels[:, where])
@@ -217,7 +235,10 @@ def _add_lowered(products: Floats, point_norms: Floats, row_norms: Floats, close
 
 
 def lower(rows: Rows, points: Floats, closest: NDArray[np.float64], offset: Floats | None = None) -> None:
-    """closest (R, m) <- min(closest, squared distances to the points (R, r), which are relative to `offset`)."""
+    """closest (R, m) <- min(closest, squared distances to the points (R, r)), in place; the points are relative to `offset`.
+
+    A step of k-means++: `closest` holds each row's squared distance to the nearest center chosen so far.
+    """
     points = np.require(points, rows.dtype, ["C", "A"])
     norms = np.einsum("qf,qf->q", points, points, dtype=np.float64)
     for where, chunk in _chunks(rows, offset):
@@ -227,7 +248,10 @@ def lower(rows: Rows, points: Floats, closest: NDArray[np.float64], offset: Floa
 def lowered_sums(
     rows: Rows, candidates: Floats, closest: NDArray[np.float64], offset: Floats | None = None
 ) -> NDArray[np.float64]:
-    """(R, trials): the sum over the rows of `closest` (R, m), were it lowered by that candidate (R, trials, r)."""
+    """(R, trials): the sum over the rows of `closest` (R, m), were it lowered by that candidate (R, trials, r).
+
+    Greedy k-means++ takes the candidate with the least sum (D. Arthur, S. Vassilvitskii, k-means++, SODA 2007).
+    """
     restarts, trials, r = candidates.shape
     points = np.require(candidates.reshape(restarts * trials, r), rows.dtype, ["C", "A"])
     norms = np.einsum("qf,qf->q", points, points, dtype=np.float64)
@@ -238,7 +262,7 @@ def lowered_sums(
 
 
 def moments(rows: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean (r,) of the rows and sum (r,) of the squared deviations from it. Not finite where a row is not."""
+    """(mean (r,) of the rows, sum (r,) of the squared deviations from it), float64. Not finite where a row is not."""
     m = rows.shape[0]
     if sp.issparse(rows):
         exact = rows.astype(np.float64)
@@ -258,6 +282,7 @@ def merge_moments(parts: list[tuple[int, Floats, Floats]]) -> tuple[NDArray[np.f
     """
     count, mean, spread = parts[0][0], np.asarray(parts[0][1], np.float64), np.asarray(parts[0][2], np.float64)
     for m, other, more in parts[1:]:
+        # Deviations from each block's own mean: sums of squares about 0 would cancel.
         gap = other - mean
         mean = mean + gap * (m / (count + m))
         spread = spread + more + gap**2 * (count * m / (count + m))

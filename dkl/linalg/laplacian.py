@@ -1,6 +1,6 @@
-"""The similarity graph and its Laplacian: from neighbour lists, or from affinities that the user brings.
+"""The similarity graph and its Laplacian: from neighbor lists, or from affinities that the user brings.
 
-    W_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))  where i is among the neighbours of j or j among those of i, else 0
+    W_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))  where i is among the neighbors of j or j among those of i, else 0
     "unnormalized": L = D - W        "normalized": L = I - D^-1/2 W D^-1/2        D = diag(row sums of W)
 
 after Hu and Kwok (2013), section 4. All results are csr_array, float64, sorted, without
@@ -20,6 +20,7 @@ from dkl.errors import InputError
 
 LAPLACIANS = ("normalized", "unnormalized")
 SIGMA_NEIGHBORS = 10
+"""Neighbors that the automatic width averages over, whatever the graph's own number is."""
 _SYMMETRY = 1e-10
 
 
@@ -32,25 +33,27 @@ def average_width(dist2: NDArray[np.float64]) -> float:
 
 
 def similarity_graph(dist2: NDArray[np.float64], index: NDArray[np.int64], sigma: float) -> csr_array:
-    """W = max(A, A') of the directed graph A that has row i's neighbours `index[i]` at squared distances `dist2[i]`.
+    """W = max(A, A') (n, n) of the directed graph A with row i's neighbors `index[i]` at squared distances `dist2[i]`.
 
-    (n, k) arrays, no pattern its own neighbour. Similarities that underflow are no edges. At sigma = 0 stands the
-    limit: 1 between duplicates, else 0.
+    (n, k) arrays, no pattern its own neighbor. Similarities that underflow are no edges. At sigma = 0 the weights are the
+    limit: 1 between duplicates, else 0. Source: Hu and Kwok (2013), section 4.
     """
     n, k = index.shape
     weights = np.exp(dist2 / (-2.0 * sigma**2)) if sigma**2 > 0 else (dist2 == 0).astype(np.float64)
+    # 32-bit indices while they suffice: half the bytes of the graph are its indices.
     width = np.int32 if n * k < np.iinfo(np.int32).max else np.int64
     shape = (weights.ravel(), index.astype(width).ravel(), np.arange(0, n * k + 1, k, dtype=width))
     directed = csr_array(shape, shape=(n, n))
     directed.sort_indices()
+    # Both directions of a mutual pair have the same weight to the bit, so the maximum is symmetric to the bit.
     return _sorted(directed.maximum(directed.T.tocsr()))
 
 
 def laplacian_matrix(affinity: csr_array, laplacian: str = "normalized") -> tuple[csr_array, NDArray[np.int64]]:
-    """(L, isolated) of an exactly symmetric, nonnegative `affinity` with an empty diagonal.
+    """(L, isolated) of an exactly symmetric, nonnegative `affinity` (n, n) with an empty diagonal.
 
-    `isolated` lists the patterns of degree 0. Their rows of L are 0, the diagonal included, in both kinds: then L is
-    psd, and its null space has one dimension a component.
+    `isolated` lists the patterns of degree 0. Their rows of L are 0, the diagonal included, in both kinds: so L is psd, and
+    its null space has one dimension for each component. Raises InputError for an unknown kind.
     """
     check_laplacian(laplacian)
     degree = np.asarray(affinity.sum(axis=1)).ravel()
@@ -98,13 +101,14 @@ def laplacian_of(affinity: ArrayLike | Any, laplacian: str = "normalized") -> cs
     mirrored = graph.T.tocsr()
     difference = abs(graph - mirrored)
     if difference.nnz and difference.max() > _SYMMETRY * graph.max():
+        # The largest difference, as row and column: a user finds the fault there.
         k = int(np.argmax(difference.data))
         i, j = int(np.searchsorted(difference.indptr, k, side="right")) - 1, int(difference.indices[k])
         raise InputError(
             "not symmetric",
             where=f"{where}[{i}, {j}]",
             got=f"{graph[i, j]:.17g} and, mirrored, {graph[j, i]:.17g}",
-            mend="pass affinity.maximum(affinity.T)",
+            remedy="pass affinity.maximum(affinity.T)",
         )
     return laplacian_matrix(_sorted(graph.maximum(mirrored)), laplacian)[0]
 
@@ -116,6 +120,7 @@ def check_laplacian(laplacian: str) -> None:
 
 
 def _check_entries(graph: csr_array, where: str) -> None:
+    """InputError for the first entry that is not finite or negative, by its row and column."""
     for fault, bad in (("not finite", ~np.isfinite(graph.data)), ("negative", graph.data < 0)):
         if bad.any():
             k = int(np.argmax(bad))
@@ -126,6 +131,7 @@ def _check_entries(graph: csr_array, where: str) -> None:
 
 
 def _sorted(graph: csr_array) -> csr_array:
+    """The same matrix in canonical form: no stored zeros, indices ascending in each row."""
     graph = csr_array(graph)
     graph.eliminate_zeros()
     graph.sort_indices()

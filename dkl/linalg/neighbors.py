@@ -1,13 +1,13 @@
-"""Exact nearest neighbours of one block of rows among blocks of reference rows, merged as the blocks go by.
+"""Exact nearest neighbors of one block of rows among blocks of reference rows, merged as the blocks go by.
 
 A list holds the k best pairs (squared distance, row number) seen so far, in lexicographic order, so equal distances are
-ordered by row number and a pattern is told from its duplicates by its number, never by a distance of 0.
+ordered by row number and a pattern is distinguished from its duplicates by its number, never by a distance of 0.
 
 What decides is |x - y|^2 summed feature by feature (over the union of the supports, for sparse rows): the bits of that
 sum depend on the two rows alone, and are the same for (x, y) and (y, x). Matrix products and trees only rule out rows
 that rounding could not save, so the lists are the same for every size and order of blocks.
 
-At n = 100,000 normal deviates of 10 features, 10 neighbours, two threads: 6 s. scikit-learn's brute force: 23 s; its
+At n = 100,000 normal deviates of 10 features, 10 neighbors, two threads: 6 s. scikit-learn's brute force: 23 s; its
 k-d tree on one thread: 19 s, and 2.7 s with 6 features (both scaled up from a part of the queries).
 """
 
@@ -30,19 +30,22 @@ _NOBODY = np.iinfo(np.int64).max
 
 
 class Lists(NamedTuple):
-    """The neighbours of some query rows: both (queries, k), ascending in (dist2, rows). Free places: inf, 2^63 - 1."""
+    """The neighbors of some query rows: squared distances and row numbers, both (queries, k), ascending as pairs.
+
+    Entries that no row has filled yet are (inf, 2^63 - 1), which any row replaces.
+    """
 
     dist2: NDArray[np.float64]
     rows: NDArray[np.int64]
 
 
 def empty_lists(n_rows: int, k: int) -> Lists:
-    """Lists with all k places of each of `n_rows` rows free."""
+    """Lists of `n_rows` queries with all k entries unfilled; 16 k bytes a query."""
     return Lists(np.full((n_rows, k), np.inf), np.full((n_rows, k), _NOBODY))
 
 
 def largest_value(n_features: int) -> np.float64:
-    """The largest |x| with which no squared distance overflows, with room for the sums on the way."""
+    """The largest |x| with which no squared distance overflows, with a margin for the sums on the way."""
     return np.sqrt(np.finfo(np.float64).max / (64 * n_features))
 
 
@@ -50,30 +53,33 @@ def absorb(lists: Lists, queries: Rows, ids: NDArray[np.int64], references: Rows
     """Merge all of `references`, whose row 0 has number `first`, into the `lists` of `queries`, whose rows are `ids`.
 
     Both blocks are dense, or both sparse; (rows, features), finite, their squared distances within float64's range
-    (`largest_value`). Distances are float64's, also between rows of float32.
+    (`largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
     """
     if issparse(queries):
         _absorb_sparse(*lists, *_csr(queries), ids, *_csr(references), first, references.shape[1], REFERENCE_TILE)
         return
     n_features = queries.shape[1]
-    # Differences do not see a common shift; products lose digits to it.
-    centre = references.mean(axis=0, dtype=np.float64)
+    # |x - y|^2 does not change with a common shift, but |x|^2 - 2 <x, y> + |y|^2 loses digits to one: so products are taken
+    # about the references' mean.
+    center = references.mean(axis=0, dtype=np.float64)
+    # A bound on the relative rounding of a product of n_features + 1 terms, and of the exact distance, with a margin.
     rounding = (8 * n_features + 64) * np.finfo(np.float64).eps
     for a in range(0, references.shape[0], REFERENCE_TILE):
         tile = np.array(references[a : a + REFERENCE_TILE], dtype=np.float64, order="C")
         # One product gives |y|^2 - 2 <x, y>: y gets the column |y|^2, and -2 x the column 1.
         right = np.empty((len(tile), n_features + 1))
-        np.subtract(tile, centre, out=right[:, :-1])
+        np.subtract(tile, center, out=right[:, :-1])
         right[:, -1] = _squares(right[:, :-1])
         for b in range(0, queries.shape[0], QUERY_TILE):
             part = slice(b, b + QUERY_TILE)
             query = np.array(queries[part], dtype=np.float64, order="C")
             left = np.empty((len(query), n_features + 1))
-            np.subtract(query, centre, out=left[:, :-1])
+            np.subtract(query, center, out=left[:, :-1])
             squares = _squares(left[:, :-1])
             left[:, :-1] *= -2.0
             left[:, -1] = 1.0
-            # A row whose product exceeds the last place of the list by more than rounding can do is ruled out.
+            # A row whose product exceeds the last entry of the list by more than rounding can explain is ruled out; only
+            # the others get their exact distance, so the products' rounding never decides.
             offset = rounding * (squares + right[:, -1].max()) - squares
             _scan(lists.dist2[part], lists.rows[part], query, ids[part], tile, first + a, left @ right.T, offset)
 
@@ -95,10 +101,10 @@ def absorb_candidates(
 
 
 def search_tree(tree: Any, queries: NDArray[np.float64], ids: NDArray[np.int64], k: int) -> Lists:
-    """The `k` nearest rows, themselves excluded, of `queries` in a scikit-learn KDTree of all rows (`ids`: theirs).
+    """The `k` nearest rows of `queries` in a scikit-learn KDTree of all rows; `ids` are their numbers, themselves excluded.
 
-    The tree breaks ties as it likes. So a row is settled only if the tree's last answer is farther than the list's last
-    place; else the tree is asked for more, and at last all rows are looked at.
+    The tree breaks ties in no fixed order. So a query is done only if the tree's last answer is farther than the list's
+    last entry; the others are searched with four times as many, and beyond 1024 by a pass over all rows.
     """
     data = np.asarray(tree.data)
     rounding = (8 * data.shape[1] + 64) * np.finfo(np.float64).eps
@@ -122,6 +128,7 @@ def search_tree(tree: Any, queries: NDArray[np.float64], ids: NDArray[np.int64],
 
 
 def _squares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(m,) |x|^2 of each row."""
     return np.einsum("ij,ij->i", rows, rows)
 
 
@@ -135,7 +142,7 @@ def _csr(rows: csr_array) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArr
 
 @njit(nogil=True, cache=True)
 def _insert(dist2, index, i, d, j):  # type: ignore[no-untyped-def]
-    """Put (d, j) in its place in list i, if it has one."""
+    """Insert (d, j) into list i, if it comes before the last entry."""
     p = index.shape[1] - 1
     if d > dist2[i, p] or (d == dist2[i, p] and j > index[i, p]):
         return
@@ -149,6 +156,7 @@ def _insert(dist2, index, i, d, j):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _dense_distance(x, y):  # type: ignore[no-untyped-def]
+    """|x - y|^2, feature by feature: no fastmath, so that its bits depend on the two rows alone."""
     total = 0.0
     for f in range(x.shape[0]):
         difference = x[f] - y[f]
@@ -180,6 +188,7 @@ def _scan(dist2, index, queries, ids, references, first, products, offset):  # t
     """Insert every row whose product does not rule it out, by its exact distance."""
     last = dist2.shape[1] - 1
     for i in range(queries.shape[0]):
+        # The comparison of 64 products vectorizes; most groups hold no candidate and cost nothing more.
         limit = dist2[i, last] + offset[i]
         for start in range(0, references.shape[0], _FIRST_SCAN):
             end = min(start + _FIRST_SCAN, references.shape[0])
@@ -226,6 +235,7 @@ def _absorb_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, n_features, t
 
 @njit(nogil=True, cache=True)
 def _candidates_dense(dist2, index, queries, ids, references, first, candidates):  # type: ignore[no-untyped-def]
+    """Insert the candidates of each query by their exact distances; dense rows."""
     for i in range(candidates.shape[0]):
         for c in range(candidates.shape[1]):
             j = candidates[i, c] - first
@@ -235,6 +245,7 @@ def _candidates_dense(dist2, index, queries, ids, references, first, candidates)
 
 @njit(nogil=True, cache=True)
 def _candidates_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, candidates):  # type: ignore[no-untyped-def]
+    """The same for CSR rows given as (data, columns, row pointers)."""
     for i in range(candidates.shape[0]):
         for e in range(candidates.shape[1]):
             j = candidates[i, e] - first

@@ -1,6 +1,6 @@
-"""Candidates for nearest neighbours from an inverted-file index (faiss): the rows of the cells nearest to a query.
+"""Candidates for nearest neighbors from an inverted-file index (faiss): the rows of the cells nearest to a query.
 
-The index holds float32 copies of all rows, less their centre. It only proposes; the distances that count are taken
+The index holds float32 copies of all rows, less their center. It only proposes; the distances that count are taken
 afterwards from the rows themselves. Searches go in pieces of a fixed size on one thread each, since the shape of
 a matrix product may decide its rounding, hence a tie between two cells.
 """
@@ -26,23 +26,24 @@ _ADD_PIECE = 8192
 
 @dataclass(frozen=True, eq=False)
 class InvertedFile:
-    """`index` over all rows less `centre` (features,)."""
+    """A faiss index over all rows less `center` (features,), the mean of the training sample."""
 
     index: Any
-    centre: NDArray[np.float64]
+    center: NDArray[np.float64]
 
 
 def faiss_available() -> bool:
+    """Whether faiss is installed; does not import it."""
     return importlib.util.find_spec("faiss") is not None
 
 
 def require_faiss() -> Any:
-    """The faiss module, or an InputError that says how to get it."""
+    """The faiss module. Raises InputError with how to install it where it is missing."""
     if not faiss_available():
         raise InputError(
-            "approximate neighbours need faiss, which is not installed",
+            "approximate neighbors need faiss, which is not installed",
             where='method="approximate"',
-            mend="pip install 'dkl[knn]', or take method=\"exact\"",
+            remedy="pip install 'dkl[knn]', or take method=\"exact\"",
         )
     import faiss
 
@@ -55,45 +56,51 @@ def n_cells(n: int) -> int:
 
 
 def sample_size(n: int) -> int:
-    """How many rows `train` should see."""
+    """How many rows of n `train` should be given: 64 a cell."""
     return min(n, _SAMPLE_PER_CELL * n_cells(n))
 
 
 def train(sample: Rows, n: int) -> InvertedFile:
-    """An empty index for `n` rows, its cells found by k-means on `sample` (rows, features)."""
+    """An empty index for `n` rows, its cells found by k-means on `sample` (rows, features).
+
+    Raises InputError where faiss is missing. The seed is faiss's own constant, and k-means runs on one thread, so equal
+    samples give equal cells.
+    """
     faiss = require_faiss()
     dense = _dense(sample)
-    centre = dense.mean(axis=0)
+    center = dense.mean(axis=0)
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dense.shape[1]), dense.shape[1], n_cells(n))
     index.cp.max_points_per_centroid = 2 * _SAMPLE_PER_CELL  # no second sample from our sample
     with _one_thread(faiss):
-        index.train((dense - centre).astype(np.float32))
-    return InvertedFile(index, centre)
+        # Less their center: float32 keeps 7 digits, which a common offset of the rows would use up.
+        index.train((dense - center).astype(np.float32))
+    return InvertedFile(index, center)
 
 
 def add(inverted: InvertedFile, rows: Rows) -> None:
     """Add the next rows; they are numbered as they come."""
     with _one_thread(require_faiss()):
         for start in range(0, rows.shape[0], _ADD_PIECE):
-            inverted.index.add((_dense(rows[start : start + _ADD_PIECE]) - inverted.centre).astype(np.float32))
+            inverted.index.add((_dense(rows[start : start + _ADD_PIECE]) - inverted.center).astype(np.float32))
 
 
 def candidates(inverted: InvertedFile, queries: Rows, m: int, n_probes: int) -> NDArray[np.int64]:
-    """(rows, m) numbers of the rows nearest to each query among those in the `n_probes` nearest cells; -1 where fewer.
+    """(rows, m) int64: the m rows nearest to each query among those in its `n_probes` nearest cells; -1 where there are fewer.
 
-    A query's own row is mostly among them.
+    Near in float32 only. A query's own row is mostly among them, so ask for one more than is wanted.
     """
     faiss = require_faiss()
     found = np.empty((queries.shape[0], m), dtype=np.int64)
     parameters = faiss.SearchParametersIVF(nprobe=n_probes)
     with _one_thread(faiss):
         for start in range(0, len(found), PIECE):
-            piece = (_dense(queries[start : start + PIECE]) - inverted.centre).astype(np.float32)
+            piece = (_dense(queries[start : start + PIECE]) - inverted.center).astype(np.float32)
             found[start : start + PIECE] = inverted.index.search(piece, m, params=parameters)[1]
     return found
 
 
 def _dense(rows: Rows) -> NDArray[np.float64]:
+    """The rows as an ndarray: faiss takes no sparse ones."""
     return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 

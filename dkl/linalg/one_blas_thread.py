@@ -21,7 +21,8 @@ _limit: Any = None
 
 @lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
-    # Finding the loaded libraries takes some 10 ms, setting a limit 0.1 ms. SciPy has a BLAS of its own: load it first.
+    """The BLAS libraries of the process, found once: that takes some 10 ms, setting a limit 0.1 ms."""
+    # SciPy brings a BLAS of its own, which is found only once it is loaded.
     import scipy.linalg.blas  # noqa: F401
 
     return ThreadpoolController()

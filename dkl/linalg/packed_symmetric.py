@@ -16,27 +16,29 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float64]
 
 TILE = 256
+"""Rows and columns of a tile: 512 kB in double, so that a tile is read from memory once a product."""
 PARTS = 16
 """Partial sums of a product, each over a share of the tiles, whatever the number of threads: so it has the same bits."""
 
 
 def n_tiles(n: int) -> int:
-    """Tiles on a side."""
+    """Tiles on a side of an n x n matrix: n / TILE, rounded up."""
     return -(-n // TILE)
 
 
 def packed_bytes(n: int, dtype: Any) -> int:
+    """Bytes of the tiles of an n x n matrix in `dtype`, padding included: about n^2 / 2 numbers."""
     side = n_tiles(n)
     return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize
 
 
 def tile_number(side: int, row: int, column: int) -> int:
-    """Where tile (row, column), row <= column, stands."""
+    """Number of tile (row, column), row <= column, in storage order; `side` is the number of tiles on a side."""
     return row * side - row * (row - 1) // 2 + column - row
 
 
 class PackedSymmetric:
-    """The upper triangle of a symmetric matrix (n, n): `tiles` (count, TILE, TILE)."""
+    """The upper triangle of a symmetric matrix (n, n): `tiles` (count, TILE, TILE), zeros until `set_rows` fills them."""
 
     def __init__(self, n: int, dtype: Any = np.float64) -> None:
         side = n_tiles(n)
@@ -44,15 +46,16 @@ class PackedSymmetric:
         self.tiles = np.zeros((side * (side + 1) // 2, TILE, TILE), dtype)
 
     def set_rows(self, row: int, values: NDArray[np.floating]) -> None:
-        """Tile row `row`, from the matrix' rows TILE * row on and columns from there on."""
+        """Fill tile row `row` from `values` (TILE or fewer, n - TILE * row): rows TILE * row on, columns from their diagonal on."""
         for column in range(row, self.side):
             part = values[:, (column - row) * TILE : (column - row + 1) * TILE]
             self.tiles[tile_number(self.side, row, column), : part.shape[0], : part.shape[1]] = part
 
     def times(self, v: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]:
-        """The product with v (n,) or each column of v (n, k)."""
+        """The product with v (n,) or with each column of v (n, k), in float64; the same bits on any number of threads."""
         columns = np.zeros((self.side * TILE, v.shape[1] if v.ndim == 2 else 1))
         columns[: self.n] = v.reshape(self.n, -1)
+        # Parts write to sums of their own, as each tile adds to two ranges of rows; they are added in order at the end.
         cuts = self._cuts
         partial = np.zeros((len(cuts) - 1, *columns.shape))
 
@@ -68,6 +71,7 @@ class PackedSymmetric:
         return partial.sum(axis=0)[: self.n].reshape(v.shape)
 
     def diagonal(self) -> Vector:
+        """(n,) the diagonal, in float64."""
         corners = [self.tiles[tile_number(self.side, k, k)].diagonal() for k in range(self.side)]
         return np.concatenate(corners)[: self.n].astype(np.float64)
 
@@ -77,11 +81,11 @@ class PackedSymmetric:
         return np.linspace(0, len(self.tiles), min(PARTS, len(self.tiles)) + 1).astype(np.int64)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): the rows and columns `chosen`."""
+        """(k, k) the matrix at the rows and columns `chosen`, in float64."""
         return self.between(chosen, chosen)
 
     def between(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, l): these rows at these columns."""
+        """(k, l) the matrix at these rows and columns, in float64."""
         out = np.empty((len(rows), len(columns)))
         _gather(self.tiles, self.side, np.asarray(rows, np.int64), np.asarray(columns, np.int64), out)
         return out
@@ -94,6 +98,7 @@ def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) ->
     while start + side - row <= first:
         start += side - row
         row += 1
+    # A tile off the diagonal serves twice: its rows with v below, its columns with v above (summed in `right`).
     left = np.empty(TILE)
     right = np.empty(TILE)
     for number in range(first, last):
@@ -106,6 +111,7 @@ def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) ->
             for j in range(TILE):
                 left[j] = v[column * TILE + j, k]
                 right[j] = 0.0
+            # Support vectors are few: rows of a tile that meet zeros on both sides are skipped.
             used = False
             for j in range(TILE):
                 if left[j] != 0.0:
@@ -127,6 +133,7 @@ def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) ->
 
 @numba.njit(cache=True, nogil=True)
 def _gather(tiles: Any, side: int, rows: Any, columns: Any, out: Any) -> None:
+    """out[a, b] = entry (rows[a], columns[b]), from the tile of the upper triangle that holds it or its mirror image."""
     for a in range(len(rows)):
         for b in range(len(columns)):
             i, j = min(rows[a], columns[b]), max(rows[a], columns[b])

@@ -12,6 +12,7 @@ from dkl.errors import InputError
 
 Vector = NDArray[np.float64]
 MOST_PASSES = 200
+"""Passes over the n numbers at most; a handful is usual."""
 
 
 def box_hyperplane(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> Vector:
@@ -20,12 +21,19 @@ def box_hyperplane(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> Vector:
     x = clip(v - t y, 0, C) at the root t of the decreasing, piecewise linear h(t) = y'clip(v - t y, 0, C) (J. Liu et al.,
     Learning the optimal neighborhood kernel for classification, IJCAI 2009, (22)). Newton's method within a bracket ends
     in a handful of passes, O(n) each. Raises InputError for other labels, all equal ones, or C that is not positive.
+
+    >>> box_hyperplane([2.0, 0.5, 1.0], y=[1, 1, -1], C=2.0)
+    array([1.5, 0. , 1.5])
     """
     point, labels, upper = checked(v, y, C)
     return project(point, labels, upper, 0.0)[0]
 
 
 def checked(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> tuple[Vector, Vector, Vector]:
+    """(v, y, C) as float64 vectors (n,), C repeated for each entry.
+
+    Raises InputError for other shapes, v not finite, labels other than -1 and 1 or of one kind, C not positive and finite.
+    """
     point, labels, upper = _numbers(v, "v"), _numbers(y, "y"), _numbers(C, "C")
     if point.ndim != 1 or labels.shape != point.shape:
         raise InputError("v and y must be vectors of one length", where="v", got=f"{point.shape} and {labels.shape}")
@@ -44,6 +52,7 @@ def checked(v: ArrayLike, y: ArrayLike, C: ArrayLike) -> tuple[Vector, Vector, V
 
 
 def _numbers(values: ArrayLike, where: str) -> Vector:
+    """A C-contiguous float64 copy. InputError where there are none."""
     try:
         return np.array(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
@@ -65,13 +74,17 @@ def _balance(v: Any, y: Any, C: Any, t: float) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def project(v: Any, y: Any, C: Any, start: float) -> Any:
-    """(x, t) from a first guess of t. No checks."""
+    """(x, t): the projection of `box_hyperplane`, started at t = `start`; for checked float64 arguments (n,).
+
+    A solver passes the t of its last step, which is a pass or two away from the next one.
+    """
     low, high = np.inf, -np.inf
     for i in range(len(v)):
         least, most = (v[i] - C[i], v[i]) if y[i] > 0 else (-v[i], C[i] - v[i])
         low, high = min(low, least), max(high, most)
     t = start if low < start < high else 0.5 * (low + high)
     for _ in range(MOST_PASSES):
+        # h decreases: a positive value lies left of the root.
         h, size, free = _balance(v, y, C, t)
         if abs(h) <= 1e-15 * size:
             break
@@ -79,6 +92,7 @@ def project(v: Any, y: Any, C: Any, start: float) -> Any:
             low = t
         else:
             high = t
+        # -free is the slope of h here: a Newton step. On a flat piece (no free x) one past the lower end, hence bisection.
         new = t + h / free if free > 0 else low - 1.0
         if not low < new < high:
             new = 0.5 * (low + high)
@@ -92,6 +106,7 @@ def project(v: Any, y: Any, C: Any, start: float) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _at(v: Any, y: Any, C: Any, t: float) -> Any:
+    """clip(v - t y, 0, C)."""
     out = np.empty_like(v)
     for i in range(len(v)):
         out[i] = min(max(v[i] - t * y[i], 0.0), C[i])

@@ -11,6 +11,8 @@ from numba import njit
 
 from dkl.linalg.lanes import add_sparse_row, row_dot
 
+# "reassoc" lets sums over columns run in vector registers; their order is then fixed by the width, hence still the same
+# bits for a rank and dtype. Division by zero gives inf as in NumPy: a check there would forbid vectorization.
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 
 
@@ -23,14 +25,14 @@ def sparse_product(indptr, indices, data, x, out, lanes):  # type: ignore[no-unt
 
 @njit(**_JIT)
 def pair_dots(left, right, x, y, total, lanes):  # type: ignore[no-untyped-def]
-    """total[k] += x[left[k]] . y[right[k]] for every listed pair of rows."""
+    """total[k] += x[left[k]] . y[right[k]] for every listed pair of rows: entries of the Gram matrices P_i'P_i."""
     for k in range(left.size):
         total[k] += row_dot(x, left[k], y, right[k], lanes)
 
 
 @njit(**_JIT)
 def edge_dots(indptr, indices, x, y, total, lanes):  # type: ignore[no-untyped-def]
-    """total[k] += x[i] . y[j] for every entry k = (i, j) of a CSR pattern."""
+    """total[k] += x[i] . y[j] for every entry k = (i, j) of a CSR pattern: K on the pattern where y is x."""
     for i in range(indptr.size - 1):
         for k in range(indptr[i], indptr[i + 1]):
             total[k] += row_dot(x, i, y, indices[k], lanes)
@@ -38,7 +40,11 @@ def edge_dots(indptr, indices, x, y, total, lanes):  # type: ignore[no-untyped-d
 
 @njit(**_JIT)
 def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, out, total, lanes):  # type: ignore[no-untyped-def]
-    """out += M x, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T, while out[i] is at hand."""
+    """out += M x, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T.
+
+    One kernel for both: the dot products come while row i of `out` is still in the cache. In KL-ADMM M x is (11)'s linear
+    term and the dot products are P_i'c_i, the right-hand sides of the small systems.
+    """
     for i in range(indptr.size - 1):
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
@@ -47,10 +53,10 @@ def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, out, to
 
 @njit(**_JIT)
 def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lanes):  # type: ignore[no-untyped-def]
-    """mine[i] <- (linear[i] + rho other[i] - sum_j W_ij other[j]) / rho, and how far `mine` moved.
+    """mine[i] <- (linear[i] + rho other[i] - sum_j W_ij other[j]) / rho, the sum over T_i.
 
     The closed form of updates (13) by the SMW identity (25) of Hu & Kwok (2013): W_i solves the small system of
-    pattern i. `linear` is used up. `weights` holds -W. Returns (sum of squares of the move, sum of squares of `mine`).
+    pattern i. `linear` is overwritten. `weights` holds -W. Returns (sum of squares of the move, sum of squares of `mine`).
     """
     width = len(lanes)
     moved = 0.0
@@ -60,6 +66,7 @@ def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lane
         for c in range(width):
             linear[i, c] += rho * other[i, c]
         add_sparse_row(t_indices, weights, t_indptr[i], t_indptr[i + 1], other, linear, i, lanes)
+        # Sums by rows first: short vectors that stay in registers, and less rounding than one running sum.
         row_moved = 0.0
         row_size = 0.0
         for c in range(width):
@@ -75,7 +82,10 @@ def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lane
 
 @njit(**_JIT)
 def multiplier_update(rho, v, u, multiplier):  # type: ignore[no-untyped-def]
-    """multiplier += rho (v - u); returns (|v - u|^2, |multiplier|^2, |u|^2, u . multiplier)."""
+    """multiplier += rho (v - u), the last of updates (11)-(13) of Hu & Kwok (2013), for arrays (n, w).
+
+    Returns (|v - u|^2, |multiplier|^2, |u|^2, u . multiplier): the primal residual and what the objective needs.
+    """
     gap = 0.0
     size = 0.0
     u_size = 0.0
@@ -102,7 +112,7 @@ def multiplier_update(rho, v, u, multiplier):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def flat_dot(x, y):  # type: ignore[no-untyped-def]
-    """sum of x * y over all entries, row sums first."""
+    """The sum of x * y over all entries (n, w), row sums first."""
     result = 0.0
     for i in range(x.shape[0]):
         row = 0.0
@@ -200,7 +210,7 @@ def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, g
 
 @njit(**_JIT)
 def move_rows(lo, hi, step, x, y):  # type: ignore[no-untyped-def]
-    """y[i] += step x[i]; returns y . y."""
+    """y[i] += step x[i], in place; returns y . y."""
     size = 0.0
     for i in range(lo, hi):
         row = 0.0
@@ -212,8 +222,8 @@ def move_rows(lo, hi, step, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
-def turn_rows(lo, hi, momentum, z, p, g):  # type: ignore[no-untyped-def]
-    """p[i] = momentum p[i] - z[i]; returns p . g."""
+def update_direction_rows(lo, hi, momentum, z, p, g):  # type: ignore[no-untyped-def]
+    """p[i] = momentum p[i] - z[i]: the next direction of nonlinear conjugate gradients; returns p . g."""
     slope = 0.0
     for i in range(lo, hi):
         row = 0.0
@@ -226,7 +236,7 @@ def turn_rows(lo, hi, momentum, z, p, g):  # type: ignore[no-untyped-def]
 
 @njit(**_JIT)
 def dot_rows(lo, hi, x, y):  # type: ignore[no-untyped-def]
-    """x . y over the rows."""
+    """x . y over rows lo to hi, row sums first."""
     result = 0.0
     for i in range(lo, hi):
         row = 0.0

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 CACHE_LINE = 64
+"""Bytes."""
 
 
 def slab_width(rank: int, dtype: DTypeLike) -> int:
@@ -21,21 +22,27 @@ def slab_width(rank: int, dtype: DTypeLike) -> int:
 
 
 def n_slabs(rank: int, width: int) -> int:
+    """Slabs of `width` columns for `rank` columns: rank / width, rounded up; the last is padded with zeros."""
     return -(-rank // width)
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray:
-    """An uninitialised array that starts on a cache line, so that no row of a slab straddles one more than it must."""
+    """An uninitialized array that starts on a cache line, so that no row of a slab straddles one more than it must."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize
+    # NumPy guarantees less, so a line more is allocated and the start moved.
     raw = np.empty(size + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def random_columns(seed: int, columns: range, n: int, scale: float, out: NDArray) -> None:
-    """out[:, c] <- scale * normal deviates of column c: each column has its own stream, whatever the slab's width."""
+    """out (n, w) <- scale * normal deviates, one stream a column, keyed by (seed, column); zeros beyond `columns`.
+
+    So a column is the same whatever the slab's width and whoever fills it.
+    """
     out[...] = 0
+    # SeedSequence hashes (seed, column), so the streams of neighboring columns are independent.
     for position, column in enumerate(columns):
         stream = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(column,)))
         out[:, position] = stream.standard_normal(n) * scale

@@ -20,6 +20,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 HUB_SIZE = 64
+"""Pairs of a pattern above which its system is built from the gathered rows u_j: t^2 / 2 dot products would be too many."""
 
 Chunked = Callable[[Callable[[int, int], None], int], None]
 """Calls function(lo, hi) over a cut of range(n), perhaps on threads."""
@@ -52,10 +53,15 @@ class SmallSystems:
 
     @property
     def n_pairs(self) -> int:
+        """Distinct pairs of rows whose dot products are needed."""
         return int(self.left.size)
 
     @classmethod
     def of(cls, pattern: sparse.csr_array, *, hub_size: int = HUB_SIZE) -> SmallSystems:
+        """The systems of `pattern`, a CSR matrix (n, n) with its whole diagonal, symmetric, its entries sorted.
+
+        hub_size: largest t that is solved from dot products. O(sum of t_i^2) time and memory over the patterns up to that.
+        """
         indptr = pattern.indptr.astype(np.int64)
         indices = pattern.indices.astype(np.int32)
         n = indptr.size - 1
@@ -63,6 +69,7 @@ class SmallSystems:
         hubs = np.flatnonzero(counts > hub_size)
         sizes = np.where(counts > hub_size, 0, counts)
         slot_ptr = np.concatenate(([0], np.cumsum(sizes * (sizes + 1) // 2))).astype(np.int64)
+        # Patterns that share two neighbors share a dot product: each is listed once, and computed once an iteration.
         wanted = np.empty(slot_ptr[-1] + indices.size, np.int64)
         _list_products(indptr, indices, sizes, slot_ptr, wanted)
         distinct, position = np.unique(wanted, return_inverse=True)
@@ -90,11 +97,13 @@ class SmallSystems:
         rows: NDArray[np.float64] | None,
         chunked: Chunked,
     ) -> None:
-        """weights[k] <- -w for every entry k of T.
+        """weights[k] <- -w_i[j] for every entry k = (i, j) of T, w_i the solution of the system of pattern i.
 
         pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
-        that the hubs need. Bits do not depend on how `chunked` cuts: each pattern is solved by itself.
+        that the hubs need, None where there are none. The bits do not depend on how `chunked` cuts the patterns: each system
+        is solved by itself.
         """
+        # The largest triangle has t (t + 1) / 2 entries: t from that, for the threads' work arrays.
         limit = int(np.diff(self.slot_ptr).max(initial=0))
         size = int((np.sqrt(8 * limit + 1) - 1) / 2 + 0.5)
 
@@ -118,6 +127,7 @@ class SmallSystems:
         weights: NDArray[np.floating],
         rows: NDArray[np.float64],
     ) -> None:
+        """The systems of patterns with more than hub_size pairs, from their rows: t x t, or r x r where t >= r."""
         # One BLAS thread: the bits must not depend on how many processors the machine has.
         with threadpool_limits(1, user_api="blas"):
             for i in self.hubs:
@@ -155,7 +165,10 @@ def _list_products(indptr, indices, sizes, slot_ptr, wanted):  # type: ignore[no
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, pair, edge, rho, gamma, work, weights):  # type: ignore[no-untyped-def]
-    """Cholesky of every small system in [lo, hi): work is (t_max + 1, t_max), its last row the right-hand side."""
+    """Cholesky of every small system in [lo, hi), in `work` (t_max + 1, t_max), its last row the right-hand side.
+
+    By hand: systems are 3 x 3 or so, where a call of LAPACK costs more than its arithmetic.
+    """
     shift = rho / gamma
     last = work.shape[0] - 1
     for i in range(lo, hi):
@@ -185,4 +198,5 @@ def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, pair, edge, rho, ga
             for c in range(a + 1, t):
                 value -= work[c, a] * work[last, c]
             work[last, a] = value / work[a, a]
+            # Minus, so that the update is one more sparse product to add.
             weights[start + a] = -work[last, a]

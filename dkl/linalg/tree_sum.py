@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_GROUPS = 16
+"""Leaves of the tree, and so owners of slabs, at most."""
 
 Node = tuple[int, int]
 """(level, index): level 0 are the groups, the root is (log2(groups), 0)."""
@@ -21,7 +22,12 @@ Partials = dict[Node, NDArray[np.float64]]
 
 
 def group_bounds(n_slabs: int, max_groups: int = MAX_GROUPS) -> list[tuple[int, int]]:
-    """[(first slab, last slab + 1)] of each group; as many groups as the largest power of two in reach."""
+    """[(first slab, last slab + 1)] of each group, near-equal; the largest power of two of groups that leaves none empty.
+
+    >>> group_bounds(6)
+    [(0, 1), (1, 3), (3, 4), (4, 6)]
+    """
+    # From the number of slabs alone: a cut that followed the owners would round as they do.
     groups = 1
     while 2 * groups <= min(n_slabs, max_groups):
         groups *= 2
@@ -29,13 +35,16 @@ def group_bounds(n_slabs: int, max_groups: int = MAX_GROUPS) -> list[tuple[int, 
 
 
 def share(n_groups: int, n_owners: int) -> list[range]:
-    """Contiguous ranges of groups, one an owner, as equal as can be; owners beyond the groups get nothing."""
+    """Contiguous ranges of groups, one an owner, as equal as can be; fewer ranges than owners where groups are fewer."""
     owners = min(n_groups, n_owners)
     return [range(k * n_groups // owners, (k + 1) * n_groups // owners) for k in range(owners)]
 
 
 def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Put `vector` at `node`, then add siblings upwards as long as both are there. Returns the buffers set free."""
+    """Put `vector` at `node` of `partials`, then add siblings upwards as long as both are there.
+
+    Takes possession of `vector`, which may be added to in place. Returns the buffers that are free to be used again.
+    """
     free = []
     level, index = node
     while (level, index ^ 1) in partials:
@@ -49,11 +58,15 @@ def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[
 
 
 def total(parts: Iterable[Partials]) -> NDArray[np.float64]:
-    """The root's sum, from subtrees that together cover the tree. Not to be written to: it may be the one input."""
+    """The root's sum, from the subtrees of all owners. Read-only for the caller: it may be the one input itself.
+
+    Raises ValueError where the subtrees together do not cover the tree.
+    """
     merged: Partials = {}
     parts = list(parts)
     if len(parts) == 1 and len(parts[0]) == 1:
         return next(iter(parts[0].values()))
+    # Copies: on a worker the vectors are what others were sent, and may be read-only.
     for part in parts:
         for node, vector in part.items():
             absorb(merged, node, vector.copy())

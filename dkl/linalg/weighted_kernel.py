@@ -12,14 +12,16 @@ import numba
 import numpy as np
 
 EXACT, NEWTON = 0, 1
+"""Rules for a step along a coordinate: the exact minimizer, or the paper's Newton step (19)."""
 DRIFT = 1e-4
 """Share by which q and c'K^-1 c from G may differ."""
-DONE, NEEDS_ROW, NEEDS_ROOM, DRIFTED = 0, 1, 2, 3
+DONE, NEEDS_ROW, NEEDS_CAPACITY, DRIFTED = 0, 1, 2, 3
+"""Why `descend` returned. All but DONE ask the caller for something, and to call again with the rest of the order."""
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
-    """The weight that minimises F along its coordinate (EXACT), or the Newton step (19) towards it.
+    """The weight that minimizes F along its coordinate (EXACT), or the Newton step (19) towards it.
 
     dF/dmu = nu - lambda a^2 / (1 + d q)^2 at mu + d is zero at d = (|a| sqrt(lambda/nu) - 1) / q; (19) has
     d = (lambda a^2 - nu) / (2 lambda a^2 q), and zero where a is. A column of zeros gets weight zero.
@@ -36,7 +38,10 @@ def new_weight(a, q, mu, lam, nu, rule):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def best_coordinate(a, q, mu, alive, lam, nu, rule):  # type: ignore[no-untyped-def]
-    """The coordinate whose step lowers F most, and by how much: F(mu + d) - F(mu) = nu d - lambda a^2 d / (1 + d q)."""
+    """(m, drop): the coordinate whose step lowers F most, and by how much; m = -1 where none lowers it.
+
+    F(mu + d) - F(mu) = nu d - lambda a^2 d / (1 + d q) along a coordinate; only those where `alive` is True. O(M).
+    """
     best, gain = -1, 0.0
     for m in range(len(mu)):
         if alive[m]:
@@ -49,12 +54,12 @@ def best_coordinate(a, q, mu, alive, lam, nu, rule):  # type: ignore[no-untyped-
 
 @numba.njit(cache=True, nogil=True)
 def descend(  # type: ignore[no-untyped-def]
-    order, rows, place, mu, a, q, support, position, G, size, lam, nu, most, rule
+    order, rows, slot, mu, a, q, support, position, G, size, lam, nu, most, rule
 ):
     """Take the coordinates in `order` one after the other, in place. Returns (how many were done, size of S, moves, state).
 
-    rows[place[m]] is row m of B; place[m] < 0: it is not there yet (state NEEDS_ROW). support[:size] are the active
-    columns, position[m] their places in it or -1; G[:size, :size]. NEEDS_ROOM: G is full. DRIFTED: rounding errors
+    rows[slot[m]] is row m of B; slot[m] < 0: it is not there yet (state NEEDS_ROW). support[:size] are the active
+    columns, position[m] their positions in it or -1; G[:size, :size]. NEEDS_CAPACITY: G is full. DRIFTED: rounding errors
     have grown to where q and G differ, the next weight would exceed `most`, a bound on all of them, or K would lose
     definiteness.
     """
@@ -68,13 +73,14 @@ def descend(  # type: ignore[no-untyped-def]
         new, old = new_weight(a[m], q[m], mu[m], lam, nu, rule), mu[m]
         if new == old:
             continue
-        if place[m] < 0:
+        if slot[m] < 0:
             return k, size, moves, NEEDS_ROW
         if old == 0.0 and size == len(G):
-            return k, size, moves, NEEDS_ROOM
+            return k, size, moves, NEEDS_CAPACITY
         if not (new <= most and 1.0 + (new - old) * q[m] > 0.0):
             return k, size, moves, DRIFTED
-        row = rows[place[m]]
+        row = rows[slot[m]]
+        # The weight moves: its products with all columns, by SMW from the active rows.
         # h = G B_Sm / lambda, z = C'K^-1 c_m
         for i in range(size):
             h[i] = 0.0
@@ -85,13 +91,14 @@ def descend(  # type: ignore[no-untyped-def]
         for j in range(len(mu)):
             z[j] = row[j]
         for i in range(size):
-            other = rows[place[support[i]]]
+            other = rows[slot[support[i]]]
             factor = h[i]
             for j in range(len(mu)):
                 z[j] -= factor * other[j]
         for j in range(len(mu)):
             z[j] /= lam
         q_m, a_m = q[m], a[m]
+        # q_m was updated by subtractions, z_m comes from G: where they differ, rounding has added up in one of them.
         if not abs(z[m] - q_m) <= DRIFT * q_m:
             return k, size, moves, DRIFTED
         share = (new - old) / (1.0 + (new - old) * q_m)
@@ -126,6 +133,7 @@ def _update(G, h, support, position, size, m, old, new, q):  # type: ignore[no-u
             G[i, j] -= factor * column[i] * column[j]
     if new > 0.0:
         return size
+    # A weight that became zero leaves S: the last one takes its position, so that S stays contiguous.
     last = size - 1
     for i in range(size):
         G[p, i] = G[last, i]

@@ -6,11 +6,11 @@ and at an optimum K* the loss on the diagonal alone bounds |diag(K*) - 1| by spr
     tr(K*) <= n + sqrt(n) spread.
 Hence f(K) - f(K*) <= gap = <S, K> + max(0, -lambda_min(S)) (n + sqrt(n) spread).
 
-The lift. The term in lambda_min charges every pattern for the worst direction, which often lives on a few patterns. For any
+The lift. The term in lambda_min counts every pattern with the worst direction, which often lives on a few patterns. For any
 diagonal D >= 0 the same holds of S + D, where <D, K*> = sum D_i + sum D_i (K*_ii - 1) <= sum D_i + |D| spread:
     gap <= <S, K> + max(0, -lambda_min(S + D)) (n + sqrt(n) spread) + sum D_i + |D| spread.
 By Gershgorin D_i = |theta| |x_i| |x|_1 lifts an eigenpair (theta, x) to 0 for |theta| |x|_1^2 instead of |theta| n. `find_lift`
-does that for the localised ones; the smaller of both bounds counts. lambda_min enters as a lower bound, residual and
+does that for the localized ones; the smaller of both bounds counts. lambda_min enters as a lower bound, residual and
 rounding taken off.
 """
 
@@ -25,9 +25,12 @@ from scipy import sparse
 from dkl.linalg.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
 
 WORTH_LIFTING = 1e-6
+"""Relative gap below which no lift is sought where no goal is given."""
 LIFT_REACH = 30.0
+"""Factor by which a lift may be hoped to lower the term in lambda_min: one farther from the goal is not tried."""
 LIFTING_ROUNDS = 8
 LIFTED_AT_ONCE = 16
+"""Eigenpairs of a round."""
 Array = NDArray[np.float64]
 
 
@@ -63,23 +66,30 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What is known of diag(K*): |diag(K*) - 1| <= spread."""
+class TraceBound:
+    """What is known of diag(K*): |diag(K*) - 1| <= spread = sqrt(2 f(K) / gamma), for any K, as f(K*) <= f(K).
+
+    It bounds tr(K*), and with it what a negative eigenvalue of S can cost.
+    """
 
     n: int
     spread: float
 
     @classmethod
-    def of(cls, n: int, objective: float, gamma: float) -> Reach:
+    def of(cls, n: int, objective: float, gamma: float) -> TraceBound:
+        """The bound from f at any kernel of `n` patterns; the lower f is, the tighter."""
         return cls(n, float(np.sqrt(2 * max(objective, 0.0) / gamma)))
 
     @property
     def trace_bound(self) -> float:
-        """tr(K*) is at most this."""
+        """tr(K*) is at most this: n + sqrt(n) spread, by Cauchy-Schwarz."""
         return self.n + float(np.sqrt(self.n)) * self.spread
 
-    def charge(self, low: float, lift: Array | None = None) -> float:
-        """-<S, K*> is at most this, `low` being a lower bound on lambda_min(S + lift)."""
+    def gap_term(self, low: float, lift: Array | None = None) -> float:
+        """The gap's second term: -<S, K*> is at most this, `low` being a lower bound on lambda_min(S + lift).
+
+        max(0, -low) tr(K*) and, for a lift D >= 0 (n,), sum D_i + |D| spread: see the head of this file.
+        """
         paid = 0.0 if lift is None else float(lift.sum() + np.linalg.norm(lift) * self.spread)
         return max(0.0, -low) * self.trace_bound + paid
 
@@ -87,7 +97,7 @@ class Reach:
 def gradient_matrix(
     laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, entries: Array
 ) -> sparse.csr_array:
-    """S = L + gamma P_T(K - T), `entries` holding K_ij for every entry of T in its order."""
+    """S = L + gamma P_T(K - T), sparse (n, n); `entries` holds K_ij for every stored entry of T, in its order."""
     residual = sparse.csr_array(
         (gamma * (entries - targets.data), targets.indices, targets.indptr), shape=targets.shape
     )
@@ -104,21 +114,25 @@ def certify(
     product: Product | None = None,
     seed: int = 0,
 ) -> Certificate:
-    """The certificate at K, given K on T (`entries`) and smooth = tr(KL).
+    """The certificate at K, given K on T (`entries`), smooth = tr(KL) and the gradient matrix S there.
 
-    `product` computes S x elsewhere (on a cluster, say); by default it is scipy's.
+    `product` computes S x elsewhere (on a cluster, say); by default it is scipy's. `seed` starts Lanczos, so that equal
+    input gives equal bits. Some hundred products with S; some thousand where a lift is sought.
     """
+    # <S, K> = tr(KL) + gamma <P_T(K - T), K>: T's pattern is all that is needed of K.
     difference = entries - targets.data
     objective = smooth + 0.5 * gamma * float(difference @ difference)
     inner = smooth + gamma * float(difference @ entries)
     matrix = Shifted.of(gradient, product)
     low, residual, direction = min_eigenvalue(matrix, seed=seed)
-    return conclude(matrix, Reach.of(gradient.shape[0], objective, gamma), objective, inner, low, residual, direction)
+    return certificate_from_eigenvalue(
+        matrix, TraceBound.of(gradient.shape[0], objective, gamma), objective, inner, low, residual, direction
+    )
 
 
-def conclude(
+def certificate_from_eigenvalue(
     matrix: Shifted,
-    reach: Reach,
+    bound: TraceBound,
     objective: float,
     inner: float,
     low: float,
@@ -126,41 +140,48 @@ def conclude(
     direction: Array,
     goal: float | None = None,
 ) -> Certificate:
-    """The certificate from <S, K> and a lower bound on lambda_min(S), with a lift where it proves more.
+    """The certificate from <S, K> (`inner`) and a lower bound on lambda_min(S) (`low`), with a lift where it proves more.
 
-    Given a goal for the relative gap, a lift is sought only where it may well decide about it: it takes some thousand
-    products, the rest some hundred.
+    residual, direction: of the Ritz pair behind `low`. Given a goal for the relative gap, a lift is sought only where it may
+    well decide about it: it takes some thousand products, the rest some hundred.
     """
-    charge, lift, scale = reach.charge(low), np.zeros(reach.n), max(objective, 0.0)
+    term, lift, scale = bound.gap_term(low), np.zeros(bound.n), max(objective, 0.0)
     least, most = (WORTH_LIFTING, np.inf) if goal is None else (goal, LIFT_REACH * goal)
-    if least * scale < charge <= most * scale:
-        found = find_lift(matrix, charge)
-        lifted = reach.charge(min_eigenvalue(matrix.plus(found))[0], found) if found.any() else charge
-        if lifted < charge:
-            charge, lift = lifted, found
-    gap = max(inner, 0.0) + charge
+    if least * scale < term <= most * scale:
+        found = find_lift(matrix, term)
+        # The lift is a guess; what it proves is computed from S + D itself.
+        lifted = bound.gap_term(min_eigenvalue(matrix.plus(found))[0], found) if found.any() else term
+        if lifted < term:
+            term, lift = lifted, found
+    # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
+    gap = max(inner, 0.0) + term
     relative = gap / objective if objective > 0 else float(gap > 0) * np.inf
     return Certificate(
-        objective, gap, float(relative), low, residual, inner, reach.trace_bound, direction=direction, lift=lift
+        objective, gap, float(relative), low, residual, inner, bound.trace_bound, direction=direction, lift=lift
     )
 
 
 def find_lift(matrix: Shifted, budget: float) -> Array:
-    """D >= 0, of a sum below `budget`, that lifts the localised negative directions of S; zeros where it finds none."""
+    """D >= 0 (n,), of a sum below `budget`, that lifts the localized negative directions of S; zeros where it finds none.
+
+    Localized: |x|_1^2 below n / 2 for a unit eigenvector x, so that lifting it costs less than half of what it costs in the
+    trace term. In rounds, as lifting some directions uncovers others.
+    """
     n = matrix.shift.size
     lift = np.zeros(n)
     for _ in range(LIFTING_ROUNDS):
         values, vectors = lowest_eigenpairs(matrix.plus(lift), LIFTED_AT_ONCE)
         spans = np.abs(vectors).sum(axis=0)
-        localised = (values < 0) & (spans**2 < 0.5 * n)
-        added = (np.abs(vectors[:, localised]) * (-values * spans)[localised]).sum(axis=1)
-        if not localised.any() or float((lift + added).sum()) > budget:
+        localized = (values < 0) & (spans**2 < 0.5 * n)
+        # Gershgorin: adding |theta| |x_i| |x|_1 to the diagonal makes theta x x' + D psd.
+        added = (np.abs(vectors[:, localized]) * (-values * spans)[localized]).sum(axis=1)
+        if not localized.any() or float((lift + added).sum()) > budget:
             break
         lift += added
     return lift
 
 
 def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float) -> float:
-    """The t >= 0 that minimises f(t K); then <S, K> = 0. A quadratic in t: gamma/2 |t K - T|^2 + t tr(KL)."""
+    """The t >= 0 that minimizes f(t K); then <S, K> = 0. A quadratic in t: gamma/2 |t K - T|^2 + t tr(KL)."""
     curvature = gamma * float(entries @ entries)
     return max((gamma * float(entries @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0

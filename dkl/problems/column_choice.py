@@ -21,13 +21,15 @@ from dkl.blocks.row_pieces import Block
 from dkl.linalg.kernel_columns import Kernel
 
 FIRST_ROUND = 32
+"""Candidates of the first round; later rounds draw as many as are chosen already."""
 EXHAUSTED = 1e-13
 """Share of the trace that is left when the columns so far reproduce the kernel to rounding."""
 TILE_ROWS = 1024
+"""Rows whose residual is computed at a time, each with all columns so far."""
 
 
 def uniform(n: int, count: int, stream: np.random.Generator, allowed: NDArray[np.bool_] | None = None) -> NDArray:
-    """`count` different row numbers, ascending; of those `allowed`."""
+    """`count` different row numbers (or all, where they are fewer), ascending; of those where `allowed` (n,) is True."""
     rows = np.arange(n) if allowed is None else np.flatnonzero(allowed)
     return np.sort(stream.choice(rows, size=min(count, len(rows)), replace=False))
 
@@ -39,7 +41,11 @@ def pivoted_cholesky(
     stream: np.random.Generator,
     allowed: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.intp]:
-    """Up to `count` row numbers by randomly pivoted Cholesky, in the order drawn; fewer where the kernel has less rank."""
+    """Up to `count` row numbers by randomly pivoted Cholesky, in the order drawn; fewer where the kernel has less rank.
+
+    allowed (n,): rows that may be drawn. Passes over the rows as log(count), each O(n |chosen|^2). Raises InputError for
+    a kernel with a negative diagonal.
+    """
     chosen = np.empty(0, np.intp)
     points: Any = None
     factor = np.empty((0, 0))
@@ -48,11 +54,12 @@ def pivoted_cholesky(
         residual = np.concatenate(rows.map(residual_diagonal, kernel, points, chosen, factor))
         if allowed is not None:
             residual[~allowed] = 0.0
-        residual[chosen] = 0.0
+        residual[chosen] = 0.0  # but for rounding it is 0: a row must not be drawn twice
         mass = float(residual.sum())
         first = first or mass
         if mass <= EXHAUSTED * first:
             break
+        # Up to twice of what is still wanted, as some are rejected.
         size = min(max(FIRST_ROUND, len(chosen)), 2 * (count - len(chosen)) + 8)
         drawn = stream.choice(len(residual), size=size, p=residual / mass)
         candidates = rows.take(drawn)
@@ -60,6 +67,7 @@ def pivoted_cholesky(
         kept = kept[: count - len(chosen)]
         chosen = np.concatenate([chosen, drawn[kept]])
         points = candidates[kept] if points is None else _stacked(points, candidates[kept])
+        # From scratch each round: rounds are few, and an update would carry their rounding.
         factor = _cholesky(_between(kernel, points, points, chosen))
     return chosen
 
@@ -67,9 +75,9 @@ def pivoted_cholesky(
 def residual_diagonal(
     block: Block, kernel: Kernel, points: Any, chosen: NDArray[np.intp], factor: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """k(x, x) - |L^-1 k(P, x)|^2 for the rows of a block; L L' = k(P, P)."""
-    places = np.arange(block.start, block.stop)
-    out = kernel.diagonal(block.rows, places)
+    """(t,) k(x, x) - |L^-1 k(P, x)|^2 for the rows of a block, cut at 0; P are the points chosen so far, L L' = k(P, P)."""
+    indices = np.arange(block.start, block.stop)
+    out = kernel.diagonal(block.rows, indices)
     if not len(chosen):
         return out
     for lo in range(0, len(out), TILE_ROWS):
@@ -90,7 +98,11 @@ def _accepted(
     proposed: NDArray[np.float64],
     stream: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """Places of the candidates that are accepted, one after the other, each as later ones see it."""
+    """Positions of the candidates that are accepted, one after the other, each as the ones before it leave its residual.
+
+    A candidate drawn by the residual of the round's start is accepted with the share of it that is left: rejection sampling
+    from the residual that sequential drawing would have seen (Epperly, Tropp and Webber).
+    """
     left = _between(kernel, candidates, candidates, drawn)
     if len(chosen):
         half = solve_triangular(factor, _between(kernel, candidates, points, chosen).T, lower=True)
@@ -101,17 +113,19 @@ def _accepted(
             kept.append(k)
             left = left - np.outer(left[:, k], left[k]) / left[k, k]
             left[k] = left[:, k] = 0.0
+            # The same row drawn twice: nothing is left of it but rounding.
             left[drawn == drawn[k]] = 0.0
             left[:, drawn == drawn[k]] = 0.0
     return np.array(kept, np.intp)
 
 
-def _between(kernel: Kernel, rows: Any, points: Any, places: NDArray[np.intp]) -> NDArray[np.float64]:
-    """k(rows, points); the points are rows `places` of the whole."""
-    return np.asarray(kernel.columns(rows, places if kernel.is_precomputed else points), np.float64)
+def _between(kernel: Kernel, rows: Any, points: Any, indices: NDArray[np.intp]) -> NDArray[np.float64]:
+    """k(rows, points); the points are rows `indices` of the whole."""
+    return np.asarray(kernel.columns(rows, indices if kernel.is_precomputed else points), np.float64)
 
 
 def _cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The lower factor, with the least ridge that makes one: chosen rows may be dependent to rounding."""
     ridge = 1e-14 * float(np.trace(matrix)) / len(matrix)
     while True:
         try:
@@ -121,4 +135,5 @@ def _cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _stacked(above: Any, below: Any) -> Any:
+    """Two sets of rows, one above the other, dense or CSR."""
     return sp.vstack([above, below], format="csr") if sp.issparse(above) else np.concatenate([above, below])

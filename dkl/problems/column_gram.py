@@ -1,7 +1,7 @@
 """The Gram matrix of kernel columns, as solvers read it: by rows, of which they need those of the active set alone.
 
 B = C'C (M x M), or about the columns' means where an intercept is fitted. `DenseGram` holds it; `StoredGram` reads rows
-from zarr as they are asked for, and keeps them: its memory is that of the active set.
+from zarr when they are asked for, and keeps them: its memory is that of the active set.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ Vector = NDArray[np.float64]
 
 
 class Gram(Protocol):
-    """B (M, M) symmetric positive semidefinite."""
+    """B (M, M) symmetric positive semidefinite, with its diagonal (M,)."""
 
     diagonal: Vector
 
     @property
-    def n_columns(self) -> int: ...
+    def n_columns(self) -> int:
+        """M."""
+
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """(buffer, places): row indices[k] of B is buffer[places[k]]."""
+        """(buffer, slots) for k row numbers: row indices[j] of B is buffer[slots[j]]. Read-only, valid until the next call.
+
+        Two arrays instead of one, so that rows in memory are not copied.
+        """
 
 
 class DenseGram:
-    """B in memory."""
+    """B in memory, 8 M^2 bytes."""
 
     def __init__(self, matrix: NDArray[np.float64]) -> None:
         self.matrix = matrix
@@ -37,32 +42,42 @@ class DenseGram:
 
     @property
     def n_columns(self) -> int:
+        """M."""
         return len(self.matrix)
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """The matrix itself, and the row numbers as slots."""
         return self.matrix, indices
 
 
 class StoredGram:
-    """B on disk: `stored[lo:hi]` gives raw rows, `shift` = (s, W): B = stored - s s' / W. Rows read once are kept."""
+    """B on disk: `stored[lo:hi]` gives raw rows, `shift` = (s, W): B = stored - s s' / W. Rows read once are kept.
+
+    diagonal (M,): of the raw matrix. s are the weighted column sums, W the sum of weights: the shift centers the columns.
+    """
 
     def __init__(self, stored: Any, diagonal: Vector, shift: tuple[Vector, float] | None = None) -> None:
         self.stored, self.shift = stored, shift
+        # Cut at 0: of a constant column the difference is rounding, which may be negative.
         self.diagonal = diagonal if shift is None else np.maximum(diagonal - shift[0] ** 2 / shift[1], 0.0)
-        self._place = np.full(len(diagonal), -1, np.intp)
+        self._slot = np.full(len(diagonal), -1, np.intp)
         self._rows = np.empty((0, len(diagonal)))
         self._held = 0
 
     @property
     def n_columns(self) -> int:
-        return len(self._place)
+        """M."""
+        return len(self._slot)
 
     def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        for index in np.sort(indices[self._place[indices] < 0]):
+        """Reads the rows that are not held yet, in ascending order, then returns the buffer and their slots in it."""
+        # Ascending, so that neighboring rows are read from the same chunk.
+        for index in np.sort(indices[self._slot[indices] < 0]):
             self._read(int(index))
-        return self._rows, self._place[indices]
+        return self._rows, self._slot[indices]
 
     def _read(self, index: int) -> None:
+        """Read and center row `index` into the next slot; the buffer grows by half when it is full."""
         if self._held == len(self._rows):
             grown = np.empty((max(16, len(self._rows) + len(self._rows) // 2), self.n_columns))
             grown[: self._held] = self._rows[: self._held]
@@ -71,11 +86,11 @@ class StoredGram:
         if self.shift is not None:
             row = row - self.shift[0] * (self.shift[0][index] / self.shift[1])
         self._rows[self._held] = row
-        self._place[index], self._held = self._held, self._held + 1
+        self._slot[index], self._held = self._held, self._held + 1
 
 
 @dataclass(frozen=True)
-class CentredGram:
+class CenteredGram:
     """What all outputs and all nu of a fit share: B, and for each output b = C'y and y'y, about the means if asked for.
 
     cross (M, T); squares (T,); column_means (M,) and target_means (T,): zeros without an intercept; weight: the sum of
@@ -90,8 +105,12 @@ class CentredGram:
     weight: float
 
     @classmethod
-    def of(cls, moments: Moments, *, intercept: bool, gram: Any = None, diagonal: Vector | None = None) -> CentredGram:
-        """From sums over rows (one fold). The upper triangle of `moments[0]` is used up; or `gram` is rows on disk."""
+    def of(cls, moments: Moments, *, intercept: bool, gram: Any = None, diagonal: Vector | None = None) -> CenteredGram:
+        """From sums over rows (one fold). The upper triangle of `moments[0]` is overwritten; or `gram` is rows on disk.
+
+        gram, diagonal: what `StoredGram` takes. An intercept is fitted by centering: B - s s'/W, b - s t/W, y'y - t^2/W with the
+        weighted sums s of the columns and t of the targets.
+        """
         sums, cross, square = moments[0][0], moments[1][0], moments[2][0]
         weight = float(square[-1, -1])
         totals, target_totals = cross[:, -1], square[:-1, -1]
@@ -104,6 +123,7 @@ class CentredGram:
             matrix = mirrored(sums)
             if shift is not None:
                 scaled = totals / np.sqrt(weight)
+                # By row panels: the outer product would be one more M x M array.
                 for lo in range(0, len(matrix), 512):
                     matrix[lo : lo + 512] -= np.outer(scaled[lo : lo + 512], scaled)
             held: Gram = DenseGram(matrix)
@@ -114,12 +134,15 @@ class CentredGram:
         return cls(held, b, squares, zero * totals / weight, zero * target_totals / weight, weight)
 
     def intercepts(self, weights: NDArray[np.float64]) -> Vector:
-        """(T,) of weights (T, M): the mean of the targets less that of C w."""
+        """(T,) the intercepts of weights (T, M): the mean of the targets less that of C w."""
         return np.asarray(self.target_means - weights @ self.column_means)
 
 
 def held_out(total: Moments, fold: int) -> Moments:
-    """The sums over all rows but those of a fold, from the sums of each fold (K, ...)."""
+    """The sums over all rows but those of `fold`, one fold, from the sums of each fold (K, ...); fold=-1 leaves none out.
+
+    Added up and not subtracted from the total, which would cancel.
+    """
     parts = []
     for sums in total:
         rest = np.zeros_like(sums[:1])

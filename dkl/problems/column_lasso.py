@@ -1,14 +1,14 @@
 """SLKL: kernel regression that learns the weights of rank-1 kernels (P. Machart, T. Peel, L. Ralaivola, S. Anthoine,
 H. Glotin, Stochastic low-rank kernel learning for regression, ICML 2011).
 
-    minimise over mu >= 0   F(mu) = lambda y' (lambda I + C diag(mu) C')^-1 y + nu sum mu                        (14)
+    minimize over mu >= 0   F(mu) = lambda y' (lambda I + C diag(mu) C')^-1 y + nu sum mu                        (14)
 
 C is n x M; column m is k(., x_m) / sqrt(k(x_m, x_m)). As y'(I + K/lambda)^-1 y = min_w |y - C w|^2 + lambda sum w^2/mu,
 and lambda w^2 / mu + nu mu is least at mu = sqrt(lambda/nu) |w|, this is the lasso on the columns:
 
-    minimise over w         P(w) = |y - C w|^2 + 2 kappa |w|_1,    kappa = sqrt(lambda nu)
+    minimize over w         P(w) = |y - C w|^2 + 2 kappa |w|_1,    kappa = sqrt(lambda nu)
 
-with the same value and mu = sqrt(lambda/nu) |w|. Its dual is to maximise D(theta) = |y|^2 - |y - theta|^2 where
+with the same value and mu = sqrt(lambda/nu) |w|. Its dual is to maximize D(theta) = |y|^2 - |y - theta|^2 where
 |C' theta| <= kappa. P, D and the gap follow from B = C'C, b = C'y and y'y: n does not occur.
 """
 
@@ -20,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.lasso import subtract_rows
-from dkl.problems.column_gram import CentredGram, Gram, Vector
+from dkl.problems.column_gram import CenteredGram, Gram, Vector
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """At weights w: P(w), the best dual value known from w's residual r = y - C w, and correlations C'r (M,)."""
+    """At weights w: P(w), the best dual value known from w's residual r = y - C w, and correlations C'r (M,).
+
+    residual is |r|^2; theta = scale * r is the feasible dual point with that value.
+    """
 
     objective: float
     dual: float
@@ -35,10 +38,12 @@ class Evaluation:
 
     @property
     def gap(self) -> float:
+        """P - D >= 0: P(w) is at most this above the optimum."""
         return max(self.objective - self.dual, 0.0)
 
     @property
     def relative_gap(self) -> float:
+        """gap / P, or 0 where P is 0."""
         return self.gap / self.objective if self.objective > 0 else 0.0
 
 
@@ -53,20 +58,25 @@ class ColumnLasso:
     nu: float
 
     @classmethod
-    def of(cls, shared: CentredGram, output: int, lam: float, nu: float) -> ColumnLasso:
+    def of(cls, shared: CenteredGram, output: int, lam: float, nu: float) -> ColumnLasso:
+        """Problem (14) for output number `output` of what all outputs share."""
         return cls(shared.gram, np.ascontiguousarray(shared.cross[:, output]), float(shared.squares[output]), lam, nu)
 
     @property
     def n_columns(self) -> int:
+        """M."""
         return len(self.cross)
 
     @property
     def kappa(self) -> float:
+        """sqrt(lambda nu), the bound on |C'theta| and half the weight of |w|_1."""
         return float(np.sqrt(self.lam * self.nu))
 
     def start(self, w: Vector | None) -> Vector:
-        """A copy of weights to begin at; zeros where there are none, or where P is no lower there: weights of another
-        scale would drown b and y'y in rounding."""
+        """A copy of weights w (M,) to begin at; zeros where there are none, or where P is no lower there.
+
+        Weights of another scale would drown b and y'y in rounding. Those of columns of zeros become 0.
+        """
         zeros = np.zeros(self.n_columns)
         if w is None:
             return zeros
@@ -74,20 +84,24 @@ class ColumnLasso:
         return w if self.evaluate(w).objective < self.square else zeros
 
     def correlations(self, w: Vector) -> Vector:
-        """C'(y - C w) = b - B w, from the rows of the active set."""
+        """C'(y - C w) = b - B w (M,), from the rows of the active set: O(M |active|)."""
         found = self.cross.copy()
         active = np.flatnonzero(w)
-        rows, places = self.gram.rows(active)
-        subtract_rows(found, rows, places, w[active])
+        rows, slots = self.gram.rows(active)
+        subtract_rows(found, rows, slots, w[active])
         return found
 
     def evaluate(self, w: Vector, correlations: Vector | None = None) -> Evaluation:
-        """P, and D at the residual scaled to be feasible: theta = s r, s the best there is for D within the bounds."""
+        """P, and D at the residual scaled to be feasible: theta = s r, s the best there is for D within the bounds.
+
+        correlations (M,): b - B w, where it is known already.
+        """
         g = self.correlations(w) if correlations is None else correlations
         fitted = float(w @ self.cross)
         with_targets = self.square - fitted  # y'r
         residual = max(with_targets - float(w @ g), 0.0)  # |r|^2 = y'r - w'C'r
         largest = float(np.abs(g).max(initial=0.0))
+        # D(s r) = 2 s y'r - s^2 |r|^2 is largest at s = y'r / |r|^2, feasible while |s| |C'r| <= kappa.
         best = with_targets / residual if residual > 0 else 0.0
         bound = self.kappa / largest if largest > 0 else np.inf
         scale = float(np.clip(best, -bound, bound))
@@ -102,22 +116,34 @@ class ColumnLasso:
         rules for sparsity enforcing penalties, JMLR 18, 2017).
         """
         reach = np.abs(found.scale * found.correlations) + np.sqrt(found.gap) * np.sqrt(self.gram.diagonal)
+        # A margin of rounding: a column must not be dropped because of it.
         return np.asarray(reach >= self.kappa * (1 - 1e-12))
 
     def kernel_weights(self, w: Vector) -> Vector:
-        """mu = sqrt(lambda/nu) |w|."""
+        """mu = sqrt(lambda/nu) |w| (M,): the weights of the rank-1 kernels, 0 where w is."""
         return np.sqrt(self.lam / self.nu) * np.abs(w)
 
     def kernel_objective(self, mu: Vector) -> float:
-        """F(mu) of (14), by a dense solve on the support: y'(I + K/lambda)^-1 y = y'y - b_S'(lambda/mu + B_SS)^-1 b_S."""
+        """F(mu) of (14), by a dense solve on the support: y'(I + K/lambda)^-1 y = y'y - b_S'(lambda/mu + B_SS)^-1 b_S.
+
+        mu (M,) >= 0. O(|S|^3); an oracle for the solvers, which never need it.
+        """
         support = np.flatnonzero(mu)
-        rows, places = self.gram.rows(support)
-        system = rows[np.ix_(places, support)] + np.diag(self.lam / mu[support])
+        rows, slots = self.gram.rows(support)
+        system = rows[np.ix_(slots, support)] + np.diag(self.lam / mu[support])
         inner = float(self.cross[support] @ np.linalg.solve(system, self.cross[support])) if support.size else 0.0
         return self.square - inner + self.nu * float(mu.sum())
 
 
+def output_problems(shared: CenteredGram, lam: float, nu: float) -> list[ColumnLasso]:
+    """The lasso of each output."""
+    return [ColumnLasso.of(shared, output, lam, nu) for output in range(len(shared.squares))]
+
+
 def largest_nu(cross: NDArray[np.float64], lam: float) -> float:
-    """The least nu at which all weights of all outputs are zero: (max |c'y|)^2 / lambda."""
+    """The least nu at which all weights of all outputs are zero: (max |c'y|)^2 / lambda, for cross = C'y (M,) or (M, T).
+
+    A path of nu begins there.
+    """
     largest = float(np.abs(cross).max(initial=0.0))
     return largest * largest / lam

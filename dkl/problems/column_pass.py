@@ -1,9 +1,9 @@
-"""One pass over the rows: kernel columns are made block by block, and added up to what a solver needs of them.
+"""One pass over the rows: kernel columns are computed block by block, and added up to what a solver needs of them.
 
     c_m = k(., x_m) / sqrt(k(x_m, x_m)),    B = C'C,    C'y,    y'y        (column_moments)
 
-The pass runs in waves of groups of blocks, so that it can report, be stopped, and be kept and gone on from in between.
-Where B is too large to be held, each pass makes some of its rows.
+The pass runs in waves of groups of blocks, so that between them it can report, be stopped, stored and resumed.
+Where B is too large to be held, each pass computes some of its rows.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ from dkl.blocks.row_pieces import Block
 from dkl.errors import InputError
 from dkl.linalg.column_moments import Moments, add_moments, zero_moments
 from dkl.linalg.kernel_columns import Kernel
-from dkl.stores.kernel_columns import write_rows
+from dkl.stores.kernel_columns import write_columns
 
 BLOCK_BYTES = 16_000_000
-"""Of kernel columns made at a time by a thread."""
+"""Of kernel columns computed at a time by a thread."""
 SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
+"""Rows."""
 WAVE_SECONDS = 2.0
+"""Aimed at between two reports: short enough to stop soon, long against the start of a wave's tasks."""
 
 
 def block_rows(n_columns: int, n_features: int, dtype: Any) -> int:
-    """Rows of a block: 16 MB of columns, and no more than twice that of features."""
+    """Rows of a block: 16 MB of columns, and no more than twice that of features; 256 to 8192."""
     size = np.dtype(dtype).itemsize
     rows = min(BLOCK_BYTES // (n_columns * size), 2 * BLOCK_BYTES // (max(1, n_features) * 8))
     return int(max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rows)))
@@ -60,49 +62,58 @@ class ColumnJob:
 
     @property
     def n_columns(self) -> int:
+        """M."""
         return len(self.scale)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the arrays; a large job is sent to each worker once (see `RowBlocks`)."""
         points = self.points.data.nbytes if sp.issparse(self.points) else self.points.nbytes
         return int(points + self.targets.nbytes + (0 if self.fold_of is None else self.fold_of.nbytes))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_prepared", "_rooms")}
+        # What is prepared is computed again by the receiver, and buffers belong to threads.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_prepared", "_buffers")}
 
     @cached_property
     def _prepared(self) -> Any:
         return self.kernel.prepared(self.points, self.dtype)
 
     @cached_property
-    def _rooms(self) -> threading.local:
+    def _buffers(self) -> threading.local:
         return threading.local()
 
-    def room(self, rows: int) -> NDArray[np.floating]:
-        """This thread's room for a block of columns, lent again and again: fresh memory costs as much as filling it."""
-        held: NDArray[np.floating] | None = getattr(self._rooms, "held", None)
+    def buffer(self, rows: int) -> NDArray[np.floating]:
+        """This thread's array (rows or more, M) for a block of columns; used again for each block.
+
+        Fresh memory is paged in by the first writes to it, which costs as much as they do.
+        """
+        held: NDArray[np.floating] | None = getattr(self._buffers, "held", None)
         if held is None or len(held) < rows:
-            held = self._rooms.held = np.empty((rows, self.n_columns), self.dtype)
+            held = self._buffers.held = np.empty((rows, self.n_columns), self.dtype)
         return held
 
-    def columns(self, rows: Any, room: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
-        """(t, M) of the normalised columns at these rows."""
-        C = self.kernel.columns(rows, self._prepared, self.dtype, room)
+    def columns(self, rows: Any, buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
+        """(t, M) of the normalized columns c_m at these rows, in `buffer` where the kernel can use it."""
+        C = self.kernel.columns(rows, self._prepared, self.dtype, buffer)
         if not (self.scale == 1).all():
             C *= self.scale.astype(C.dtype)
         return C
 
 
-@np.errstate(over="ignore", invalid="ignore")  # told below, as an error
+@np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
 def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
-    """The moments so far and those of a block."""
+    """The moments so far (None before the first block) and those of a block, added in place.
+
+    Raises InputError where a row or a column is not finite. Writes the block's columns to `job.store`, if there is one.
+    """
     check_rows(block)
     if total is None:
         height = None if job.panel is None else job.panel[1] - job.panel[0]
         total = zero_moments(job.n_folds, job.n_columns, job.targets.shape[1] - 1, height)
-    C = job.columns(block.rows, job.room(block.rows.shape[0]))
+    C = job.columns(block.rows, job.buffer(block.rows.shape[0]))
     if job.store is not None:
-        write_rows(job.store, block.start, C)
+        write_columns(job.store, block.start, C)
     targets = job.targets[block.start : block.stop]
     root = targets[:, -1]
     if not (root == 1).all():
@@ -115,16 +126,18 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
 
 
 def not_finite(kernel: Kernel, got: str) -> InputError:
-    mend = "scale the features, or choose other parameters of the kernel"
-    return InputError("the kernel is too large", where=kernel.where, got=got, mend=mend)
+    """The InputError for a kernel that overflows; `got` says where."""
+    remedy = "scale the features, or choose other parameters of the kernel"
+    return InputError("the kernel is too large", where=kernel.where, got=got, remedy=remedy)
 
 
 def check_rows(block: Block) -> None:
-    """InputError for the first value of a block that is not finite, with its place in the whole."""
+    """InputError for the first value of a block that is not finite, with its row and column in the whole."""
     values = block.rows.data if sp.issparse(block.rows) else block.rows
     with np.errstate(over="ignore", invalid="ignore"):
         flat = values.reshape(-1) if values.flags.c_contiguous else None
-        # A square that overflows is no fault yet: then each value is looked at.
+        # One dot product answers for most blocks at the speed of reading them; NaN and infinity survive it. A square that
+        # overflows is no fault yet: then each value is looked at.
         if (flat is not None and np.isfinite(flat @ flat)) or np.isfinite(values).all():
             return
     bad = sp.coo_array(block.rows) if sp.issparse(block.rows) else None
@@ -137,13 +150,13 @@ def check_rows(block: Block) -> None:
     raise InputError(
         f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}",
         where=f"X[{block.start + i}, {j}]",
-        mend="drop the row, fill the gap or scale the column",
+        remedy="drop the row, fill the gap or scale the column",
     )
 
 
 @dataclass
 class Wave:
-    """What is known after a wave of groups: how many of them are done, and the partial sums."""
+    """The state after a wave of groups: how many of `total` are done, seconds since the pass began, and the partial sums."""
 
     done: int
     total: int
@@ -160,7 +173,8 @@ def run_pass(
 ) -> Moments | None:
     """The moments of all rows; None where `after_wave` returned True before the end.
 
-    partials: the state of an earlier pass with the same job, to go on from.
+    partials: the state of an earlier pass with the same job, to resume from; it is added to in place. Raises InputError for
+    rows, columns or targets that are not finite, or whose squares overflow.
     """
     partials = {} if partials is None else partials
     start = time.perf_counter()
@@ -178,28 +192,32 @@ def run_pass(
         if after_wave is not None and after_wave(note) and waiting:
             return None
     (total,) = partials.values()
-    places = np.arange(total[0].shape[1]) + (0 if job.panel is None else job.panel[0])
+    diagonal = np.arange(total[0].shape[1]) + (0 if job.panel is None else job.panel[0])
     if not np.isfinite(total[2]).all():
-        raise InputError("targets are too large to square", where="y", mend="scale them, or the sample weights")
-    if not all(np.isfinite(part).all() for part in (total[0][:, places - places[0], places], total[1])):
+        raise InputError("targets are too large to square", where="y", remedy="scale them, or the sample weights")
+    if not all(np.isfinite(part).all() for part in (total[0][:, diagonal - diagonal[0], diagonal], total[1])):
         raise not_finite(job.kernel, "sums of squares that are not finite")
     return total
 
 
 def _covered(group: int, partials: Partials) -> bool:
+    """Whether a group is in a subtree of the partial sums already."""
     return any(group >> level == index for level, index in partials)
 
 
 def targets_and_roots(y: NDArray[np.float64], sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """(n, T + 1) [y, 1] sqrt(S)."""
+    """(n, T + 1): [y, 1] sqrt(S) for targets y (n, T) and sample weights S (n,); the last column is sqrt(S) itself."""
     with_ones = np.concatenate([y, np.ones((len(y), 1))], axis=1)
     return with_ones if sample_weight is None else with_ones * np.sqrt(sample_weight)[:, None]
 
 
-def column_scale(kernel: Kernel, points: Any, places: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-    """1 / sqrt(k(x_m, x_m)), and 0 where that is 0: then the whole column is."""
+def column_scale(kernel: Kernel, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+    """(M,) 1 / sqrt(k(x_m, x_m)), and 0 where that is 0: then the whole column is. `indices`: of the points, if precomputed.
+
+    Raises InputError where k(x_m, x_m) is negative or not finite.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        diagonal = kernel.diagonal(points, places)
+        diagonal = kernel.diagonal(points, indices)
     if not np.isfinite(diagonal).all():
         raise not_finite(kernel, f"k(x, x) = {diagonal[~np.isfinite(diagonal)][0]}")
     return np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)

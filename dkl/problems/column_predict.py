@@ -12,13 +12,18 @@ from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import check_rows, not_finite
 
 TILE_BYTES = 16_000_000
+"""Of kernel columns computed at a time."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # told below, as an error
+@np.errstate(over="ignore", invalid="ignore")  # raised as an InputError instead
 def predict_block(
     block: Block, kernel: Kernel, points: Any, weights: NDArray[np.float64], intercepts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(t, T). weights (T, m) have the columns' scale in them. In double: large weights of both signs cancel."""
+    """(t, T): predictions for the rows of a block. weights (T, m) have the columns' scale in them; intercepts (T,).
+
+    In double whatever the fit was in: large weights of both signs cancel. Raises InputError where rows or predictions are
+    not finite.
+    """
     check_rows(block)
     # The order in memory chooses the BLAS kernel, and with it the last bits: weights fitted, loaded and sent must be alike.
     weights = np.require(weights, requirements=["C", "A"])

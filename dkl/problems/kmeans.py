@@ -1,20 +1,20 @@
 """k-means on rows v_i in R^r, and with it kernel k-means on K = V V':
 
-    minimise over c_1 .. c_k in R^r:    inertia(c) = sum_i min_j |v_i - c_j|^2
+    minimize over c_1 .. c_k in R^r:    inertia(c) = sum_i min_j |v_i - c_j|^2
 
 On a kernel's factor this is kernel k-means: |phi(x_i) - mean of phi over cluster j|^2 = |v_i - mean of v over j|^2, as
 both sides are the same sums of entries of K (I. Dhillon, Y. Guan, B. Kulis, Kernel k-means, spectral clustering and
 normalized cuts, KDD 2004).
 
-R sets of centres ("restarts") are carried together, so that one pass over the rows serves them all. Each pass is a
-function of a `Block` that workers run; the sums over blocks have the same bits wherever they ran. Centres (R, k, r) are
+R sets of centers ("restarts") are carried together, so that one pass over the rows serves them all. Each pass is a
+function of a `Block` that workers run; the sums over blocks have the same bits wherever they ran. Centers (R, k, r) are
 float64 and relative to `offset`, the mean of the rows (None for sparse rows, which would lose their zeros).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,11 +24,19 @@ from numpy.typing import NDArray
 from dkl.blocks.row_blocks import Block, RowBlocks
 from dkl.errors import InputError
 from dkl.linalg import kmeans
+from dkl.linalg.kmeans import lower, lowered_sums
 
 Centers = NDArray[np.float64]
 """(R, k, r)"""
 
 Offset = NDArray[np.float64] | None
+
+Draw = tuple[int, int, float]
+"""(restart, trial, where in the block's cumulative potential)."""
+
+MEMO = "k-means++"
+"""Under which name a block keeps `closest`: it follows from the rows and the centers so far, so where it is not kept, or
+when a worker is lost, it is made again by the same products in the same order, to the same bits."""
 
 
 class Update(NamedTuple):
@@ -54,15 +62,18 @@ class KMeansProblem:
         self._noise = 16 * float(np.finfo(rows.dtype).eps) ** 2 * float(variances.sum())
 
     def shifted(self, centers: NDArray[Any], sign: int = -1) -> Centers:
-        """Centres relative to the offset, from absolute ones (sign -1) or back (sign 1)."""
+        """Centers (..., r) relative to the offset, from absolute ones (sign -1) or back (sign 1)."""
         return np.asarray(centers, np.float64) + (0.0 if self.offset is None else sign * self.offset)
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The rows with these indices (any order), dense, relative to the offset."""
+        """(m, r) float64: the rows with these indices, in their order, dense, relative to the offset."""
         return centered(self.rows.take(indices), self.offset)
 
     def step(self, centers: Centers) -> Update:
-        """One pass of Lloyd's algorithm for all restarts; empty clusters move to the farthest rows."""
+        """One step of Lloyd's algorithm for all restarts, in one pass over the rows; empty clusters move to the farthest rows.
+
+        centers (R, k, r), relative to the offset, as are those returned.
+        """
         sums, counts, digests = self.rows.sum(lloyd_sums, centers, self.offset)
         for s in np.flatnonzero((counts == 0).any(axis=1)):
             self._relocate(centers[s], sums[s], counts[s])
@@ -72,9 +83,9 @@ class KMeansProblem:
         return Update(np.where((counts > 0)[:, :, None], means, largest[:, None, :]), digests)
 
     def _relocate(self, centers: Centers, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Give each empty cluster of one restart one of the rows farthest from their centres, in place.
+        """Give each empty cluster of one restart one of the rows farthest from their centers, in place; one more pass.
 
-        Rows at equal distance are taken in their order. None are moved that lie on their centres already.
+        As scikit-learn does. Rows at equal distance are taken in their order. Rows that lie on their centers stay there.
         """
         empty = np.flatnonzero(counts == 0)
         parts = self.rows.map(farthest_rows, centers, self.offset, len(empty))
@@ -88,8 +99,28 @@ class KMeansProblem:
             sums[cluster] = rows[i]
             counts[cluster] = 1
 
+    def keeps_closest(self, restarts: int) -> bool:
+        """Whether memory allows to keep of each row how near it is to the centers chosen so far, for each restart."""
+        return self.rows.keeps(restarts * 8)
+
+    def potentials(self, chosen: Centers, candidates: Centers | None, keep: bool) -> NDArray[np.float64]:
+        """(blocks, R, trials): each block's sum of squared distances to the nearest of the centers chosen (R, c, r), if a
+        restart took that candidate (R, trials, r) too; (blocks, R, 1) without any."""
+        return np.stack(self.rows.map(block_potentials, chosen, candidates, self.offset, keep))
+
+    def drawn_rows(
+        self, chosen: Centers, draws: dict[int, list[Draw]], keep: bool
+    ) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """(restart, trial, row relative to the offset) of each draw from the blocks, {block: its draws}."""
+        for part in self.rows.map(candidate_rows, chosen, draws, self.offset, keep, only=set(draws)):
+            yield from part
+
+    def forget_closest(self) -> None:
+        """Let go of what was kept of the rows."""
+        self.rows.forget()
+
     def inertia(self, centers: Centers) -> NDArray[np.float64]:
-        """(R,): the objective at each restart's centres, from differences, without cancellation."""
+        """(R,): the objective at each restart's centers, from differences, without cancellation."""
         (total,) = self.rows.sum(block_inertia, centers, self.offset)
         return total
 
@@ -104,6 +135,7 @@ def block_moments(block: Block) -> tuple[int, NDArray[np.float64], NDArray[np.fl
 
 
 def _refuse_non_finite(block: Block) -> None:
+    """InputError for the first row of a block that is not finite, or whose squares overflow."""
     if sp.issparse(block.rows):
         entries = block.rows.tocoo()
         bad, values = entries.row[~np.isfinite(entries.data)], entries.data[~np.isfinite(entries.data)]
@@ -111,10 +143,10 @@ def _refuse_non_finite(block: Block) -> None:
         bad, columns = np.nonzero(~np.isfinite(block.rows))
         values = block.rows[bad, columns]
     if not bad.size:
-        raise InputError("numbers too large to square", where="X", mend="scale the rows down")
+        raise InputError("numbers too large to square", where="X", remedy="scale the rows down")
     kind = "NaN" if np.isnan(values[0]) else "infinity"
-    where, mend = f"row {block.start + bad[0]}", "drop or impute the rows that have missing values"
-    raise InputError(f"Input X contains {kind}", where=where, got=values[0], wanted="finite numbers", mend=mend)
+    where, remedy = f"row {block.start + bad[0]}", "drop or impute the rows that have missing values"
+    raise InputError(f"Input X contains {kind}", where=where, got=values[0], wanted="finite numbers", remedy=remedy)
 
 
 def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
@@ -126,11 +158,12 @@ def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
 def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any, Any]:
     """(sums (R, k, r), counts (R, k), digests (R, 2)): what Lloyd's step needs of a block.
 
-    Whether any label changed since the last pass is told by a digest: it adds up over blocks, modulo 2^64, and neither
+    Whether any label changed since the last pass is seen from a digest: it adds up over blocks, modulo 2^64, and neither
     the last labels nor the new ones have to be kept or sent. Equal sums of unequal digests have odds of 2^-128.
     """
     sums, counts, labels = kmeans.cluster_sums(block.rows, centers, offset)
     small = labels.astype(np.min_scalar_type(centers.shape[1] - 1))
+    # Salted by the block, or two blocks that exchange their labels would leave the sum as it is.
     salt = block.index.to_bytes(8, "little")
     digests = [hashlib.blake2b(own.tobytes(), digest_size=16, salt=salt).digest() for own in small]
     return sums, counts, np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2).copy()
@@ -139,7 +172,7 @@ def lloyd_sums(block: Block, centers: Centers, offset: Offset) -> tuple[Any, Any
 def farthest_rows(
     block: Block, centers: NDArray[np.float64], offset: Offset, count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
-    """(squared distances, labels, rows) of the `count` rows farthest from their centres (k, r), farthest first."""
+    """(squared distances, labels, rows) of the `count` rows farthest from their centers (k, r), farthest first."""
     labels = kmeans.assign(block.rows, centers[None], offset)
     distances = kmeans.own_distances(block.rows, centers[None], labels, offset)[0]
     farthest = np.argsort(-distances, kind="stable")[:count]
@@ -147,12 +180,13 @@ def farthest_rows(
 
 
 def block_inertia(block: Block, centers: Centers, offset: Offset) -> tuple[NDArray[np.float64]]:
+    """((R,) the sum of squared distances of a block's rows to their nearest centers,): what `RowBlocks.sum` adds up."""
     labels = kmeans.assign(block.rows, centers, offset)
     return (kmeans.own_distances(block.rows, centers, labels, offset).sum(axis=1),)
 
 
 def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArray[np.int32], float]:
-    """(labels (m,), inertia) of a block for one set of centres (k, r) relative to `offset`. Refuses rows not finite."""
+    """(labels (m,), inertia) of a block for one set of centers (k, r) relative to `offset`. InputError for rows not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         labels = kmeans.assign(block.rows, centers[None], offset)
         inertia = float(kmeans.own_distances(block.rows, centers[None], labels, offset).sum())
@@ -162,11 +196,46 @@ def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArra
 
 
 def label_rows(rows: RowBlocks, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:
-    """Labels (n,) and inertia of any rows for absolute centres (k, r).
+    """(labels (n,), inertia) of any rows for absolute centers (k, r).
 
-    A function of the rows and the centres alone, so that a fit's labels are what predict says of the same rows.
+    A function of the rows and the centers alone, so that a fit's labels are what predict returns for the same rows.
     """
+    # The centers' mean instead of the rows': that one depends on which rows are asked about.
     offset = None if rows.is_sparse else centers.mean(axis=0, dtype=np.float64)
     relative = centers.astype(np.float64) - (0.0 if offset is None else offset)
     parts: Sequence[tuple[NDArray[np.int32], float]] = rows.map(nearest, relative, offset)
     return np.concatenate([labels for labels, _ in parts]), float(sum(inertia for _, inertia in parts))
+
+
+def _closest(block: Block, chosen: Centers, offset: Offset, keep: bool) -> NDArray[np.float64]:
+    """(R, m): squared distance of each row to the nearest of each restart's chosen centres (R, c, r)."""
+    known, closest = block.memo.get(MEMO, (chosen[:, :0], None))
+    if closest is None or not np.array_equal(known, chosen[:, : known.shape[1]]):
+        known, closest = chosen[:, :0], np.full((len(chosen), block.stop - block.start), np.inf)
+    for c in range(known.shape[1], chosen.shape[1]):
+        lower(block.rows, chosen[:, c], closest, offset)
+    if keep:
+        block.memo[MEMO] = chosen, closest
+    return closest
+
+
+def block_potentials(
+    block: Block, chosen: Centers, candidates: Centers | None, offset: Offset, keep: bool
+) -> NDArray[np.float64]:
+    """(R, trials): the block's sum of closest if a restart took that candidate (R, trials, r); (R, 1) without any."""
+    closest = _closest(block, chosen, offset, keep)
+    if candidates is None:
+        return closest.sum(axis=1)[:, None]
+    return lowered_sums(block.rows, candidates, closest, offset)
+
+
+def candidate_rows(
+    block: Block, chosen: Centers, draws: dict[int, list[Draw]], offset: Offset, keep: bool
+) -> list[tuple[int, int, NDArray[np.float64]]]:
+    """[(restart, trial, row)] of the rows on which this block's draws fall."""
+    ends = np.cumsum(_closest(block, chosen, offset, keep), axis=1)
+    last = ends.shape[1] - 1
+    own = draws[block.index]
+    picks = np.array([min(int(np.searchsorted(ends[restart], point)), last) for restart, _, point in own])
+    rows = centered(block.rows[picks], offset)
+    return [(restart, trial, row) for (restart, trial, _), row in zip(own, rows, strict=True)]

@@ -1,4 +1,4 @@
-"""ONK: a support vector machine whose kernel is learned in the neighbourhood of a given one (J. Liu, J. Chen, S. Chen, J.
+"""ONK: a support vector machine whose kernel is learned in the neighborhood of a given one (J. Liu, J. Chen, S. Chen, J.
 Ye, Learning the optimal neighborhood kernel for classification, IJCAI 2009).
 
     min over G psd, max over alpha in P   2 e'alpha - alpha'Y G Y alpha + rho |G - K|_F^2                         (3)
@@ -6,9 +6,9 @@ Ye, Learning the optimal neighborhood kernel for classification, IJCAI 2009).
 
 has G = K + (Y alpha)(Y alpha)' / (2 rho) (5), which leaves
 
-    minimise over alpha in P   f = -2 e'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)                            (7)
+    minimize over alpha in P   f = -2 e'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)                            (7)
 
-Its linear term may be another, -2 c'alpha: so a kernel of single precision is corrected by what it makes of one alpha.
+Its linear term may be another, -2 c'alpha: so a kernel of single precision is corrected by its error at one alpha.
 
 For a fixed G the maximum over alpha is bounded by the primal objective of its machine, at w = G Y alpha and any b. So
 
@@ -32,9 +32,11 @@ class KernelOperator(Protocol):
     """K (n, n), symmetric positive semidefinite, by its products."""
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """Rows of K."""
+
     def times(self, v: Vector) -> Vector:
-        """K v."""
+        """K v for v (n,), in float64."""
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
         """(n, k): these columns of K."""
@@ -44,12 +46,16 @@ class KernelOperator(Protocol):
 
 
 class PartedKernel(KernelOperator, Protocol):
-    """One of which parts are taken; `fits`: whether the part of all rows is held in memory, as smaller ones are."""
+    """A kernel of which a solver takes the part at a working set."""
 
     @property
-    def dtype(self) -> np.dtype: ...
+    def dtype(self) -> np.dtype:
+        """Precision of its products."""
+
     @property
-    def fits(self) -> bool: ...
+    def fits(self) -> bool:
+        """Whether the part of all rows is held in memory."""
+
     def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
         """K of these rows, for many products, perhaps in less precision."""
 
@@ -59,7 +65,7 @@ class PartedKernel(KernelOperator, Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """A feasible alpha with Y K Y alpha, f, its gradient, the gap of (3) and the intercept b that it is reached at."""
+    """A feasible alpha (n,) with `product` Y K Y alpha, f, its gradient, the gap of (3) and the intercept b it is reached at."""
 
     alpha: Vector
     product: Vector
@@ -70,13 +76,24 @@ class Point:
 
     @property
     def relative_gap(self) -> float:
-        """Infinite where f >= 0, as at alpha = 0: the least value is below 0, however small C."""
+        """gap / |f|; infinite where f >= 0, as at alpha = 0: the least value is below 0, however small C."""
         return self.gap / -self.objective if self.objective < 0 else float("inf")
+
+    def with_bound(self, gap: float, intercept: float) -> Point:
+        """The same alpha, by another lower bound."""
+        return replace(self, gap=gap, intercept=intercept)
+
+    def with_product(self, product: Vector) -> Point:
+        """The same alpha, objective and gap, with Y K Y alpha computed once more."""
+        return replace(self, product=product)
 
 
 @dataclass(frozen=True)
 class NeighborhoodSVM:
-    """(7) for one pair of classes: K, labels y of -1 and 1, bounds C (n,), rho; `linear` is c (n,), or None for ones."""
+    """(7) for one pair of classes: K, labels y (n,) of -1 and 1, bounds C (n,), rho; `linear` is c (n,), or None for ones.
+
+    All methods take and return alpha in the box; none projects it.
+    """
 
     kernel: KernelOperator
     y: Vector
@@ -86,65 +103,89 @@ class NeighborhoodSVM:
 
     @property
     def n(self) -> int:
+        """Rows of the two classes."""
         return len(self.y)
 
     def product(self, alpha: Vector) -> Vector:
-        """Y K Y alpha: the one operation that costs."""
+        """Y K Y alpha (n,): one product with K, the one operation that costs."""
         return self.y * self.kernel.times(self.y * alpha)
 
     def objective(self, alpha: Vector, product: Vector) -> float:
+        """f of (7), given the product: alpha'Y K Y alpha - 2 c'alpha + |alpha|^4 / (4 rho)."""
         gain = float(alpha.sum() if self.linear is None else self.linear @ alpha)
         return float(alpha @ product) - 2 * gain + float(alpha @ alpha) ** 2 / (4 * self.rho)
 
     def gradient(self, alpha: Vector, product: Vector) -> Vector:
+        """(n,) gradient of (7), given the product: 2 (Y K Y alpha - c) + (|alpha|^2 / rho) alpha."""
         linear = 1.0 if self.linear is None else self.linear
         return 2 * (product - linear) + (float(alpha @ alpha) / self.rho) * alpha
 
     def at(self, alpha: Vector, product: Vector | None = None) -> Point:
+        """The point at alpha, with its gap; one product with K where `product` is not given."""
         product = self.product(alpha) if product is None else product
         gradient = self.gradient(alpha, product)
         gap, intercept = least_bound(gradient, alpha, self.y, self.C)
         return Point(alpha, product, self.objective(alpha, product), gradient, gap, intercept)
 
     def zero(self) -> Point:
+        """The point at alpha = 0, without a product."""
         return self.at(np.zeros(self.n), np.zeros(self.n))
 
+    def with_kernel(self, kernel: KernelOperator) -> NeighborhoodSVM:
+        """The same problem with another K."""
+        return replace(self, kernel=kernel)
+
+    def bound(self, gradient: Vector, alpha: Vector) -> tuple[float, float]:
+        """(gap, b) of `least_bound`."""
+        return least_bound(gradient, alpha, self.y, self.C)
+
     def among(self, rows: NDArray[np.intp], kernel: KernelOperator) -> NeighborhoodSVM:
-        """The same problem with alpha = 0 on all other rows; `kernel`: K of these."""
+        """The same problem with alpha = 0 on all rows but `rows`; `kernel`: K of these."""
         linear = None if self.linear is None else self.linear[rows]
         return NeighborhoodSVM(kernel, self.y[rows], self.C[rows], self.rho, linear)
 
     def in_reach(self) -> NeighborhoodSVM:
-        """The same problem, with the C that any alpha better than 0 obeys: f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha,
-        so |alpha|^3 <= 8 rho |c|."""
+        """The same problem, with C lowered to the bound that any alpha better than 0 obeys; it has the same solution.
+
+        f <= 0 and K psd give |alpha|^4 <= 8 rho c'alpha, so |alpha|^3 <= 8 rho |c|. A large C makes a large gap of a small error.
+        """
+        # |c|: sqrt(n) for ones.
         length = np.sqrt(self.n) if self.linear is None else np.linalg.norm(self.linear)
         return replace(self, C=np.minimum(self.C, 2 * np.cbrt(self.rho * length)))
 
     def corrected(self, alpha: Vector, product: Vector) -> NeighborhoodSVM:
-        """With the linear term that gives the gradient at alpha which `product`, a better Y K Y alpha, asks for."""
+        """The problem with the linear term whose gradient at alpha is the one that `product`, a better Y K Y alpha, gives.
+
+        For kernels in single precision: solve, correct by one product in double, solve again (iterative refinement).
+        """
         linear = 1.0 if self.linear is None else self.linear
         return replace(self, linear=linear - (product - self.product(alpha)))
 
     def excess(self, point: Point) -> Vector:
-        """(n,): by how much the gap would have each alpha_i grow; below zero, shrink."""
+        """(n,): by how much the bound of the gap would have each alpha_i grow; below zero, shrink."""
         return -point.gradient - 2 * point.intercept * self.y
 
     def decision(self, point: Point) -> tuple[Vector, float]:
-        """(y alpha, b): g(x) = sum_i y_i alpha_i k(x_i, x) + b. A new point has no coordinate of G's own."""
+        """(y alpha (n,), b): g(x) = sum_i y_i alpha_i k(x_i, x) + b.
+
+        K and not G: a new point has no coordinate in G's rank-one term of (5).
+        """
         return self.y * point.alpha, point.intercept
 
 
 def least_bound(gradient: Vector, alpha: Vector, y: Vector, C: Vector) -> tuple[float, float]:
     """(gap, b): the least over b of alpha'g + sum_i C_i max(0, -g_i - 2 b y_i), a convex, piecewise linear function of b.
 
-    Where a whole interval is least, b is its middle.
+    Exact, by sorting its breaks: O(n log n). Where a whole interval is least, b is its middle. The gap is cut at 0.
     """
+    # Term i is zero beyond its break -g_i y_i / 2: to the right of it for y_i = 1, to the left for y_i = -1.
     breaks = -gradient * y / 2
     order = np.argsort(breaks, kind="stable")
     weights, positive = C[order], y[order] > 0
     # Slope / 2 before the first break: all positives are active; each break passed takes a positive out or a negative in.
     slopes = np.cumsum(np.concatenate([[-weights[positive].sum()], weights]))
     scale = float(weights.sum())
+    # A margin of rounding about slope 0, or a flat piece would be taken for a corner.
     first = int(np.searchsorted(slopes, -1e-14 * scale))
     last = int(np.searchsorted(slopes, 1e-14 * scale, side="right"))
     low = breaks[order[max(first - 1, 0)]]

@@ -1,6 +1,6 @@
 """Kernel learning from must-link and cannot-link pairs (PCP; Hu & Kwok 2013, problem (1)).
 
-    minimise over K psd   f(K) = tr(K L) + gamma/2 * sum over (i,j) in T of (K_ij - T_ij)^2                        (1)
+    minimize over K psd   f(K) = tr(K L) + gamma/2 * sum over (i,j) in T of (K_ij - T_ij)^2                        (1)
 
 T holds every diagonal entry (target 1), every must-link pair (1) and every cannot-link pair (0), both (i,j) and (j,i).
 """
@@ -26,6 +26,7 @@ def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.
     must_link, cannot_link : (m, 2) distinct unordered pairs, i != j, in no common pair.
     """
     diagonal = np.arange(n)
+    # Every pair twice, (i, j) and (j, i): the paper counts both, and the small systems need both.
     rows = np.concatenate([diagonal, must_link[:, 0], must_link[:, 1], cannot_link[:, 0], cannot_link[:, 1]])
     columns = np.concatenate([diagonal, must_link[:, 1], must_link[:, 0], cannot_link[:, 1], cannot_link[:, 0]])
     values = np.concatenate([np.ones(n + 2 * len(must_link)), np.zeros(2 * len(cannot_link))])
@@ -37,7 +38,7 @@ def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.
 
 @dataclass(frozen=True, eq=False)
 class PairwiseKernel:
-    """Problem (1): the Laplacian, the targets and their weight gamma."""
+    """Problem (1): the Laplacian (n, n), the targets T (n, n) of `target_matrix`, and their weight gamma > 0."""
 
     laplacian: sparse.csr_array
     targets: sparse.csr_array
@@ -45,15 +46,16 @@ class PairwiseKernel:
 
     @property
     def n(self) -> int:
+        """Number of patterns."""
         return int(self.laplacian.shape[0])
 
     @property
     def paper_rank(self) -> int:
-        """The paper's rank rule, over all entries of T; never more than n."""
+        """The paper's rank rule (section 4), over all entries of T; never more than n."""
         return min(paper_rank(int(self.targets.nnz)), self.n)
 
     def admm(self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool = True) -> PairwiseADMM:
-        """The program of the ADMM iteration at a rank."""
+        """The program of the ADMM iteration for factors (n, rank) in `dtype`; `tol` is its relative tolerance."""
         return PairwiseADMM.of(
             self.laplacian,
             self.targets,
@@ -66,14 +68,14 @@ class PairwiseKernel:
         )
 
     def evaluate_sums(self, program: PairwiseADMM, sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-        """(K on T, tr(KL)) at K = U U', from the sums after a "u" or "prime" phase."""
+        """(K on T (nnz,), tr(KL)) at K = U U', from the sums after a "u" or "prime" phase: nothing has to be computed from U."""
         pair, edge, scalars = program.split(sums)
         entries = program.entries(pair)
         objective, loss = program.objective(pair, edge, float(scalars[-1]))
         return entries, objective - loss
 
     def evaluate(self, factor: NDArray) -> tuple[NDArray[np.float64], float]:
-        """(K on T, tr(KL)) at K = factor factor', in double precision, a few columns at a time."""
+        """(K on T (nnz,), tr(KL)) at K = factor factor', in double precision, 16 columns at a time."""
         return self.evaluate_columns(factor[:, lo : lo + 16] for lo in range(0, factor.shape[1], 16))
 
     def evaluate_columns(self, parts: Iterable[NDArray]) -> tuple[NDArray[np.float64], float]:
@@ -83,6 +85,7 @@ class PairwiseKernel:
         rows = np.repeat(np.arange(self.n), np.diff(self.targets.indptr))
         for columns in parts:
             part = np.ascontiguousarray(columns, dtype=float)
+            # Rows of both ends of the entries are copied out, 2^18 entries at a time: all at once would exceed the factor.
             for start in range(0, rows.size, 1 << 18):
                 span = slice(start, start + (1 << 18))
                 entries[span] += np.einsum("ij,ij->i", part[rows[span]], part[self.targets.indices[span]])
@@ -90,18 +93,21 @@ class PairwiseKernel:
         return entries, smooth
 
     def value(self, entries: NDArray[np.float64], smooth: float) -> float:
-        """f from K on T and tr(KL)."""
+        """f of (1) from K on T and smooth = tr(KL)."""
         difference = entries - self.targets.data
         return smooth + 0.5 * self.gamma * float(difference @ difference)
 
     def scale(self, entries: NDArray[np.float64], smooth: float) -> float:
-        """The t for which f(t K) is least."""
+        """The t >= 0 for which f(t K) is least; see `optimal_scale`."""
         return optimal_scale(entries, self.targets.data, self.gamma, smooth)
 
     def certificate(
         self, entries: NDArray[np.float64], smooth: float, *, product: Any = None, seed: int = 0
     ) -> Certificate:
-        """How far K, given on T and by tr(KL), is from the optimum of (1)."""
+        """How far K, given on T and by smooth = tr(KL), is from the optimum of (1): see `certify`.
+
+        product: a function that makes the product x -> S x of S, as `product_on` returns it; None for scipy's.
+        """
         gradient = gradient_matrix(self.laplacian, self.targets, self.gamma, entries)
         wrapped = None if product is None else product(gradient)
         return certify(gradient, self.targets, self.gamma, entries, smooth, product=wrapped, seed=seed)
@@ -109,13 +115,17 @@ class PairwiseKernel:
 
 @dataclass(frozen=True)
 class RandomStart:
-    """V = U with normal entries of variance 1/r, so that K_ii is near 1; Lambda = 0. Picklable, for workers."""
+    """V = U with normal entries of variance 1 / rank, so that K_ii is near 1; Lambda = 0. Picklable, for workers.
+
+    A column depends on the seed and its number alone, so the start is the same whatever the slabs and their owners.
+    """
 
     seed: int
     n: int
     rank: int
 
     def __call__(self, name: str, slab: int, columns: range, out: NDArray) -> None:
+        """Fill out (n, w), the columns `columns` of the array `name`."""
         if name == "Lambda":
             out[...] = 0
         else:
@@ -124,19 +134,23 @@ class RandomStart:
 
 @dataclass(frozen=True, eq=False)
 class WarmStart:
-    """V = U = a given factor (n, r0) in the first columns, small normal deviates in the others; Lambda = 0."""
+    """V = U = a given factor (n, r0) in the first columns, small normal deviates in the others; Lambda = 0.
+
+    Lambda tends to zero at a solution, so that of another gamma would be no better.
+    """
 
     factor: NDArray
     seed: int
     rank: int
 
     def __call__(self, name: str, slab: int, columns: range, out: NDArray) -> None:
+        """Fill out (n, w), the columns `columns` of the array `name`."""
         out[...] = 0
         if name == "Lambda":
             return
         known = range(columns.start, min(columns.stop, self.factor.shape[1]))
         if len(known) < len(columns):
-            # A column of zeros stays zero for ever; a little noise lets the rank be used.
+            # A column of zeros in V and U is a stationary point and stays zero; a little noise lets the rank be used.
             random_columns(self.seed, columns, self.factor.shape[0], 1e-3 * self.rank**-0.5, out)
         if len(known) > 0:
             out[:, : len(known)] = self.factor[:, known.start : known.stop]

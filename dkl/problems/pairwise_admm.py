@@ -1,6 +1,6 @@
 """KL-ADMM (Hu & Kwok 2013): the updates of problem (5), written for rank slabs.
 
-    minimise over V, U   tr(V'LU) + gamma/2 sum over (i,j) in T of (v_i.u_j - T_ij)^2   subject to V = U           (5)
+    minimize over V, U   tr(V'LU) + gamma/2 sum over (i,j) in T of (v_i.u_j - T_ij)^2   subject to V = U           (5)
 
 rows v_i, u_i of V, U (n x r; the paper's are r x n). With M = gamma T - L, one sparse matrix, the updates (11)-(13) are
     c_i = (M U - Lambda + rho U)_i,   v_i = (c_i - sum_{j in T_i} w_ij u_j) / rho,
@@ -27,13 +27,19 @@ from dkl.linalg.smw import Chunked, SmallSystems
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)
 CYCLE_WINDOW = 20
+"""Iterations without a lower primal residual before a cycle is suspected."""
 CYCLE_SHARE = 0.1
+"""Of the step |V+ - V|: a primal residual below it is that of a slow run, not of a cycle."""
 SCALARS = ("moved", "size", "gradient_scale", "gap", "multiplier_size", "u_size", "u_multiplier")
 
 
 @dataclass(frozen=True, eq=False)
 class PairwiseADMM:
-    """The program of an owner of slabs. Arrays: V, U, Lambda, and C, which holds M U - Lambda or M V + Lambda."""
+    """The program of an owner of slabs (see `SlabProgram`). Arrays: V, U, Lambda, and C, which holds M U - Lambda or M V + Lambda.
+
+    V, U and Lambda are committed; C follows from them in the opening phase "prime". A vector of sums is
+    [pair dots (p,), edge dots (nnz of T,), scalars (7,)], the scalars named by SCALARS.
+    """
 
     matrix: sparse.csr_array  # M = gamma T - L in the factors' dtype
     systems: SmallSystems
@@ -64,7 +70,12 @@ class PairwiseADMM:
         tol: float,
         adapt_rho: bool = True,
     ) -> PairwiseADMM:
-        """`targets` is T in CSR with its whole diagonal and explicit zeros for cannot-link pairs, indices sorted."""
+        """The program for the Laplacian L and the targets T, both CSR (n, n).
+
+        `targets` has its whole diagonal and explicit zeros for cannot-link pairs, indices sorted. `width`: columns of a slab;
+        `tol`: relative tolerance of both residuals. rho's floor is (15)'s or, where larger, `spectral_bound` of L.
+        """
+        # One matrix with the union of both patterns: an update costs one sparse product instead of two.
         weighted = sparse.csr_array((gamma * targets.data, targets.indices, targets.indptr), shape=targets.shape)
         matrix = sparse.csr_array(weighted - laplacian)
         matrix.sort_indices()
@@ -79,11 +90,13 @@ class PairwiseADMM:
 
     @property
     def n(self) -> int:
+        """Number of patterns."""
         return int(self.matrix.shape[0])
 
     # -- the contract of an owner ---------------------------------------------------------------------------------
 
     def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(arrays that the phase reads, arrays that it writes); out of core only these are read and written."""
         return {
             "prime": (("U", "Lambda"), ("C",)),
             "v": (("U", "C", "V", "Lambda"), ("V", "C")),
@@ -91,26 +104,30 @@ class PairwiseADMM:
         }[phase]
 
     def sums_size(self, phase: str) -> int:
+        """Length of the vector of sums; the same for all phases."""
         return self.systems.n_pairs + self.systems.indices.size + len(SCALARS)
 
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
+        """(array, rows) that hubs need of the factor just updated; None where no pattern is a hub."""
         if self.systems.hubs.size == 0:
             return None
         return ("V" if phase == "v" else "U"), self.systems.gathered
 
     def split(self, sums: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
-        """(pair dots, edge dots, scalars) of a vector of sums."""
+        """(pair dots, edge dots, scalars) of a vector of sums, as views."""
         pairs, edges = self.systems.n_pairs, self.systems.indices.size
         return sums[:pairs], sums[pairs : pairs + edges], sums[pairs + edges :]
 
     def start(self, rho: float) -> dict[str, Any]:
-        """The carry before the first iteration."""
+        """The carry before the first iteration, with the penalty rho or, where larger, its floor."""
         first = max(float(rho), self.rho_floor)
         cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
         return {"iteration": 0, "rho": first, "converged": False, **cycle}
 
-    def conclude(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
-        """Scalars of a finished phase: objective after "v"; residuals (14), penalty (15) and the test after "u"."""
+    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
+        """The scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
+        test after "u". Boyd's relative form of (14): |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|.
+        """
         pair, edge, scalars = self.split(sums)
         if phase == "prime":
             return carry
@@ -123,8 +140,9 @@ class PairwiseADMM:
             }
         objective, loss = self.objective(pair, edge, u_multiplier)
         primal, dual = gap**0.5, carry["dual_residual"]
-        # Boyd's relative test. The multiplier tends to zero here (both half-steps are stationary only then), so the
-        # dual residual is measured against the terms that cancel in the gradient, |M V + Lambda|.
+        # Boyd's relative test (Boyd et al. 2011, section 3.3.1). The multiplier tends to zero here (both half-steps are
+        # stationary only then), so the dual residual is measured against the terms that cancel in the gradient,
+        # |M V + Lambda|.
         converged = primal <= self.tol * carry["v_norm"] and dual <= self.tol * carry["gradient_scale"]
         done = carry | {
             "iteration": carry["iteration"] + 1,
@@ -155,7 +173,7 @@ class PairwiseADMM:
     def message(
         self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], chunked: Chunked
     ) -> tuple[float, NDArray]:
-        """(rho, -W) for the next half-step."""
+        """(rho, -W) for the next half-step, from the sums of the last: the small systems are solved here."""
         pair, edge, _ = self.split(sums)
         weights = np.empty(edge.size, self.dtype)
         self.systems.solve(pair, edge, carry["rho"], self.gamma, weights, rows, chunked)
@@ -164,6 +182,7 @@ class PairwiseADMM:
     def visit(
         self, phase: str, slab: dict[str, NDArray], columns: range, message: Any, total: NDArray[np.float64]
     ) -> None:
+        """One half-step on one slab: updates (13) of V or U, for "u" also of Lambda; then C and the dot products of the next one."""
         lanes = lanes_of(self.width)
         v, u, multiplier, linear = slab["V"], slab["U"], slab["Lambda"], slab["C"]
         _, _, scalars = self.split(total)
@@ -197,7 +216,9 @@ class PairwiseADMM:
 
 
 def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -> float:
-    """The penalty's update (15)."""
+    """The penalty's update (15): doubled where the primal residual is 10 times the dual one, halved (down to `floor`) where it
+    is the other way round.
+    """
     if primal > RHO_BALANCE * dual:
         return 2.0 * rho
     if dual > RHO_BALANCE * primal:
@@ -206,10 +227,10 @@ def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -
 
 
 def guard_against_cycle(carry: dict[str, Any], primal: float, moved: float) -> dict[str, Any]:
-    """Raise rho's floor where the iteration has come to a cycle; the paper's rule (15) cannot see one.
+    """What to change in the carry where the iteration is in a cycle: rho's floor is raised. The paper's rule (15) cannot see one.
 
-    At a penalty too small for the bilinear terms the iterates alternate for ever between two points, both residuals
-    constant and of like size. A converging run has |V - U| falling, or small against the step |V+ - V|.
+    primal = |V - U|, moved = |V+ - V|. At a penalty too small for the bilinear terms the iterates alternate for ever between
+    two points, both residuals constant and of like size. A converging run has |V - U| falling, or small against the step.
     """
     if primal < 0.9 * carry["least_primal"]:
         return {"least_primal": primal, "least_at": carry["iteration"]}
@@ -223,20 +244,23 @@ def spectral_bound(laplacian: sparse.csr_array, steps: int = 20) -> float:
 
     ADMM must not let rho fall below it. Along an eigenvector of L with eigenvalue l rho an iteration without pairs maps
     (u, Lambda/rho) by [[(1-l)^2, l], [l(1-l), -l]], which is stable only for l < 1.618. The paper's floor of 10 is enough
-    for a normalised Laplacian, whose eigenvalues are at most 2, and not for others.
+    for a normalized Laplacian, whose eigenvalues are at most 2, and not for others.
     """
+    # |L| has no smaller a spectral radius than L, and is nonnegative, which the theorem asks for.
     magnitude = abs(laplacian)
     x = np.ones(laplacian.shape[0])
     bound = np.inf
     for _ in range(steps):
         y = magnitude @ x
         bound = min(bound, float((y / x).max()))
+        # Positive everywhere, or an isolated pattern would divide by zero in the next step.
         x = np.maximum(y / max(float(y.max()), np.finfo(float).tiny), 1e-6)
     return bound
 
 
 def paper_rank(n_constraints: int) -> int:
     """The largest r with r (r + 1) / 2 <= m, m the number of entries of T (section 4)."""
+    # By the root, then corrected in integers: the root is rounded.
     r = int((np.sqrt(8.0 * n_constraints + 1.0) - 1.0) / 2.0)
     while (r + 1) * (r + 2) // 2 <= n_constraints:
         r += 1

@@ -11,6 +11,7 @@ parts that threads share, and the parts' sums are added in order: the bits do no
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,15 +24,20 @@ from scipy import sparse
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.slabs import empty_aligned
-from dkl.problems.certificate import gradient_matrix
+from dkl.problems.certificate import Certificate, gradient_matrix
+from dkl.problems.factored_certificate import certified
 
 Array = NDArray[np.float64]
 PARTS = 16
+"""Row ranges that threads share, whatever their number; their sums are added in order."""
 
 
 @dataclass
 class Point:
-    """A factor and what is known there. `residual` is R on T's pattern, `lv` is L V."""
+    """A factor v (n, w) and what is known there: `residual` is R on T's pattern (nnz,), `lv` is L V, `smooth` is tr(V'LV).
+
+    `move` changes it in place.
+    """
 
     v: Array
     lv: Array
@@ -44,17 +50,21 @@ class Point:
 
 @dataclass
 class Line:
-    """f(V + t D) = f(V) + slope t + ... + c4 t^4, and what it takes to move there."""
+    """f(V + t D) = f(V) + c1 t + c2 t^2 + c3 t^3 + c4 t^4, and what it takes to move there.
+
+    ld is L D; first and second are P_T(V D' + D V') and P_T(D D') on T's pattern (nnz,).
+    """
 
     coefficients: tuple[float, float, float, float]  # of t, t^2, t^3, t^4
     ld: Array
     first: Array
     second: Array
 
-    def minimiser(self) -> tuple[float, float]:
-        """(t, f(V + t D) - f(V)) at the lowest point of the quartic: a root of its derivative."""
+    def minimizer(self) -> tuple[float, float]:
+        """(t, f(V + t D) - f(V)) at the lowest point of the quartic: the best real root of its derivative; (0, 0) where there is none."""
         c1, c2, c3, c4 = self.coefficients
         roots = np.roots([4 * c4, 3 * c3, 2 * c2, c1])
+        # A double root may come out as a complex pair, its imaginary part rounding.
         real = roots.real[np.abs(roots.imag) <= 1e-8 * np.abs(roots)]
         if real.size == 0:
             return 0.0, 0.0
@@ -64,7 +74,10 @@ class Line:
 
 
 class FactoredPairwise:
-    """f, its gradient, its quartics and its Hessian products. Points and lines hold the arrays."""
+    """f, its gradient, its quartics and its Hessian products. Points and lines hold the arrays.
+
+    `n_products` counts products with L, which are what a step costs. Close it to end its threads.
+    """
 
     def __init__(
         self, laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, *, threads: int = 1
@@ -79,15 +92,30 @@ class FactoredPairwise:
         bounds = np.linspace(0, self.n, min(PARTS, self.n) + 1).astype(int)
         self._parts = [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self.n_products = 0
+        self._products = [0]  # shared with problems of another gamma
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads; harmless if repeated."""
         if self._pool is not None:
             self._pool.shutdown()
 
+    @property
+    def n_products(self) -> int:
+        """Products with L so far."""
+        return self._products[0]
+
+    def with_gamma(self, gamma: float) -> FactoredPairwise:
+        """The same problem with another weight of the pairs. It shares threads, arrays and the count of products."""
+        other = copy.copy(self)
+        other.gamma = float(gamma)
+        return other
+
+    def certify(self, point: Point, relative: float, seed: int, *, last: bool = False) -> tuple[Certificate, Array]:
+        """(certificate, vectors (n, k) of negative eigenvalues of S): see problems/factored_certificate.py."""
+        return certified(self, point, relative, seed, last=last)
+
     def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
-        """The sum of function(lo, hi) over the parts, in order; rows of a tuple are summed by themselves."""
+        """The sum of function(lo, hi) over the row ranges, in order; tuples are summed entry by entry, None gives None."""
         if self._pool is None:
             sums = [function(*part) for part in self._parts]
         else:
@@ -95,7 +123,7 @@ class FactoredPairwise:
         return None if sums[0] is None else np.sum(np.array(sums), axis=0)
 
     def padded(self, factor: Array) -> Array:
-        """A copy of `factor` (n, r) with zero columns up to a width that the kernels take."""
+        """A copy of `factor` (n, r) with zero columns up to a width that the kernels take: 4, 8, 16, ..."""
         width = 4
         while width < factor.shape[1]:
             width *= 2
@@ -105,12 +133,12 @@ class FactoredPairwise:
         return out
 
     def at(self, v: Array) -> Point:
-        """The point of a padded factor, which it keeps."""
+        """The point of a padded factor, which it keeps and `move` will change. One product."""
         lanes = lanes_of(v.shape[1])
         lv, residual = empty_aligned(v.shape, float), np.empty_like(self._target)
         self.sum_parts(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes))
         self.sum_parts(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes))
-        self.n_products += 1
+        self._products[0] += 1
         residual -= self._target
         point = Point(v, lv, residual, empty_aligned(v.shape, float), 0.0, 0.0, 0.0)
         self._update(point)
@@ -129,7 +157,7 @@ class FactoredPairwise:
         point.gradient_norm = float(np.sqrt(size))
 
     def line(self, point: Point, direction: Array, out: Line | None = None) -> Line:
-        """The quartic along `direction`; one product. The buffers of `out` are used again."""
+        """The quartic along `direction` (n, w); one product. The buffers of `out` are used again."""
         lanes = lanes_of(direction.shape[1])
         ld = empty_aligned(direction.shape, float) if out is None else out.ld
         first, second = (np.empty_like(self._target) for _ in range(2)) if out is None else (out.first, out.second)
@@ -138,23 +166,25 @@ class FactoredPairwise:
                 lo, hi, *self._l, *self._t, point.residual, point.v, point.lv, direction, ld, first, second, lanes
             )
         )
-        self.n_products += 1
+        self._products[0] += 1
+        # f = tr(V'LV) + gamma/2 |R|^2 and R(t) = R + t first + t^2 second: square and collect by powers of t.
         half = 0.5 * self.gamma
         coefficients = (2 * half * fr + 2 * linear, half * (ff + 2 * sr) + square, 2 * half * fs, half * ss)
         return Line(tuple(map(float, coefficients)), ld, first, second)  # type: ignore[arg-type]
 
     def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
-        """point <- V + t D, in place, without a product."""
+        """point <- V + t D, in place, without a product: L V and R follow from what the line holds."""
         self.sum_parts(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v))
         self.sum_parts(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv))
+        # R(t) = R + t first + t^2 second; rounding adds up over many moves, and a new `at` removes it.
         point.residual += t * line.first
         point.residual += (t * t) * line.second
         self._update(point)
 
     def hessian_vector(self, point: Point, direction: Array, out: Array) -> float:
-        """out <- H[D]; returns D . H[D]. One product."""
+        """out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
         lanes = lanes_of(direction.shape[1])
-        self.n_products += 1
+        self._products[0] += 1
         return float(
             self.sum_parts(
                 lambda lo, hi: kernels.hessian_rows(
@@ -164,15 +194,15 @@ class FactoredPairwise:
         )
 
     def preconditioner(self, width: int, seed: int = 0) -> StiffPreconditioner:
-        """For factors of this padded width; keeps four arrays of that size."""
+        """A preconditioner for factors of this padded width; it keeps four arrays of that size."""
         return StiffPreconditioner(self, width, seed)
 
     def gradient_matrix(self, point: Point) -> sparse.csr_array:
-        """S."""
+        """S = L + gamma R at the point, sparse (n, n), for its certificate."""
         return gradient_matrix(self.laplacian, self.targets, self.gamma, point.residual + self._target)
 
     def entries(self, point: Point) -> Array:
-        """K on T's pattern."""
+        """K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target
 
 
@@ -194,25 +224,29 @@ class StiffPreconditioner:
         self.top = 0.0
 
     def refresh(self, v: Array, steps: int) -> None:
-        """Follow the top of M's spectrum at v by `steps` power iterations."""
+        """Follow the top of M's spectrum at v by `steps` power iterations, from the vector of the last time."""
         image, rest, unused = self._buffers
         for _ in range(steps):
             self._power /= np.sqrt(self._dot(self._power, self._power))
             rest[:] = 0.0
             self._step(v, self._power, 0.0, 0.0, rest, unused, image)
             self.top = -self._dot(self._power, rest)
+            # `rest` was zero before the step, so it holds -M p now.
             np.negative(rest, out=self._power)
 
     def apply(self, v: Array, r: Array, out: Array) -> None:
-        """out <- M^-1 r, M at v: the Chebyshev semi-iteration (Saad 2003, algorithm 12.1)."""
+        """out <- M^-1 r, M at v, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for sparse
+        linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
+        """
+        # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
         high = self.MARGIN * self.top
         low = max(2.0 * self.SHIFT, high / self.RATIO)
-        centre, half = 0.5 * (high + low), max(0.5 * (high - low), 1e-3 * high)
-        sigma = centre / half
+        center, half = 0.5 * (high + low), max(0.5 * (high - low), 1e-3 * high)
+        sigma = center / half
         rho = 1.0 / sigma
         d, following, rest = self._buffers
         np.copyto(rest, r)
-        np.divide(r, centre, out=d)
+        np.divide(r, center, out=d)
         np.copyto(out, d)
         for _ in range(self.DEGREE - 1):
             next_rho = 1.0 / (2.0 * sigma - rho)
@@ -220,6 +254,7 @@ class StiffPreconditioner:
             d, following, rho = following, d, next_rho
 
     def _step(self, v: Array, d: Array, keep: float, gain: float, rest: Array, out: Array, following: Array) -> None:
+        """rest -= M d, following = keep d + gain rest, out += following: see `chebyshev_rows`."""
         p = self.problem
         p.sum_parts(
             lambda lo, hi: kernels.chebyshev_rows(
@@ -232,6 +267,7 @@ class StiffPreconditioner:
 
 
 def _csr(matrix: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
+    """(indptr, indices, data) in the dtypes of the kernels."""
     return (
         matrix.indptr.astype(np.int64),
         matrix.indices.astype(np.int32),

@@ -21,20 +21,19 @@ from numpy.typing import NDArray
 
 from dkl.linalg.growing_cholesky import GrowingCholesky
 from dkl.linalg.lasso import Vector, line_minimum, submatrix
-from dkl.problems.column_lasso import ColumnLasso, Evaluation
-from dkl.solvers.lasso_solution import Solution, history_row
-from dkl.solvers.result import Outcome
+from dkl.solvers.lasso_solution import Evaluation, Lasso, Solution, history_row
+from dkl.solvers.watch import Stall, Watch, verdict
 
 ENTERING_SHARE = 0.1
 TRIES = 3
 """How often columns that would move against their sign are left out before only the first of them enters."""
 WORN = 1e-8
-"""Relative residual of a system from which on its factor is made anew."""
-PATIENCE = 3
-"""Rounds without progress, which rounding alone can cause."""
-CRAWL, WORTH = 50, 0.01
-"""Rounds in which neither the active set outgrew all before nor the objective fell by this share of the gap: a crawl
-along directions that rounding has made flat or worse (sums of single-precision columns)."""
+"""Relative residual of a system from which on its factor is recomputed."""
+MAX_IDLE = 2
+"""Rounds in a row without progress, which rounding alone can cause."""
+MAX_CRAWL, WORTH = 49, 0.01
+"""Rounds in a row in which neither the active set outgrew all before nor the objective fell by this share of the gap: a
+crawl along directions that rounding has made flat or worse (sums of single-precision columns)."""
 
 
 @dataclass(frozen=True)
@@ -44,34 +43,47 @@ class ActiveSet:
     tol: float = 1e-6
     max_iter: int = 10_000
 
-    def solve(self, problem: ColumnLasso, start: Vector | None = None) -> Solution:
+    def solve(self, problem: Lasso, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
+        """The weights of the least gap or objective that were met; a row a round of Newton steps."""
+        watch = watch or Watch()
         w = problem.start(start)
         found = problem.evaluate(w)
-        steps, idle, history = 0, 0, [history_row(0, w, found)]
-        best, alive = (w.copy(), found), problem.may_be_active(found)
-        face, settled = _Face(problem, w), not w.any()
-        mark, largest, since = found, 0, 0
-        while best[1].relative_gap > self.tol and steps < self.max_iter and idle < PATIENCE and since < CRAWL:
-            entering = _entering(problem, w, found, alive) if settled else np.empty(0, np.intp)
-            steps += face.settle(found.correlations, entering, self.max_iter - steps)
-            settled = True
+        best, alive, steps = (w.copy(), found), problem.may_be_active(found), 0
+        face, is_settled = _Face(problem, w), not w.any()
+        idle, crawl = Stall(MAX_IDLE), _Crawl(found)
+        told, stalled = watch.record(history_row(0, w, found)), False
+        while True:
+            solved = best[1].relative_gap <= self.tol
+            outcome = verdict(told, solved=solved, at_limit=steps >= self.max_iter, stalled=stalled)
+            if outcome is not None:
+                return Solution(*best, steps, outcome, int(np.count_nonzero(~alive)), watch.history)
+            entering = _entering(problem, w, found, alive) if is_settled else np.empty(0, np.intp)
+            steps += face.solve_on_support(found.correlations, entering, self.max_iter - steps)
+            is_settled = True
             found = problem.evaluate(w)
             alive &= problem.may_be_active(found)
-            history.append(history_row(steps, w, found))
-            idle = 0 if found.objective < best[1].objective else idle + 1
-            if found.gap <= best[1].gap or found.objective < best[1].objective:
+            told = watch.record(history_row(steps, w, found))
+            is_lower = found.objective < best[1].objective
+            if is_lower or found.gap <= best[1].gap:
                 best = w.copy(), found
-            since += 1
-            if face.size > largest or found.objective < mark.objective - WORTH * mark.gap:
-                mark, largest, since = found, max(largest, face.size), 0
-        if best[1].relative_gap <= self.tol:
-            outcome = Outcome.SOLVED
-        else:
-            outcome = Outcome.ITERATION_LIMIT if steps >= self.max_iter else Outcome.STALLED
-        return Solution(*best, steps, outcome, int(np.count_nonzero(~alive)), history)
+            stalled = idle.check(is_lower) | crawl.check(face.size, found)
 
 
-def _entering(problem: ColumnLasso, w: Vector, found: Evaluation, alive: NDArray[np.bool_]) -> NDArray[np.intp]:
+class _Crawl:
+    """Whether many rounds in a row have hardly gained anything."""
+
+    def __init__(self, found: Evaluation) -> None:
+        self.mark, self.largest, self.stall = found, 0, Stall(MAX_CRAWL)
+
+    def check(self, size: int, found: Evaluation) -> bool:
+        """Count a round, after which the active set has `size` columns."""
+        gained = size > self.largest or found.objective < self.mark.objective - WORTH * self.mark.gap
+        if gained:
+            self.mark, self.largest = found, max(self.largest, size)
+        return self.stall.check(gained)
+
+
+def _entering(problem: Lasso, w: Vector, found: Evaluation, alive: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Columns outside the active set that violate optimality, the worst first, relative to their lengths."""
     excess = np.abs(found.correlations) - problem.kappa
     candidates = np.flatnonzero((excess > 0) & (w == 0) & alive & (problem.gram.diagonal > 0))
@@ -82,7 +94,7 @@ def _entering(problem: ColumnLasso, w: Vector, found: Evaluation, alive: NDArray
 class _Face:
     """The active set in some order, its part of B, and a factor of that."""
 
-    def __init__(self, problem: ColumnLasso, w: Vector) -> None:
+    def __init__(self, problem: Lasso, w: Vector) -> None:
         self.problem, self.w = problem, w
         self.factor = GrowingCholesky()
         self.chosen = np.empty(0, np.intp)
@@ -90,9 +102,10 @@ class _Face:
 
     @property
     def size(self) -> int:
+        """Columns in it."""
         return len(self.chosen)
 
-    def settle(self, g: Vector, entering: NDArray[np.intp], most: int) -> int:
+    def solve_on_support(self, g: Vector, entering: NDArray[np.intp], most: int) -> int:
         """Change w, in place, to the optimum on its support and the columns that enter. Returns the number of steps.
 
         g: all correlations C'(y - C w). Weights that would have to change their sign leave the support, for columns of a
@@ -144,8 +157,8 @@ class _Face:
     def _enter(self, columns: NDArray[np.intp]) -> None:
         if columns.size:
             together = np.concatenate([self.chosen, columns])
-            rows, places = self.problem.gram.rows(columns)
-            self.factor.enter(submatrix(rows, places, together))
+            rows, slots = self.problem.gram.rows(columns)
+            self.factor.enter(submatrix(rows, slots, together))
             self.chosen = together
 
     def _leave(self, kept: NDArray[np.bool_]) -> None:

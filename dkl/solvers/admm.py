@@ -3,27 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from dkl.blocks.placement import Fill, Placement
-from dkl.solvers.loop import Row
+from dkl.solvers.watch import Row
+
+Fill = Any
+"""What sets the state's initial arrays: the placement's affair."""
+
+
+class Commit(Protocol):
+    """A state that was kept: the iteration it is of, and its row."""
+
+    @property
+    def iteration(self) -> int:
+        """How many iterations it has had."""
+
+    @property
+    def carry(self) -> Row:
+        """What the next iteration needs beside arrays."""
+
+
+class Placement(Protocol):
+    """Where the state is, and how an iteration is done there."""
+
+    @property
+    def lookahead(self) -> int:
+        """How many iterations may usefully be asked for at a time."""
+
+    def start(self, fill: Fill, carry: Row) -> None:
+        """Set the initial state."""
+
+    def restore(self, generation: Any) -> None:
+        """Set the state of a commit."""
+
+    def advance(self, steps: int) -> list[Row]:
+        """Do up to `steps` iterations; the row of each."""
+
+    def close(self) -> None:
+        """Let the state go."""
 
 
 class ADMMStepper:
-    """A stepper for the loop. `place` makes an empty placement (again, after a loss); `newest` finds the last commit."""
+    """A stepper for the loop. `place` makes an empty placement (again, after a loss); `newest` finds the last commit that
+    is whole and restores it by the function that it is given; `carry` is the row before the first iteration."""
 
     def __init__(
         self,
         place: Callable[[], Placement],
         fill: Fill,
         carry: Row,
-        newest: Callable[[Callable[[Any], None]], Any],
+        newest: Callable[[Callable[[Any], None]], Commit | None],
     ) -> None:
         self._place, self._fill, self._carry, self._newest = place, fill, carry, newest
         self.placement: Any = None
 
     @property
     def lookahead(self) -> int:
+        """How many iterations may usefully be asked for at a time."""
         return int(self.placement.lookahead)
 
     def open(self) -> tuple[int, Row]:
@@ -37,13 +73,16 @@ class ADMMStepper:
         return int(self._carry["iteration"]), dict(self._carry)
 
     def recover(self) -> tuple[int, Row]:
+        """The state rebuilt after a loss."""
         return self.open()
 
     def advance(self, steps: int) -> list[Row]:
+        """Do up to `steps` iterations; a row for each."""
         rows: list[Row] = self.placement.advance(steps)
         return rows
 
     def close(self) -> None:
+        """Let the state go."""
         if self.placement is not None:
             self.placement.close()
             self.placement = None

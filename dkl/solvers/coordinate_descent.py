@@ -1,6 +1,6 @@
 """Coordinate descent on the kernel's weights mu (Machart et al. 2011, Algorithm 1), on sums that do not know n.
 
-A coordinate goes to its exact minimiser (closed form) or takes the paper's Newton step (19); it is drawn uniformly, as
+A coordinate goes to its exact minimizer (closed form) or takes the paper's Newton step (19); it is drawn uniformly, as
 in the paper, or is the one that lowers F most. Stops at a relative duality gap, or by the paper's rule: when M steps
 have lowered F by less than a share `tol` of it. Columns that the gap proves to be zero are not drawn any more.
 """
@@ -8,23 +8,50 @@ have lowered F by less than a share `tol` of it. Columns that the gap proves to 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.lasso import Vector, subtract_rows
-from dkl.linalg.weighted_kernel import DONE, DRIFTED, EXACT, NEEDS_ROOM, NEEDS_ROW, NEWTON, best_coordinate, descend
-from dkl.problems.column_lasso import ColumnLasso
-from dkl.solvers.lasso_solution import Solution, history_row
-from dkl.solvers.result import Outcome
+from dkl.linalg.weighted_kernel import DONE, DRIFTED, EXACT, NEEDS_CAPACITY, NEEDS_ROW, NEWTON, best_coordinate, descend
+from dkl.solvers.lasso_solution import Lasso, Solution, history_row
+from dkl.solvers.watch import Stall, Watch, verdict
 
 RULES = {"exact": EXACT, "newton": NEWTON}
 REFRESH = 1000
 """Moves between two computations of the state from scratch: rank-one updates gather rounding errors."""
 DRIFT = 1e-9
 """Or as soon as lambda a and C'(y - C w), which are equal, differ by this share of kappa after a pass."""
-NO_PROGRESS, PATIENCE = 1e-15, 100
+NO_PROGRESS, MAX_IDLE = 1e-15, 100
 """Passes that lower F by less than rounding shows, of which so many may follow each other: the gap still falls then."""
+
+
+class WeightedLasso(Lasso, Protocol):
+    """The problem with the kernel's weights mu as its unknowns."""
+
+    @property
+    def n_columns(self) -> int:
+        """M."""
+
+    @property
+    def cross(self) -> Vector:
+        """(M,) C'y."""
+
+    @property
+    def square(self) -> float:
+        """y'y."""
+
+    @property
+    def lam(self) -> float:
+        """lambda."""
+
+    @property
+    def nu(self) -> float:
+        """nu."""
+
+    def kernel_weights(self, w: Vector) -> Vector:
+        """mu of the columns' weights."""
 
 
 @dataclass
@@ -39,34 +66,32 @@ class CoordinateDescent:
     max_iter: int = 10_000
     seed: int = 0
 
-    def solve(self, problem: ColumnLasso, start: Vector | None = None) -> Solution:
-        state = _State(problem, start)
-        stream = np.random.default_rng(self.seed)
+    def solve(self, problem: WeightedLasso, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
+        """The weights after the last pass; a row a pass."""
+        watch, by_gap = watch or Watch(), self.stopping == "gap"
+        state, stream, idle = _State(problem, start), np.random.default_rng(self.seed), Stall(MAX_IDLE)
         found = problem.evaluate(state.weights)
-        history = [history_row(0, state.mu, found)]
         alive = problem.may_be_active(found) | (state.mu > 0)
-        value, steps, idle, outcome = state.objective, 0, 0, Outcome.ITERATION_LIMIT
-        for _ in range(self.max_iter):
-            if self.stopping == "gap" and found.relative_gap <= self.tol:
-                outcome = Outcome.SOLVED
-                break
+        steps = passes = 0
+        solved, stalled = by_gap and found.relative_gap <= self.tol, False
+        told = watch.record(history_row(0, state.mu, found))
+        while True:
+            outcome = verdict(told, solved=solved, at_limit=passes >= self.max_iter, stalled=stalled)
+            if outcome is not None:
+                screened = int(np.count_nonzero(~alive))
+                return Solution(state.weights, found, steps, outcome, screened, watch.history)
+            before = state.objective
             steps += self._pass(state, alive, stream)
-            before, value = value, state.objective
+            passes += 1
+            gain = before - state.objective
             found = problem.evaluate(state.weights)
-            if state.moves and np.abs(found.correlations - problem.lam * state.a).max() > DRIFT * problem.kappa:
+            if state.has_drifted(found.correlations):
                 state.refresh()
-                value, found = state.objective, problem.evaluate(state.weights)
-            history.append(history_row(steps, state.mu, found))
-            if self.stopping == "paper" and before - value < self.tol * before:
-                outcome = Outcome.SOLVED
-                break
-            idle = idle + 1 if before - value <= NO_PROGRESS * before else 0
-            if self.stopping == "gap" and idle > PATIENCE and found.relative_gap > self.tol:
-                outcome = Outcome.STALLED
-                break
+                gain, found = before - state.objective, problem.evaluate(state.weights)
             alive &= problem.may_be_active(found) | (state.mu > 0)
-        screened = int(np.count_nonzero(~alive))
-        return Solution(state.weights, found, steps, outcome, screened, history)
+            told = watch.record(history_row(steps, state.mu, found))
+            solved = found.relative_gap <= self.tol if by_gap else gain < self.tol * before
+            stalled = idle.check(gain > NO_PROGRESS * before) and by_gap
 
     def _pass(self, state: _State, alive: NDArray[np.bool_], stream: np.random.Generator) -> int:
         """M steps, or fewer where greedy choice finds nothing to gain."""
@@ -75,7 +100,7 @@ class CoordinateDescent:
             state.take(stream.choice(np.flatnonzero(alive), size=count), rule)
             return count
         for step in range(count):
-            # A Newton step down can go so far that F rises; where all would, an exact one goes on.
+            # A Newton step down can go so far that F rises; where all would, an exact one continues.
             for kind in dict.fromkeys((rule, EXACT)):
                 m, _ = best_coordinate(state.a, state.q, state.mu, alive, problem.lam, problem.nu, kind)
                 if m >= 0:
@@ -89,11 +114,11 @@ class CoordinateDescent:
 class _State:
     """mu and what follows from it. See dkl/linalg/weighted_kernel.py."""
 
-    def __init__(self, problem: ColumnLasso, start: Vector | None) -> None:
+    def __init__(self, problem: WeightedLasso, start: Vector | None) -> None:
         size = problem.n_columns
         self.problem = problem
         self.mu = problem.kernel_weights(problem.start(start))
-        self.place = np.full(size, -1, np.intp)
+        self.slot = np.full(size, -1, np.intp)
         self.refresh()
 
     @property
@@ -106,6 +131,11 @@ class _State:
         """F(mu): lambda y'K^-1 y = y'(y - C w)."""
         return self.problem.square - float(self.problem.cross @ self.weights) + self.problem.nu * float(self.mu.sum())
 
+    def has_drifted(self, correlations: Vector) -> bool:
+        """Whether rounding since the last refresh has made lambda a differ from C'(y - C w)."""
+        problem = self.problem
+        return bool(self.moves and np.abs(correlations - problem.lam * self.a).max() > DRIFT * problem.kappa)
+
     def refresh(self) -> None:
         """a, q and G from mu alone."""
         problem, lam = self.problem, self.problem.lam
@@ -115,13 +145,13 @@ class _State:
         self.support[: self.size] = active
         self.position = np.full(problem.n_columns, -1, np.intp)
         self.position[active] = np.arange(self.size)
-        self.rows, self.place[active] = problem.gram.rows(active)
-        B = self.rows[self.place[active]]
+        self.rows, self.slot[active] = problem.gram.rows(active)
+        B = self.rows[self.slot[active]]
         self.G = np.zeros((max(32, 2 * self.size), max(32, 2 * self.size)))
         G = _inverse(B[:, active] / lam, self.mu[active])
         self.G[: self.size, : self.size] = G
         self.a = problem.cross.copy()
-        subtract_rows(self.a, self.rows, self.place[active], G @ problem.cross[active] / lam)
+        subtract_rows(self.a, self.rows, self.slot[active], G @ problem.cross[active] / lam)
         self.a /= lam
         self.q = np.maximum(problem.gram.diagonal - np.einsum("sm,sm->m", B, G @ B) / lam, 0.0) / lam
 
@@ -133,7 +163,7 @@ class _State:
             count, self.size, moves, state = descend(
                 order[done:],
                 self.rows,
-                self.place,
+                self.slot,
                 self.mu,
                 self.a,
                 self.q,
@@ -154,8 +184,8 @@ class _State:
                 self.refresh()
             if state == NEEDS_ROW:
                 wanted = order[done : done + 1]
-                self.rows, self.place[wanted] = problem.gram.rows(wanted)
-            elif state == NEEDS_ROOM:
+                self.rows, self.slot[wanted] = problem.gram.rows(wanted)
+            elif state == NEEDS_CAPACITY:
                 grown = np.zeros((2 * len(self.G), 2 * len(self.G)))
                 grown[: self.size, : self.size] = self.G[: self.size, : self.size]
                 self.G = grown

@@ -1,7 +1,7 @@
 """The low-rank finisher of problem (1): K = V V' at a rank near the optimum's, to a proven relative gap.
 
-A round minimises f(V V') over V (n, r) by nonlinear conjugate gradients, preconditioned for the stiff part of the
-Hessian, whose line search is exact because f is a quartic on a line; then it minimises exactly over the r x r mixings
+A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients, preconditioned for the stiff part of the
+Hessian, whose line search is exact because f is a quartic on a line; then it minimizes exactly over the r x r mixings
 K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
 Where S = L + gamma P_T(K - T) has eigenvalues below zero outside the range of V, their vectors are added as columns
 with the exact step, and the next round goes further.
@@ -9,41 +9,74 @@ with the exact step, and the next round goes further.
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
 Memory: 11 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
-and the preconditioner's 4), 2 more while L V is computed anew, and the factor that was handed in.
+and the preconditioner's 4), 2 more while L V is recomputed, and the factor that was handed in.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
-from dkl.problems.certificate import Certificate
-from dkl.problems.pairwise_factored import FactoredPairwise, Point
-from dkl.solvers.factored_rank import best_mixing, certified, compressed, escaped, without_weak
+from dkl.linalg.principal_columns import truncate_rank
+from dkl.solvers.factored_rank import RankedProblem, add_descent_columns, drop_weak_columns, minimize_over_mixing
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Stall, Watch, verdict
 
 Array = NDArray[np.float64]
-Row = dict[str, Any]
-Callback = Callable[[Row], Any]
 START_RANK = 16
-COARSE = 1e-4  # the first round aims at this gap: it finds the rank
-FINER = 0.2  # how much less progress ends the next round
-DROP = 0.1  # columns go whose loss raises f by less than this times the progress
-PATIENCE = 8  # rounds without a better gap
-REFRESH = 20  # iterations after which L V and the residual are computed anew, and the preconditioner's top
+COARSE = 1e-4
+"""The first round aims at this gap: it finds the rank."""
+FINER = 0.2
+"""How much less progress ends the next round."""
+DROP = 0.1
+"""Columns go whose loss raises f by less than this times the progress."""
+MAX_IDLE = 7
+"""Rounds in a row without a better gap."""
+REFRESH = 20
+"""Iterations after which L V and the residual are recomputed, and the preconditioner's top."""
 POWER_STEPS = 20
-WINDOW = 10  # iterations over which progress is judged
+WINDOW = 10
+"""Iterations over which progress is judged."""
+WARM_UP = (0.01, 0.1)
+"""Shares of gamma that a random start is minimized at first, to this progress."""
+WARM_UP_PROGRESS = 1e-3
+
+
+class FactoredProblem(RankedProblem, Protocol):
+    """f, its gradient and its quartics, by parts of the rows."""
+
+    @property
+    def n_products(self) -> int:
+        """Products with L so far."""
+
+    def move(self, point: Any, direction: Array, line: Any, t: float) -> None:
+        """point <- V + t D, in place."""
+
+    def preconditioner(self, width: int) -> Any:
+        """Of factors of this padded width, with `refresh(v, steps)` and `apply(v, gradient, out)`."""
+
+    def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
+        """The sum of function(lo, hi) over parts of the rows, in their order."""
+
+
+class CertifiedProblem(FactoredProblem, Protocol):
+    """One whose points can be compared with the optimum."""
+
+    def with_gamma(self, gamma: float) -> Self:
+        """The same problem with another weight of the pairs, which counts its products in the same place."""
+
+    def certify(self, point: Any, relative: float, seed: int, *, last: bool = False) -> tuple[Any, Array]:
+        """(certificate, vectors (n, k) of negative curvature), for a relative gap; `last`: the best bound there is."""
 
 
 @dataclass
-class FactoredResult:
-    """Where `minimise` ended. outcome: "converged", "iteration limit" or "stopped"."""
+class Minimum:
+    """Where `minimize` ended; SOLVED: stationary, or as good as no longer falling. `point` is that of v."""
 
     v: Array
     objective: float
@@ -51,78 +84,89 @@ class FactoredResult:
     n_iter: int
     n_products: int
     history: list[Row] = field(repr=False)
-    outcome: str
-    point: Point = field(repr=False)
+    outcome: Outcome
+    point: Any = field(repr=False)
 
 
-def minimise(
-    problem: FactoredPairwise,
+def minimize(
+    problem: FactoredProblem,
     v0: Array,
     *,
     tol: float,
     progress: float = 0.0,
     max_iter: int,
-    callback: Callback | None = None,
-) -> FactoredResult:
+    watch: Watch | None = None,
+) -> Minimum:
     """A stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
 
-    Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to it.
+    Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to it. A row an iteration:
+    iteration, objective, gradient_norm, products.
     """
-    first_product = problem.n_products
+    watch, first_product = watch or Watch(), problem.n_products
     point = problem.at(v0)
     precondition = problem.preconditioner(point.v.shape[1])
     precondition.refresh(point.v, POWER_STEPS)
     z, previous = np.empty_like(point.v), np.zeros_like(point.v)
     direction = np.zeros_like(point.v)
-    size, line = np.inf, None
-    history: list[Row] = []
+    size, line, iteration, told, is_slow = np.inf, None, 0, watch.outcome, False
     lately = [point.objective]
-    outcome = "iteration limit"
-    for iteration in range(1, max_iter + 1):
-        if point.gradient_norm <= tol:
-            outcome = "converged"
+    while True:
+        solved = point.gradient_norm <= tol or is_slow
+        outcome = verdict(told, solved=solved, at_limit=iteration >= max_iter)
+        if outcome is not None:
             break
+        iteration += 1
         precondition.apply(point.v, point.gradient, z)
         new_size = _dot(problem, point.gradient, z)
         # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
         momentum = max(0.0, (new_size - _dot(problem, previous, z)) / size)
         size = new_size
-        if _turn(problem, momentum, z, direction, point.gradient) >= 0:
-            _turn(problem, 0.0, z, direction, point.gradient)
+        if _update_direction(problem, momentum, z, direction, point.gradient) >= 0:
+            _update_direction(problem, 0.0, z, direction, point.gradient)
         line = problem.line(point, direction, line)
         np.copyto(previous, point.gradient)
-        problem.move(point, direction, line, line.minimiser()[0])
+        problem.move(point, direction, line, line.minimizer()[0])
         if iteration % REFRESH == 0:
             point = problem.at(point.v)
             precondition.refresh(point.v, 2)
-        row = {"iteration": iteration, "objective": point.objective, "gradient_norm": point.gradient_norm}
-        history.append(row)
-        if callback is not None and callback(row) is True:
-            outcome = "stopped"
-            break
+        told = watch.record(
+            {
+                "iteration": iteration,
+                "objective": point.objective,
+                "gradient_norm": point.gradient_norm,
+                "products": problem.n_products,
+            }
+        )
         lately.append(point.objective)
-        if len(lately) > WINDOW and lately[-WINDOW - 1] - point.objective <= progress * abs(point.objective):
-            outcome = "converged"
-            break
+        is_slow = len(lately) > WINDOW and lately[-WINDOW - 1] - point.objective <= progress * abs(point.objective)
     products = problem.n_products - first_product
-    return FactoredResult(
-        point.v, point.objective, point.gradient_norm, len(history), products, history, outcome, point
+    return Minimum(point.v, point.objective, point.gradient_norm, iteration, products, watch.history, outcome, point)
+
+
+def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
+    """direction <- momentum direction - z; its product with the gradient."""
+    return float(
+        problem.sum_parts(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, z, direction, gradient))
     )
 
 
-def _turn(problem: FactoredPairwise, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
-    """direction <- momentum direction - z; its product with the gradient."""
-    return float(problem.sum_parts(lambda lo, hi: kernels.turn_rows(lo, hi, momentum, z, direction, gradient)))
-
-
-def _dot(problem: FactoredPairwise, x: Array, y: Array) -> float:
+def _dot(problem: FactoredProblem, x: Array, y: Array) -> float:
     return float(problem.sum_parts(lambda lo, hi: kernels.dot_rows(lo, hi, x, y)))
 
 
+@dataclass(frozen=True)
+class FactoredSolution:
+    """factor (n, r), its certificate, iterations (certificates count as such), and a row each."""
+
+    factor: Array
+    certificate: Any
+    n_iter: int
+    outcome: Outcome
+    history: list[Row] = field(repr=False)
+
+
 def solve_to_gap(
-    laplacian: sparse.csr_array,
-    targets: sparse.csr_array,
-    gamma: float,
+    problem: CertifiedProblem,
     start: Array | None = None,
     *,
     target_gap: float,
@@ -130,123 +174,104 @@ def solve_to_gap(
     max_rank: int = 64,
     max_rounds: int = 40,
     max_iter: int = 100_000,
-    time_limit: float = np.inf,
-    threads: int = 1,
     seed: int = 0,
-    callback: Callback | None = None,
-) -> tuple[Array, Certificate, list[Row], str]:
-    """(factor (n, r), its certificate, a row an iteration, outcome) with a proven relative gap <= target_gap.
+    watch: Watch | None = None,
+) -> FactoredSolution:
+    """The factor of a proven relative gap <= target_gap; where that is not reached, the best so far.
 
-    start      (n, any rank), compressed to at most `rank`; None starts from random rows on the unit sphere
-    rank       to start at, by default 16; afterwards it follows the optimum, up to max_rank
-    time_limit in seconds, looked at once an iteration; it alone makes a result depend on the clock
-    callback   is called with every row; True ends the run
+    start   (n, any rank), truncated to at most `rank`; None starts from random rows on the unit sphere
+    rank    to start at, by default 16; afterwards it follows the optimum, up to max_rank
 
-    A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products,
-    seconds. outcome: "solved", "iteration limit" (rounds, iterations, time or the callback) or "stalled".
+    A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products.
     """
-    problem = FactoredPairwise(laplacian, targets, gamma, threads=threads)
-    try:
-        return _Search(problem, target_gap, max_rank, max_iter, time_limit, seed, callback).run(start, rank, max_rounds)
-    finally:
-        problem.close()
+    search = _Search(problem, target_gap, max_rank, max_iter, seed, watch or Watch())
+    factor, certificate, outcome = search.run(start, rank, max_rounds)
+    return FactoredSolution(factor, certificate, search.count, outcome, search.watch.history)
 
 
 class _Search:
-    """The rounds of `solve_to_gap`."""
+    """The rounds of `solve_to_gap`. count: rows so far; told: what the watch ended `minimize` by, if it did."""
 
     def __init__(
-        self,
-        problem: FactoredPairwise,
-        target: float,
-        max_rank: int,
-        max_iter: int,
-        time_limit: float,
-        seed: int,
-        callback: Callback | None,
+        self, problem: CertifiedProblem, target: float, max_rank: int, max_iter: int, seed: int, watch: Watch
     ) -> None:
         self.problem, self.target, self.max_rank = problem, target, max_rank
-        self.max_iter, self.time_limit, self.seed, self.callback = max_iter, time_limit, seed, callback
-        self.rows: list[Row] = []
-        self.began = time.perf_counter()
-        self.stopped = False
+        self.max_iter, self.seed, self.watch = max_iter, seed, watch
+        self.count, self.at_limit = 0, False
+        self.told: Outcome | None = None
 
-    def run(self, start: Array | None, rank: int | None, max_rounds: int) -> tuple[Array, Certificate, list[Row], str]:
-        rank = min(rank or START_RANK, self.max_rank, self.problem.n)
-        factor = self._warm_up(rank) if start is None else compressed(np.asarray(start, float), rank)
-        best: tuple[Array, Certificate] | None = None
-        progress = 0.1 * max(self.target, COARSE)
-        idle = 0
+    def run(self, start: Array | None, rank: int | None, max_rounds: int) -> tuple[Array, Any, Outcome]:
+        """(factor, certificate, outcome) after at most so many rounds."""
+        problem, rank = self.problem, min(rank or START_RANK, self.max_rank, self.problem.n)
+        factor = self._warm_up(rank) if start is None else truncate_rank(np.asarray(start, float), rank)
+        best: tuple[Array, Any] | None = None
+        progress, idle = 0.1 * max(self.target, COARSE), Stall(MAX_IDLE)
         for _ in range(max_rounds):
-            factor = self._minimise(factor, progress)
-            factor = best_mixing(self.problem, factor)
-            point = self.problem.at(self.problem.padded(factor))
-            factor, point = without_weak(self.problem, factor, point, DROP * progress)
+            factor = self._minimize(problem, factor, progress)
+            factor = minimize_over_mixing(problem, factor)
+            point = problem.at(problem.padded(factor))
+            factor, point = drop_weak_columns(problem, factor, point, DROP * progress)
             progress *= FINER
-            certificate, vectors = certified(self.problem, point, self.target, self.seed)
-            self._record(point, factor.shape[1], certificate.relative_gap)
-            idle = idle + 1 if best is not None and certificate.relative_gap > 0.9 * best[1].relative_gap else 0
-            if best is None or certificate.relative_gap < best[1].relative_gap:
+            certificate, vectors = problem.certify(point, self.target, self.seed)
+            gap = certificate.relative_gap
+            told = self._record(point, factor.shape[1], gap)
+            stalled = idle.check(best is None or not gap > 0.9 * best[1].relative_gap)
+            if best is None or gap < best[1].relative_gap:
                 best = factor, certificate
-            if certificate.relative_gap <= self.target:
-                return factor, certificate, self.rows, "solved"
-            if self.stopped:
-                break
-            if idle >= PATIENCE:
-                return self._ended(best[0], "stalled")
-            factor = escaped(self.problem, factor, vectors, self.max_rank)
+            solved = gap <= self.target
+            outcome = verdict(told or self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
+            if outcome is not None:
+                return self._end(best, outcome)
+            factor = add_descent_columns(problem, factor, vectors, self.max_rank)
         assert best is not None
-        return self._ended(best[0], "iteration limit")
+        return self._end(best, Outcome.ITERATION_LIMIT)
 
-    def _ended(self, factor: Array, outcome: str) -> tuple[Array, Certificate, list[Row], str]:
-        """The best factor, with the most that can be proven of it."""
-        point = self.problem.at(self.problem.padded(factor))
-        certificate, _ = certified(self.problem, point, self.target, self.seed, last=True)
-        self._record(point, factor.shape[1], certificate.relative_gap)
-        return factor, certificate, self.rows, "solved" if certificate.relative_gap <= self.target else outcome
+    def _end(self, best: tuple[Array, Any], outcome: Outcome) -> tuple[Array, Any, Outcome]:
+        """The best factor; where the solver itself gave up, with the most that can be proven of it."""
+        factor, certificate = best
+        if outcome in (Outcome.ITERATION_LIMIT, Outcome.STALLED):
+            point = self.problem.at(self.problem.padded(factor))
+            certificate, _ = self.problem.certify(point, self.target, self.seed, last=True)
+            self._record(point, factor.shape[1], certificate.relative_gap)
+        return factor, certificate, Outcome.SOLVED if certificate.relative_gap <= self.target else outcome
 
     def _warm_up(self, rank: int) -> Array:
         """Random rows on the unit sphere, where K_ii = 1, and a path of gammas up to the problem's."""
         factor = np.random.default_rng(self.seed).standard_normal((self.problem.n, rank))
         factor /= np.linalg.norm(factor, axis=1)[:, None]
-        gamma = self.problem.gamma
-        for share in (0.01, 0.1):
-            self.problem.gamma = share * gamma
-            factor = self._minimise(factor, 1e-3)
-        self.problem.gamma = gamma
+        for share in WARM_UP:
+            factor = self._minimize(self.problem.with_gamma(share * self.problem.gamma), factor, WARM_UP_PROGRESS)
         return factor
 
-    def _minimise(self, factor: Array, progress: float) -> Array:
+    def _minimize(self, problem: CertifiedProblem, factor: Array, progress: float) -> Array:
+        """The factor lowered, as far as the limits allow; the factor as it is once they do not."""
         rank = factor.shape[1]
-        if self.stopped:
+        if self.at_limit or self.told is not None:
             return factor
-
-        def follow(row: Row) -> bool:
-            self._log(row["objective"], row["gradient_norm"], rank, None)
-            return self.stopped
-
-        left = self.max_iter - len(self.rows)
-        result = minimise(
-            self.problem, self.problem.padded(factor), tol=0.0, progress=progress, max_iter=left, callback=follow
+        found = minimize(
+            problem,
+            problem.padded(factor),
+            tol=0.0,
+            progress=progress,
+            max_iter=self.max_iter - self.count,
+            watch=self.watch.stage(start={"iteration": self.count}, rank=rank, relative_gap=None),
         )
-        self.stopped |= len(self.rows) >= self.max_iter
-        return result.v[:, :rank]
+        self.count += found.n_iter
+        self.at_limit = self.count >= self.max_iter
+        if found.outcome not in (Outcome.SOLVED, Outcome.ITERATION_LIMIT):
+            self.told = found.outcome
+        return factor if found.outcome is Outcome.NUMERICAL_ERROR else found.v[:, :rank]
 
-    def _record(self, point: Point, rank: int, gap: float) -> None:
-        self._log(point.objective, point.gradient_norm, rank, gap)
-
-    def _log(self, objective: float, gradient_norm: float, rank: int, gap: float | None) -> None:
-        seconds = time.perf_counter() - self.began
-        row = {
-            "iteration": len(self.rows) + 1,
-            "objective": objective,
-            "gradient_norm": gradient_norm,
-            "rank": rank,
-            "relative_gap": gap,
-            "products": self.problem.n_products,
-            "seconds": seconds,
-        }
-        self.rows.append(row)
-        self.stopped |= seconds > self.time_limit
-        if self.callback is not None and self.callback(row) is True:
-            self.stopped = True
+    def _record(self, point: Any, rank: int, gap: float) -> Outcome | None:
+        """The row of a certificate."""
+        self.count += 1
+        return self.watch.record(
+            {
+                "iteration": self.count,
+                "objective": point.objective,
+                "gradient_norm": point.gradient_norm,
+                "rank": rank,
+                "relative_gap": gap,
+                "products": self.problem.n_products,
+            }
+        )

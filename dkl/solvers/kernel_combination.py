@@ -8,27 +8,35 @@ any theta and alpha
 
     J(theta) - min J  <=  gap of f_theta at alpha  +  max_k q_k - theta'q,
 
-which is what is told and stopped on. The base kernels are taken with trace n, or the sum would say nothing.
+which is what a row says and the solver stops by. The base kernels are taken with trace n, or the sum would say nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from dkl.problems.neighborhood_svm import KernelOperator, NeighborhoodSVM, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated, SVMSolution
+from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm_problem import KernelOperator, SVMProblem, SVMSolution, Vector
+from dkl.solvers.watch import Row, Watch, verdict
 
 INNER = 0.1
 """Of the accuracy wanted: how accurately each theta's machine is solved."""
 SMALLEST = 1e-12
 MULTIPLICATIVE = 200
+
+
+class AnyKernelSVM(SVMProblem, Protocol):
+    """A problem whose K may be another."""
+
+    def with_kernel(self, kernel: KernelOperator) -> Self:
+        """The same problem with another K."""
 
 
 @dataclass
@@ -40,15 +48,19 @@ class ScaledKernel:
 
     @property
     def n(self) -> int:
+        """Rows."""
         return self.of.n
 
     def times(self, v: Vector) -> Vector:
+        """scale * K v."""
         return self.scale * self.of.times(v)
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): these columns of it."""
         return self.scale * self.of.columns(chosen)
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): these rows and columns of it."""
         return self.scale * self.of.block(chosen)
 
 
@@ -61,15 +73,19 @@ class CombinedKernel:
 
     @property
     def n(self) -> int:
+        """Rows."""
         return self.parts[0].n
 
     def times(self, v: Vector) -> Vector:
+        """The sum's product with v."""
         return self._sum(lambda part: part.times(v))
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): these columns of the sum."""
         return self._sum(lambda part: part.columns(chosen))
 
     def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): these rows and columns of the sum."""
         return self._sum(lambda part: part.block(chosen))
 
     def _sum(self, of: Any) -> Any:
@@ -84,16 +100,22 @@ class CombinedSolution:
     solution: SVMSolution
     gap: float
     outcome: Outcome
-    history: list[dict[str, Any]] = field(repr=False)
+    history: list[Row] = field(repr=False)
 
     @property
     def relative_gap(self) -> float:
-        return self.gap / abs(self.solution.point.objective)
+        """Infinite where f >= 0, as at alpha = 0."""
+        objective = self.solution.point.objective
+        return self.gap / -objective if objective < 0 else float("inf")
 
 
-def combine(problem: NeighborhoodSVM, parts: Sequence[KernelOperator], solver: Accelerated) -> CombinedSolution:
-    """theta and alpha together, to the solver's relative gap. `problem.kernel` is not used."""
-    search = _Search(problem, parts, replace(solver, tol=max(INNER * solver.tol, SMALLEST)), solver.tol)
+def combine(
+    problem: AnyKernelSVM, parts: Sequence[KernelOperator], solver: Accelerated, *, watch: Watch | None = None
+) -> CombinedSolution:
+    """theta and alpha together, to the solver's relative gap; a row each theta. `problem.kernel` is not used."""
+    watch = watch or Watch()
+    inner = replace(solver, tol=max(INNER * solver.tol, SMALLEST))
+    search = _Search(problem, parts, inner, solver.tol, watch)
     start = np.full(len(parts), 1.0 / len(parts))
     try:
         minimize(
@@ -101,19 +123,19 @@ def combine(problem: NeighborhoodSVM, parts: Sequence[KernelOperator], solver: A
             constraints={"type": "eq", "fun": lambda theta: theta.sum() - 1.0, "jac": np.ones_like},
             options={"ftol": 1e-15, "maxiter": 100},
         )  # fmt: skip
-        # Quasi-Newton steps end where J is flat to rounding; these go on, slower, and never leave the simplex.
+        # Quasi-Newton steps end where J is flat to rounding; these continue, slower, and never leave the simplex.
         for _ in range(MULTIPLICATIVE):
             theta = search.best.theta * np.sqrt(np.maximum(search.best_q, 0.0))
             search.value(theta / theta.sum())
     except _Done:
         pass
-    best = search.best
-    outcome = Outcome.SOLVED if best.relative_gap <= solver.tol else Outcome.STALLED
-    return replace(best, outcome=outcome, history=search.history)
+    best, limit = search.best, Outcome.ITERATION_LIMIT
+    outcome = search.outcome or (limit if best.solution.outcome is limit else Outcome.STALLED)
+    return replace(best, outcome=outcome, history=watch.history)
 
 
 class _Done(Exception):
-    """The gap is small enough."""
+    """The gap is small enough, or the watch has ended the run."""
 
 
 class _Search:
@@ -123,28 +145,44 @@ class _Search:
     best_q: Vector
 
     def __init__(
-        self, problem: NeighborhoodSVM, parts: Sequence[KernelOperator], solver: Accelerated, tol: float
+        self,
+        problem: AnyKernelSVM,
+        parts: Sequence[KernelOperator],
+        solver: Accelerated,
+        tol: float,
+        watch: Watch,
     ) -> None:
-        self.problem, self.parts, self.solver, self.tol = problem, parts, solver, tol
+        self.problem, self.parts, self.solver, self.tol, self.watch = problem, parts, solver, tol, watch
         self.alpha: Vector | None = None
-        self.history: list[dict[str, Any]] = []
+        self.tried = 0
+        self.outcome: Outcome | None = None
 
     def value(self, theta: Vector) -> tuple[float, Vector]:
+        """(J, its gradient) at theta, normalised; raises _Done at the end."""
         theta = np.clip(theta, 0.0, None)
         theta = theta / theta.sum()
-        problem = replace(self.problem, kernel=CombinedKernel(self.parts, theta))
-        solution = self.solver.solve(problem, self.alpha)
+        problem = self.problem.with_kernel(CombinedKernel(self.parts, theta))
+        solution = self.solver.solve(problem, self.alpha, watch=self.watch.quiet())
         self.alpha = solution.point.alpha
         signed = problem.y * self.alpha
         q = np.array([float(signed @ part.times(signed)) for part in self.parts])
         gap = solution.point.gap + max(float(q.max() - theta @ q), 0.0)
-        self.history.append(
-            {"iteration": len(self.history) + 1, "objective": solution.point.objective, "gap": gap,
-             "theta": theta.tolist(), "products": solution.products}
-        )  # fmt: skip
+        tried = CombinedSolution(theta, solution, gap, Outcome.ITERATION_LIMIT, [])
         if not hasattr(self, "best") or gap < self.best.gap:
-            self.best = CombinedSolution(theta, solution, gap, Outcome.ITERATION_LIMIT, [])
-            self.best_q = q
-        if self.best.relative_gap <= self.tol:
+            self.best, self.best_q = tried, q
+        self.outcome = verdict(self._record(tried), solved=self.best.relative_gap <= self.tol)
+        if self.outcome is not None:
             raise _Done
         return -solution.point.objective, -q
+
+    def _record(self, tried: CombinedSolution) -> Outcome | None:
+        self.tried += 1
+        row: dict[str, Any] = {
+            "iteration": self.tried,
+            "objective": tried.solution.point.objective,
+            "gap": tried.gap,
+            "relative_gap": tried.relative_gap,
+            "theta": tried.theta.tolist(),
+            "products": tried.solution.products,
+        }
+        return self.watch.record(row)

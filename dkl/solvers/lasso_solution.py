@@ -1,4 +1,7 @@
-"""What every solver of the lasso on columns returns."""
+"""What solvers of the lasso on columns ask of a problem, and what they return.
+
+minimize over w (M,)    P(w) = |y - C w|^2 + 2 kappa |w|_1,    by B = C'C and C'y
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,93 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkl.linalg.lasso import Vector
-from dkl.problems.column_lasso import ColumnLasso, Evaluation
 from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Watch
+
+
+class Evaluation(Protocol):
+    """What is known at some weights."""
+
+    @property
+    def objective(self) -> float:
+        """P(w)."""
+
+    @property
+    def gap(self) -> float:
+        """P(w) less a lower bound of all P."""
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap over P(w)."""
+
+    @property
+    def residual(self) -> float:
+        """|y - C w|^2."""
+
+    @property
+    def correlations(self) -> Vector:
+        """(M,) C'(y - C w)."""
+
+
+class Gram(Protocol):
+    """B (M, M), of which rows are asked for."""
+
+    @property
+    def diagonal(self) -> Vector:
+        """(M,)."""
+
+    def rows(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """(buffer, places): row indices[k] of B is buffer[places[k]]."""
+
+
+class Lasso(Protocol):
+    """The problem."""
+
+    @property
+    def gram(self) -> Gram:
+        """B."""
+
+    @property
+    def kappa(self) -> float:
+        """Half the penalty."""
+
+    def start(self, w: Vector | None) -> Vector:
+        """A copy of weights to begin at, or zeros where these are no worse."""
+
+    def evaluate(self, w: Vector) -> Evaluation:
+        """P, its gap and the correlations at w."""
+
+    def may_be_active(self, found: Any) -> NDArray[np.bool_]:
+        """(M,): False for columns that an evaluation proves to be zero in every solution."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights w (M,) of the columns, how good they are, and how they were come by.
+    """Weights w (M,) of the columns, how good they are, and how they were found.
 
     n_screened: columns that the gap proves to be zero in every solution; history: a row a check of the gap.
     """
 
     weights: Vector
-    evaluation: Evaluation
+    evaluation: Any
     n_iter: int
     outcome: Outcome
     n_screened: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    history: list[Row] = field(default_factory=list, repr=False)
 
 
 class Solver(Protocol):
-    """Solves a ColumnLasso from zero, or from the weights of a neighbouring one."""
+    """Solves a lasso from zero, or from the weights of a neighbouring one."""
 
-    def solve(self, problem: ColumnLasso, start: Vector | None = None) -> Solution: ...
+    def solve(self, problem: Any, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
+        """The best weights that were met, from `start` or from zero."""
 
 
-def history_row(iteration: int, w: Vector, found: Evaluation) -> dict[str, Any]:
+def history_row(iteration: int, w: Vector, found: Evaluation) -> Row:
+    """The row of a check."""
     return {
         "iteration": iteration,
         "objective": found.objective,

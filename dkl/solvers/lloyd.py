@@ -1,38 +1,50 @@
 """Lloyd's algorithm for several restarts at a time: one pass over the rows an iteration, whatever their number.
 
-A restart stops when no label has changed since the iteration before, or when its centres moved by no more than `tol`
+A restart stops when no label has changed since the iteration before, or when its centers moved by no more than `tol`
 (squared Frobenius norm); then it leaves the stack, and the passes become cheaper (scikit-learn's criteria:
 S. Lloyd, Least squares quantization in PCM, IEEE Trans. Inf. Theory 28, 1982; scikit-learn, cluster/_kmeans.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Watch, verdict
+
 
 class Update(Protocol):
+    """One step for all restarts."""
+
     @property
-    def centers(self) -> NDArray[np.float64]: ...
+    def centers(self) -> NDArray[np.float64]:
+        """(R, k, r) the means of the clusters."""
+
     @property
-    def digests(self) -> NDArray[np.uint64]: ...
+    def digests(self) -> NDArray[np.uint64]:
+        """(R, 2) of the labels: equal where no label has changed."""
 
 
 class Problem(Protocol):
-    def step(self, centers: NDArray[np.float64]) -> Update: ...
+    """The rows."""
+
+    def step(self, centers: NDArray[np.float64]) -> Update:
+        """Assign the rows to the nearest of the centers (R, k, r) of each restart, and take the means."""
 
 
 @dataclass(frozen=True)
 class LloydResult:
-    """centers (R, k, r); n_iter (R,); converged (R,): False where max_iter came first."""
+    """centers (R, k, r); n_iter (R,); converged (R,): False where a limit came first; a row an iteration."""
 
     centers: NDArray[np.float64]
     n_iter: NDArray[np.int64]
     converged: NDArray[np.bool_]
+    outcome: Outcome
+    history: list[Row] = field(repr=False)
 
 
 def lloyd(
@@ -41,27 +53,28 @@ def lloyd(
     *,
     max_iter: int,
     tol: float,
-    report: Callable[[int, int, float], None] | None = None,
+    watch: Watch | None = None,
 ) -> LloydResult:
-    """Improve the restarts' centres (R, k, r) until each has converged, or for `max_iter` iterations.
+    """Improve the restarts' centers (R, k, r) until each has converged, or for `max_iter` iterations.
 
-    `tol` is absolute; `report(iteration, restarts still moving, largest squared shift)` is called after each pass.
+    `tol` is absolute. A row: iteration, how many restarts are still moving, their largest squared shift.
     """
+    watch = (watch or Watch()).stage("k-means", max_iter=max_iter)
     centers = centers.copy()
     restarts = len(centers)
     digests = np.zeros((restarts, 2), np.uint64)
     n_iter = np.zeros(restarts, np.int64)
     converged = np.zeros(restarts, np.bool_)
-    active = np.arange(restarts)
-    for iteration in range(1, max_iter + 1):
+    active, iteration, told = np.arange(restarts), 0, watch.outcome
+    while True:
+        outcome = verdict(told, solved=not len(active), at_limit=iteration >= max_iter)
+        if outcome is not None:
+            return LloydResult(centers, n_iter, converged, outcome, watch.history)
+        iteration += 1
         update = problem.step(centers[active])
         shifts = np.square(update.centers - centers[active]).sum(axis=(1, 2))
         unchanged = (update.digests == digests[active]).all(axis=1)
         centers[active], digests[active], n_iter[active] = update.centers, update.digests, iteration
         converged[active] = unchanged | (shifts <= tol)
         active = active[~converged[active]]
-        if report is not None:
-            report(iteration, len(active), float(shifts.max()))
-        if not len(active):
-            break
-    return LloydResult(centers, n_iter, converged)
+        told = watch.record({"iteration": iteration, "moving": len(active), "shift": float(shifts.max())})

@@ -1,4 +1,4 @@
-"""The one loop of every iterative solver: limits, the non-finite test, history, callbacks, checkpoints, lost workers.
+"""The loop of solvers whose state is distributed: limits, history, callbacks, checkpoints, lost workers.
 
 A solver supplies a stepper; the loop never sees arrays. Iterations may be asked for several at a time, so that a cluster
 is kept busy while the driver waits; with callbacks that may stop the run at a given iteration it is one at a time.
@@ -6,26 +6,19 @@ is kept busy while the driver waits; with callbacks that may stop the run at a g
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from dkl.blocks.exchange import StateLost
-from dkl.errors import WorkersLostError
+from dkl.errors import StateLost, WorkersLostError
 from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Watch, verdict
 
 Read = TypeVar("Read")
-Row = dict[str, Any]
-Callback = Callable[[Row], Any]
-"""Called with the row of every finished iteration; returning True ends the run.
-
-One that only looks may say so by an attribute `passive = True`: then several iterations may be under way at a time.
-"""
 
 
 class Stepper(Protocol):
-    """A solver's state and how to move it on."""
+    """A solver's state and how to advance it."""
 
     @property
     def lookahead(self) -> int:
@@ -41,7 +34,7 @@ class Stepper(Protocol):
 class Checkpointer(Protocol):
     """When and how to commit."""
 
-    def room(self, iteration: int) -> int:
+    def steps_until_due(self, iteration: int) -> int:
         """How many iterations may pass before the next commit is due."""
 
     def save(self, rows: list[Row], *, force: bool = False) -> None:
@@ -51,57 +44,45 @@ class Checkpointer(Protocol):
 class NoCheckpoints:
     """For runs that keep nothing on disk."""
 
-    def room(self, iteration: int) -> int:
+    def steps_until_due(self, iteration: int) -> int:
+        """No commit is ever due."""
         return 1 << 30
 
     def save(self, rows: list[Row], *, force: bool = False) -> None:
-        pass
+        """Nothing is kept."""
 
 
 @dataclass
 class Loop:
-    """The loop's own state: history, restarts, and how it is to be limited."""
+    """At most `max_iter` iterations; `restarts` counts how often lost workers sent the run back to its last commit."""
 
     max_iter: int
     checkpoints: Checkpointer = field(default_factory=NoCheckpoints)
-    callbacks: Sequence[Callback] = ()
+    watch: Watch = field(default_factory=Watch)
     max_restarts: int = 10
-    history: list[Row] = field(default_factory=list)
     restarts: int = 0
+    _ended_at: int = 0
+    """The iteration at which the watch ended the run: a state that is lost after it is brought there again."""
 
     def run(self, stepper: Stepper, iteration: int = 0, row: Row | None = None) -> Outcome:
         """Iterate from `iteration` (whose row, if it was resumed, is given) to an outcome."""
-        start = time.perf_counter() - (self.history[-1]["seconds"] if self.history else 0.0)
-        if row is not None and row.get("converged"):
-            return Outcome.SOLVED
-        while iteration < self.max_iter:
-            steps = min(
-                self.max_iter - iteration,
-                self.checkpoints.room(iteration),
-                stepper.lookahead if all(getattr(call, "passive", False) for call in self.callbacks) else 1,
-            )
+        solved = row is not None and bool(row.get("converged"))
+        while True:
+            told = self.watch.outcome if iteration >= self._ended_at else None
+            outcome = verdict(told, solved=solved, at_limit=iteration >= self.max_iter)
+            if outcome is not None:
+                self._ended_at = iteration
+                return outcome
             try:
-                rows = stepper.advance(steps)
-                for row in rows:
-                    row["seconds"] = time.perf_counter() - start
-                    self.history.append(row)
-                iteration = self.history[-1]["iteration"]
-                if not all(row.get("finite", True) for row in rows):
-                    return Outcome.NUMERICAL_ERROR
-                answers = [callback(dict(row)) for row in rows for callback in self.callbacks]  # all are called
-                stop = any(answer is True for answer in answers)
-                ended = rows[-1]["converged"] or stop or iteration >= self.max_iter
-                self.checkpoints.save(rows, force=bool(ended))
+                rows = stepper.advance(self._steps(stepper, iteration))
+                told = self._record(rows)
+                if told is Outcome.NUMERICAL_ERROR:
+                    return told
+                iteration, solved = rows[-1]["iteration"], bool(rows[-1]["converged"])
+                self.checkpoints.save(rows, force=solved or self._is_end(iteration, told))
             except StateLost as lost:
                 iteration, row = self._recover(stepper, lost)
-                if row.get("converged"):
-                    return Outcome.SOLVED
-                continue
-            if rows[-1]["converged"]:
-                return Outcome.SOLVED
-            if stop:
-                return Outcome.STOPPED
-        return Outcome.ITERATION_LIMIT
+                solved = bool(row.get("converged"))
 
     def begin(self, stepper: Stepper) -> tuple[int, Row]:
         """The stepper's state built for the first time; workers may be lost already then."""
@@ -118,6 +99,23 @@ class Loop:
             except StateLost as lost:
                 self.run(stepper, *self._recover(stepper, lost))
 
+    def _steps(self, stepper: Stepper, iteration: int) -> int:
+        """How many iterations to ask for at a time."""
+        lookahead = stepper.lookahead if self.watch.is_passive else 1
+        end = self._ended_at if iteration < self._ended_at else self.max_iter
+        return min(end - iteration, self.checkpoints.steps_until_due(iteration), lookahead)
+
+    def _is_end(self, iteration: int, told: Outcome | None) -> bool:
+        """Whether no iteration follows, converged or not."""
+        return iteration >= self.max_iter or (told is not None and iteration >= self._ended_at)
+
+    def _record(self, rows: list[Row]) -> Outcome | None:
+        """Rows that came together came at the same second; what is committed says it too."""
+        seconds = self.watch.seconds
+        for row in rows:
+            row["seconds"] = seconds
+        return self.watch.record_all(rows)
+
     def _recover(self, stepper: Stepper, lost: StateLost) -> tuple[int, Row]:
         """Back to the last commit. Losses may come while recovering, too; each counts."""
         while True:
@@ -126,12 +124,12 @@ class Loop:
                 raise WorkersLostError(
                     f"workers were lost {self.restarts} times ({lost})",
                     where="cluster",
-                    mend="look at the workers' logs (memory?), then `dkl resume` the run",
+                    remedy="look at the workers' logs (memory?), then `dkl resume` the run",
                 ) from lost
             try:
                 iteration, row = stepper.recover()
             except StateLost as again:
                 lost = again
                 continue
-            self.history[:] = [done for done in self.history if done["iteration"] <= iteration]
+            self.watch.roll_back(iteration)
             return iteration, row

@@ -1,49 +1,63 @@
-"""How a run ended, and what it leaves: one closed list of outcomes, one result type for every solver."""
+"""How a run ended, and what it leaves: one closed list of outcomes, one result type for every learner."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 
 class Outcome(Enum):
-    """Why the run stopped. `remedy` says what to do about it."""
+    """Why a solver returned. What to do about it depends on the learner: see `remedies`."""
 
     SOLVED = "solved"
     ITERATION_LIMIT = "iteration_limit"
     STALLED = "stalled"
+    STATIONARY = "stationary"
     NUMERICAL_ERROR = "numerical_error"
     STOPPED = "stopped_by_callback"
+    TIME_LIMIT = "time_limit"
     INTERRUPTED = "interrupted"
 
     @property
-    def remedy(self) -> str:
-        return _REMEDIES[self]
-
-    @property
     def converged(self) -> bool:
+        """Whether it is what was asked for."""
         return self is Outcome.SOLVED
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether nobody has to be warned: it converged, or a callback asked for the end."""
+        return self in (Outcome.SOLVED, Outcome.STOPPED)
 
-_REMEDIES = {
+
+Remedies = Mapping[Outcome, str]
+"""Of a learner: what to do about each outcome, in the names of its own parameters."""
+
+_COMMON = {
     Outcome.SOLVED: "",
-    Outcome.ITERATION_LIMIT: "raise max_iter, loosen tol, or set target_gap to finish by a second-order method",
-    Outcome.STALLED: "no further progress was made: loosen target_gap, or raise the rank",
-    Outcome.NUMERICAL_ERROR: "a value stopped being finite: lower gamma, or use dtype='float64'; the last commit is kept",
     Outcome.STOPPED: "a callback asked for the end",
-    Outcome.INTERRUPTED: "go on from the last commit with `dkl resume`",
+    Outcome.TIME_LIMIT: "the time was up before the tolerance was reached: allow more time",
+    Outcome.STATIONARY: "no better point is near, but no gap is proven",
+    Outcome.INTERRUPTED: "resume the run from its last commit",
 }
+
+
+def remedies(*, iteration_limit: str, stalled: str, numerical_error: str, **others: str) -> Remedies:
+    """A learner's remedies from those that differ between learners; `others` by the names of outcomes, in small letters."""
+    own = {"iteration_limit": iteration_limit, "stalled": stalled, "numerical_error": numerical_error, **others}
+    return _COMMON | {Outcome[name.upper()]: text for name, text in own.items()}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What happened, for every solver alike.
+    """What happened, for every learner alike.
 
-    history     one dictionary an iteration: iteration, objective, residuals, seconds since the start
-    seconds     wall time by stage ("graph", "solve", "finish", "certificate") and "total"
+    history     a dictionary for each check: stage, iteration, objective, gap or residuals, seconds since the start
+    seconds     wall time by stage and "total"
     peak_bytes  largest resident memory of this process so far
     restarts    how often lost workers sent the run back to its last commit
+    remedy      what to do about the outcome, in the names of the learner's parameters
     """
 
     outcome: Outcome
@@ -53,7 +67,9 @@ class Result:
     peak_bytes: int
     restarts: int = 0
     plan: dict[str, Any] = field(default_factory=dict, repr=False)
+    remedy: str = ""
 
     @property
     def message(self) -> str:
-        return f"{self.outcome.value}: {self.outcome.remedy}" if self.outcome.remedy else self.outcome.value
+        """The outcome and its remedy."""
+        return f"{self.outcome.value}: {self.remedy}" if self.remedy else self.outcome.value

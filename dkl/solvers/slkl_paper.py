@@ -7,26 +7,34 @@ has its sign.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch, verdict
+
 Vector = NDArray[np.float64]
 
 
 @dataclass
 class PaperState:
-    """mu (M,), the active columns in order, G (m0, m0) of (23), and F after each M steps."""
+    """mu (M,), the active columns in order, G (m0, m0) of (23), F after each M steps, and how it ended."""
 
     mu: Vector
     support: list[int]
     G: NDArray[np.float64]
     objectives: list[float] = field(default_factory=list)
     n_iter: int = 0
-    converged: bool = False
+    outcome: Outcome = Outcome.ITERATION_LIMIT
+
+    @classmethod
+    def zero(cls, n_columns: int) -> PaperState:
+        """Without any column."""
+        return cls(np.zeros(n_columns), [], np.empty((0, 0)))
 
 
 def slkl(
@@ -38,24 +46,35 @@ def slkl(
     tol: float = 1e-4,
     max_iter: int = 10_000,
     draw: Callable[[], Any],
-    watch: Callable[[PaperState], Any] | None = None,
+    watch: Watch | None = None,
 ) -> PaperState:
-    """Algorithm 2 for at most `max_iter` times M steps; `draw()` gives the next coordinate, uniform in the paper."""
-    M = C.shape[1]
-    state = PaperState(np.zeros(M), [], np.empty((0, 0)))
-    state.objectives.append(objective(C, y, lam, nu, state))
-    while state.n_iter < max_iter * M:
+    """Algorithm 2 for at most `max_iter` times M steps; `draw()` gives the next coordinate, uniform in the paper. A row each
+    M steps."""
+    watch, M = watch or Watch(), C.shape[1]
+    state = PaperState.zero(M)
+    walk, solved = steps(C, y, lam, nu, state, draw), False
+    while True:
+        state.objectives.append(objective(C, y, lam, nu, state))
+        if state.n_iter:
+            before, now = state.objectives[-2:]
+            solved = before - now < tol * before
+        row = {"iteration": state.n_iter, "objective": state.objectives[-1], "n_active": len(state.support)}
+        outcome = verdict(watch.record(row), solved=solved, at_limit=state.n_iter >= max_iter * M)
+        if outcome is not None:
+            state.outcome = outcome
+            return state
+        for _ in range(M):
+            next(walk)
+
+
+def steps(
+    C: NDArray[np.float64], y: Vector, lam: float, nu: float, state: PaperState, draw: Callable[[], Any]
+) -> Iterator[PaperState]:
+    """Step by step from a state, which is changed in place, without end."""
+    while True:
         _step(C, y, lam, nu, state, int(draw()))
         state.n_iter += 1
-        if watch is not None:
-            watch(state)
-        if state.n_iter % M == 0:
-            state.objectives.append(objective(C, y, lam, nu, state))
-            before, now = state.objectives[-2:]
-            if before - now < tol * before:
-                state.converged = True
-                break
-    return state
+        yield state
 
 
 def solve_with_kernel(C: NDArray[np.float64], lam: float, state: PaperState, v: Vector) -> Vector:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dkl.linalg.projections import project
-from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector
+from dkl.solvers.svm_problem import Point, SVMProblem, Vector
 
 DENSE = 1500
 SKETCH = 200
@@ -28,7 +28,7 @@ ROUNDING = 1e-13
 class FaceNewton:
     """Newton steps for one problem; what does not depend on the point is made once."""
 
-    problem: NeighborhoodSVM
+    problem: SVMProblem
     seed: int = 0
     products: int = 0
     _sketch: NDArray[np.float64] | None = field(default=None, repr=False)
@@ -123,7 +123,7 @@ def with_rank_one(solve: Callable[[Vector], Vector], a: Vector, factor: float) -
 
 
 def _on_plane(inverse: Callable[[Vector], Vector], y: Vector) -> Callable[[Vector], Vector]:
-    """The minimiser of d'H d / 2 - d'v with y'd = 0, from H^-1."""
+    """The minimizer of d'H d / 2 - d'v with y'd = 0, from H^-1."""
     My = inverse(y)
     scale = float(y @ My)
 

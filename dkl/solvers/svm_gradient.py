@@ -9,17 +9,17 @@ Both stop at a relative duality gap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dkl.linalg.projections import project
-from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_face import FaceNewton
 from dkl.solvers.svm_interior import interior_point
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, Vector, record_point, relative_gap
+from dkl.solvers.svm_state import Kept, State, point_of, point_state
+from dkl.solvers.watch import Stall, Watch, verdict
 
 CHECK_EVERY = 10
 STABLE_SHARE = 0.01
@@ -28,94 +28,85 @@ HARD, FEW = 100, 2000
 """Steps after which up to so many patterns are solved by an interior point method."""
 SHRINK = 0.95
 ROUNDING = 1e-13
-PATIENCE = 50
+MAX_IDLE = 50
 """Checks in a row without a lower objective."""
-
-
-@dataclass(frozen=True)
-class SVMSolution:
-    """The point reached, products with K spent, and a row a check: iteration, products, objective, relative_gap."""
-
-    point: Point
-    n_iter: int
-    products: int
-    outcome: Outcome
-    history: list[dict[str, Any]]
+STATE = ("alpha", "product", "ahead", "ahead_product", "theta", "lipschitz", "shift", "products")
+"""Of gradient steps."""
 
 
 @dataclass(frozen=True)
 class Accelerated:
-    """Solve to a relative gap of `tol` in at most `max_iter` gradient steps. At each check `watch` is given the history's
-    row, and `kept` the alpha of the least gap."""
+    """Solve to a relative gap of `tol` in at most `max_iter` gradient steps; momentum and newton: "accelerated" has both."""
 
     tol: float = 1e-6
     max_iter: int = 10_000
     momentum: bool = True
     newton: bool = True
-    watch: Callable[[dict[str, Any]], Any] | None = None
-    kept: Callable[[Vector], Any] | None = None
 
-    def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
-        walk = _Walk(problem, start, self.momentum)
-        newton = FaceNewton(problem)
-        history: list[dict[str, Any]] = []
-        face, idle, iteration = walk.face(), 0, 0
-        best = walk.point()
+    def solve(
+        self,
+        problem: SVMProblem,
+        start: Vector | None = None,
+        *,
+        watch: Watch | None = None,
+        kept: Kept | None = None,
+        state: State | None = None,
+    ) -> SVMSolution:
+        """The point of the least gap that was met, from `start` (projected) or zero, or on from `state`; a row every few
+        steps."""
+        watch, idle = watch or Watch(), Stall(MAX_IDLE)
+        walk, newton = _Walk(problem, start if state is None else None, self.momentum), FaceNewton(problem)
+        if state is not None:
+            walk.restore(state)
+            newton.products, idle.idle = state["newton_products"], state["idle"]
+        face, best, iteration = walk.face(), walk.point(), 0
+        if state is not None:
+            face, best, iteration = state["face"], point_of(state, "best", problem), state["iteration"]
+
+        def solution(outcome: Outcome) -> SVMSolution:
+            return SVMSolution(best, iteration, walk.products + newton.products, outcome, watch.history)
+
         while True:
+            if kept is not None:
+                told_of = {"face": face, "iteration": iteration, "idle": idle.idle, "newton_products": newton.products}
+                kept(walk.state() | told_of | point_state("best", best))
             point = walk.point()
-            idle = 0 if point.objective < best.objective else idle + 1
-            best = min(best, point, key=_relative_gap)
+            stalled = idle.check(point.objective < best.objective)
+            best = min(best, point, key=relative_gap)
             changed, face = np.count_nonzero(walk.face() != face), walk.face()
-            history.append(self._row(iteration, walk.products + newton.products, best))
-            outcome = self._outcome(best, iteration, idle)
-            if outcome is None and self.newton and iteration:
-                better = None
-                if iteration == HARD and problem.n <= FEW:
-                    walk.products += 1
-                    better = min(point, interior_point(problem, self.tol), key=_relative_gap)
-                elif changed <= STABLE_SHARE * problem.n:
-                    better = newton.step(point)
-                if better is not None and better is not point:
-                    walk.restart(better)
-                    face, best = walk.face(), min(best, better, key=_relative_gap)
-                    outcome = self._outcome(best, 0, 0)
-                    if outcome is not None:
-                        history.append(self._row(iteration, walk.products + newton.products, best))
+            told = record_point(watch, iteration, walk.products + newton.products, best)
+            solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
+            outcome = verdict(told, solved=solved, at_limit=at_limit, stalled=stalled)
             if outcome is not None:
-                return SVMSolution(best, iteration, walk.products + newton.products, outcome, history)
+                return solution(outcome)
+            if self.newton and iteration:
+                is_stable = bool(changed <= STABLE_SHARE * problem.n)
+                better = self._second_order(walk, newton, point, iteration, is_stable, watch)
+                if better is not point:
+                    walk.restart(better)
+                    face, best = walk.face(), min(best, better, key=relative_gap)
+                    if best.relative_gap <= self.tol:
+                        record_point(watch, iteration, walk.products + newton.products, best)
+                        return solution(Outcome.SOLVED)
             for _ in range(min(CHECK_EVERY, self.max_iter - iteration)):
                 walk.step()
                 iteration += 1
 
-    def _outcome(self, best: Point, iteration: int, idle: int) -> Outcome | None:
-        if best.relative_gap <= self.tol:
-            return Outcome.SOLVED
-        if iteration >= self.max_iter:
-            return Outcome.ITERATION_LIMIT
-        return Outcome.STALLED if idle > PATIENCE else None
-
-    def _row(self, iteration: int, products: int, point: Point) -> dict[str, Any]:
-        row = {
-            "iteration": iteration,
-            "products": products,
-            "objective": point.objective,
-            "relative_gap": point.relative_gap,
-        }
-        if self.kept is not None:
-            self.kept(point.alpha)
-        if self.watch is not None:
-            self.watch(dict(row))
-        return row
-
-
-def _relative_gap(point: Point) -> float:
-    return point.relative_gap
+    def _second_order(
+        self, walk: _Walk, newton: FaceNewton, point: Point, iteration: int, is_stable: bool, watch: Watch
+    ) -> Point:
+        """A better point by second derivatives, where it is time for them; `point` itself where they gain nothing."""
+        if iteration == HARD and walk.problem.n <= FEW:
+            found = interior_point(walk.problem, self.tol, watch=watch.quiet())
+            walk.products += found.products
+            return min(point, found.point, key=relative_gap)
+        return (newton.step(point) if is_stable else None) or point
 
 
 class _Walk:
     """Gradient steps with or without momentum; products with K go along by linearity."""
 
-    def __init__(self, problem: NeighborhoodSVM, start: Vector | None, momentum: bool) -> None:
+    def __init__(self, problem: SVMProblem, start: Vector | None, momentum: bool) -> None:
         self.problem, self.momentum = problem, momentum
         self.products = 0
         self.shift = 0.0
@@ -141,6 +132,16 @@ class _Walk:
     def restart(self, point: Point) -> None:
         self.alpha, self.product = point.alpha, point.product
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0
+
+    def state(self) -> State:
+        """Where it stands; the arrays are not written to."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def restore(self, state: State) -> None:
+        """Stand where another one stood."""
+        for name in STATE:
+            setattr(self, name, state[name])
+        self.theta = np.float64(self.theta)  # whose square is NumPy's, as in later steps
 
     def point(self) -> Point:
         return self.problem.at(self.alpha, self.product)

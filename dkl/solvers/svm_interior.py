@@ -11,46 +11,54 @@ primal-dual interior point method, SIAM J. Optim. 1992). With z, u > 0 for alpha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from dkl.linalg.projections import project
-from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector
+from dkl.solvers.result import Outcome
 from dkl.solvers.svm_face import factored, with_rank_one
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, Vector, record_point
+from dkl.solvers.watch import Stall, Watch, verdict
 
 STEPS = 100
 SHARE = 0.99
 """Of the way to the nearest bound."""
-PATIENCE = 15
+MAX_IDLE = 15
 """Steps in a row without a smaller gap."""
 
 
-def interior_point(problem: NeighborhoodSVM, tol: float) -> Point:
-    """The point of the least gap that was met; to a relative gap of `tol` unless rounding forbids."""
-    n = problem.n
+def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = None) -> SVMSolution:
+    """The point of the least gap that was met; to a relative gap of `tol` unless rounding forbids. A row a step."""
+    watch, n = watch or Watch(), problem.n
     Q = problem.y[:, None] * problem.kernel.block(np.arange(n)) * problem.y
     within = problem.in_reach()
     alpha = middle(problem.y, within.C)
     gradient = problem.gradient(alpha, Q @ alpha)
     z = np.maximum(gradient, 0.0) + np.abs(gradient).mean() + np.finfo(float).tiny
     u = z - gradient
-    v, idle = 0.0, 0
+    v, steps, idle, stalled = 0.0, 0, Stall(MAX_IDLE), False
     best = _point(problem, alpha, Q)
-    for _ in range(STEPS):
+    told = record_point(watch, 0, 0, best)
+    while True:
+        solved = best.relative_gap <= tol
+        outcome = verdict(told, solved=solved, at_limit=steps >= STEPS, stalled=stalled)
+        if outcome is not None:
+            break
         with np.errstate(all="ignore"):  # at the end bounds are met to the last bit
             alpha, v, z, u = _step(within, Q, alpha, v, z, u)
         if not all(np.isfinite(part).all() for part in (alpha, z, u)):
+            outcome = Outcome.STALLED
             break
+        steps += 1
         point = _point(problem, alpha, Q)
-        idle = 0 if point.gap < best.gap else idle + 1
+        stalled = idle.check(point.gap < best.gap)
         if (point.relative_gap, point.gap) < (best.relative_gap, best.gap):
             best = point
-        if best.relative_gap <= tol or idle > PATIENCE:
-            break
-    return replace(best, product=problem.product(best.alpha))
+        told = record_point(watch, steps, 0, best)
+    exact = best.with_product(problem.product(best.alpha))
+    return SVMSolution(exact, steps, 1, outcome, watch.history)
 
 
 def middle(y: Vector, C: Vector) -> Vector:
@@ -59,13 +67,13 @@ def middle(y: Vector, C: Vector) -> Vector:
     return np.asarray(0.5 * C * (of_class.min() / of_class))
 
 
-def _point(problem: NeighborhoodSVM, alpha: Vector, Q: NDArray[np.float64]) -> Point:
+def _point(problem: SVMProblem, alpha: Vector, Q: NDArray[np.float64]) -> Point:
     exact, _ = project(alpha, problem.y, problem.C, 0.0)
     return problem.at(exact, Q @ exact)
 
 
 def _step(
-    problem: NeighborhoodSVM, Q: NDArray[np.float64], alpha: Vector, v: float, z: Vector, u: Vector
+    problem: SVMProblem, Q: NDArray[np.float64], alpha: Vector, v: float, z: Vector, u: Vector
 ) -> tuple[Vector, float, Vector, Vector]:
     """One predictor and corrector step."""
     y, room = problem.y, problem.C - alpha

@@ -14,9 +14,7 @@ method for few patterns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +22,14 @@ from scipy.linalg import solve
 from scipy.optimize import linprog
 
 from dkl.linalg.projections import project
-from dkl.problems.neighborhood_svm import NeighborhoodSVM, Point, Vector, least_bound
-from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import SVMSolution
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, Vector, record_point
+from dkl.solvers.svm_state import Kept, State, point_of, point_state
+from dkl.solvers.watch import Stall, Watch, verdict
 
 TAU = 0.5
 LARGEST = 5000
 """Patterns: each iteration solves a linear programme with so many unknowns."""
-PATIENCE, SLOWEST = 50, 0.99
+MAX_IDLE, SLOWEST = 50, 0.99
 """Iterations in a row that leave more than this share of the gap before the method is given up."""
 NEWTON_STEPS, ACCURACY = 200, 1e-6
 """Of (10); the accuracy is a share of how far the level is overstepped where it begins."""
@@ -41,22 +39,37 @@ LEAST_DAMPING, MOST_DAMPING = 1e-12, 1e4
 
 @dataclass(frozen=True)
 class LevelMethod:
-    """Solve to a relative gap of `tol` in at most `max_iter` cuts. After each, `watch` is given the history's row, and
-    `kept` the best alpha."""
+    """Solve to a relative gap of `tol` in at most `max_iter` cuts."""
 
     tol: float = 1e-6
     max_iter: int = 1000
-    watch: Callable[[dict[str, Any]], Any] | None = None
-    kept: Callable[[Vector], Any] | None = None
 
-    def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
+    def solve(
+        self,
+        problem: SVMProblem,
+        start: Vector | None = None,
+        *,
+        watch: Watch | None = None,
+        kept: Kept | None = None,
+        state: State | None = None,
+    ) -> SVMSolution:
+        """The point of the least objective, with the bound of all cuts, from `start` (projected) or zero, or on from
+        `state`; a row a cut."""
+        watch, idle = watch or Watch(), Stall(MAX_IDLE)
         problem = problem.in_reach()  # beyond it, cuts are too steep to be told apart
-        point = _start(problem, start)
         cuts = Cuts(problem)
-        best, lower, b, products, idle = point, -np.inf, 0.0, int(bool(point.alpha.any())), 0
-        history: list[dict[str, Any]] = []
-        outcome = Outcome.ITERATION_LIMIT
-        for iteration in range(self.max_iter + 1):
+        if state is None:
+            best = point = _start(problem, start)
+            lower, b, products, iteration = -np.inf, 0.0, int(bool(point.alpha.any())), 0
+        else:
+            cuts.restore(state)
+            best, point = point_of(state, "best", problem), point_of(state, "point", problem)
+            lower, b, products, iteration = (state[name] for name in ("lower", "b", "products", "iteration"))
+            idle.idle = state["idle"]
+        while True:
+            if kept is not None:
+                numbers = {"lower": lower, "b": b, "products": products, "iteration": iteration, "idle": idle.idle}
+                kept(cuts.state() | numbers | point_state("best", best) | point_state("point", point))
             gap = best.gap
             cuts.add(point)
             if point.objective <= best.objective:
@@ -64,31 +77,19 @@ class LevelMethod:
             bounds = [cuts.lower_bound(abs(best.objective) or float(problem.C.sum()))]
             bounds.append((point.objective - point.gap, point.intercept))
             lower, b = max([(lower, b), *bounds])
-            best = replace(best, gap=max(best.objective - lower, 0.0), intercept=b)
-            idle = 0 if best.gap < SLOWEST * gap else idle + 1
-            history.append(self._row(iteration, products, best))
-            if best.relative_gap <= self.tol:
-                outcome = Outcome.SOLVED
-                break
-            if idle > PATIENCE:
-                outcome = Outcome.STALLED
-                break
-            if iteration < self.max_iter:
-                point = problem.at(cuts.nearest(point.alpha, lower + TAU * (best.objective - lower)))
-                products += 1
-        return SVMSolution(best, iteration, products, outcome, history)
-
-    def _row(self, iteration: int, products: int, best: Point) -> dict[str, Any]:
-        row = {"iteration": iteration, "products": products, "objective": best.objective}
-        row["relative_gap"] = best.relative_gap
-        if self.kept is not None:
-            self.kept(best.alpha)
-        if self.watch is not None:
-            self.watch(dict(row))
-        return row
+            best = best.with_bound(max(best.objective - lower, 0.0), b)
+            stalled = idle.check(best.gap < SLOWEST * gap)
+            told = record_point(watch, iteration, products, best)
+            solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
+            outcome = verdict(told, solved=solved, at_limit=at_limit, stalled=stalled)
+            if outcome is not None:
+                return SVMSolution(best, iteration, products, outcome, watch.history)
+            point = problem.at(cuts.nearest(point.alpha, lower + TAU * (best.objective - lower)))
+            products += 1
+            iteration += 1
 
 
-def _start(problem: NeighborhoodSVM, start: Vector | None) -> Point:
+def _start(problem: SVMProblem, start: Vector | None) -> Point:
     if start is None or not start.any():
         return problem.zero()
     return problem.at(project(start, problem.y, problem.C, 0.0)[0])
@@ -97,13 +98,23 @@ def _start(problem: NeighborhoodSVM, start: Vector | None) -> Point:
 class Cuts:
     """f >= offsets[j] + gradients[j]'alpha on P."""
 
-    def __init__(self, problem: NeighborhoodSVM) -> None:
+    def __init__(self, problem: SVMProblem) -> None:
         self.problem = problem
         self.gradients = np.empty((0, problem.n))
         self.offsets = np.empty(0)
         self.multipliers = np.empty(0)
 
+    def state(self) -> State:
+        """All of them; the arrays are not written to."""
+        return {"gradients": self.gradients.ravel(), "offsets": self.offsets, "multipliers": self.multipliers}
+
+    def restore(self, state: State) -> None:
+        """Be those of a state."""
+        self.gradients = state["gradients"].reshape(-1, self.problem.n)
+        self.offsets, self.multipliers = state["offsets"], state["multipliers"]
+
     def add(self, point: Point) -> None:
+        """The cut of a point."""
         self.gradients = np.vstack([self.gradients, point.gradient])
         self.offsets = np.append(self.offsets, point.objective - float(point.gradient @ point.alpha))
         self.multipliers = np.append(self.multipliers, 0.0)
@@ -126,7 +137,7 @@ class Cuts:
         if not weights.sum() > 0:
             weights[-1] = 1.0
         weights /= weights.sum()
-        fall, intercept = least_bound(weights @ self.gradients, np.zeros(problem.n), problem.y, problem.C)
+        fall, intercept = problem.bound(weights @ self.gradients, np.zeros(problem.n))
         return float(weights @ self.offsets) - fall, intercept
 
     def nearest(self, alpha: Vector, level: float) -> Vector:

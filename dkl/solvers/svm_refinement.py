@@ -7,39 +7,71 @@ rounds do, for the difference is some 1e-7 of the product, and it only moves wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from typing import Protocol, Self
 
-from dkl.problems.neighborhood_svm import KernelOperator, NeighborhoodSVM, Point, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import SVMSolution
+from dkl.solvers.svm_problem import KernelOperator, Point, Solve, SVMProblem, SVMSolution, Vector
+from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
+from dkl.solvers.watch import Watch
 
 ROUNDS = 5
 
-Solve = Callable[[NeighborhoodSVM, Vector | None], SVMSolution]
+
+class CorrectedSVM(SVMProblem, Protocol):
+    """A problem whose K may be another, and whose linear term makes up for what that K gets wrong."""
+
+    def with_kernel(self, kernel: KernelOperator) -> Self:
+        """The same problem with another K."""
+
+    def corrected(self, alpha: Vector, product: Vector) -> Self:
+        """With the linear term that gives the gradient at alpha which `product`, a better Y K Y alpha, asks for."""
 
 
 def refined(
-    solve: Solve, problem: NeighborhoodSVM, exact: KernelOperator, tol: float, start: Vector | None = None
+    solve: Solve,
+    problem: CorrectedSVM,
+    exact: KernelOperator,
+    tol: float,
+    start: Vector | None = None,
+    *,
+    watch: Watch | None = None,
+    kept: Kept | None = None,
+    state: State | None = None,
 ) -> SVMSolution:
-    """The solution by `solve`, which reaches a relative gap of `tol`, with the point that `exact` makes of it."""
-    truth = replace(problem, kernel=exact)
-    n_iter, products, history = 0, 0, []
+    """The solution by `solve`, which reaches a relative gap of `tol`, with the point that `exact` makes of it.
+
+    The rows are those of `solve`, whose steps and products count on from round to round; so do its states.
+    """
+    watch, truth, inner = watch or Watch(), problem.with_kernel(exact), None
+    first, n_iter, products = 0, 0, 0
     best: Point | None = None
-    for _ in range(ROUNDS):
-        found = solve(problem, start)
+    if state is not None:
+        first, n_iter, products = state["round"], state["n_iter"], state["products"]
+        best, inner = point_of(state, "best", truth), part_of(state, "inner")
+        if best is not None:
+            start = best.alpha
+            problem = truth.with_kernel(problem.kernel).corrected(best.alpha, best.product)
+    for number in range(first, ROUNDS):
+        part = watch.stage(start={"iteration": n_iter, "products": products})
+        here = {"round": number, "n_iter": n_iter, "products": products, **point_state("best", best)}
+        found = solve(problem, start, watch=part, kept=_beside(here, kept), state=inner)
+        inner = None
         point = truth.at(found.point.alpha)
         n_iter, products = n_iter + found.n_iter, products + found.products + 1
-        history += found.history
         if best is not None and point.relative_gap >= best.relative_gap:
             break
         best = point
         if best.relative_gap <= tol or not found.outcome.converged:
             break
         start = point.alpha
-        problem = replace(truth, kernel=problem.kernel).corrected(point.alpha, point.product)
+        problem = truth.with_kernel(problem.kernel).corrected(point.alpha, point.product)
     assert best is not None
     outcome = Outcome.SOLVED if best.relative_gap <= tol else found.outcome
     if outcome.converged and best.relative_gap > tol:
         outcome = Outcome.STALLED
-    return SVMSolution(best, n_iter, products, outcome, history)
+    return SVMSolution(best, n_iter, products, outcome, watch.history)
+
+
+def _beside(here: State, kept: Kept | None) -> Kept | None:
+    """Keeps the state of a round's solver within that of the rounds."""
+    return None if kept is None else lambda inner: kept(here | within("inner", inner))

@@ -8,17 +8,18 @@ A. Gramfort, J. Salmon, Celer, ICML 2018). Where most rows are wanted all are ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.projections import project
-from dkl.problems.neighborhood_svm import NeighborhoodSVM, PartedKernel, Point, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_gradient import Accelerated, SVMSolution
+from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm_problem import KernelOperator, PartedKernel, Point, SVMProblem, SVMSolution, Vector
+from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
+from dkl.solvers.watch import Stall, Watch, verdict
 
 Rows = NDArray[np.intp]
 
@@ -38,96 +39,165 @@ LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
 """Relative gaps of a round: in the first ones; of the gap over all rows, later; of the accuracy wanted, in the end."""
 SURE = 10
 """Times the accuracy wanted: a round that is solved no better than that looks at all rows in the precision of parts."""
-PATIENCE = 4
-"""Rounds on the same rows, without a gap that falls."""
+MAX_IDLE = 4
+"""Rounds in a row on the same rows, without a gap that falls."""
+BROKEN_OFF = (Outcome.STOPPED, Outcome.TIME_LIMIT)
+BROKEN_OFF_WHOLE = (*BROKEN_OFF, Outcome.ITERATION_LIMIT)
+"""Outcomes of a round's solver that has not come to its end."""
+
+
+class PartedSVM(SVMProblem, Protocol):
+    """A problem of which some rows make up one."""
+
+    def among(self, rows: Rows, kernel: KernelOperator) -> Any:
+        """The same problem with alpha = 0 on all other rows; `kernel`: K of these. It can be `corrected`."""
+
+    def excess(self, point: Any) -> Vector:
+        """(n,): by how much the gap would have each alpha_i grow; below zero, shrink."""
 
 
 @dataclass(frozen=True)
 class WorkingSets:
     """Solve to a relative gap of `inner.tol` over all rows, as the problem's kernel has it.
 
-    A round is a row of the history, with its number of `rows`, and its alpha is kept; where all rows are in, each of the
-    inner solver's is.
+    A round is a row of the history, with its number of `rows`, and the state at its end is kept; where all rows are in,
+    each of the inner solver's is. Within a round the time limit is looked at, but no row is recorded.
     """
 
     inner: Accelerated
     smallest: int = SMALLEST
     seed: int = 0
 
-    def solve(self, problem: NeighborhoodSVM, start: Vector | None = None) -> SVMSolution:
+    def solve(
+        self,
+        problem: PartedSVM,
+        start: Vector | None = None,
+        *,
+        watch: Watch | None = None,
+        kept: Kept | None = None,
+        state: State | None = None,
+    ) -> SVMSolution:
+        """The point of the least gap over all rows that was met, from `start` (projected) or zero, or on from `state`."""
         if start is not None and not start.any():
             start = None
-        run = _Run(self, problem)
-        if problem.n <= self.smallest:
+        run, inner = _Run(self, problem, watch or Watch(), kept), None
+        if state is not None:
+            run.restore(state)
+            inner = part_of(state, "inner")
+            if inner is None:
+                run.check()
+        elif problem.n <= self.smallest:
             run.take_all()
         elif start is None:
-            run.rows = first_rows(problem.y, self.seed)
+            run.begin_at_zero()
         else:
             run.begin(problem.at(project(start, problem.y, problem.C, 0.0)[0]))
         while run.outcome is None:
-            run.round(start if run.point is None else run.point.alpha)
+            run.round(start if run.point is None else run.point.alpha, inner)
+            inner = None
         assert run.best is not None
-        return SVMSolution(run.best, run.n_iter, run.products, run.outcome, run.history)
+        return SVMSolution(run.best, run.n_iter, run.products, run.outcome, run.watch.history)
+
+
+NUMBERS = ("tol", "n_iter", "products", "is_rough", "best_is_rough", "grown", "before", "intercept")
+"""Of the state of a run."""
 
 
 class _Run:
-    """Where a solution stands between rounds."""
+    """Where a solution stands between rounds.
+
+    Of the last one: before, the least relative gap before it; intercept and ended, what the working set's solution had.
+    """
 
     rows: Rows
 
-    def __init__(self, method: WorkingSets, problem: NeighborhoodSVM) -> None:
+    def __init__(self, method: WorkingSets, problem: PartedSVM, watch: Watch, kept: Kept | None) -> None:
         self.method, self.problem, self.wanted = method, problem, method.inner.tol
+        self.watch, self.kept = watch, kept
         self.kernel = cast(PartedKernel, problem.kernel)
         self.tol = max(LOOSE, self.wanted)
-        self.n_iter, self.products, self.idle = 0, 0, 0
+        self.n_iter, self.products, self.idle = 0, 0, Stall(MAX_IDLE)
         self.point: Point | None = None
         self.best: Point | None = None
         self.is_rough = self.best_is_rough = False
         self.grown = True
+        self.before, self.intercept, self.ended = np.inf, 0.0, Outcome.SOLVED
         self.outcome: Outcome | None = None
-        self.history: list[dict[str, Any]] = []
+
+    def state(self) -> State:
+        """All that the next check, or the round that is under way, goes by."""
+        numbers = {name: getattr(self, name) for name in NUMBERS} | {"idle": self.idle.idle, "ended": self.ended.value}
+        return {"rows": self.rows, **numbers, **point_state("point", self.point), **point_state("best", self.best)}
+
+    def restore(self, state: State) -> None:
+        """Stand where another run stood."""
+        for name in NUMBERS:
+            setattr(self, name, state[name])
+        self.rows, self.ended, self.idle.idle = state["rows"].astype(np.intp), Outcome(state["ended"]), state["idle"]
+        self.point, self.best = (point_of(state, name, self.problem) for name in ("point", "best"))
+
+    def begin_at_zero(self) -> None:
+        """Where nothing is known."""
+        self.rows = first_rows(self.problem.y, self.method.seed)
+        self.outcome = self.watch.outcome
+        if self.outcome is not None:
+            self.best = self.problem.zero()
 
     def begin(self, point: Point) -> None:
         """At a point that is near to the solution."""
         self.point, self.products = point, 1
+        self.outcome = self.watch.outcome
+        if self.outcome is not None:
+            self.best = point
+            return
         self.rows = np.flatnonzero(point.alpha)
         self.choose(point, falling=False)
 
     def take_all(self) -> None:
+        """All rows at once, to the accuracy wanted."""
         self.rows, self.tol = np.arange(self.problem.n), self.wanted
 
-    def round(self, alpha: Vector | None) -> None:
-        """Solve on the working set, look at all rows, then end or choose the next set."""
-        solution, point = self.solved(alpha)
-        self.point = point
-        if self.best_is_rough and not self.is_rough:  # a gap told roughly may be too small for any true one
+    def round(self, alpha: Vector | None, inner: State | None = None) -> None:
+        """Solve on the working set, look at all rows, then end or choose the next set.
+
+        inner: the state that the working set's solver goes on from.
+        """
+        solution, point = self.solved(alpha, inner)
+        self.point, self.intercept, self.ended = point, solution.point.intercept, solution.outcome
+        if self.best_is_rough and not self.is_rough:  # a gap computed roughly may be too small for any true one
             self.best = None
-        before = np.inf if self.best is None else self.best.relative_gap
-        if self.best is None or point.relative_gap < before:
+        self.before = np.inf if self.best is None else self.best.relative_gap
+        if self.best is None or point.relative_gap < self.before:
             self.best, self.best_is_rough = point, self.is_rough
-        gap = self.best.relative_gap
-        self.idle = 0 if self.grown or gap < 0.9 * before else self.idle + 1
-        self.tell()
-        if self.method.inner.kept is not None:
-            self.method.inner.kept(point.alpha)
-        if gap <= self.wanted and not self.best_is_rough:
-            self.outcome = Outcome.SOLVED
-        elif self.n_iter >= self.method.inner.max_iter:
-            self.outcome = Outcome.ITERATION_LIMIT
-        elif self.idle > PATIENCE or (self.whole and not solution.outcome.converged):
-            self.outcome = Outcome.STALLED
-        else:
-            falling = point.relative_gap < 0.5 * before
+        self.idle.check(self.grown or self.best.relative_gap < 0.9 * self.before)
+        # A round that was broken off is none to go on from; the inner solver has kept its own where all rows are in.
+        if self.kept is not None and self.ended not in (BROKEN_OFF_WHOLE if self.whole else BROKEN_OFF):
+            self.kept(self.state())
+        self.check()
+
+    def check(self) -> None:
+        """After a round: end or choose the next set."""
+        assert self.point is not None and self.best is not None
+        point, gap = self.point, self.best.relative_gap
+        self.outcome = verdict(
+            self.ended if self.ended is Outcome.NUMERICAL_ERROR else self.record(),
+            solved=gap <= self.wanted and not self.best_is_rough,
+            at_limit=self.n_iter >= self.method.inner.max_iter,
+            stalled=self.idle.is_passed or (self.whole and not self.ended.converged),
+        )
+        if self.outcome is None:
+            falling = point.relative_gap < 0.5 * self.before
             # By the b of the gap no more rows of one class ask than of the other: hardly any where one is small.
-            self.choose(point if falling else replace(point, intercept=solution.point.intercept), falling)
-        if self.outcome is not None and self.best_is_rough:
+            self.choose(point if falling else point.with_bound(point.gap, self.intercept), falling)
+        elif self.best_is_rough:
             self.best = self.problem.at(self.best.alpha)
 
     @property
     def whole(self) -> bool:
+        """Whether all rows are in."""
         return len(self.rows) == self.problem.n
 
-    def solved(self, alpha: Vector | None) -> tuple[SVMSolution, Point]:
+    def solved(self, alpha: Vector | None, state: State | None) -> tuple[SVMSolution, Point]:
         """(the working set's solution, its point among all rows)."""
         problem, rows, inner = self.problem, self.rows, self.method.inner
         part = self.kernel.part(rows)
@@ -135,11 +205,10 @@ class _Run:
         among = problem.among(rows, part)
         if not is_exact and self.point is not None and not self.is_rough:
             among = among.corrected(self.point.alpha[rows], self.point.product[rows])
-        steps = inner.max_iter - self.n_iter
-        solver = replace(
-            inner, tol=self.tol, max_iter=steps, watch=self.counted(), kept=inner.kept if self.whole else None
-        )
-        solution = solver.solve(among, None if alpha is None else alpha[rows])
+        solver = replace(inner, tol=self.tol, max_iter=inner.max_iter - self.n_iter)
+        first = None if alpha is None else alpha[rows]
+        kept = self.keep_inner if self.whole and self.kept is not None else None
+        solution = solver.solve(among, first, watch=self.inner_watch(), kept=kept, state=state)
         self.n_iter += solution.n_iter
         self.products += solution.products
         if self.whole and is_exact:
@@ -152,9 +221,14 @@ class _Run:
             return solution, problem.at(found, problem.y * self.kernel.roughly(problem.y * found))
         return solution, problem.at(found, self.product(found, was_rough))
 
-    def product(self, alpha: Vector, anew: bool) -> Vector:
-        """Y K Y alpha; from the last one where fewer columns tell the two apart: alphas at C stay."""
-        if self.point is not None and not anew:
+    def keep_inner(self, inner: State) -> None:
+        """The state within a round on all rows."""
+        assert self.kept is not None
+        self.kept(self.state() | within("inner", inner))
+
+    def product(self, alpha: Vector, was_rough: bool) -> Vector:
+        """Y K Y alpha; from the last one, unless that was rough, where the two differ in fewer columns: alphas at C stay."""
+        if self.point is not None and not was_rough:
             change = alpha - self.point.alpha
             if np.count_nonzero(change) < np.count_nonzero(alpha):
                 return np.asarray(self.point.product + self.problem.product(change))
@@ -181,29 +255,19 @@ class _Run:
         stay = inside & (support | (excess > NEAR)) if falling else inside
         self.rows = np.union1d(np.flatnonzero(stay), asking)
 
-    def counted(self) -> Callable[[dict[str, Any]], None] | None:
-        """What takes the inner solver's rows, where they are of all rows: into the history, with the rounds before."""
+    def inner_watch(self) -> Watch:
+        """That of the inner solver: where it solves all rows its own rows are the history's, with the rounds before."""
         if not self.whole:
-            return None
-        n_iter, products = self.n_iter, self.products
+            return self.watch.quiet()
+        return self.watch.stage(start={"iteration": self.n_iter, "products": self.products}, rows=len(self.rows))
 
-        def take(row: dict[str, Any]) -> None:
-            moved = {"iteration": row["iteration"] + n_iter, "products": row["products"] + products}
-            self.take({**row, **moved, "rows": len(self.rows)})
-
-        return take
-
-    def tell(self) -> None:
-        """The round, if the inner solver has not told it."""
+    def record(self) -> Outcome | None:
+        """The round, if the inner solver has not recorded its own steps. What ends the run."""
         assert self.best is not None
-        if not self.whole:
-            row = {"iteration": self.n_iter, "products": self.products, "rows": len(self.rows)}
-            self.take(row | {"objective": self.best.objective, "relative_gap": self.best.relative_gap})
-
-    def take(self, row: dict[str, Any]) -> None:
-        self.history.append(row)
-        if self.method.inner.watch is not None:
-            self.method.inner.watch(dict(row))
+        if self.whole:
+            return self.watch.outcome
+        row = {"iteration": self.n_iter, "products": self.products, "rows": len(self.rows)}
+        return self.watch.record(row | {"objective": self.best.objective, "relative_gap": self.best.relative_gap})
 
 
 def first_rows(y: Vector, seed: int) -> Rows:

@@ -178,7 +178,7 @@ def test_kernels_on_rows_keep_to_their_rows(rng):
     assert np.array_equal(y, moved)
     turned = y.copy()
     turned[inside] = 2 * y[inside] - x[inside]
-    assert kernels.turn_rows(lo, hi, 2.0, x, y, g) == np.sum((turned * g)[inside])
+    assert kernels.update_direction_rows(lo, hi, 2.0, x, y, g) == np.sum((turned * g)[inside])
     assert np.array_equal(y, turned)
     assert kernels.dot_rows(lo, lo, x, y) == 0.0
 

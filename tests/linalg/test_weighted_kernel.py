@@ -1,5 +1,7 @@
 """Steps along one weight of the kernel, and what is kept of K, against dense inverses."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 from column_problems import by_sklearn, kernel_columns, kernel_form, lasso_problem, targets
@@ -186,15 +188,14 @@ def paper_and_ours(C, y, lam, nu, order, each):
     """Runs Algorithm 2 as printed and our Newton steps along the same coordinates; each(printed, ours) after a step."""
     problem = ColumnLasso(lasso_problem(C, y, 0.5).gram, C.T @ y, float(y @ y), lam, nu)
     ours = by_updates_alone(problem)
-    left = iter(order)
-
-    def watch(printed):
+    left, state = iter(order), slkl_paper.PaperState.zero(C.shape[1])
+    for printed in islice(slkl_paper.steps(C, y, lam, nu, state, lambda: next(left)), len(order)):
         ours.take(order[printed.n_iter - 1 : printed.n_iter], NEWTON)
         each(printed, ours)
-
-    return slkl_paper.slkl(
-        C, y, lam, nu, tol=-1, max_iter=len(order) // C.shape[1], draw=lambda: next(left), watch=watch
-    )
+    left = iter(order)
+    whole = slkl_paper.slkl(C, y, lam, nu, tol=-1, max_iter=len(order) // C.shape[1], draw=lambda: next(left))
+    assert np.array_equal(whole.mu, state.mu) and whole.n_iter == state.n_iter == len(order)
+    return whole
 
 
 def test_printed_algorithm_and_newton_steps_agree_at_every_step(rng):

@@ -147,7 +147,7 @@ def test_the_optimum_s_trace_is_within_the_bound(case):
     diagonal = np.sum(V**2, axis=1)
     spread = np.sqrt(2 * case.value(V) / case.gamma)
     assert np.linalg.norm(diagonal - 1) <= spread
-    assert diagonal.sum() <= module.Reach.of(case.n, case.value(V), case.gamma).trace_bound
+    assert diagonal.sum() <= module.TraceBound.of(case.n, case.value(V), case.gamma).trace_bound
 
 
 # -- the lift, beyond the size at which all eigenvalues are computed ------------------------------------------------------

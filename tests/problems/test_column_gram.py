@@ -5,11 +5,12 @@ import pytest
 from column_problems import kernel_columns, targets
 
 from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_gram import CentredGram, DenseGram, StoredGram, held_out
-from dkl.problems.column_lasso import ColumnLasso
+from dkl.problems.column_folds import held_out_error
+from dkl.problems.column_gram import CenteredGram, DenseGram, StoredGram, held_out
+from dkl.problems.column_lasso import ColumnLasso, output_problems
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.lasso_path import held_out_error, solve_outputs
+from dkl.solvers.lasso_path import solve_outputs
 
 FOLDS, M, N = 3, 20, 61
 
@@ -36,7 +37,7 @@ def summed(C, y, S, folds, blocks=4):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_sums_are_those_of_plainly_centred_columns(data, intercept):
     C, y, S, _, _ = data
-    shared = CentredGram.of(summed(C, y, S, None), intercept=intercept)
+    shared = CenteredGram.of(summed(C, y, S, None), intercept=intercept)
     c_mean, y_mean = np.average(C, axis=0, weights=S), np.average(y, axis=0, weights=S)
     if not intercept:
         c_mean, y_mean = 0 * c_mean, 0 * y_mean
@@ -60,15 +61,15 @@ def test_rows_on_disk_give_the_solution_of_rows_in_memory(data, intercept, solve
     raw = np.triu(moments[0][0]) + np.triu(moments[0][0], 1).T
     stored = zarr.create_array(tmp_path / "gram.zarr", shape=raw.shape, chunks=(3, M), dtype="f8")
     stored[:] = raw
-    on_disk = CentredGram.of(moments, intercept=intercept, gram=stored, diagonal=np.diag(raw).copy())
-    in_memory = CentredGram.of(moments, intercept=intercept)
+    on_disk = CenteredGram.of(moments, intercept=intercept, gram=stored, diagonal=np.diag(raw).copy())
+    in_memory = CenteredGram.of(moments, intercept=intercept)
     assert isinstance(on_disk.gram, StoredGram) and isinstance(in_memory.gram, DenseGram)
     np.testing.assert_allclose(on_disk.gram.diagonal, in_memory.gram.diagonal, rtol=1e-12, atol=1e-13)
     for wanted in ([4], [7, 2, 4], [19, 0]):
         (a, i), (b, j) = on_disk.gram.rows(np.array(wanted)), in_memory.gram.rows(np.array(wanted))
         np.testing.assert_allclose(a[i], b[j], rtol=1e-12, atol=1e-13)
     nu = 1e-2 * np.abs(in_memory.cross).max() ** 2
-    for a, b in zip(*(solve_outputs(g, nu, 1.0, solver) for g in (on_disk, in_memory)), strict=True):
+    for a, b in zip(*(solve_outputs(output_problems(g, 1.0, nu), solver) for g in (on_disk, in_memory)), strict=True):
         assert a.outcome.converged and b.outcome.converged
         np.testing.assert_allclose(a.weights, b.weights, rtol=1e-9, atol=1e-12)
         assert a.evaluation.objective == pytest.approx(b.evaluation.objective, rel=1e-12)
@@ -85,7 +86,7 @@ def test_only_rows_of_the_active_set_are_read(data):
             return raw[rows]
 
     gram = StoredGram(Rows(), np.diag(raw).copy())
-    shared = CentredGram.of(moments, intercept=False)
+    shared = CenteredGram.of(moments, intercept=False)
     nu = 0.2 * np.abs(shared.cross[:, 0]).max() ** 2
     problem = ColumnLasso(gram, shared.cross[:, 0].copy(), float(shared.squares[0]), 1.0, nu)
     found = ActiveSet().solve(problem)

@@ -70,7 +70,7 @@ def test_the_quartic_is_the_objective_on_the_line(rng: np.random.Generator) -> N
     for t in (-1.3, 0.2, 2.0):
         rise = sum(c * t ** (k + 1) for k, c in enumerate(line.coefficients))
         assert np.isclose(point.objective + rise, dense_objective(laplacian, targets, 5.0, v + t * d), rtol=1e-12)
-    t, change = line.minimiser()
+    t, change = line.minimizer()
     grid = np.linspace(-5, 5, 2001)
     assert change <= min(sum(c * s ** (k + 1) for k, c in enumerate(line.coefficients)) for s in grid) + 1e-9
     fresh = problem.at(v + t * d)

@@ -6,7 +6,7 @@ from column_problems import KERNELS, by_sklearn, kernel_columns, lasso_problem, 
 from sklearn.linear_model import Lasso
 
 from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_gram import CentredGram
+from dkl.problems.column_gram import CenteredGram
 from dkl.problems.column_lasso import ColumnLasso
 from dkl.solvers import slkl_paper
 from dkl.solvers.active_set import ActiveSet
@@ -101,7 +101,7 @@ def test_centred_sums_are_a_fit_with_intercept(number):
     C, y = C + 0.3, y + 5.0
     moments = zero_moments(1, C.shape[1], 1)
     add_moments(moments, C, np.column_stack([y, np.ones(len(y))]))
-    shared = CentredGram.of(moments, intercept=True)
+    shared = CenteredGram.of(moments, intercept=True)
     nu = share * np.abs(shared.cross).max() ** 2
     problem = ColumnLasso.of(shared, 0, 1.0, nu)
     found = ActiveSet(tol=1e-11).solve(problem)

@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dkl.linalg.principal_columns import truncate_rank
 from dkl.problems.certificate import certify
 from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import minimise, solve_to_gap
-from dkl.solvers.factored_rank import best_mixing, compressed
+from dkl.solvers.factored import FactoredSolution, minimize
+from dkl.solvers.factored import solve_to_gap as solve
+from dkl.solvers.factored_rank import minimize_over_mixing
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch
 
 
 def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
@@ -24,6 +28,15 @@ def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, s
     values = np.where(rows == columns, 1.0, (kind[rows, columns] == 1).astype(float))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
     return laplacian, sparse.csr_array((values, columns, indptr), shape=(n, n))
+
+
+def solve_to_gap(laplacian, targets, gamma, start=None, *, threads=1, **options) -> FactoredSolution:
+    """The solver on a problem of its own."""
+    problem = FactoredPairwise(laplacian, targets, gamma, threads=threads)
+    try:
+        return solve(problem, start, **options)
+    finally:
+        problem.close()
 
 
 def conic_optimum(laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float) -> float:
@@ -53,8 +66,9 @@ def test_the_conic_optimum_is_reached_and_the_bound_holds(case: int) -> None:
     rng = np.random.default_rng(case)
     laplacian, targets = small_problem(rng, int(rng.integers(6, 26)))
     gamma = float(10.0 ** rng.uniform(-1, 2))
-    factor, certificate, rows, outcome = solve_to_gap(laplacian, targets, gamma, target_gap=1e-7, seed=case)
-    assert outcome == "solved"
+    found = solve_to_gap(laplacian, targets, gamma, target_gap=1e-7, seed=case)
+    factor, certificate, rows = found.factor, found.certificate, found.history
+    assert found.outcome is Outcome.SOLVED and found.n_iter == len(rows) == rows[-1]["iteration"]
     optimum = conic_optimum(laplacian, targets, gamma)
     assert certificate.objective == pytest.approx(optimum, rel=1e-6)
     assert certificate.objective - optimum <= certificate.gap + 1e-7 * optimum
@@ -75,12 +89,13 @@ def test_the_conic_optimum_is_reached_and_the_bound_holds(case: int) -> None:
 def test_a_stationary_point_of_too_low_rank_is_left(rng: np.random.Generator) -> None:
     laplacian, targets = small_problem(rng, 24)
     problem = FactoredPairwise(laplacian, targets, 10.0)
-    alone = minimise(problem, problem.padded(rng.standard_normal((24, 1))), tol=1e-9, max_iter=3000)
+    alone = minimize(problem, problem.padded(rng.standard_normal((24, 1))), tol=1e-9, max_iter=3000)
     assert alone.gradient_norm < 1e-6
     start = alone.v[:, :1]
-    _, certificate, rows, outcome = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-6, rank=1)
-    assert outcome == "solved"
-    assert certificate.objective < 0.99 * alone.objective
+    found = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-6, rank=1)
+    rows = found.history
+    assert found.outcome is Outcome.SOLVED
+    assert found.certificate.objective < 0.99 * alone.objective
     assert rows[-1]["rank"] > 1
     objectives = [row["objective"] for row in rows]
     assert max(np.diff(objectives)) <= 1e-6 * objectives[0]
@@ -89,10 +104,10 @@ def test_a_stationary_point_of_too_low_rank_is_left(rng: np.random.Generator) ->
 def test_a_start_of_high_rank_is_compressed(rng: np.random.Generator) -> None:
     laplacian, targets = small_problem(rng, 60)
     start = rng.standard_normal((60, 40)) / 6.0
-    factor, certificate, rows, outcome = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-5, rank=8)
-    assert outcome == "solved" and certificate.relative_gap <= 1e-5
-    assert rows[0]["rank"] == 8 and factor.shape == (60, rows[-1]["rank"])
-    whole = compressed(start, 40)
+    found = solve_to_gap(laplacian, targets, 10.0, start, target_gap=1e-5, rank=8)
+    assert found.outcome is Outcome.SOLVED and found.certificate.relative_gap <= 1e-5
+    assert found.history[0]["rank"] == 8 and found.factor.shape == (60, found.history[-1]["rank"])
+    whole = truncate_rank(start, 40)
     np.testing.assert_allclose(whole @ whole.T, start @ start.T, atol=1e-12)
 
 
@@ -101,7 +116,7 @@ def test_the_mixing_never_raises_the_objective_and_drops_columns(rng: np.random.
     problem = FactoredPairwise(laplacian, targets, 10.0)
     factor = rng.standard_normal((30, 12))
     before = problem.at(problem.padded(factor)).objective
-    mixed = best_mixing(problem, factor)
+    mixed = minimize_over_mixing(problem, factor)
     point = problem.at(problem.padded(mixed))
     assert point.objective <= before
     # Optimal over Q Y Q' with Y positive definite: S vanishes on the range.
@@ -115,17 +130,39 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(rng: np.random.Generato
         solve_to_gap(laplacian, targets, 10.0, target_gap=1e-3, max_iter=60, threads=threads, seed=3)
         for threads in (1, 2, 3)
     ]
-    for factor, certificate, rows, _ in results[1:]:
-        assert factor.tobytes() == results[0][0].tobytes()
-        assert certificate.as_dict() == results[0][1].as_dict()
-        assert len(rows) == len(results[0][2])
+    for found in results[1:]:
+        assert found.factor.tobytes() == results[0].factor.tobytes()
+        assert found.certificate.as_dict() == results[0].certificate.as_dict()
+        assert len(found.history) == len(results[0].history)
 
 
-def test_limits_and_callbacks_end_the_run(rng: np.random.Generator) -> None:
+def test_the_iteration_limit_ends_the_run(rng: np.random.Generator) -> None:
     laplacian, targets = small_problem(rng, 50)
-    _, _, rows, outcome = solve_to_gap(laplacian, targets, 50.0, target_gap=1e-12, max_iter=5)
-    assert outcome == "iteration limit" and len(rows) <= 7
-    _, certificate, rows, outcome = solve_to_gap(
-        laplacian, targets, 50.0, target_gap=1e-12, callback=lambda row: row["iteration"] >= 3
-    )
-    assert outcome == "iteration limit" and len(rows) <= 5 and np.isfinite(certificate.gap)
+    found = solve_to_gap(laplacian, targets, 50.0, target_gap=1e-12, max_iter=5)
+    assert found.outcome is Outcome.ITERATION_LIMIT and found.n_iter == len(found.history) <= 7
+
+
+@pytest.mark.parametrize("at", [1, 3, 60])
+def test_a_callback_ends_the_run_with_the_best_so_far(at: int, rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 50)
+    seen: list = []
+
+    def stop(row: dict) -> bool:
+        seen.append(row)
+        return len(seen) == at
+
+    found = solve_to_gap(laplacian, targets, 50.0, target_gap=1e-12, watch=Watch([stop]))
+    assert found.outcome is Outcome.STOPPED and seen == found.history and len(seen) == at
+    assert [row["iteration"] for row in seen] == list(range(1, at + 1))
+    optimum = conic_optimum(laplacian, targets, 50.0)
+    assert 0 <= found.certificate.objective - optimum <= found.certificate.gap < np.inf
+
+
+def test_the_warm_up_leaves_the_problem_as_it_is(rng: np.random.Generator) -> None:
+    laplacian, targets = small_problem(rng, 20)
+    problem = FactoredPairwise(laplacian, targets, 10.0)
+    weaker = problem.with_gamma(1.0)
+    weaker.at(weaker.padded(rng.standard_normal((20, 2))))
+    assert (problem.gamma, weaker.gamma) == (10.0, 1.0) and problem.n_products == weaker.n_products == 1
+    solve(problem, target_gap=1e-2, max_iter=3)
+    assert problem.gamma == 10.0

@@ -6,11 +6,13 @@ from column_problems import by_sklearn, kernel_columns, objective, targets
 from sklearn.linear_model import Lasso
 
 from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_gram import CentredGram, held_out
-from dkl.problems.column_lasso import largest_nu
+from dkl.problems.column_folds import ColumnFold
+from dkl.problems.column_gram import CenteredGram, held_out
+from dkl.problems.column_lasso import largest_nu, output_problems
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.lasso_path import CV_PATIENCE, cross_validate, nu_path, solve_outputs, solve_path
+from dkl.solvers.lasso_path import CV_WAITING, cross_validate, nu_path, solve_outputs, solve_path
+from dkl.solvers.watch import Watch
 
 N, M, FOLDS, LAM = 90, 25, 4, 0.6
 
@@ -27,6 +29,12 @@ def sums(C, y, folds=None):
     return moments
 
 
+def folds_of(moments, intercept):
+    return [
+        ColumnFold(CenteredGram.of(held_out(moments, k), intercept=intercept), moments, k, LAM) for k in range(FOLDS)
+    ]
+
+
 def test_path_is_geometric_and_descends_from_the_largest(rng):
     nus = nu_path(5.0, 7)
     assert nus[0] == pytest.approx(5.0) and len(nus) == 7 and (np.diff(nus) < 0).all()
@@ -37,9 +45,9 @@ def test_path_is_geometric_and_descends_from_the_largest(rng):
 @pytest.mark.parametrize("solver", [ActiveSet(tol=1e-10), CoordinateDescent(tol=1e-10)])
 def test_a_path_has_the_optimum_of_every_nu_and_output(data, solver, threads):
     C, y = data
-    shared = CentredGram.of(sums(C, y), intercept=False)
+    shared = CenteredGram.of(sums(C, y), intercept=False)
     nus = largest_nu(shared.cross, LAM) * np.array([1.5, 0.5, 0.1, 0.01, 1e-3])
-    found = solve_path(shared, nus, LAM, solver, threads)
+    found = solve_path(lambda nu: output_problems(shared, LAM, nu), nus, solver, threads=threads)
     assert [len(step) for step in found] == [2] * 5
     for nu, step in zip(nus, found, strict=True):
         for t, solution in enumerate(step):
@@ -51,9 +59,9 @@ def test_a_path_has_the_optimum_of_every_nu_and_output(data, solver, threads):
 
 def test_threads_change_nothing(data):
     C, y = data
-    shared = CentredGram.of(sums(C, y), intercept=True)
+    shared = CenteredGram.of(sums(C, y), intercept=True)
     nu = 0.01 * largest_nu(shared.cross, LAM)
-    one, two = (solve_outputs(shared, nu, LAM, ActiveSet(), threads=threads) for threads in (1, 2))
+    one, two = (solve_outputs(output_problems(shared, LAM, nu), ActiveSet(), threads=threads) for threads in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a.weights, b.weights)
 
@@ -63,9 +71,9 @@ def test_cross_validation_is_plain_refits_on_the_other_rows(data, rng, intercept
     C, y = data
     folds = rng.integers(FOLDS, size=N)
     moments = sums(C, y, folds)
-    trained = [CentredGram.of(held_out(moments, k), intercept=intercept) for k in range(FOLDS)]
-    nus = largest_nu(CentredGram.of(sums(C, y), intercept=intercept).cross, LAM) * np.geomspace(1, 1e-4, 9)
-    found = cross_validate(trained, moments, nus, LAM, ActiveSet(tol=1e-11), threads=2)
+    trained = folds_of(moments, intercept)
+    nus = largest_nu(CenteredGram.of(sums(C, y), intercept=intercept).cross, LAM) * np.geomspace(1, 1e-4, 9)
+    found = cross_validate(trained, nus, ActiveSet(tol=1e-11), threads=2)
     wanted = np.empty((len(found.nus), FOLDS, 2))
     active = np.empty(wanted.shape, int)
     for i, nu in enumerate(found.nus):
@@ -86,15 +94,15 @@ def test_cross_validation_is_plain_refits_on_the_other_rows(data, rng, intercept
     assert 0 < found.best < len(found.nus)
 
 
-def test_it_looks_no_further_down_than_its_patience(data, rng):
+def test_it_waits_no_longer_than_said_for_a_better_nu(data, rng):
     """Targets of noise alone are best predicted by no column at all."""
     C, _ = data
     y = rng.standard_normal((N, 1))
     moments = sums(C, y, np.arange(N) % FOLDS)
-    trained = [CentredGram.of(held_out(moments, k), intercept=True) for k in range(FOLDS)]
+    trained = folds_of(moments, True)
     seen = []
-    nus = nu_path(largest_nu(trained[0].cross, LAM) * 4, 200)[::4]
-    found = cross_validate(trained, moments, nus, LAM, ActiveSet(), watch=seen.append)
-    assert found.errors.shape == (len(found.nus), FOLDS, 1) and found.best + CV_PATIENCE == len(found.nus) - 1 < 49
+    nus = nu_path(largest_nu(trained[0].rest.cross, LAM) * 4, 200)[::4]
+    found = cross_validate(trained, nus, ActiveSet(), watch=Watch([seen.append]))
+    assert found.errors.shape == (len(found.nus), FOLDS, 1) and found.best + CV_WAITING == len(found.nus) - 1 < 49
     assert [note["nu"] for note in seen] == found.nus.tolist()
     assert found.nu == nus[found.best]

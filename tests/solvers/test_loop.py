@@ -2,11 +2,12 @@
 
 import pytest
 
-from dkl.blocks.exchange import StateLost
-from dkl.blocks.workspace import COMMIT_SECONDS, COMMIT_SHARE, RunCheckpoints
-from dkl.errors import DiskError, WorkersLostError
+from dkl.blocks.workspace import RunCheckpoints
+from dkl.errors import DiskError, StateLost, WorkersLostError
 from dkl.solvers.loop import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch
+from dkl.stores.keeper import COMMIT_SECONDS, COMMIT_SHARE
 
 
 class Counter:
@@ -46,7 +47,7 @@ class Commits:
         self.stepper, self.every, self.losses = stepper, every, list(losses)
         self.seen, self.made = [], []
 
-    def room(self, iteration):
+    def steps_until_due(self, iteration):
         return self.every - iteration % self.every
 
     def save(self, rows, *, force=False):
@@ -61,7 +62,7 @@ class Commits:
 
 
 def iterations(loop):
-    return [row["iteration"] for row in loop.history]
+    return [row["iteration"] for row in loop.watch.history]
 
 
 def passive(function):
@@ -80,7 +81,7 @@ def test_the_limit_is_kept_whatever_is_under_way(lookahead, max_iter):
     assert loop.run(stepper) is Outcome.ITERATION_LIMIT
     assert iterations(loop) == list(range(1, max_iter + 1)) and stepper.at == max_iter
     assert max(stepper.asked) <= lookahead
-    seconds = [row["seconds"] for row in loop.history]
+    seconds = [row["seconds"] for row in loop.watch.history]
     assert seconds == sorted(seconds) and seconds[0] >= 0
 
 
@@ -109,24 +110,37 @@ def test_a_run_that_had_ended_is_not_gone_on_with():
 def test_a_resumed_run_goes_on_from_its_iteration_and_its_seconds():
     stepper = Counter()
     stepper.at = 4
-    loop = Loop(7, history=[{"iteration": k, "seconds": 100.0 * k} for k in range(1, 5)])
+    loop = Loop(7)
+    loop.watch.resume([{"iteration": k, "seconds": 100.0 * k} for k in range(1, 5)])
     assert loop.run(stepper, 4, {"iteration": 4, "converged": False}) is Outcome.ITERATION_LIMIT
     assert iterations(loop) == [1, 2, 3, 4, 5, 6, 7]
-    assert 400.0 <= loop.history[4]["seconds"] < 500.0
+    assert 400.0 <= loop.watch.history[4]["seconds"] < 500.0
 
 
 @pytest.mark.parametrize("lookahead", [1, 5])
 def test_a_value_that_is_not_finite_ends_the_run_without_a_commit(lookahead):
     stepper, heard = Counter(lookahead=lookahead, breaks_at=3), []
     commits = Commits(stepper)
-    loop = Loop(100, commits, [passive(lambda row: heard.append(row["iteration"]))])
+    loop = Loop(100, commits, Watch([passive(lambda row: heard.append(row["iteration"]))]))
     assert loop.run(stepper) is Outcome.NUMERICAL_ERROR
-    assert commits.made == [] and 3 not in heard and 3 in iterations(loop)
+    assert commits.made == [] and heard == iterations(loop) == [1, 2, 3]
 
 
-def test_every_outcome_but_the_good_one_says_what_to_do():
-    assert [outcome for outcome in Outcome if outcome.converged] == [Outcome.SOLVED]
-    assert [outcome for outcome in Outcome if not outcome.remedy] == [Outcome.SOLVED]
+@pytest.mark.parametrize("lookahead", [1, 4])
+def test_a_time_limit_ends_the_run_and_is_committed(lookahead):
+    now = [0.0]
+    stepper = Counter(lookahead=lookahead)
+    commits = Commits(stepper)
+    advance = stepper.advance
+
+    def slow(steps):
+        now[0] += steps
+        return advance(steps)
+
+    stepper.advance = slow
+    loop = Loop(100, commits, Watch(time_limit=6.5, clock=lambda: now[0]))
+    assert loop.run(stepper) is Outcome.TIME_LIMIT
+    assert commits.made == [7 if lookahead == 1 else 8] and iterations(loop) == list(range(1, commits.made[0] + 1))
 
 
 # -- callbacks --------------------------------------------------------------------------------------------------------
@@ -139,7 +153,7 @@ def test_callbacks_are_called_in_order_with_rows_of_their_own():
         heard.append(("first", row["iteration"]))
         row.clear()  # a row of its own: nobody else is harmed
 
-    loop = Loop(3, callbacks=[first, lambda row: heard.append(("second", row["iteration"], "seconds" in row))])
+    loop = Loop(3, watch=Watch([first, lambda row: heard.append(("second", row["iteration"], "seconds" in row))]))
     loop.run(Counter())
     assert heard == [call for k in (1, 2, 3) for call in (("first", k), ("second", k, True))]
     assert iterations(loop) == [1, 2, 3]
@@ -148,27 +162,28 @@ def test_callbacks_are_called_in_order_with_rows_of_their_own():
 def test_true_ends_the_run_once_all_have_heard_and_the_state_is_committed():
     stepper, heard = Counter(lookahead=8), []
     commits = Commits(stepper)
-    loop = Loop(100, commits, [lambda row: row["iteration"] == 4, lambda row: heard.append(row["iteration"])])
+    callbacks = [lambda row: row["iteration"] == 4, lambda row: heard.append(row["iteration"])]
+    loop = Loop(100, commits, Watch(callbacks))
     assert loop.run(stepper) is Outcome.STOPPED
     assert iterations(loop) == heard == [1, 2, 3, 4] and commits.made == [4]
 
 
 @pytest.mark.parametrize("answer", [None, False, 1, "yes", [True]])
 def test_nothing_but_true_ends_the_run(answer):
-    assert Loop(3, callbacks=[lambda row: answer]).run(Counter()) is Outcome.ITERATION_LIMIT
+    assert Loop(3, watch=Watch([lambda row: answer])).run(Counter()) is Outcome.ITERATION_LIMIT
 
 
 def test_convergence_comes_before_a_callback_s_wish():
-    assert Loop(9, callbacks=[lambda row: row["iteration"] == 5]).run(Counter(converges_at=5)) is Outcome.SOLVED
+    assert Loop(9, watch=Watch([lambda row: row["iteration"] == 5])).run(Counter(converges_at=5)) is Outcome.SOLVED
 
 
 def test_who_only_looks_lets_iterations_run_ahead():
     stepper, heard = Counter(lookahead=4), []
     look = passive(lambda row: heard.append(row["iteration"]))
-    Loop(10, callbacks=[look, look]).run(stepper)
+    Loop(10, watch=Watch([look, look])).run(stepper)
     assert stepper.asked == [4, 4, 2] and heard == [k for k in range(1, 11) for _ in range(2)]
     stepper = Counter(lookahead=4)
-    Loop(10, callbacks=[look, lambda row: None]).run(stepper)
+    Loop(10, watch=Watch([look, lambda row: None])).run(stepper)
     assert stepper.asked == [1] * 10
 
 
@@ -177,7 +192,7 @@ def test_an_error_in_a_callback_is_the_caller_s():
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        Loop(3, callbacks=[fail]).run(Counter())
+        Loop(3, watch=Watch([fail])).run(Counter())
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------
@@ -187,13 +202,13 @@ class Run:
     """What RunCheckpoints asks of a run and a placement."""
 
     def __init__(self):
-        self.logged, self.committed, self.settled, self.abandoned, self.full = [], [], 0, 0, False
+        self.logged, self.committed, self.fsynced, self.abandoned, self.full = [], [], 0, 0, False
 
     def generations(self):
         return self
 
-    def settle(self):
-        self.settled += 1
+    def fsync(self):
+        self.fsynced += 1
 
     def log(self, **event):
         self.logged.append(event)
@@ -212,7 +227,7 @@ class Run:
 def clock(monkeypatch):
     """Time as the test sets it: clock[0]."""
     now = [0.0]
-    monkeypatch.setattr("dkl.blocks.workspace.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dkl.stores.keeper.time.monotonic", lambda: now[0])
     return now
 
 
@@ -222,7 +237,7 @@ def test_commits_come_every_so_many_iterations_and_at_the_end(lookahead, every, 
     run = Run()
     stepper = Counter(lookahead=lookahead)
     Loop(7, RunCheckpoints(run, lambda: run, every)).run(stepper)
-    assert run.committed == wanted and run.settled == 1
+    assert run.committed == wanted and run.fsynced == 1
     assert [event["iteration"] for event in run.logged if event["event"] == "iteration"] == list(range(1, 8))
     assert [event["iteration"] for event in run.logged if event["event"] == "commit"] == wanted
 
@@ -242,7 +257,7 @@ def test_automatic_commits_come_by_time(clock):
     def pass_time(row):
         clock[0] += tick
 
-    Loop(35, RunCheckpoints(run, lambda: run, "auto"), [pass_time]).run(Counter())
+    Loop(35, RunCheckpoints(run, lambda: run, "auto"), Watch([pass_time])).run(Counter())
     assert run.committed == [11, 22, 33, 35]
 
 
@@ -259,7 +274,7 @@ def test_dear_commits_come_more_seldom(clock):
     def pass_time(row):
         clock[0] += COMMIT_SECONDS
 
-    Loop(12, RunCheckpoints(run, lambda: run, "auto"), [pass_time]).run(Counter())
+    Loop(12, RunCheckpoints(run, lambda: run, "auto"), Watch([pass_time])).run(Counter())
     assert run.committed == [2, 5, 8, 11, 12]  # the first knows no cost yet; then one in 2.5 x 30 seconds
 
 
@@ -274,7 +289,7 @@ def test_a_commit_that_fails_gives_its_room_back():
 def test_without_a_store_nothing_bounds_the_steps():
     none = NoCheckpoints()
     none.save([{"iteration": 1}], force=True)
-    assert none.room(3) > 10**6
+    assert none.steps_until_due(3) > 10**6
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------
@@ -296,12 +311,12 @@ def test_a_loss_sends_the_run_back_to_its_last_commit(lookahead, losses):
 
 def test_rows_after_the_commit_are_those_done_again():
     stepper = Counter(losses=[6])
-    loop = Loop(9, Commits(stepper, every=3))
     first = []
-    loop.callbacks = [lambda row: first.append((row["iteration"], row["seconds"]))]
+    watch = Watch([lambda row: first.append((row["iteration"], row["seconds"]))])
+    loop = Loop(9, Commits(stepper, every=3), watch)
     loop.run(stepper)
     assert [k for k, _ in first] == [1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9]
-    assert [(row["iteration"], row["seconds"]) for row in loop.history] == first[:3] + first[5:]
+    assert [(row["iteration"], row["seconds"]) for row in loop.watch.history] == first[:3] + first[5:]
 
 
 def test_without_a_commit_the_run_starts_anew():
@@ -334,7 +349,8 @@ def test_a_loss_after_the_last_commit_of_a_run_that_had_converged():
     assert iterations(loop) == [1, 2, 3, 4, 5] and loop.restarts == 1
     lost = Counter(losses=[1])
     lost.whole = 5, {"iteration": 5, "converged": True}
-    again = Loop(9, history=list(loop.history))
+    again = Loop(9)
+    again.watch.resume(loop.watch.history)
     assert again.run(lost, 4, {"iteration": 4, "converged": False}) is Outcome.SOLVED
     assert iterations(again) == [1, 2, 3, 4, 5]
 
@@ -371,3 +387,31 @@ def test_the_end_state_is_read_again_after_a_loss():
 
     assert loop.finish(stepper, read) == 7
     assert loop.restarts == 2 and iterations(loop) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("every", [2, 1 << 30])
+def test_a_state_that_is_lost_after_the_run_was_stopped_is_brought_to_where_it_stopped(every):
+    heard = []
+
+    def stop_at_five(row):
+        heard.append(row["iteration"])
+        return row["iteration"] == 5
+
+    stepper = Counter(lookahead=4)
+    commits = Commits(stepper, every=every)
+    loop = Loop(9, commits, Watch([stop_at_five]))
+    assert loop.run(stepper) is Outcome.STOPPED
+    stepper.whole = (
+        (4, {"iteration": 4, "converged": False}) if every == 2 else (0, {"iteration": 0, "converged": False})
+    )
+    lost = [True]
+
+    def read():
+        if lost.pop():
+            lost.append(False)
+            raise StateLost("lost while reading")
+        return stepper.at
+
+    assert loop.finish(stepper, read) == 5
+    assert iterations(loop) == heard == [1, 2, 3, 4, 5]
+    assert loop.run(stepper, 5) is Outcome.STOPPED

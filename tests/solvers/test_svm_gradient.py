@@ -10,6 +10,7 @@ from dkl.solvers import svm_face
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_face import FaceNewton
 from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.watch import Watch
 
 SOLVERS = {
     "accelerated": Accelerated,
@@ -99,7 +100,7 @@ def test_warm_start(solver, rng):
 def test_history(solver, rng):
     of = made(rng, 60, 10.0, kernel="rbf", gamma=1.0, C=1.0)
     seen = []
-    found = SOLVERS[solver](tol=1e-8, watch=seen.append).solve(of)
+    found = SOLVERS[solver](tol=1e-8).solve(of, watch=Watch([seen.append]))
     assert seen == found.history
     iterations = [row["iteration"] for row in found.history]
     assert iterations == sorted(iterations) and iterations[0] == 0 and iterations[-1] == found.n_iter

@@ -22,7 +22,7 @@ def feasible(of, alpha):
 def test_against_libsvm(kernel, C, rho, rng):
     bounds = rng.uniform(0.05, 2.0, 70) if C == "weights" else C
     of = random_problem(rng, 70, rho=rho, C=bounds, **kernel)
-    point = interior_point(of, 1e-10)
+    point = interior_point(of, 1e-10).point
     assert feasible(of, point.alpha) and point.relative_gap <= 1e-10
     assert point.objective == pytest.approx(f(of, by_libsvm(of)[0]), rel=1e-8)
     assert point.gap == pytest.approx(of.at(point.alpha).gap, rel=1e-3)
@@ -61,7 +61,7 @@ def test_what_gradients_creep_on(C, rho, rng, monkeypatch):
 @pytest.mark.parametrize("rho", [1e-8, 1.0, 1e8, 1e30])
 def test_sizes(C, rho, rng):
     of = random_problem(rng, 40, rho=rho, C=C, gamma=0.5)
-    point = interior_point(of, 1e-6)
+    point = interior_point(of, 1e-6).point
     assert feasible(of, point.alpha) and point.relative_gap <= 1e-6
 
 
@@ -74,7 +74,7 @@ def test_degenerate_matrices(rng):
         (np.eye(40), one_each),
         (np.ones((2, 2)), y[:2]),
     ):
-        point = interior_point(problem(K, labels, 1.0, 1.0), 1e-8)
+        point = interior_point(problem(K, labels, 1.0, 1.0), 1e-8).point
         assert point.relative_gap <= 1e-8
 
 

@@ -11,6 +11,7 @@ from svm_cases import by_libsvm, f, problem, random_problem
 from dkl.linalg.projections import box_hyperplane
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_level import Cuts, LevelMethod, nearest_below
+from dkl.solvers.watch import Watch
 
 
 def feasible(of, rng):
@@ -64,7 +65,7 @@ def test_bounds_close_in(rng):
     """The gap never grows, and every lower bound told stands below the least value."""
     of = random_problem(rng, 60, gamma=1.0, rho=10.0)
     seen = []
-    found = LevelMethod(tol=1e-7, watch=seen.append).solve(of)
+    found = LevelMethod(tol=1e-7).solve(of, watch=Watch([seen.append]))
     assert seen == found.history
     least = f(of, by_libsvm(of)[0])
     gaps = np.array([row["relative_gap"] for row in seen[1:]])

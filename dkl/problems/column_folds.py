@@ -1,0 +1,59 @@
+"""Cross-validation without another pass: the error on rows that were held out follows from their own sums,
+
+|y - C w - c|^2 = y'y - 2 w'C'y + w'C'C w - 2 c (1'y - 1'C w) + c^2 1'1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.column_moments import Moments
+from dkl.problems.column_gram import CenteredGram, Vector
+from dkl.problems.column_lasso import ColumnLasso, output_problems
+
+
+@dataclass(frozen=True)
+class ColumnFold:
+    """The rows of all folds but one, to learn from by `rest`, and those of the one, to be wrong on by `moments[.][fold]`."""
+
+    rest: CenteredGram
+    moments: Moments
+    fold: int
+    lam: float
+
+    @property
+    def variances(self) -> Vector:
+        """(T,) of the targets that are learned from."""
+        return self.rest.squares / self.rest.weight
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, M) of weights."""
+        return self.rest.cross.shape[1], self.rest.cross.shape[0]
+
+    def problems(self, nu: float) -> list[ColumnLasso]:
+        """The lasso of each output."""
+        return output_problems(self.rest, self.lam, nu)
+
+    def error(self, weights: NDArray[np.float64]) -> Vector:
+        """(T,) mean squared errors of weights (T, M) on the rows held out."""
+        return held_out_error(self.moments, self.fold, weights, self.rest.intercepts(weights))
+
+
+def held_out_error(moments: Moments, fold: int, weights: NDArray[np.float64], intercepts: Vector) -> Vector:
+    """(T,) weighted mean squared error of weights (T, M) on the rows of a fold."""
+    gram, cross, square = moments[0][fold], moments[1][fold], moments[2][fold]
+    total = square[-1, -1]
+    errors = np.empty(len(weights))
+    for t, (w, c) in enumerate(zip(weights, intercepts, strict=True)):
+        support = np.flatnonzero(w)
+        on = w[support]
+        upper = np.triu(gram[np.ix_(support, support)])  # of a raw sum the upper triangle counts
+        fitted = 2 * float(on @ (upper @ on)) - float(on**2 @ np.diag(upper))
+        residual = square[t, t] - 2 * float(on @ cross[support, t]) + fitted
+        residual += -2 * c * (square[t, -1] - float(on @ cross[support, -1])) + c**2 * total
+        errors[t] = max(residual, 0.0) / total
+    return errors

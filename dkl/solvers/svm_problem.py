@@ -1,0 +1,181 @@
+"""What solvers of the optimal neighbourhood kernel's machine ask of a problem, and what they return.
+
+minimize over alpha in P = {0 <= alpha_i <= C_i, y'alpha = 0}
+    f = -2 c'alpha + alpha'Y K Y alpha + |alpha|^4 / (4 rho)                      (Liu et al. 2009, (7))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.solvers.result import Outcome
+from dkl.solvers.svm_state import Kept, State
+from dkl.solvers.watch import Row, Watch
+
+Vector = NDArray[np.float64]
+
+
+class KernelOperator(Protocol):
+    """K (n, n), symmetric positive semidefinite, by its products."""
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+
+    def times(self, v: Vector) -> Vector:
+        """K v."""
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): these columns of K."""
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): these rows and columns of K."""
+
+
+class PartedKernel(KernelOperator, Protocol):
+    """One of which parts are taken; `fits`: whether the part of all rows is held in memory, as smaller ones are."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of products."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether all rows may be a part."""
+
+    def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
+        """K of these rows, for many products, perhaps in less precision."""
+
+    def roughly(self, v: Vector) -> Vector:
+        """K v in the precision of parts."""
+
+
+class Point(Protocol):
+    """A feasible alpha and what is known there."""
+
+    @property
+    def alpha(self) -> Vector:
+        """(n,)."""
+
+    @property
+    def product(self) -> Vector:
+        """(n,) Y K Y alpha."""
+
+    @property
+    def objective(self) -> float:
+        """f."""
+
+    @property
+    def gradient(self) -> Vector:
+        """(n,) of f."""
+
+    @property
+    def gap(self) -> float:
+        """f less a lower bound of all f."""
+
+    @property
+    def intercept(self) -> float:
+        """The b at which that bound is reached."""
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap over |f|; infinite where f >= 0."""
+
+    def with_bound(self, gap: float, intercept: float) -> Self:
+        """The same alpha, by another lower bound."""
+
+    def with_product(self, product: Vector) -> Self:
+        """The same alpha, objective and gap, with Y K Y alpha computed once more."""
+
+
+class SVMProblem(Protocol):
+    """The problem."""
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+
+    @property
+    def kernel(self) -> KernelOperator:
+        """K."""
+
+    @property
+    def y(self) -> Vector:
+        """(n,) labels of -1 and 1."""
+
+    @property
+    def C(self) -> Vector:
+        """(n,) bounds."""
+
+    @property
+    def rho(self) -> float:
+        """rho."""
+
+    def product(self, alpha: Vector) -> Vector:
+        """Y K Y alpha: the one operation that costs."""
+
+    def objective(self, alpha: Vector, product: Vector) -> float:
+        """f."""
+
+    def gradient(self, alpha: Vector, product: Vector) -> Vector:
+        """(n,) of f."""
+
+    def at(self, alpha: Vector, product: Vector | None = None) -> Any:
+        """The point of a feasible alpha; one product, unless it is given."""
+
+    def zero(self) -> Any:
+        """The point of alpha = 0; no product."""
+
+    def in_reach(self) -> Self:
+        """The same problem with the bounds that any alpha better than 0 obeys."""
+
+    def bound(self, gradient: Vector, alpha: Vector) -> tuple[float, float]:
+        """(gap, b): by how much g'alpha is above its least over P at most, the least over b, and that b."""
+
+
+@dataclass(frozen=True)
+class SVMSolution:
+    """The point reached, products with K spent, and a row a check: iteration, products, objective, relative_gap."""
+
+    point: Any
+    n_iter: int
+    products: int
+    outcome: Outcome
+    history: list[Row]
+
+
+class Solve(Protocol):
+    """A solver with its parameters set: from `start` (zero without any), to its relative gap; or on from a `state` of its
+    own, which `kept` was given for the same problem and start."""
+
+    def __call__(
+        self,
+        problem: Any,
+        start: Vector | None = None,
+        *,
+        watch: Watch | None = None,
+        kept: Kept | None = None,
+        state: State | None = None,
+    ) -> SVMSolution:
+        """The point of the least gap that was met."""
+
+
+def record_point(watch: Watch, iteration: int, products: int, best: Point) -> Outcome | None:
+    """Have the row of the best point so far recorded. What ends the run, if anything does."""
+    return watch.record(
+        {
+            "iteration": iteration,
+            "products": products,
+            "objective": best.objective,
+            "relative_gap": best.relative_gap,
+        }
+    )
+
+
+def relative_gap(point: Point) -> float:
+    """The key that points are compared by."""
+    return point.relative_gap

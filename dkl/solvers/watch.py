@@ -1,0 +1,232 @@
+"""What a run says while it works, and what ends it: one history, one meaning of callbacks, one clock, for every solver.
+
+A solver records a row at each check and does what the answer says: None is to continue, an Outcome is to return the best
+so far. Once a run has ended every later `record` answers the same at once. So stages, machines and outputs that come later
+return what they start from, and no solver has to know of the others.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from dkl.errors import InterruptedRunError
+from dkl.solvers.result import Outcome
+
+Row = dict[str, Any]
+Callback = Callable[[Row], Any]
+"""Called with a copy of each row of the history, in order; returning True, and nothing else, ends the run.
+
+Three attributes may say more of one: `passive = True`, that several iterations may be under way while it looks at one;
+`comes_back = True`, that whoever ends the run by it means to resume it, so that no result is wanted; `close()`, what is to be
+done when the run is over.
+"""
+
+
+class Stall:
+    """A limit on checks without progress: `check` is True once more than `most` of them have come in a row."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.idle = most, 0
+
+    def check(self, progressed: bool) -> bool:
+        """Count a check. Whether the limit is passed."""
+        self.idle = 0 if progressed else self.idle + 1
+        return self.is_passed
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the last check passed the limit."""
+        return self.idle > self.most
+
+
+def verdict(told: Outcome | None, *, solved: bool, at_limit: bool = False, stalled: bool = False) -> Outcome | None:
+    """What ends a solver, if anything: that it is done comes before what the watch said, then its own limits."""
+    if solved:
+        return Outcome.SOLVED
+    if told is not None:
+        return told
+    if at_limit:
+        return Outcome.ITERATION_LIMIT
+    return Outcome.STALLED if stalled else None
+
+
+class _Run:
+    """What all stages of one run share."""
+
+    def __init__(self, time_limit: float | None, clock: Callable[[], float]) -> None:
+        self.time_limit, self.clock, self.began = time_limit, clock, clock()
+        self.outcome: Outcome | None = None
+        self.is_interrupted = False
+        self.lock = threading.RLock()
+
+
+class Watch:
+    """History, callbacks and limits of a run; `stage` makes the watch of a part of it.
+
+    callbacks   see `Callback`; all are called with a row, whatever the first of them answers
+    time_limit  seconds from now on, looked at with every row; it alone makes a result depend on the clock
+    clock       seconds from any fixed moment
+
+    As a context manager it closes the callbacks that have a `close`.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback] = (),
+        *,
+        time_limit: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._run = _Run(time_limit, clock)
+        self._callbacks = tuple(callbacks)
+        self._fields: Row = {}
+        self._start: dict[str, int] = {}
+        self._entries: list[Row | Watch] = []
+        self._is_quiet = False
+
+    def stage(
+        self,
+        name: str | None = None,
+        *,
+        of: int | None = None,
+        start: Mapping[str, int] | None = None,
+        callbacks: Sequence[Callback] = (),
+        **fields: Any,
+    ) -> Watch:
+        """The watch of a part of the run, with the same end, clock and callbacks. Its rows come in the history where the
+        stage was made, whenever they are recorded: stages that run side by side do not mix.
+
+        name, of, fields: `stage`, `of` (how many iterations there will be, where that is known) and more of each row.
+        start: what its rows count on from, as {"iteration": 40}. callbacks: more of them, for this stage.
+        """
+        part = copy.copy(self)
+        given = {"stage": name, "of": of}
+        part._fields = self._fields | {key: value for key, value in given.items() if value is not None} | fields
+        part._start = {
+            key: self._start.get(key, 0) + (start or {}).get(key, 0) for key in self._start | dict(start or {})
+        }
+        part._callbacks = (*self._callbacks, *callbacks)
+        part._entries = []
+        if not self._is_quiet:
+            self._entries.append(part)
+        return part
+
+    def quiet(self) -> Watch:
+        """A watch for inner solves that are no stages of their own: it ends with the run, but keeps and shows no rows."""
+        part = copy.copy(self)
+        part._callbacks, part._entries, part._is_quiet = (), [], True
+        return part
+
+    def record(self, row: Row) -> Outcome | None:
+        """Keep a row and show it to the callbacks. What ends the run, or None.
+
+        STOPPED once a callback returned True; TIME_LIMIT; NUMERICAL_ERROR (of this row alone) where its objective is not
+        finite. A run that has ended takes no more rows. Adds the stage's fields, and `seconds` unless the row has them.
+        """
+        with self._run.lock:
+            if self._run.outcome is not None:
+                return self._run.outcome
+            kept = self._keep(row)
+            self._show(kept)
+            return self.outcome if _is_finite(kept) else Outcome.NUMERICAL_ERROR
+
+    def record_all(self, rows: Sequence[Row]) -> Outcome | None:
+        """The same of rows whose steps were done together: all are kept, up to the first that is not finite, and all are
+        shown, unless the run had ended before."""
+        with self._run.lock:
+            is_running = self._run.outcome is None
+            for row in rows:
+                kept = self._keep(row)
+                if is_running:
+                    self._show(kept)
+                if not _is_finite(kept):
+                    return Outcome.NUMERICAL_ERROR
+            return self.outcome
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What has ended the run, if anything has: STOPPED or TIME_LIMIT."""
+        run = self._run
+        if run.outcome is None and run.time_limit is not None and self.seconds > run.time_limit:
+            run.outcome = Outcome.TIME_LIMIT
+        return run.outcome
+
+    @property
+    def seconds(self) -> float:
+        """Since the start of the run."""
+        return self._run.clock() - self._run.began
+
+    @property
+    def history(self) -> list[Row]:
+        """All rows of this watch and its stages, in the order in which the stages were made."""
+        rows: list[Row] = []
+        for entry in self._entries:
+            if isinstance(entry, Watch):
+                rows += entry.history
+            else:
+                rows.append(entry)
+        return rows
+
+    @property
+    def is_passive(self) -> bool:
+        """Whether no callback minds that several iterations are under way at a time."""
+        return all(getattr(callback, "passive", False) for callback in self._callbacks)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the run was ended by who means to resume it."""
+        return self._run.is_interrupted
+
+    def raise_if_interrupted(self, what: str) -> None:
+        """InterruptedRunError where the run is to be resumed; what was done must be committed by now."""
+        if self.is_interrupted:
+            raise InterruptedRunError(what, remedy="resume the run")
+
+    def resume(self, rows: Sequence[Row]) -> None:
+        """Begin this stage with the rows of an earlier session; the clock continues from the last of them."""
+        self._entries = [{**self._fields, **row} for row in rows]
+        if rows:
+            self._run.began = self._run.clock() - rows[-1]["seconds"]
+
+    def roll_back(self, iteration: int) -> None:
+        """Forget the rows of this stage beyond an iteration: they are to be computed again."""
+        self._entries = [row for row in self._entries if isinstance(row, Watch) or row["iteration"] <= iteration]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for callback in self._callbacks:
+            close = getattr(callback, "close", None)
+            if close is not None:
+                close()
+
+    def _keep(self, row: Row) -> Row:
+        kept = {**self._fields, **row}
+        kept.setdefault("seconds", self.seconds)
+        for name, start in self._start.items():
+            if name in kept:
+                kept[name] += start
+        if not self._is_quiet:
+            self._entries.append(kept)
+        return kept
+
+    def _show(self, row: Row) -> None:
+        """Call all callbacks, each with a copy of its own; note what they answer."""
+        for callback in self._callbacks:
+            if callback(dict(row)) is True:
+                self._run.outcome = self._run.outcome or Outcome.STOPPED
+                self._run.is_interrupted |= bool(getattr(callback, "comes_back", False))
+
+
+def _is_finite(row: Row) -> bool:
+    """By what the row says itself, or else by its objective."""
+    return bool(row.get("finite", True)) and math.isfinite(row.get("objective", 0.0))

@@ -1,0 +1,153 @@
+"""A machine's solver that goes on from any state it kept comes to the bytes of one that was never ended."""
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+from svm_cases import Dense, parted, random_problem
+
+from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.solvers import svm_gradient, svm_working_set
+from dkl.solvers.result import Outcome
+from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm_level import LevelMethod
+from dkl.solvers.svm_refinement import refined
+from dkl.solvers.svm_state import part_of, point_of, point_state, within
+from dkl.solvers.svm_working_set import WorkingSets
+from dkl.solvers.watch import Watch
+
+
+@pytest.fixture(autouse=True)
+def few_at_first(monkeypatch):
+    """Sets as small, beside a hundred rows, as they are beside many thousand."""
+    monkeypatch.setattr(svm_working_set, "FEWEST_FIRST", 10)
+    monkeypatch.setattr(svm_working_set, "MOST_FIRST", 12)
+    monkeypatch.setattr(svm_working_set, "LEAST_OF_A_CLASS", 3)
+
+
+class Kept:
+    """States as a store gives them back, numbers by JSON and arrays of float64, with how many rows were told before each."""
+
+    def __init__(self):
+        self.states, self.rows = [], []
+
+    def __call__(self, state):
+        arrays = {name: value.astype(float) for name, value in state.items() if isinstance(value, np.ndarray)}
+        numbers = {name: value for name, value in state.items() if name not in arrays}
+        self.states.append((json.loads(json.dumps(numbers)) | arrays, len(self.rows)))
+
+    def watch(self):
+        return Watch([self.rows.append])
+
+
+def told(rows):
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def is_same(found, wanted):
+    """Solutions, to the last bit."""
+    for name in ("alpha", "product", "gradient"):
+        assert getattr(found.point, name).tobytes() == getattr(wanted.point, name).tobytes(), name
+    for name in ("objective", "gap", "intercept"):
+        assert getattr(found.point, name) == getattr(wanted.point, name), name
+    assert (found.n_iter, found.products, found.outcome) == (wanted.n_iter, wanted.products, wanted.outcome)
+
+
+def by_refinement(solve, of, start=None, **how):
+    """With a kernel in single precision: two rounds or more."""
+    K = of.kernel.K.astype(np.float32).astype(float)
+    return refined(solve, parted(NeighborhoodSVM(Dense(K), of.y, of.C, of.rho)), of.kernel, 1e-10, start, **how)
+
+
+SETS = WorkingSets(Accelerated(tol=1e-10, max_iter=20_000), smallest=0)
+PLAIN = Accelerated(tol=1e-4, max_iter=20_000, momentum=False, newton=False)
+CASES = {
+    "accelerated": (Accelerated(tol=1e-10).solve, {}),
+    "without second order": (Accelerated(tol=1e-8, newton=False, max_iter=20_000).solve, {}),
+    "an interior point": (Accelerated(tol=1e-10).solve, {"HARD": 20}),
+    "gradient": (PLAIN.solve, {}),
+    "level": (LevelMethod(tol=1e-4).solve, {}),
+    "level, at its limit": (LevelMethod(tol=1e-9, max_iter=7).solve, {}),
+    "all rows at once": (WorkingSets(Accelerated(tol=1e-10)).solve, {}),
+    "parts, then all": (SETS.solve, {}),
+    "parts, then all, at their limit": (WorkingSets(Accelerated(tol=1e-12, max_iter=57), smallest=0).solve, {}),
+    "parts": (SETS.solve, {"fits": False}),
+    "rough parts": (SETS.solve, {"fits": False, "part_dtype": np.float32}),
+    "rough parts, then all": (SETS.solve, {"part_dtype": np.float32}),
+    "beyond rounding": (WorkingSets(Accelerated(tol=1e-18, max_iter=20_000), smallest=0).solve, {"fits": False}),
+    "refinement": (partial(by_refinement, Accelerated(tol=5e-11).solve), {}),
+    "refinement of parts": (partial(by_refinement, SETS.solve), {}),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["from zero", "from a start"])
+@pytest.mark.parametrize("case", CASES)
+def test_any_state_leads_to_the_same_bytes(case, begun, rng, monkeypatch):
+    solve, kinds = CASES[case]
+    kinds = dict(kinds)
+    monkeypatch.setattr(svm_gradient, "HARD", kinds.pop("HARD", svm_gradient.HARD))
+    of = random_problem(rng, 60 if "level" in case or "gradient" in case else 150, gamma=0.5, C=5.0, rho=10.0)
+    start = np.minimum(of.C, rng.random(of.n)) if begun else None
+    kept = Kept()
+    wanted = solve(parted(of, **kinds), start, watch=kept.watch(), kept=kept)
+    is_same(solve(parted(of, **kinds), start), wanted)  # whether it is kept or not
+    assert kept.states
+    for state, count in kept.states[:: max(1, len(kept.states) // 12)] + kept.states[-3:]:
+        later = Kept()
+        is_same(solve(parted(of, **kinds), start, watch=later.watch(), kept=later, state=state), wanted)
+        assert told(later.rows) == told(kept.rows)[count:]
+        for (mine, _), (theirs, _) in zip(later.states[::-1], kept.states[::-1], strict=False):
+            assert all(np.array_equal(mine[name], theirs[name]) for name in theirs | mine)
+
+
+def test_a_run_with_a_higher_limit_goes_on_to_the_same_bytes(rng):
+    of = random_problem(rng, 120, gamma=0.5, C=5.0, rho=10.0)
+    for make in (
+        lambda most: Accelerated(tol=1e-10, max_iter=most),
+        lambda most: LevelMethod(tol=1e-3, max_iter=most),
+        lambda most: WorkingSets(Accelerated(tol=1e-10, max_iter=most)),
+    ):
+        kept = Kept()
+        assert make(10).solve(parted(of), kept=kept).outcome is Outcome.ITERATION_LIMIT
+        wanted = make(10_000).solve(parted(of))
+        assert wanted.outcome is Outcome.SOLVED
+        is_same(make(10_000).solve(parted(of), state=kept.states[-1][0]), wanted)
+
+
+def test_parts_go_on_beyond_a_limit(rng):
+    """To a solution: within a round of parts the limit ended it where no other run stops."""
+    of = parted(random_problem(rng, 200, gamma=1.0, C=10.0), fits=False)
+    for most in (5, 15, 40):
+        kept = Kept()
+        few = WorkingSets(Accelerated(tol=1e-9, max_iter=most), smallest=0).solve(of, kept=kept)
+        assert few.outcome is Outcome.ITERATION_LIMIT
+        beyond = WorkingSets(Accelerated(tol=1e-9), smallest=0).solve(of, state=kept.states[-1][0])
+        assert beyond.outcome is Outcome.SOLVED and beyond.n_iter > few.n_iter == most
+
+
+def test_a_run_that_is_stopped_has_kept_where_it_stood(rng):
+    of = random_problem(rng, 150, gamma=0.5, C=5.0, rho=10.0)
+    for kinds in ({}, {"fits": False}):
+        wanted = SETS.solve(parted(of, **kinds))
+        for at in range(1, len(wanted.history)):
+            kept = Kept()
+
+            def stop(row, at=at, kept=kept):
+                kept.rows.append(row)
+                return len(kept.rows) == at
+
+            assert SETS.solve(parted(of, **kinds), watch=Watch([stop]), kept=kept).outcome is Outcome.STOPPED
+            state, count = kept.states[-1]
+            assert count == at - 1  # the check is done again
+            is_same(SETS.solve(parted(of, **kinds), state=state), wanted)
+
+
+def test_parts_of_a_state(rng):
+    of = random_problem(rng, 20)
+    point = of.zero().with_bound(3.0, 0.5)
+    state = within("outer", point_state("best", point) | {"tol": 0.1})
+    assert part_of(state, "inner") is None and part_of(state, "outer")["tol"] == 0.1
+    found = point_of(part_of(state, "outer"), "best", of)
+    assert (found.gap, found.intercept) == (3.0, 0.5) and np.array_equal(found.gradient, point.gradient)
+    assert point_state("best", None) == {} and point_of({}, "best", of) is None
