@@ -13,13 +13,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dkl.stores.registry import contribute
+
 if TYPE_CHECKING:
+    from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
+    from dkl.runs.public import load, open_run, resume
+
+# What the runs of each learner hold; of those that name no task, the oldest, pairs.
+contribute("pairwise", "dkl.estimators.pairwise.arrays", unnamed=True)
+contribute("regression", "dkl.estimators.regression.arrays")
+contribute("svc", "dkl.estimators.svc.arrays")
 
 __version__ = "0.1.0"
 
@@ -30,9 +39,14 @@ _PLACES = {
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
     "adjusted_rand_index": "dkl.metrics",
+    "load": "dkl.runs.public",
+    "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.pairs",
+    "resume": "dkl.runs.public",
 }
+
+_PACKAGES = {"baselines": "dkl.baselines"}
 
 __all__ = [
     "KernelKMeans",
@@ -41,16 +55,22 @@ __all__ = [
     "PairwiseKernelLearner",
     "Pairs",
     "adjusted_rand_index",
+    "baselines",
+    "load",
+    "open_run",
     "pair_accuracy",
     "pair_train_test_split",
+    "resume",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(_PACKAGES[name])
     if name not in _PLACES:
         raise AttributeError(f"module 'dkl' has no attribute {name!r}")
     return getattr(importlib.import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    return sorted([*globals(), *_PLACES, *_PACKAGES])

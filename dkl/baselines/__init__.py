@@ -1,4 +1,4 @@
-"""The methods that the papers compare with, behind the estimators' face.
+"""The methods that the papers compare with, with the estimators' interface.
 
     from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dkl.baselines.kernel_ridge import KernelRidgeRegressor
     from dkl.baselines.ridge_on_columns import NystromRegressor, UniformWeightsRegressor
 
-_PLACES = {
+_MODULES = {
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
@@ -24,10 +24,10 @@ __all__ = ["KernelRidgeRegressor", "NystromRegressor", "UniformWeightsRegressor"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'dkl.baselines' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACES])
+    return sorted([*globals(), *_MODULES])

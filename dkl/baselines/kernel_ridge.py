@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,27 +13,32 @@ from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.errors import InputError
-from dkl.estimators.columns.regressor import (
-    BOOL,
-    NONE,
-    Candidates,
-    ColumnSettings,
-    KernelColumnsRegressor,
-    choose_candidates,
-    either,
-    integer,
-    real,
-)
+from dkl.estimators.columns.candidates import Candidates, choose_candidates
+from dkl.estimators.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.common.rules import DICTIONARY, Either, Integer, NotGiven, Real
+from dkl.estimators.common.settings import IN_ALL
 from dkl.resources import parse_bytes
 
 SQUARES = 4
 """Matrices of M x M that are held at a time: the kernel, scikit-learn's weighted copy of it, the factor and its copy."""
 
 
+@dataclass(frozen=True)
+class KernelRidgeSettings(ColumnSettings):
+    """lam: the ridge's lambda; n_columns: rows to learn from, None for all."""
+
+    lam: Annotated[float, Real(above=0), "The ridge's lambda."] = 1.0
+    n_columns: Annotated[Any, Either(Integer(1), NotGiven()), "Rows to learn from."] = None
+
+    in_python = {"kernel_params": (None, DICTIONARY), **IN_ALL}
+    not_in_python = ("checkpoint_every", "store_columns", "dtype")
+
+
 class KernelRidgeRegressor(KernelColumnsRegressor):
     """Kernel ridge regression by scikit-learn's `KernelRidge`, on all rows or on some of them.
 
-        minimise over a, c    (y - K a - c)' S (y - K a - c) + lambda a'K a,        S = diag(sample weights)
+        minimize over a, c    (y - K a - c)' S (y - K a - c) + lambda a'K a,        S = diag(sample weights)
 
     The rows that are left out are not looked at: this is the paper's KRR_M, which the low-rank methods have to beat.
 
@@ -52,9 +58,18 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl.baselines import KernelRidgeRegressor
+    >>> X = np.linspace(0, 3, 40)[:, None]
+    >>> model = KernelRidgeRegressor(gamma=1.0, lam=1e-3, n_jobs=1).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.0]])[0] - np.sin(1.0)) < 1e-2)
+    True
     """
 
-    PARAMETERS = {"lam": real(), "fit_intercept": BOOL, "n_columns": either(integer(1), NONE)}
+    SETTINGS = KernelRidgeSettings
     dtype = "float64"
 
     def __init__(
@@ -99,9 +114,10 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         n = len(targets)
         count = n_rows(n, self.n_columns, given)
         self._check_size(count)
-        settings = ColumnSettings(**{**self._common_settings(), "n_columns": count})
+        settings = self._gathered(n_columns=count)
         blocks = RowBlocks(rows, self._session(), self.memory_limit)
         chosen = choose_candidates(blocks, settings, given, weights)
+        # Only the chosen rows are read again; the others serve the choice alone.
         kept = chosen.indices
         K = np.asarray(self._kernel().columns(blocks.take(kept), chosen.points), np.float64)
         a, constants = self._solve(K, targets[kept], None if weights is None else weights[kept])
@@ -113,6 +129,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         self, K: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Weights (T, M) and constants (T,): a = (K + lambda S^-1)^-1 (y - c 1), and c such that the a sum to nothing."""
+        # One factorization for the targets and for the ones, which the constant needs.
         right = np.concatenate([targets, np.ones((len(targets), 1))], axis=1)
         a = KernelRidge(alpha=self.lam, kernel="precomputed").fit(K, right, sample_weight=weights).dual_coef_.T
         of_targets, of_ones = a[:-1], a[-1]
@@ -132,12 +149,12 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
             items={f"the kernel matrix of {count} rows and its factor": SQUARES * 8 * count * count},
             disk={},
             limit=limit,
-            mend="learn from fewer rows (n_columns), or take dkl.LowRankKernelRegressor or dkl.baselines.NystromRegressor",
+            remedy="learn from fewer rows (n_columns), or take dkl.LowRankKernelRegressor or dkl.baselines.NystromRegressor",
         ).validate()
 
 
 def n_rows(n: int, n_columns: int | None, given: NDArray | None) -> int:
-    """How many rows are learnt from."""
+    """How many rows are learned from."""
     if given is not None:
         return len(given)
     return n if n_columns is None else min(n_columns, n)

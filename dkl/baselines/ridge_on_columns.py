@@ -2,14 +2,15 @@
 
 Column m of C is k(., x_m) / sqrt(k(x_m, x_m)). With the weights' penalty w'P w,
 
-    minimise over w, c    |y - C w - c|^2 + w'P w,        w = (B + P)^-1 b,
+    minimize over w, c    |y - C w - c|^2 + w'P w,        w = (B + P)^-1 b,
 
 B and b about the columns' means if there is a constant c, and with sqrt(sample weight) on each row.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +18,38 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.estimators.columns.regressor import (
-    BOOL,
-    Candidates,
-    ColumnSettings,
-    KernelColumnsRegressor,
-    either,
-    make_pass,
-    one_of,
-    real,
-)
+from dkl.estimators.columns.candidates import Candidates
+from dkl.estimators.columns.fit import make_pass
+from dkl.estimators.columns.regressor import KernelColumnsRegressor
+from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.common.rules import DICTIONARY, Either, Real, Word
+from dkl.estimators.common.settings import IN_ALL
 from dkl.problems.column_gram import DenseGram
 
 Matrix = NDArray[np.float64]
 
 
-class RidgeOnColumns(KernelColumnsRegressor):
-    """What the two methods share; they differ in the penalty alone."""
+@dataclass(frozen=True)
+class RidgeSettings(ColumnSettings):
+    """lam: the ridge's lambda."""
 
-    PARAMETERS = {"lam": real(), "fit_intercept": BOOL}
+    lam: Annotated[float, Real(above=0), "The ridge's lambda."] = 1.0
+
+    in_python = {"kernel_params": (None, DICTIONARY), **IN_ALL}
+    not_in_python = ("checkpoint_every", "store_columns")
+
+
+@dataclass(frozen=True)
+class UniformSettings(RidgeSettings):
+    """mu: the weight of each column."""
+
+    mu: Annotated[float | str, Either(Real(above=0), Word("mean")), "Weight of each column."] = 1.0
+
+
+class RidgeOnColumns(KernelColumnsRegressor):
+    """What the two methods on M columns share: the pass over the rows and the solve. They differ in the penalty alone."""
+
+    SETTINGS = RidgeSettings
 
     def __init__(
         self,
@@ -73,20 +87,20 @@ class RidgeOnColumns(KernelColumnsRegressor):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeOnColumns:
         """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
         self._check_parameters()
-        settings = ColumnSettings(**self._common_settings(), fit_intercept=self.fit_intercept)
+        settings = self._gathered()
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         session = self._session()
         passed = make_pass(rows, targets, weights, settings, session, given=self._given_columns)
         shared = passed.shared
         assert isinstance(shared.gram, DenseGram)  # without a folder the plan refuses what is larger
-        system = shared.gram.matrix
+        system = shared.gram.matrix  # not copied: the pass is not used again
         self._add_penalty(system, passed.candidates, rows, session)
         w = solve_psd(system, shared.cross).T
         self._set_weights(passed.candidates, w, shared.intercepts(w) + offsets)
         return self
 
     def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
-        """B += P, in place."""
+        """B += P, in place, for `system` = B (M, M)."""
         raise NotImplementedError
 
 
@@ -108,9 +122,18 @@ class UniformWeightsRegressor(RidgeOnColumns):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl.baselines import UniformWeightsRegressor
+    >>> X = np.linspace(0, 3, 40)[:, None]
+    >>> model = UniformWeightsRegressor(gamma=1.0, lam=1e-3, n_columns=10, n_jobs=1, random_state=0)
+    >>> bool(abs(model.fit(X, np.sin(X[:, 0])).predict([[1.0]])[0] - np.sin(1.0)) < 1e-2)
+    True
     """
 
-    PARAMETERS = {**RidgeOnColumns.PARAMETERS, "mu": either(real(), one_of("mean"))}
+    SETTINGS = UniformSettings
 
     def __init__(
         self,
@@ -171,6 +194,15 @@ class NystromRegressor(RidgeOnColumns):
     Attributes
     ----------
     coef_, intercept_, columns_, support_, support_vectors_, n_columns_, n_active_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl.baselines import NystromRegressor
+    >>> X = np.linspace(0, 3, 40)[:, None]
+    >>> model = NystromRegressor(gamma=1.0, lam=1e-3, n_columns=10, n_jobs=1, random_state=0)
+    >>> bool(abs(model.fit(X, np.sin(X[:, 0])).predict([[1.0]])[0] - np.sin(1.0)) < 1e-2)
+    True
     """
 
     def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
@@ -191,6 +223,7 @@ def solve_psd(A: Matrix, b: Matrix) -> Matrix:
 
     Directions below the rounding of A are left out: what b has there is rounding too.
     """
+    # Cholesky first: far cheaper than the eigenvectors, which only singular systems need.
     try:
         return np.asarray(cho_solve(cho_factor(A, lower=True), b))
     except LinAlgError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from numbers import Integral, Real
 from typing import Any
@@ -16,17 +17,28 @@ from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
+from dkl.estimators import kernel_kmeans_picture as picture
+from dkl.estimators.common import drawing
 from dkl.estimators.common.kernel_parameter import KernelParameter
+from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.validation import checked_rows, given_rows, random_stream
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
-from dkl.resources import format_bytes, parse_bytes
+from dkl.resources import format_bytes, parse_bytes, peak_rss
 from dkl.solvers.kmeans_seeding import at_random, plus_plus
 from dkl.solvers.lloyd import lloyd
+from dkl.solvers.result import Outcome, Result, remedies
+from dkl.solvers.watch import Watch
 
 ROWS_ARE_FEATURES = ("factor", "linear")
 SAME_INERTIA = 1e-10
 """Relative difference below which two restarts found the same clustering, and the first of them counts."""
+REMEDIES = remedies(
+    iteration_limit="raise max_iter or tol",
+    stalled="raise tol",
+    numerical_error="a value is not finite: scale the rows",
+)
 
 
 class KernelKMeans(ClusterMixin, KernelParameter):
@@ -63,8 +75,11 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         How much of rows that are not in this process' memory already a process may hold. Default: a quarter of the
         machine's memory, or two fifths of a worker's. Below it stored rows are kept, above it they are read anew in
         each iteration.
+    callbacks : function or list of functions, or None
+        Called with each row of the history: the centers of k-means++ one by one, then the iterations. True ends the fit: the
+        centers so far are the result, with those that are still to be drawn taken at random.
     verbose : int
-        1 prints a line an iteration.
+        1 shows progress on standard error.
 
     Attributes
     ----------
@@ -75,6 +90,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         Sum of squared distances to the nearest centre, in units of the kernel.
     n_iter_ : int
         Iterations of the start that counts.
+    result_ : Result; outcome, history, seconds, peak_bytes
     n_features_in_ : int
     X_fit_ : the patterns, which `predict` needs, with a kernel other than "factor", "linear" and "precomputed"
 
@@ -109,6 +125,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         random_state: Any = None,
         client: Any = None,
         memory_limit: int | float | str | None = None,
+        callbacks: Any = None,
         verbose: int = 0,
     ) -> None:
         self.n_clusters = n_clusters
@@ -124,6 +141,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self.random_state = random_state
         self.client = client
         self.memory_limit = memory_limit
+        self.callbacks = callbacks
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> KernelKMeans:
@@ -134,22 +152,25 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
         """
         self._check_parameters()
+        watch, started = watch_for(self.callbacks, self.verbose), time.perf_counter()
         rows = RowBlocks(self._rows(X, reset=True), Session.find(self.client), self.memory_limit)
         problem = KMeansProblem(rows)
-        found = lloyd(
-            problem,
-            self._starts(problem),
-            max_iter=self.max_iter,
-            tol=self.tol * problem.variance,
-            report=_print if self.verbose else None,
-        )
+        with watch:
+            starts = self._starts(problem, watch)
+            found = lloyd(problem, starts, max_iter=self.max_iter, tol=self.tol * problem.variance, watch=watch)
+        solved = time.perf_counter()
         inertias = problem.inertia(found.centers)
         # Of restarts that agree but for rounding always the first, or rounding could decide how clusters are numbered.
         best = int(np.flatnonzero(inertias <= inertias.min() * (1 + SAME_INERTIA))[0])
         self.cluster_centers_ = problem.shifted(found.centers[best], +1).astype(rows.dtype)
         self.labels_, self.inertia_ = label_rows(rows, self.cluster_centers_)
         self.n_iter_ = int(found.n_iter[best])
-        self._warn(bool(found.converged[best]))
+        outcome = Outcome.SOLVED if found.converged[best] else found.outcome
+        seconds = {"solve": solved - started, "labels": time.perf_counter() - solved}
+        seconds["total"] = sum(seconds.values())
+        self.result_ = Result(outcome, self.n_iter_, watch.history, seconds, peak_rss(), remedy=REMEDIES[outcome])
+        self._view_kept = picture.view_of(rows.source, self.labels_, self.cluster_centers_)
+        self._warn()
         return self
 
     def predict(self, X: Any) -> NDArray[np.int32]:
@@ -159,6 +180,15 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         rows = RowBlocks(self._rows(X, reset=False), Session.find(self.client), self.memory_limit)
         labels, _ = label_rows(rows, self.cluster_centers_)
         return labels
+
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the clusters: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+
+        X, as `predict` takes it: rows to show in place of a sample of those learned from. y (n,), or (m,) for X: classes
+        to hold the clusters against, -1 (None among objects) for unlabelled.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: picture.shown_of(self, X, y), picture.draw, picture.draw_one)
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """What has the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
@@ -179,7 +209,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
     def _factor_of(self, learner: Any) -> Any:
         if not hasattr(learner, "factor_"):
             got = f"{type(learner).__name__} without factor_"
-            raise InputError("not a fitted learner", where="X", got=got, mend="fit it first")
+            raise InputError("not a fitted learner", where="X", got=got, remedy="fit it first")
         if self._is_kernel:
             got = f"kernel={self.kernel!r}"
             raise InputError("a learner has its own kernel", where="kernel", got=got, wanted='"factor"')
@@ -210,30 +240,31 @@ class KernelKMeans(ClusterMixin, KernelParameter):
             raise InputError("the kernel is not finite", where=where, got=f"K[{i}, {j}] = {K[i, j]}")
         return K
 
-    def _starts(self, problem: KMeansProblem) -> Centers:
+    def _starts(self, problem: KMeansProblem, watch: Watch) -> Centers:
         """(R, k, r) relative to the problem's offset. Each start has a random stream of its own."""
         if not isinstance(self.init, str):
             centers = _numbers(self.init)
             wanted = (self.n_clusters, problem.n_features)
             if centers.shape != wanted or self._is_kernel or not np.isfinite(centers).all():
-                mend = "with a kernel, rows have no coordinates to start from" if self._is_kernel else None
+                remedy = "with a kernel, rows have no coordinates to start from" if self._is_kernel else None
                 got = f"shape {centers.shape}"
-                raise InputError("not starting centres", where="init", got=got, wanted=f"finite {wanted}", mend=mend)
+                raise InputError(
+                    "not starting centres", where="init", got=got, wanted=f"finite {wanted}", remedy=remedy
+                )
             return problem.shifted(centers)[None]
         n_init = (1 if self.init == "k-means++" else 10) if self.n_init == "auto" else int(self.n_init)
         seeds = random_stream(self.random_state).randint(np.iinfo(np.int32).max, size=n_init)
         streams = [np.random.RandomState(seed) for seed in seeds]
         seeding = plus_plus if self.init == "k-means++" else at_random
-        return seeding(problem, self.n_clusters, streams)
+        return seeding(problem, self.n_clusters, streams, watch)
 
-    def _warn(self, converged: bool) -> None:
+    def _warn(self) -> None:
         distinct = len(np.unique(self.labels_))
         if distinct < self.n_clusters:
             text = f"{distinct} distinct clusters found, n_clusters={self.n_clusters}: X may have duplicate rows"
             warnings.warn(text, ConvergenceWarning, stacklevel=3)
-        elif not converged:
-            text = f"not converged after max_iter={self.max_iter} iterations; raise max_iter or tol"
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+        else:
+            warn_of(self.result_, stacklevel=3, more=f"max_iter={self.max_iter}")
 
     def _check_parameters(self) -> None:
         _check_number("n_clusters", self.n_clusters, Integral, 1)
@@ -281,9 +312,5 @@ def _check_memory(n: int, memory_limit: int | float | str | None) -> None:
             where="KernelKMeans.fit",
             got=f"a limit of {format_bytes(limit)}",
             wanted=format_bytes(need),
-            mend='raise memory_limit, or pass a low-rank factor of the kernel with kernel="factor"',
+            remedy='raise memory_limit, or pass a low-rank factor of the kernel with kernel="factor"',
         )
-
-
-def _print(iteration: int, active: int, shift: float) -> None:
-    print(f"iteration {iteration}: {active} starts still moving, largest squared shift {shift:.6g}")

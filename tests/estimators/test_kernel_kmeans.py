@@ -22,6 +22,7 @@ from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
 from dkl.estimators.kernel_kmeans import KernelKMeans
 from dkl.problems.kmeans import KMeansProblem
 from dkl.solvers.kmeans_seeding import plus_plus
+from dkl.solvers.result import Outcome
 
 
 @pytest.fixture
@@ -292,9 +293,44 @@ def test_what_is_refused(blobs, tmp_path):
         KernelKMeans(random_state=0).fit(blobs).predict(da.from_array(blobs[:, :3]))
 
 
-def test_verbose_prints_iterations(blobs, capsys):
-    KernelKMeans(3, n_init=2, verbose=1, random_state=0).fit(blobs)
-    assert "iteration 1: 2 starts still moving" in capsys.readouterr().out
+def test_verbose_shows_centers_and_iterations(blobs, capsys):
+    fitted = KernelKMeans(3, n_init=2, verbose=1, random_state=0).fit(blobs)
+    told = capsys.readouterr()
+    assert "k-means++ 3/3" in told.err and f"k-means {fitted.result_.history[-1]['iteration']}" in told.err
+    assert "starts still moving" in told.err and told.out == ""
+
+
+def test_callbacks_see_the_history(blobs):
+    seen = []
+    fitted = KernelKMeans(4, n_init=3, random_state=0, callbacks=[seen.append, lambda row: "no truth"]).fit(blobs)
+    assert seen == fitted.result_.history and fitted.result_.outcome.converged
+    of = [row["iteration"] for row in seen if row["stage"] == "k-means++"]
+    assert of == [1, 2, 3, 4] and [row["iteration"] for row in seen[4:]] == list(range(1, len(seen) - 3))
+    assert seen[-1]["moving"] == 0 and fitted.n_iter_ <= seen[-1]["iteration"]
+    plain = KernelKMeans(4, n_init=3, random_state=0).fit(blobs)
+    np.testing.assert_array_equal(plain.labels_, fitted.labels_)
+    with pytest.raises(InputError, match="callbacks"):
+        KernelKMeans(4, callbacks=3).fit(blobs)
+
+
+@pytest.mark.parametrize("init", ["k-means++", "random"])
+@pytest.mark.parametrize("at", [1, 3, 5, 6])
+def test_stopped_it_has_the_centers_so_far(blobs, init, at):
+    """Without a warning: a callback asked for it."""
+    seen = []
+
+    def stop(row):
+        seen.append(row)
+        return len(seen) == at
+
+    fitted = KernelKMeans(5, n_init=2, tol=0.0, init=init, random_state=0, callbacks=stop).fit(blobs)
+    assert seen == fitted.result_.history and len(seen) <= at
+    if len(seen) == at:
+        assert fitted.result_.outcome in (Outcome.STOPPED, Outcome.SOLVED)
+        assert fitted.n_iter_ == max(row["iteration"] if row["stage"] == "k-means" else 0 for row in seen)
+    labels = fitted.predict(blobs)
+    np.testing.assert_array_equal(labels, fitted.labels_)
+    assert fitted.inertia_ == pytest.approx(np.sum((blobs - fitted.cluster_centers_[labels]) ** 2))
 
 
 def test_survives_clone_and_pickle(blobs, client):

@@ -18,8 +18,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dkl
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, InputError, MemoryBudgetError
-from dkl.estimators.pairwise.fit import make_problem, resume
-from dkl.estimators.pairwise.settings import Settings, make_plan
+from dkl.estimators.pairwise.fit import make_problem
+from dkl.estimators.pairwise.plan import make_plan
+from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.stores.run import RunStore
 
 
@@ -180,7 +181,7 @@ def test_a_state_beyond_the_limit_is_kept_on_disk(blobs, tmp_path):
     wanted = learner(rank=200, max_iter=30, tol=0.0)
     with pytest.warns(ConvergenceWarning):
         in_memory = wanted.fit(X, pairs=pairs)
-    settings = Settings(rank=200, memory_limit=1)
+    settings = PairwiseSettings(rank=200, memory_limit=1)
     problem = make_problem(in_memory.graph_.laplacian, pairs, 100.0)
     session = Session(None, threads=2)
     limit = make_plan(problem, settings, session, has_store=True, refuse=False).process_bytes
@@ -207,9 +208,9 @@ def test_a_run_stopped_by_a_callback_resumes_to_the_same_bytes(blobs, tmp_path):
     path = tmp_path / "pairwise-001.zarr"
     (path / "report.json").unlink(missing_ok=True)
     with pytest.warns(ConvergenceWarning):
-        run = resume(path, Session(None, threads=2))
-    assert np.asarray(run.factor()[...]).tobytes() == whole.factor_.tobytes()
-    assert run.report()["n_iter"] == 60
+        again = dkl.resume(path, n_jobs=2)
+    assert again.factor_.tobytes() == whole.factor_.tobytes()
+    assert again.n_iter_ == 60
 
 
 def test_a_hub_costs_neither_memory_nor_time(rng):

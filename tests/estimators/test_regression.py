@@ -1,6 +1,5 @@
 """LowRankKernelRegressor as scikit-learn's users meet it: its contract, weights, outputs, cross-validation, path, columns."""
 
-import os
 import pickle
 import signal
 import tempfile
@@ -19,7 +18,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkl import LowRankKernelRegressor
-from dkl.errors import DataWarning, InputError, InterruptedRunError
+from dkl.errors import DataWarning, InputError
+from dkl.solvers.result import Outcome
 
 GAMMA, LAM, NU = 0.3, 0.7, 0.4
 ROUNDS = "sums of single precision round by more than the check allows"
@@ -184,22 +184,105 @@ def test_sparse_rows_are_dense_rows(rows, targets, kernel):
 
 def test_callbacks_see_stages_and_may_stop(rows, targets, monkeypatch):
     seen = []
-    model(nu="cv", callbacks=[seen.append, lambda row: "no truth"]).fit(rows, targets)
+    fitted = model(nu="cv", callbacks=[seen.append, lambda row: "no truth"]).fit(rows, targets)
+    assert seen == fitted.result_.history
     stages = [row["stage"] for row in seen]
     assert stages == sorted(stages, key=["pass", "cv", "solve"].index) and set(stages) == {"pass", "cv", "solve"}
-    assert all(row["iteration"] <= row["of"] for row in seen)
-    big = np.tile(rows, (200, 1))
-    rows_seen = []
+    assert all(row["iteration"] <= row["of"] for row in seen if "of" in row)
+    assert ["of" in row for row in seen] == [row["stage"] != "solve" for row in seen]
+
+
+@pytest.mark.parametrize("nu", [0.01, "cv"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("work_dir", [False, True])
+def test_stopped_in_the_pass_the_model_is_a_constant(rows, targets, nu, fit_intercept, work_dir, tmp_path, monkeypatch):
+    for name in ("work", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    seen, big, y = [], np.tile(rows, (200, 1)), np.tile(np.column_stack([targets, 2 * targets]), (200, 1))
+    weights = np.linspace(0.5, 2.0, len(big))
 
     def stop(row):
-        rows_seen.append(row)
+        seen.append(row)
         return True
 
-    before = set(os.listdir(tempfile.gettempdir()))
-    with pytest.raises(InterruptedRunError, match="stopped during the pass"):
-        model(callbacks=stop).fit(big, np.tile(targets, 200))
-    assert len(rows_seen) == 1 and rows_seen[0]["iteration"] < rows_seen[0]["of"]
-    assert not [name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("dkl-")]
+    folder = tmp_path / "work" if work_dir else None
+    learner = model(nu=nu, callbacks=stop, fit_intercept=fit_intercept, work_dir=folder)
+    fitted = learner.fit(big, y, sample_weight=weights)
+    assert fitted.result_.outcome is Outcome.STOPPED and seen == fitted.result_.history
+    assert len(seen) == 1 and seen[0]["iteration"] < seen[0]["of"]
+    middle = np.average(y, axis=0, weights=weights) if fit_intercept else np.zeros(2)
+    np.testing.assert_allclose(fitted.predict(rows), np.tile(middle, (len(rows), 1)), rtol=1e-12)
+    np.testing.assert_allclose(fitted.objective_, weights @ (y - middle) ** 2)
+    np.testing.assert_array_equal(fitted.duality_gap_, fitted.objective_)
+    np.testing.assert_array_equal(fitted.relative_gap_, [1.0, 1.0])
+    assert not fitted.weights_.any() and fitted.n_active_ == 0
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_stopped_in_cross_validation_the_best_nu_so_far_counts(rows, targets, at):
+    seen = []
+
+    def stop(row):
+        seen.append(row)
+        return row["stage"] == "cv" and row["iteration"] == at
+
+    fitted = model(nu="cv", callbacks=stop).fit(rows, targets)
+    assert fitted.result_.outcome is Outcome.STOPPED and seen == fitted.result_.history
+    assert seen[-1]["stage"] == "cv" and len(fitted.cv_.nus) == at
+    assert fitted.nu_ == fitted.cv_.nus[np.argmin([row["error"] for row in seen if row["stage"] == "cv"])]
+    check_gap(fitted, rows, targets)
+
+
+@pytest.mark.parametrize("solver", ["active-set", "exact", "newton", "paper"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_stopped_in_the_solve_the_weights_so_far_count(rows, targets, solver, at):
+    seen, y = [], np.column_stack([targets, targets**2])
+
+    def stop(row):
+        if row["stage"] == "solve":
+            seen.append(row)
+        return len(seen) == at
+
+    learner = model(nu=1e-4, solver=solver, callbacks=stop, tol=1e-12, n_jobs=1)
+    fitted = learner.fit(rows, y)
+    assert fitted.result_.outcome is Outcome.STOPPED
+    assert seen == [row for row in fitted.result_.history if row["stage"] == "solve"] and len(seen) == at
+    assert {row["output"] for row in seen} == {0} and not fitted.coef_[1].any()
+    assert fitted.relative_gap_[1] == pytest.approx(1.0) or fitted.relative_gap_[1] < 1
+    check_gap(fitted, rows, y)
+
+
+def check_gap(fitted, rows, y):
+    """The objective is that of the predictions, and no solution to a small gap is below it by more than the gap."""
+    best = model(nu=fitted.nu_, tol=1e-9).fit(rows, y)
+    assert np.all(fitted.objective_ - best.objective_ <= np.asarray(fitted.duality_gap_) * (1 + 1e-9) + 1e-9)
+    assert np.all(fitted.objective_ >= np.asarray(best.objective_) * (1 - 1e-8))
+
+
+def test_a_stopped_path_has_every_nu_with_its_gap(rows, targets):
+    seen = []
+
+    def stop(row):
+        seen.append(row)
+        return row["stage"] == "path" and row["iteration"] == 3
+
+    path = model(n_nus=6, nu=1.0, callbacks=stop).path(rows, targets)
+    assert path.result.outcome is Outcome.STOPPED and seen == path.result.history and seen[-1]["iteration"] == 3
+    whole = model(n_nus=6, nu=1.0).path(rows, targets)
+    assert whole.result.outcome.converged and [row["nu"] for row in whole.result.history[-6:]] == whole.nus.tolist()
+    np.testing.assert_array_equal(path.nus, whole.nus)
+    np.testing.assert_array_equal(path.weights[:3], whole.weights[:3])
+    np.testing.assert_array_equal(path.weights[3:], np.tile(whole.weights[2], (3, 1, 1)))
+    excess = (path.objectives - whole.objectives) / path.objectives
+    assert (excess <= path.gaps * (1 + 1e-9) + 1e-12).all() and (path.gaps[3:] > 0).all()
+    big, y = np.tile(rows, (200, 1)), np.tile(targets, 200)
+    none = model(callbacks=lambda row: True).path(big, y)
+    assert none.nus.shape == (0,) and none.weights.shape[0] == 0
+    constant = model(nu=1.0, callbacks=lambda row: True).path(big, y, [0.1, 1.0])
+    assert not constant.weights.any() and (constant.gaps == 1).all()
+    np.testing.assert_allclose(constant.errors[:, 0], np.var(y))
 
 
 def test_verbose_tells_stages(rows, targets, capsys):

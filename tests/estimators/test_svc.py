@@ -291,6 +291,13 @@ def test_callbacks_and_the_end_that_is_told(binary, capfd):
     assert "machine 1 of 1" in "".join(capfd.readouterr())
 
 
+def test_a_callback_may_end_it_before_any_step(binary):
+    X, y = binary
+    fitted = OptimalNeighborhoodSVC(callbacks=lambda row: True).fit(X, y)
+    assert fitted.result_.outcome.value == "stopped_by_callback" and fitted.support_.shape == (0,)
+    assert fitted.support_vectors_.shape == (0, X.shape[1]) and fitted.predict(X[:3]).shape == (3,)
+
+
 # -- path -------------------------------------------------------------------------------------------------------------
 
 

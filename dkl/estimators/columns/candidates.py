@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
+from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.settings import ColumnSettings
 from dkl.problems.column_choice import pivoted_cholesky, uniform
 from dkl.problems.column_pass import column_scale
@@ -28,7 +29,7 @@ def choose_candidates(
     rows: RowBlocks, settings: ColumnSettings, given: Any, sample_weight: NDArray[np.float64] | None
 ) -> Candidates:
     """Rows drawn, or the row numbers or points that are given."""
-    kernel, allowed = settings.kernel_function, None if sample_weight is None else sample_weight > 0
+    kernel, allowed = kernel_of(settings), None if sample_weight is None else sample_weight > 0
     stream = np.random.default_rng([settings.seed, 0])
     if given is not None and np.asarray(given).ndim == 2:
         points = np.ascontiguousarray(given)  # as a run's folder gives them back: products round alike
@@ -40,7 +41,7 @@ def choose_candidates(
     else:
         indices = uniform(rows.n, settings.n_columns, stream, allowed)
     if not len(indices):
-        raise InputError("the kernel is zero on all rows", where=kernel.where, mend="choose another kernel")
+        raise InputError("the kernel is zero on all rows", where=kernel.where, remedy="choose another kernel")
     points = rows.take(indices)
     scale = column_scale(kernel, points, indices)
     return Candidates(indices, indices if kernel.is_precomputed else points, scale)

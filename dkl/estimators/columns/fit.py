@@ -1,14 +1,13 @@
 """From rows and targets to the sums that solvers work on: candidates chosen, memory planned, one pass made.
 
 Used by every regressor on kernel columns and by the command line. With a run's folder the pass is kept in between, and
-goes on from there.
+resumes from there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,69 +20,78 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_groups import RowGroups
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import InterruptedRunError
 from dkl.estimators.columns.candidates import Candidates, choose_candidates
 from dkl.estimators.columns.folds import random_folds
-from dkl.estimators.columns.settings import ColumnSettings, n_candidates, plan_fit
+from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
+from dkl.estimators.columns.settings import ColumnSettings
 from dkl.linalg.column_moments import Moments
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_gram import CentredGram, held_out
+from dkl.problems.column_folds import ColumnFold
+from dkl.problems.column_gram import CenteredGram, held_out
 from dkl.problems.column_pass import ColumnJob, Wave, block_rows, run_pass, targets_and_roots
 from dkl.problems.column_predict import predict_block
-from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_rows
-
-Row = dict[str, Any]
+from dkl.solvers.watch import Watch
+from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_gram
 
 
 @dataclass
 class Passed:
-    """What a pass leaves. `moments` are raw sums (folds apart); `shared` is B and C'y of all rows."""
+    """What a pass leaves. `sums` is B and C'y of all rows, or None where the watch ended the pass; `moments` are raw sums
+    (folds apart); squares (T,): sums of squares of the targets, about their means where an intercept is fitted; weight: the sum of the
+    sample weights."""
 
     candidates: Candidates
-    shared: CentredGram
+    sums: CenteredGram | None
     moments: Moments | None
     plan: Plan
     seconds: dict[str, float]
+    squares: NDArray[np.float64]
+    weight: float
     columns_path: str | None = None
 
-    def without_fold(self, fold: int, intercept: bool) -> CentredGram:
-        """B and C'y of all rows but a fold's."""
+    @property
+    def shared(self) -> CenteredGram:
+        """B and C'y of all rows."""
+        assert self.sums is not None
+        return self.sums
+
+    def folds(self, settings: Any) -> list[ColumnFold]:
+        """For each fold B and C'y of all other rows, and its own sums."""
         assert self.moments is not None
-        return CentredGram.of(held_out(self.moments, fold), intercept=intercept)
+        return [
+            ColumnFold(
+                CenteredGram.of(held_out(self.moments, fold), intercept=settings.fit_intercept),
+                self.moments,
+                fold,
+                settings.lam,
+            )
+            for fold in range(settings.n_folds)
+        ]
 
 
-@dataclass
 class Keeper:
-    """Where a pass is kept in between; this one keeps nothing. `every` waves call `after`, which may end the pass."""
-
-    callbacks: list[Callable[[Row], Any]] = field(default_factory=list)
+    """Where a pass is kept in between; this one keeps nothing."""
 
     def candidates(self) -> Candidates | None:
         """Those of an earlier attempt."""
         return None
 
     def chosen(self, candidates: Candidates) -> None:
-        pass
+        """Candidates were chosen."""
 
     def partials(self, panel: int) -> dict[Any, Any]:
         """The state to begin panel number `panel` with."""
         return {}
 
     def panel_done(self, panel: int) -> bool:
+        """Whether the panel needs no pass any more."""
         return False
 
-    def after(self, panel: int, panels: int, wave: Wave) -> bool:
-        row = {
-            "stage": "pass",
-            "iteration": panel * wave.total + wave.done,
-            "of": panels * wave.total,
-            "seconds": wave.seconds,
-        }
-        answers = [callback(dict(row)) for callback in self.callbacks]  # all are called
-        return any(answer is True for answer in answers)
+    def after(self, panel: int, panels: int, wave: Wave, is_stopped: bool) -> None:
+        """A wave is done. is_stopped: the watch has ended the pass, so what is not kept now is lost."""
 
     def panel_written(self, panel: int) -> None:
-        pass
+        """The panel's rows of B are written."""
 
 
 def make_pass(
@@ -97,11 +105,13 @@ def make_pass(
     fold_of: NDArray[np.integer] | None = None,
     folder: Path | None = None,
     keeper: Keeper | None = None,
+    watch: Watch | None = None,
 ) -> Passed:
     """Choose candidates (unless the keeper has them) and add up all that solvers need of their columns.
 
     fold_of (n,): the fold of each row, for settings with folds; None draws them. folder: where the Gram matrix goes if it
-    is too large for memory, and the columns if they are to be kept.
+    is too large for memory, and the columns if they are to be kept. A row of the watch is a wave of blocks. Raises
+    InterruptedRunError where the run is to be resumed.
     """
     keeper = keeper or Keeper()
     candidates = keeper.candidates()
@@ -114,19 +124,14 @@ def make_pass(
     if candidates is None:
         candidates = choose_candidates(groups, settings, given, sample_weight)
         keeper.chosen(candidates)
-        if len(candidates.scale) != count:  # blocks are what an attempt that goes on from here will take
+        if len(candidates.scale) != count:  # blocks are what an attempt that resumes from here will take
             groups = row_groups(source, session, len(candidates.scale), settings, plan)
     chosen = time.perf_counter()
-    columns_path = None
-    if settings.store_columns:
-        assert folder is not None
-        columns_path = str(folder / "columns")
-        if not is_created(columns_path):
-            create_columns(columns_path, source.n, len(candidates.scale), groups.block_rows, settings.dtype)
+    columns_path = _columns_path(folder, source.n, len(candidates.scale), groups, settings)
     if settings.n_folds > 1 and fold_of is None:
         fold_of = random_folds(source.n, sample_weight, settings.n_folds, settings.seed)
     job = ColumnJob(
-        settings.kernel_function,
+        kernel_of(settings),
         candidates.points,
         candidates.scale,
         targets_and_roots(y, sample_weight),
@@ -135,16 +140,63 @@ def make_pass(
         fold_of,
         store=columns_path,
     )
-    panel = plan.shape["panel"]
-    if panel is None:
-        moments = _whole(groups, job, keeper)
-        shared = _shared(moments, settings)
-        kept = moments if settings.n_folds > 1 else None
-    else:
-        assert folder is not None
-        shared, kept = _by_panels(groups, job, keeper, panel, folder / "gram", settings.fit_intercept), None
+    waves = _Waves(keeper, watch or Watch())
+    sums, kept = _summed(groups, job, waves, settings, plan.shape["panel"], folder)
+    waves.watch.raise_if_interrupted("stopped during the pass over the rows")
     seconds = {"columns": chosen - started, "pass": time.perf_counter() - chosen}
-    return Passed(candidates, shared, kept, plan, seconds, columns_path)
+    weights = np.ones(len(y)) if sample_weight is None else sample_weight
+    squares = _squares(y, weights, settings.fit_intercept) if sums is None else sums.squares
+    return Passed(candidates, sums, kept, plan, seconds, squares, float(weights.sum()), columns_path)
+
+
+class _Waves:
+    """Shows the waves of a pass, and has them kept."""
+
+    def __init__(self, keeper: Keeper, watch: Watch) -> None:
+        self.keeper, self.watch = keeper, watch
+
+    def run(self, groups: RowGroups, job: ColumnJob, panel: int = 0, panels: int = 1) -> Moments | None:
+        """One pass, of so many; None where the watch ended it."""
+        stage = self.watch.stage("pass", of=panels * groups.n_groups)
+
+        def after(wave: Wave) -> bool:
+            told = stage.record({"iteration": panel * wave.total + wave.done})
+            self.keeper.after(panel, panels, wave, told is not None)
+            return told is not None
+
+        return run_pass(groups, job, partials=self.keeper.partials(panel), after_wave=after)
+
+
+def _columns_path(folder: Path | None, n: int, count: int, groups: RowGroups, settings: ColumnSettings) -> str | None:
+    """Where the columns are kept, if they are: an array (n, count) that is there."""
+    if not settings.store_columns:
+        return None
+    assert folder is not None
+    path = str(folder / "columns")
+    if not is_created(path):
+        create_columns(path, n, count, groups.block_rows, settings.dtype)
+    return path
+
+
+def _summed(
+    groups: RowGroups, job: ColumnJob, waves: _Waves, settings: ColumnSettings, panel: int | None, folder: Path | None
+) -> tuple[CenteredGram | None, Moments | None]:
+    """(B and C'y, the sums of each fold if there are any); None where the watch ended the pass."""
+    if panel is not None:
+        assert folder is not None
+        return _by_panels(groups, job, waves, panel, folder / "gram", settings.fit_intercept), None
+    moments = waves.run(groups, job)
+    if moments is None:
+        return None, None
+    if settings.n_folds == 1:
+        return CenteredGram.of(moments, intercept=settings.fit_intercept), None
+    return CenteredGram.of(held_out(moments, -1), intercept=settings.fit_intercept), moments
+
+
+def _squares(y: NDArray[np.float64], weights: NDArray[np.float64], intercept: bool) -> NDArray[np.float64]:
+    """(T,) y'S y of the targets, about their weighted means with an intercept: the objective without any column."""
+    centred = y - np.average(y, axis=0, weights=weights) if intercept else y
+    return np.asarray(weights @ centred**2)
 
 
 def row_groups(source: Any, session: Session, n_columns: int, settings: ColumnSettings, plan: Plan) -> RowGroups:
@@ -153,24 +205,11 @@ def row_groups(source: Any, session: Session, n_columns: int, settings: ColumnSe
     return RowGroups(source, session, plan.shape["rows_budget"] or None, block_rows=size)
 
 
-def _whole(groups: RowGroups, job: ColumnJob, keeper: Keeper) -> Moments:
-    moments = run_pass(groups, job, partials=keeper.partials(0), after_wave=lambda wave: keeper.after(0, 1, wave))
-    if moments is None:
-        raise InterruptedRunError("stopped during the pass over the rows", mend="`dkl resume` the run, or fit anew")
-    return moments
-
-
-def _shared(moments: Moments, settings: ColumnSettings) -> CentredGram:
-    if settings.n_folds == 1:
-        return CentredGram.of(moments, intercept=settings.fit_intercept)
-    return CentredGram.of(held_out(moments, -1), intercept=settings.fit_intercept)
-
-
 def _by_panels(
-    groups: RowGroups, job: ColumnJob, keeper: Keeper, height: int, path: Path, intercept: bool
-) -> CentredGram:
+    groups: RowGroups, job: ColumnJob, waves: _Waves, height: int, path: Path, intercept: bool
+) -> CenteredGram | None:
     """B written to disk, `height` rows a pass."""
-    M = job.n_columns
+    M, keeper = job.n_columns, waves.keeper
     if not is_created(path):
         create_gram(path, M)
     stored = GramRows(path)
@@ -180,19 +219,17 @@ def _by_panels(
     for number, bound in enumerate(bounds):
         if keeper.panel_done(number) and number < len(bounds) - 1:
             continue
-        last = run_pass(
-            groups,
-            replace(job, panel=bound, store=job.store if number == 0 else None),
-            partials=keeper.partials(number),
-            after_wave=lambda wave, number=number: keeper.after(number, len(bounds), wave),  # type: ignore[misc]
-        )
+        of_panel = replace(job, panel=bound, store=job.store if number == 0 else None)
+        last = waves.run(groups, of_panel, number, len(bounds))
         if last is None:
-            raise InterruptedRunError("stopped during a pass over the rows", mend="`dkl resume` the run, or fit anew")
-        write_rows(path, bound[0], last[0][0])
+            return None
+        write_gram(path, bound[0], last[0][0])
         keeper.panel_written(number)
+        if number < len(bounds) - 1 and waves.watch.outcome is not None:
+            return None
     assert last is not None
     diagonal = np.concatenate([np.diagonal(stored[lo:hi][:, lo:hi]) for lo, hi in _chunks(M, stored.rows_per_chunk)])
-    return CentredGram.of(last, intercept=intercept, gram=stored, diagonal=diagonal)
+    return CenteredGram.of(last, intercept=intercept, gram=stored, diagonal=diagonal)
 
 
 def _chunks(count: int, step: int) -> list[tuple[int, int]]:

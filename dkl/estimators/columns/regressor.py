@@ -5,7 +5,7 @@ Baselines stand on this module alone.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,40 +17,16 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.columns.fit import Candidates, Keeper, Passed, choose_candidates, make_pass, predicted
+from dkl.estimators.columns.candidates import Candidates
+from dkl.estimators.columns.fit import predicted
 from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.columns.targets import target_means
 from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.parameters import (
-    BOOL,
-    KERNEL_PARAMETERS,
-    NONE,
-    Check,
-    check_values,
-    either,
-    integer,
-    one_of,
-    real,
-)
 from dkl.estimators.common.sample_weights import checked_weights
+from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import given_rows, in_short, random_stream
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
-
-__all__ = [
-    "BOOL",
-    "NONE",
-    "Candidates",
-    "ColumnSettings",
-    "Keeper",
-    "KernelColumnsRegressor",
-    "Passed",
-    "choose_candidates",
-    "either",
-    "integer",
-    "make_pass",
-    "one_of",
-    "real",
-]
 
 
 class KernelColumnsRegressor(RegressorMixin, KernelParameter):
@@ -67,7 +43,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     n_jobs: int | None
     random_state: Any
 
-    PARAMETERS: dict[str, Check] = {}
+    SETTINGS: ClassVar[type[ColumnSettings]] = ColumnSettings
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -88,11 +64,11 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _check_parameters(self) -> None:
-        check_values(self, {**KERNEL_PARAMETERS, **self.PARAMETERS})
+        check_parameters(self, self.SETTINGS)
         parse_bytes(self.memory_limit)
         if self.kernel_params and not callable(self.kernel):
             raise InputError("only a function takes them", where="kernel_params", got=f"kernel={self.kernel!r}",
-                             mend="give gamma, degree or coef0 by these names")  # fmt: skip
+                             remedy="give gamma, degree or coef0 by these names")  # fmt: skip
         if not isinstance(self.columns, str):
             _check_columns(self.columns)
 
@@ -106,15 +82,20 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     def _given_columns(self) -> NDArray | None:
         return None if isinstance(self.columns, str) else np.asarray(self.columns)
 
-    def _common_settings(self) -> dict[str, Any]:
-        names = ("kernel", "gamma", "degree", "coef0", "n_columns", "dtype")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "kernel_params": dict(self.kernel_params or {}),
-            "columns": self.columns if isinstance(self.columns, str) else "given",
-            "seed": int(random_stream(self.random_state).randint(np.iinfo(np.int32).max)),
-            "memory_limit": parse_bytes(self.memory_limit),
-        }
+    def _gathered(self, **known: Any) -> Any:
+        """The settings that the parameters stand for; `known`: some of them, which take other values."""
+        return gathered(
+            self.SETTINGS,
+            self,
+            **{
+                "kernel": self.kernel,
+                "kernel_params": dict(self.kernel_params or {}),
+                "columns": self.columns if isinstance(self.columns, str) else "given",
+                "seed": int(random_stream(self.random_state).randint(np.iinfo(np.int32).max)),
+                "memory_limit": parse_bytes(self.memory_limit),
+                **known,
+            },
+        )
 
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
@@ -122,12 +103,12 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         """(rows, targets (n, T) less their means, weights, those means). Raises InputError."""
         if y is None:
             what = f"{type(self).__name__} requires y to be passed, but the target y is None"
-            raise InputError(what, mend="pass the targets")
+            raise InputError(what, remedy="pass the targets")
         rows = given_rows(self, X, reset=True, small_integers=True)
         n = int(rows.shape[0]) if not isinstance(rows, RowSource) else rows.n
         targets = self._targets(y, n)
         weights = checked_weights(sample_weight, n)
-        offsets = _middle(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
+        offsets = target_means(targets, weights) if self._fits_intercept else np.zeros(targets.shape[1])
         given = self._given_columns
         if given is not None and given.ndim == 1 and (given.min() < 0 or given.max() >= n):
             raise InputError("row numbers out of range", where="columns", got=f"{given.min()} to {given.max()}",
@@ -148,7 +129,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
 
     def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
         if sp.issparse(y):
-            raise InputError("targets must be dense", where="y", mend="call y.toarray()")
+            raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
         try:
             found = np.asarray(y)
             if found.dtype.kind in "mMV":
@@ -161,7 +142,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
             raise InputError("inconsistent numbers of samples", where="y", got=got, wanted=f"({n},) or ({n}, T)")
         with np.errstate(over="ignore"):
             if not np.isfinite(np.vdot(found, found)):
-                raise InputError("targets are too large to square", where="y", mend="scale them")
+                raise InputError("targets are too large to square", where="y", remedy="scale them")
         self._is_flat = found.ndim == 1
         return found.reshape(n, -1)
 
@@ -175,12 +156,6 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
         self.coef_ = self._coef[0] if self._is_flat else self._coef
         self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts
-
-
-def _middle(targets: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """(T,) the targets' means, for sums of squares about them to keep their digits; of constant targets exactly these."""
-    first = targets[0 if weights is None else int(np.argmax(weights > 0))]
-    return np.asarray(first + np.average(targets - first, axis=0, weights=weights))
 
 
 def _check_columns(columns: Any) -> None:

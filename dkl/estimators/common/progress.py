@@ -1,72 +1,169 @@
-"""Progress of a long fit on standard error: a bar where rich is installed and somebody looks, else a line now and then."""
+"""Progress of a long fit, for all learners: on standard error where `verbose` asks for it, and in the log "dkl".
+
+Live where rich is installed and standard error is a terminal, else a line now and then. The log has the same lines at level
+INFO, if somebody listens; logging itself is never configured here.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
-from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
-from dkl.estimators.common.parameters import listed_callbacks
+from dkl.errors import InputError
+from dkl.solvers.watch import Callback, Row, Watch
 
+LOG = logging.getLogger("dkl")
 SECONDS_BETWEEN_LINES = 5.0
+FIGURES = {
+    "nu": "nu",
+    "error": "error",
+    "objective": "objective",
+    "relative_gap": "gap",
+    "primal_residual": "primal",
+    "dual_residual": "dual",
+    "rank": "rank",
+    "rows": "rows",
+    "n_active": "active",
+    "moving": "starts still moving",
+    "shift": "largest squared shift",
+}
+"""What of a row is shown, and under which name."""
+
+
+def listed_callbacks(callbacks: Any) -> list[Callback]:
+    """None, a function, or a list of them, as a list; InputError for anything else."""
+    given = [] if callbacks is None else callbacks
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    for callback in found:
+        if not callable(callback):
+            wanted = "a function of an iteration's row, or a list of them"
+            raise InputError("not a function", where="callbacks", got=repr(callback), wanted=wanted)
+    return found
+
+
+def watch_for(callbacks: Any, verbose: int) -> Watch:
+    """The watch of a fit: the user's `callbacks` (None, a function or a list), and progress if it is wanted.
+
+    InputError for callbacks that cannot be called.
+    """
+    return Watch([*listed_callbacks(callbacks), *progress(bool(verbose))])
+
+
+def progress(is_shown: bool) -> list[Callback]:
+    """A callback that shows progress on standard error, or only logs it; none where nobody would see it."""
+    return [Progress(is_shown=is_shown)] if is_shown or LOG.isEnabledFor(logging.INFO) else []
 
 
 class Progress:
-    """A callback that shows the iteration, objective and residuals."""
+    """A callback that shows where a fit stands: stage, iteration and figures of the row, time elapsed and, where it can be
+    known, left.
+
+    Shown are the first row and the last, those that complete a stage, and others every few seconds.
+    """
 
     passive = True
 
-    def __init__(self, max_iter: int) -> None:
-        self.max_iter = max_iter
-        self.last = 0.0
-        self.live = sys.stderr.isatty()
+    def __init__(self, *, is_shown: bool = True) -> None:
+        self.is_shown = is_shown
+        self._bar = _Bar() if is_shown and sys.stderr.isatty() and find_spec("rich") is not None else None
+        self._told_at = -SECONDS_BETWEEN_LINES
+        self._first: Row = {}
+        self._last: Row | None = None
 
-    def __call__(self, row: dict[str, Any]) -> None:
+    def __call__(self, row: Row) -> None:
+        """Take note of a row, and show it if it is time."""
+        before, is_new = self._last, row.get("stage") != self._first.get("stage")
+        if is_new:
+            # One of many stages alike ("share") is not worth a line of its own.
+            if before is not None and "share" not in before:
+                self._tell(before, None)
+            self._first = row
+        self._last = row
+        if self._bar is not None:
+            self._bar.show(row, describe(row), self._left(row))
         now = time.monotonic()
-        done = bool(row.get("converged")) or row["iteration"] >= self.max_iter
-        if not done and now - self.last < (0.1 if self.live else SECONDS_BETWEEN_LINES):
-            return
-        self.last = now
-        parts = [f"iteration {row['iteration']}/{self.max_iter}"]
-        for name, label in (("objective", "objective"), ("primal_residual", "primal"), ("dual_residual", "dual")):
-            if name in row:
-                parts.append(f"{label} {row[name]:.5g}")
-        parts.append(f"{row.get('seconds', 0.0):.1f} s")
-        text = "  ".join(parts)
-        if self.live:
-            print(f"\r\x1b[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
-        else:
+        if row["iteration"] >= row.get("of", float("inf")) or now - self._told_at >= SECONDS_BETWEEN_LINES:
+            self._told_at = now
+            self._tell(row, self._left(row))
+
+    def close(self) -> None:
+        """Show where it ended."""
+        if self._last is not None:
+            self._tell(self._last, None)
+        if self._bar is not None:
+            self._bar.close()
+
+    def _tell(self, row: Row, left: float | None) -> None:
+        """A line for a row; left: seconds, or None where they are not known or nothing is left."""
+        if row is self._last:
+            self._last = None
+        text = describe(row) + (f"  about {duration(left)} left" if left is not None else "")
+        LOG.info("%s", text)
+        if self._bar is not None:
+            self._bar.print(text)
+        elif self.is_shown:
             print(text, file=sys.stderr, flush=True)
 
+    def _left(self, row: Row) -> float | None:
+        """Seconds until the end of the fit, if the share of it that is done is known, or of a stage of known length."""
+        if row.get("share"):
+            return float(row["seconds"] * (1 - row["share"]) / row["share"])
+        done, took = row["iteration"] - self._first["iteration"], row["seconds"] - self._first["seconds"]
+        if "of" not in row or done <= 0 or row["iteration"] >= row["of"]:
+            return None
+        return float((row["of"] - row["iteration"]) * took / done)
 
-def stage_callbacks(callbacks: Any, verbose: int) -> list[Callable[[dict[str, Any]], Any]]:
-    """The user's `callbacks` as a list, and with `verbose` one that shows how far a fit of several stages is."""
-    given = listed_callbacks(callbacks)
-    return [*given, StageProgress()] if verbose else given
+
+def describe(row: Row) -> str:
+    """A row in words: stage and iteration, figures, time elapsed."""
+    place = f"{row.get('stage', 'iteration')} {row['iteration']}"
+    if "of" in row:
+        place += f"/{row['of']}"
+    figures = [f"{name} {row[key]:.5g}" for key, name in FIGURES.items() if row.get(key) is not None]
+    return "  ".join([place, *figures, duration(row.get("seconds", 0.0))])
 
 
-class StageProgress:
-    """A callback that shows how far a fit of several stages is: rows with stage, iteration and of."""
+def duration(seconds: float) -> str:
+    """In words: "3.2 s", "4 min 10 s", "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
-    passive = True
+
+class _Bar:
+    """A line at the foot of the terminal that follows the rows, by rich; lines are printed above it."""
 
     def __init__(self) -> None:
-        self.last = 0.0
-        self.live = sys.stderr.isatty()
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bars
 
-    def __call__(self, row: dict[str, Any]) -> None:
-        now = time.monotonic()
-        done = row["iteration"] >= row.get("of", 0)
-        if not done and now - self.last < (0.1 if self.live else SECONDS_BETWEEN_LINES):
-            return
-        self.last = now
-        parts = [f"{row['stage']} {row['iteration']}/{row.get('of', '?')}"]
-        parts += [f"{name} {row[name]:.5g}" for name in ("nu", "error", "objective", "relative_gap") if name in row]
-        if "seconds" in row:
-            parts.append(f"{row['seconds']:.1f} s")
-        text = "  ".join(parts)
-        if self.live:
-            print(f"\r\x1b[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[left]}"))
+        self._bars = Bars(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4)
+        self._task: Any = None
+
+    def show(self, row: Row, text: str, left: float | None) -> None:
+        """Follow a row."""
+        if self._task is None:
+            self._bars.start()
+            self._bars.console.show_cursor(True)  # a process that is ended at once must not leave it hidden
+            self._task = self._bars.add_task("", left="")
+        self._bars.update(
+            self._task,
+            description=text,
+            completed=row["iteration"],
+            total=row.get("of"),
+            left="" if left is None else f"about {duration(left)} left",
+        )
+
+    def print(self, text: str) -> None:
+        """A line that stays."""
+        self._bars.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._bars.stop()

@@ -36,7 +36,9 @@ class Real:
 
     @property
     def wanted(self) -> str:
-        bound = f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
+        bound = (
+            f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
+        )
         return f"a finite number{bound}"
 
     def accepts(self, value: Any) -> bool:
@@ -97,7 +99,7 @@ class Flag:
     wanted = "True or False"
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, bool) or type(value).__name__ == "bool_"
+        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, before 2 and since
 
     def parse(self, text: str) -> bool:
         raise ValueError(text)  # options of flags have no text
@@ -206,3 +208,7 @@ def _accepted(rule: Rule, value: Any) -> Any:
     if not rule.accepts(value):
         raise ValueError(value)
     return value
+
+
+DICTIONARY = Either(Instance(lambda value: isinstance(value, dict), "a dictionary"), NotGiven())
+AN_ARRAY = Instance(lambda value: not isinstance(value, str), "an array")

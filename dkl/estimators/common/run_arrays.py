@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.solvers.result import Result
+from dkl.solvers.result import Outcome, Result
 from dkl.stores.run import RunStore
 
 
@@ -49,7 +49,7 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
     """The report of a run, JSON; `own`: what it came to."""
     return {
         "outcome": result.outcome.value,
-        "remedy": result.outcome.remedy,
+        "remedy": result.remedy,
         "n_iter": result.n_iter,
         **own,
         "seconds": result.seconds,
@@ -58,3 +58,23 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
         "plan": result.plan,
         "settings": settings,
     }
+
+
+def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Result | None:
+    """What `report_of` kept of a result; None of a run that has none. history: where the report does not hold it."""
+    report = run.report()
+    if not report:
+        return None
+    try:
+        return Result(
+            Outcome(report["outcome"]),
+            int(report["n_iter"]),
+            list(report.get("history", []) if history is None else history),
+            dict(report["seconds"]),
+            int(report["peak_bytes"]),
+            int(report.get("restarts", 0)),
+            dict(report.get("plan", {})),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise StoreError("a damaged report", where=f"{run.path}/report.json", got=got) from error

@@ -6,7 +6,7 @@
 
 From it come the estimator's check, the option of `dkl fit` with its help and default, and the check of what a run's
 folder holds. Markers after the help say where a setting differs from one place to another: RESUMABLE, NO_OPTION,
-`InPython`, `Flagged`.
+`InPython`, `Flagged`, `Recorded`.
 
 Settings modules import nothing large, so that a wrong option is reported before numpy and Dask are loaded.
 """
@@ -14,9 +14,10 @@ Settings modules import nothing large, so that a wrong option is reported before
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
-from typing import Any, ClassVar, Self, get_type_hints
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from numbers import Integral
+from numbers import Real as RealNumber
+from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 from dkl.errors import InputError
 from dkl.estimators.common.rules import Either, Flag, Instance, Integer, NotGiven, Rule
@@ -50,8 +51,19 @@ class Flagged:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """What a run's folder has in place of a value that Python was given and no folder can hold."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class Declared:
-    """A setting: its rule, help text and default; whether it has an option, and whether resuming may change it."""
+    """A setting: its rule, help text and default; whether it has an option, and whether resuming may change it.
+
+    in_python: the estimator's rule. off: the option of a flag that is on by default. recorded: values beyond the rule that
+    a run's folder may hold.
+    """
 
     name: str
     rule: Rule
@@ -61,6 +73,7 @@ class Declared:
     has_option: bool
     resumable: bool
     off: str | None
+    recorded: tuple[Any, ...]
 
     @property
     def flag(self) -> str:
@@ -77,12 +90,15 @@ class Settings:
 
     in_python: ClassVar[Mapping[str, tuple[Any, Rule]]] = {}
     """Parameters of the estimator alone: name to (default, rule)."""
+    not_in_python: ClassVar[tuple[str, ...]] = ()
+    """Settings of runs that the estimator has no parameter for, beside `seed`, which is its `random_state`."""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON keeps them."""
         return asdict(self)
 
     def changed(self, **changes: Any) -> Self:
+        """The same settings with some changed."""
         return replace(self, **changes)
 
     def checked(self) -> Self:
@@ -98,23 +114,38 @@ class Settings:
         """Rules across settings: InputError where two do not fit together."""
 
 
-@cache
+S = TypeVar("S", bound=Settings)
+
+
+_DECLARED: dict[type[Settings], dict[str, Declared]] = {}
+
+
 def declared(kind: type[Settings]) -> dict[str, Declared]:
     """The settings of a learner by name, in their order."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: _declared(field.name, field.default, hints[field.name]) for field in fields(kind)}
+    if kind not in _DECLARED:
+        hints = get_type_hints(kind, include_extras=True)
+        _DECLARED[kind] = {
+            field.name: _declared(field.name, _default(field), hints[field.name]) for field in fields(kind)
+        }
+    return _DECLARED[kind]
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _declared(name: str, default: Any, hint: Any) -> Declared:
     rule, text, *markers = hint.__metadata__
     wider = next((marker.rule for marker in markers if isinstance(marker, InPython)), rule)
     off = next((marker.off for marker in markers if isinstance(marker, Flagged)), None)
-    return Declared(name, rule, text, default, wider, NO_OPTION not in markers, RESUMABLE in markers, off)
+    recorded = tuple(marker.value for marker in markers if isinstance(marker, Recorded))
+    return Declared(name, rule, text, default, wider, NO_OPTION not in markers, RESUMABLE in markers, off, recorded)
 
 
 def parameters(kind: type[Settings]) -> dict[str, tuple[Any, Rule]]:
     """(default, rule) of each parameter of the estimator: `seed` is its `random_state`."""
-    own = {name: (known.default, known.in_python) for name, known in declared(kind).items() if name != "seed"}
+    absent = {"seed", *kind.not_in_python}
+    own = {name: (known.default, known.in_python) for name, known in declared(kind).items() if name not in absent}
     return {**own, **kind.in_python}
 
 
@@ -128,14 +159,35 @@ def check_parameters(estimator: Any, kind: type[Settings]) -> None:
             )
 
 
+def gathered(kind: type[S], estimator: Any, **known: Any) -> S:
+    """The settings that an estimator's parameters stand for; `known`: those that are not simply its parameters."""
+    values = {
+        name: _plain(getattr(estimator, name), setting.default)
+        for name, setting in declared(kind).items()
+        if name not in known and hasattr(estimator, name)
+    }
+    return kind(**{**values, **known})
+
+
+def _plain(value: Any, default: Any) -> Any:
+    """Numbers of NumPy as Python's, which JSON can hold; where the default is a float, a float."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return float(value) if isinstance(default, float) else int(value)
+    return float(value) if isinstance(value, RealNumber) and not isinstance(value, bool) else value
+
+
 ANYTHING = Instance(lambda value: True, "anything")
 """Checked where it is used, with an error of its own."""
 
-EVERYWHERE: dict[str, tuple[Any, Rule]] = {
+IN_ALL: dict[str, tuple[Any, Rule]] = {
     "client": (None, ANYTHING),
     "n_jobs": (None, Either(Integer(1), NotGiven())),
     "random_state": (None, ANYTHING),
+}
+"""Parameters that every estimator has."""
+EVERYWHERE: dict[str, tuple[Any, Rule]] = {
+    **IN_ALL,
     "callbacks": (None, ANYTHING),
     "verbose": (0, Either(Integer(0), Flag())),
 }
-"""Parameters that every estimator has."""
+"""Parameters that every learner with runs has."""

@@ -39,7 +39,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
         raise InputTypeError(in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
     except ValueError as error:
         place = _first_not_finite(X)
-        raise InputError(in_short(error), where=place or "X", mend=DATA_MEND if place else None) from error
+        raise InputError(in_short(error), where=place or "X", remedy=DATA_MEND if place else None) from error
 
 
 def given_rows(estimator: Any, X: Any, *, reset: bool, small_integers: bool = False) -> Any:
@@ -71,6 +71,7 @@ def is_large(X: Any) -> bool:
 
 
 def is_precomputed(estimator: Any) -> bool:
+    """Whether the estimator's rows are rows of a kernel matrix."""
     kernel = getattr(estimator, "kernel", None)
     return isinstance(kernel, str) and kernel == "precomputed"
 

@@ -18,9 +18,9 @@ def next_run(work_dir: Any, kind: str) -> Path:
         raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
     folder = Path(work_dir)
     if not folder.is_dir():
-        raise InputError("no such folder", where="work_dir", got=str(folder), mend="create it first")
+        raise InputError("no such folder", where="work_dir", got=str(folder), remedy="create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise DiskError("the folder cannot be written to", where="work_dir", got=str(folder), mend="choose another")
+        raise DiskError("the folder cannot be written to", where="work_dir", got=str(folder), remedy="choose another")
     number = 1
     while os.path.lexists(folder / f"{kind}-{number:03d}.zarr"):
         number += 1

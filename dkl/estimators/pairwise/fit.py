@@ -1,14 +1,13 @@
-"""One fit of a pairwise kernel, stage by stage: graph, plan, ADMM, result, certificate, and the finish to a gap.
+"""One fit of a pairwise kernel, stage by stage: plan, ADMM or the factored solver, certificate, and the finish to a gap.
 
-Used by the estimator and by the command line; with a run's folder every stage is on disk and `resume` goes on from it.
+Used by the estimator and by the command line; with a run's folder every stage is on disk and `resume` continues from it.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,36 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace
-from dkl.errors import ConvergenceWarning, InterruptedRunError, NumericalError
-from dkl.estimators.pairwise.settings import Settings, chosen_rank, make_plan
+from dkl.errors import NumericalError
+from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.pairwise.plan import chosen_rank, make_plan
+from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
 from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, target_matrix
+from dkl.problems.pairwise_admm import PairwiseADMM
+from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.resources import peak_rss
 from dkl.solvers.admm import ADMMStepper
-from dkl.solvers.loop import Loop, NoCheckpoints, Row
-from dkl.solvers.result import Outcome, Result
-from dkl.stores.graph import read_csr, write_csr_blocks
+from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.loop import Loop, NoCheckpoints
+from dkl.solvers.result import Outcome, Remedies, Result, remedies
+from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore
 
 MAX_FINISH_RANK = 64
 FINISH_SHARE = 20
 """Iterations of the factored solver for each that is allowed of ADMM: at a fraction of the rank they cost less."""
+REMEDIES = remedies(
+    iteration_limit="raise max_iter, loosen tol, or set target_gap to finish by a second-order method",
+    stalled="rounding ends all progress: loosen target_gap, or use dtype='float64' if it is not",
+    numerical_error="a value stopped being finite: lower gamma, or use dtype='float64'; the last commit is kept",
+)
+FACTORED_REMEDIES = {
+    **REMEDIES,
+    Outcome.ITERATION_LIMIT: "raise max_iter, or loosen target_gap, or tol where there is none",
+    Outcome.STALLED: "rounding ends all progress: loosen target_gap, or tol where there is none",
+}
 
 
 @dataclass
@@ -45,184 +59,222 @@ class Fitted:
     certificate: Certificate
     result: Result
     rank: int
-    settings: Settings
-    warm_start: NDArray | None = field(default=None, repr=False)
+    settings: PairwiseSettings
+
+
+@dataclass
+class Stage:
+    """What a stage of a fit leaves: the factor, or None where it stands in the run's store alone; how near it is to the
+    optimum; why it ended; how often lost workers sent it back."""
+
+    factor: NDArray | None
+    certificate: Certificate
+    outcome: Outcome
+    restarts: int = 0
 
 
 def make_problem(laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
+    """Problem (1) of a graph's Laplacian (n, n) and pairs."""
     targets = target_matrix(int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link)
     return PairwiseKernel(laplacian, targets, gamma)
 
 
 def fit_problem(
     problem: PairwiseKernel,
-    settings: Settings,
+    settings: PairwiseSettings,
     session: Session,
     *,
     run: RunStore | None = None,
     scratch: RunStore | None = None,
-    callbacks: Sequence[Callable[[Row], Any]] = (),
+    watch: Watch | None = None,
     warm_start: NDArray | None = None,
     seconds: dict[str, float] | None = None,
 ) -> Fitted:
     """Learn the kernel of a problem whose graph and pairs are there. `run` keeps commits and the result.
 
-    A callback that stops the run gets the result so far; one with the attribute `comes_back = True` means to resume it,
-    and gets an InterruptedRunError as soon as the iteration is committed.
+    Where the watch ends it, the result is the factor so far; InterruptedRunError where it is to be resumed, as soon as the
+    iteration is committed. NumericalError where a value is not finite.
     """
-    clock = _Clock(seconds)
-    rank = chosen_rank(problem, settings)
+    watch = (watch or Watch()).stage()
+    clock, rank = _Clock(seconds), chosen_rank(problem, settings)
     plan = make_plan(problem, settings, session, has_store=run is not None or scratch is not None)
+    fit = _Fit(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
-        factor = warm_start
-        history: list[Row] = []
-        outcome, restarts = Outcome.SOLVED, 0
-        entries, smooth = None, None
+        goal = settings.tol if settings.target_gap is None else settings.target_gap
+        stage = fit.by_factored("factored", warm_start, goal)
     else:
-        factor, entries, smooth, outcome, history, restarts = _admm(
-            problem, settings, session, plan, rank, run, scratch, callbacks, warm_start, clock
+        stage = fit.by_admm(warm_start)
+        if settings.target_gap is not None:
+            stage = fit.finished(stage, settings.target_gap)
+    watch.raise_if_interrupted("stopped during the finish")
+    history = watch.history
+    result = Result(
+        stage.outcome,
+        len(history),
+        history,
+        clock.done(),
+        peak_rss(),
+        stage.restarts,
+        plan.as_dict(),
+        remedies_of(settings)[stage.outcome],
+    )
+    warn_of(result, stacklevel=3, more=f"relative gap {stage.certificate.relative_gap:.2g}")
+    reached = rank if stage.factor is None else int(stage.factor.shape[1])
+    return Fitted(stage.factor, stage.certificate, result, reached, settings)
+
+
+def remedies_of(settings: PairwiseSettings) -> Remedies:
+    """What to do about an outcome, by the solver."""
+    return FACTORED_REMEDIES if settings.solver == "factored" else REMEDIES
+
+
+@dataclass
+class _Fit:
+    """What the stages of one fit share."""
+
+    problem: PairwiseKernel
+    settings: PairwiseSettings
+    session: Session
+    plan: Plan
+    rank: int
+    run: RunStore | None
+    scratch: RunStore | None
+    watch: Watch
+    clock: _Clock
+
+    def by_admm(self, warm_start: NDArray | None) -> Stage:
+        """Algorithm 1, and its certificate."""
+        settings, problem = self.settings, self.problem
+        program = problem.admm(self.rank, settings.dtype, settings.tol, adapt_rho=settings.adapt_rho)
+        fill: Any = RandomStart(settings.seed, problem.n, self.rank)
+        if warm_start is not None:
+            fill = WarmStart(warm_start[:, : self.rank], settings.seed, self.rank)
+        store = self.run or (self.scratch if self.plan.placement == "disk" else None)
+        workspace = Workspace(self.session, self.plan, store, self.scratch)
+        stepper = ADMMStepper(
+            lambda: workspace.new_placement(program), fill, program.start(settings.rho), workspace.newest
         )
-    if outcome is Outcome.NUMERICAL_ERROR:
-        raise NumericalError(outcome.remedy, where="ADMM")
-    certificate = None
-    if entries is not None and smooth is not None:
-        certificate = problem.certificate(entries, smooth, product=product_on(session), seed=settings.seed)
-        clock.lap("certificate")
-    goal = settings.target_gap
-    if settings.solver == "factored" and goal is None:
-        goal = settings.tol
-    if goal is not None and (certificate is None or certificate.relative_gap > goal):
-        start = (
-            factor if factor is not None or entries is None else compressed(_store(run, scratch), 4 * MAX_FINISH_RANK)
-        )
-        factor, certificate, outcome = _finish(problem, settings, start, goal, history, callbacks, session.threads)
-        if settings.dtype != "float64":
-            factor = factor.astype(settings.dtype)
-            certificate = problem.certificate(*problem.evaluate(factor), product=product_on(session))
-        if run is not None:
-            store_factor(run, factor)
-        clock.lap("finish")
-    elif goal is not None:
-        outcome = Outcome.SOLVED
-    assert certificate is not None
-    result = Result(outcome, len(history), history, clock.done(), peak_rss(), restarts, plan.as_dict())
-    if not outcome.converged and outcome is not Outcome.STOPPED:
-        warnings.warn(
-            f"{result.message} (relative gap {certificate.relative_gap:.2g})", ConvergenceWarning, stacklevel=3
-        )
-    return Fitted(factor, certificate, result, _rank_of(factor, rank), settings)
+        checkpoints: Any = NoCheckpoints()
+        if store is not None:
+            checkpoints = RunCheckpoints(store, lambda: stepper.placement, settings.checkpoint_every)
+        loop = Loop(settings.max_iter, checkpoints, self.watch.stage("admm", max_iter=settings.max_iter))
+        try:
+            outcome = self._iterate(loop, stepper)
+            factor, entries, smooth = self._read(loop, stepper, program, store)
+        finally:
+            stepper.close()
+            workspace.close()
+        certificate = problem.certificate(entries, smooth, product=product_on(self.session), seed=settings.seed)
+        self.clock.lap("certificate")
+        return Stage(factor, certificate, outcome, loop.restarts)
 
-
-def _rank_of(factor: NDArray | None, rank: int) -> int:
-    return rank if factor is None else int(factor.shape[1])
-
-
-def _store(run: RunStore | None, scratch: RunStore | None) -> RunStore:
-    store = run or scratch
-    assert store is not None
-    return store
-
-
-def _admm(
-    problem: PairwiseKernel,
-    settings: Settings,
-    session: Session,
-    plan: Plan,
-    rank: int,
-    run: RunStore | None,
-    scratch: RunStore | None,
-    callbacks: Sequence[Callable[[Row], Any]],
-    warm_start: NDArray | None,
-    clock: _Clock,
-) -> tuple[NDArray | None, NDArray, float, Outcome, list[Row], int]:
-    """Run Algorithm 1. (factor or None if it is on disk, K on T, tr(KL), outcome, history, restarts)."""
-    program = problem.admm(rank, settings.dtype, settings.tol, adapt_rho=settings.adapt_rho)
-    fill: Any = RandomStart(settings.seed, problem.n, rank)
-    if warm_start is not None:
-        fill = WarmStart(warm_start[:, :rank], settings.seed, rank)
-    store = run if run is not None else (scratch if plan.placement == "disk" else None)
-    workspace = Workspace(session, plan, store, scratch)
-    stepper = ADMMStepper(lambda: workspace.place(program), fill, program.start(settings.rho), workspace.newest)
-    checkpoints: Any = NoCheckpoints()
-    if store is not None:
-        checkpoints = RunCheckpoints(store, lambda: stepper.placement, settings.checkpoint_every)
-    loop = Loop(settings.max_iter, checkpoints, callbacks)
-    try:
+    def _iterate(self, loop: Loop, stepper: ADMMStepper) -> Outcome:
+        """The iterations, from the last commit if there is one."""
         iteration, row = loop.begin(stepper)
-        if run is not None and iteration:
-            loop.history = _history_of(run, iteration)
-        clock.lap("start")
+        if self.run is not None and iteration:
+            loop.watch.resume(_history_of(self.run, iteration))
+        self.clock.lap("start")
         outcome = loop.run(stepper, iteration, row)
-        clock.lap("solve")
-        if outcome is Outcome.STOPPED and any(getattr(call, "comes_back", False) for call in callbacks):
-            raise InterruptedRunError(f"stopped at iteration {loop.history[-1]['iteration']}", mend="resume the run")
+        self.clock.lap("solve")
+        if outcome is Outcome.STOPPED:
+            self.watch.raise_if_interrupted(f"stopped at iteration {loop.watch.history[-1]['iteration']}")
         if outcome is Outcome.NUMERICAL_ERROR:
-            return None, np.empty(0), 0.0, outcome, loop.history, loop.restarts
+            raise NumericalError(REMEDIES[outcome], where="ADMM")
+        return outcome
+
+    def _read(
+        self, loop: Loop, stepper: ADMMStepper, program: PairwiseADMM, store: RunStore | None
+    ) -> tuple[NDArray | None, NDArray, float]:
+        """(factor or None if it is on disk, K on T, tr(KL)) of the end state."""
+        problem, rank = self.problem, self.rank
         sums = loop.finish(stepper, lambda: stepper.placement.sums())
         entries, smooth = problem.evaluate_sums(program, sums)
         # The best multiple of K costs nothing, and makes <S, K> zero in the certificate.
         scale = problem.scale(entries, smooth)
         factor = None
-        if plan.placement == "memory":
+        if self.plan.placement == "memory":
             collected = loop.finish(stepper, lambda: stepper.placement.collect("U"))
             factor = collected * np.sqrt(scale).astype(program.dtype)
             columns: Iterable[NDArray] = (factor[:, lo : lo + 16] for lo in range(0, rank, 16))
-            if run is not None:
-                store_factor(run, factor)
+            if self.run is not None:
+                store_factor(self.run, factor)
         else:
             assert store is not None
             generation = next(store.generations().newest_first())
-            export_factor(session, store, generation, "U", rank, float(np.sqrt(scale)))
+            export_factor(self.session, store, generation, "U", rank, float(np.sqrt(scale)))
             columns = exported_columns(generation, "U", rank, float(np.sqrt(scale)))
         entries, smooth = scale * entries, scale * smooth
         if program.dtype != np.float64:  # their sums are rounded, and so is the factor: certify what is handed out
             entries, smooth = problem.evaluate_columns(columns)
-        clock.lap("result")
-    finally:
-        stepper.close()
-        workspace.close()
-    return factor, entries, smooth, outcome, loop.history, loop.restarts
+        self.clock.lap("result")
+        return factor, entries, smooth
+
+    def finished(self, stage: Stage, goal: float) -> Stage:
+        """The stage, if its gap is small enough or the watch has ended the run; else the second-order low-rank finish."""
+        if stage.certificate.relative_gap <= goal:
+            return replace(stage, outcome=Outcome.SOLVED)
+        if self.watch.outcome is not None:
+            return stage
+        start = stage.factor
+        if start is None:
+            store = self.run or self.scratch
+            assert store is not None
+            start = compressed(store, 4 * MAX_FINISH_RANK)
+        return replace(self.by_factored("finish", start, goal), restarts=stage.restarts)
+
+    def by_factored(self, name: str, start: NDArray | None, goal: float) -> Stage:
+        """The factored solver to a proven relative gap, from a factor of any rank or a random one."""
+        settings, problem = self.settings, self.problem
+        log = [] if self.run is None else [_Log(self.run)]
+        offset = {"iteration": len(self.watch.history)}
+        factored = FactoredPairwise(problem.laplacian, problem.targets, problem.gamma, threads=self.session.threads)
+        try:
+            found = solve_to_gap(
+                factored,
+                start,
+                target_gap=goal,
+                rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
+                max_rank=min(MAX_FINISH_RANK, problem.n),
+                max_iter=FINISH_SHARE * settings.max_iter,
+                seed=settings.seed,
+                watch=self.watch.stage(name, start=offset, callbacks=log),
+            )
+        finally:
+            factored.close()
+        if found.outcome is Outcome.NUMERICAL_ERROR:
+            raise NumericalError(REMEDIES[found.outcome], where="the factored solver")
+        factor, certificate = found.factor, found.certificate
+        if settings.dtype != "float64":
+            factor = factor.astype(settings.dtype)
+            certificate = problem.certificate(*problem.evaluate(factor), product=product_on(self.session))
+        if self.run is not None:
+            store_factor(self.run, factor)
+        self.clock.lap(name)
+        return Stage(factor, certificate, found.outcome)
+
+
+class _Log:
+    """A callback that logs the rows of the factored solver with a run, as commits do those of ADMM."""
+
+    passive = True
+
+    def __init__(self, run: RunStore) -> None:
+        self.run = run
+
+    def __call__(self, row: Row) -> None:
+        self.run.log(event="iteration", **row)
 
 
 def _history_of(run: RunStore, iteration: int) -> list[Row]:
-    """Rows of iterations 1 to `iteration` from the log; the last one written counts where a run was rolled back."""
-    rows = {
-        event["iteration"]: {key: value for key, value in event.items() if key not in ("event", "at", "attempt")}
-        for event in run.events()
-        if event.get("event") == "iteration"
-    }
-    return [rows[k] for k in range(1, iteration + 1) if k in rows]
-
-
-def _finish(
-    problem: PairwiseKernel,
-    settings: Settings,
-    start: NDArray | None,
-    goal: float,
-    history: list[Row],
-    callbacks: Sequence[Callable[[Row], Any]],
-    threads: int,
-) -> tuple[NDArray, Certificate, Outcome]:
-    """The second-order low-rank finish to a proven relative gap."""
-    from dkl.solvers.factored import solve_to_gap
-
-    factor, certificate, rows, outcome = solve_to_gap(
-        problem.laplacian,
-        problem.targets,
-        problem.gamma,
-        start,
-        target_gap=goal,
-        rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
-        max_rank=min(MAX_FINISH_RANK, problem.n),
-        max_iter=FINISH_SHARE * settings.max_iter,
-        threads=threads,
-        seed=settings.seed,
-    )
-    offset = len(history)
-    for row in rows:
-        history.append({**row, "iteration": offset + int(row["iteration"]), "stage": "finish"})
-    ends = {"solved": Outcome.SOLVED, "stalled": Outcome.STALLED}
-    return factor, certificate, ends.get(outcome, Outcome.ITERATION_LIMIT)
+    """Rows of iterations 1 to `iteration` from the log."""
+    rows: list[Row] = []
+    for event in run.events():
+        if event.get("event") == "iteration" and isinstance(event.get("iteration"), int):
+            # An iteration that is written again follows from an earlier state: what stood beyond it is void.
+            while rows and rows[-1]["iteration"] >= event["iteration"]:
+                rows.pop()
+            rows.append({key: value for key, value in event.items() if key not in ("event", "at", "attempt")})
+    return [row for row in rows if row["iteration"] <= iteration]
 
 
 class _Clock:
@@ -233,62 +285,11 @@ class _Clock:
         self.at = time.perf_counter()
 
     def lap(self, stage: str) -> None:
+        """What has passed since the last lap goes to `stage`."""
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self.at
         self.at = now
 
     def done(self) -> dict[str, float]:
+        """Seconds by stage, and "total"."""
         return {**self.seconds, "total": sum(self.seconds.values())}
-
-
-# -- runs on disk -------------------------------------------------------------------------------------------------------
-
-
-def store_problem(run: RunStore, laplacian: sparse.csr_array, pairs: Pairs, notes: dict[str, Any]) -> None:
-    """Keep what a resumed run needs: the graph in block CSR and the pairs."""
-    run.write_pairs(pairs.must_link, pairs.cannot_link)
-    import shutil
-
-    shutil.rmtree(run.path / "graph", ignore_errors=True)
-    write_csr_blocks(str(run.path / "graph"), laplacian, max(1, min(laplacian.shape[0], 65_536)), notes)
-
-
-def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
-    must_link, cannot_link = run.read_pairs()
-    laplacian = read_csr(str(run.path / "graph"))
-    return PairwiseKernel(laplacian, target_matrix(int(laplacian.shape[0]), must_link, cannot_link), gamma)
-
-
-def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
-    """The report of a run, JSON."""
-    result = fitted.result
-    return {
-        "outcome": result.outcome.value,
-        "remedy": result.outcome.remedy,
-        "n_iter": result.n_iter,
-        "rank": fitted.rank,
-        "certificate": fitted.certificate.as_dict(),
-        "seconds": result.seconds,
-        "peak_bytes": result.peak_bytes,
-        "restarts": result.restarts,
-        "plan": result.plan,
-        "graph": graph,
-        "settings": fitted.settings.as_dict(),
-    }
-
-
-def resume(path: Any, session: Session, *, callbacks: Sequence[Callable[[Row], Any]] = (), **changes: Any) -> RunStore:
-    """Go on with a run from its last commit to its end; nothing to do where it is complete. Returns the run."""
-    run = RunStore.open(path)
-    if run.is_complete and not changes:
-        return run
-    run.lock()
-    try:
-        run.sweep()
-        settings = replace(Settings(**run.config["settings"]), **changes)
-        problem = load_problem(run, settings.gamma)
-        fitted = fit_problem(problem, settings, session, run=run, callbacks=callbacks)
-        run.write_report(report_of(fitted, run.config.get("graph", {})), fitted.certificate.lift)
-    finally:
-        run.close()
-    return run

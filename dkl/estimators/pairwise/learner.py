@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,16 +16,20 @@ from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
+from dkl.estimators.common import drawing
 from dkl.estimators.common.client_parameter import ClientParameter
-from dkl.estimators.common.parameters import check_parameters, listed_callbacks
+from dkl.estimators.common.progress import watch_for
+from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
-from dkl.estimators.common.work_folder import next_run, plain
+from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.pairwise import picture
 from dkl.estimators.pairwise.extension import extend_factor
-from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem, report_of, store_problem
-from dkl.estimators.pairwise.settings import Settings, make_plan
+from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.shown import kept_pairs, shown_of
+from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of
 from dkl.pairs import resolve_pairs
 from dkl.resources import parse_bytes
-from dkl.stores.run import RunStore
 
 
 class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
@@ -71,8 +73,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         Where to run. None finds the current client, if there is one, else uses threads of this process.
     warm_start : bool
         Start from the factor of the fit before (a path over gamma, say).
-    random_state, callbacks, verbose
-        Seed; functions called with each iteration's row (True ends the run); progress.
+    n_jobs, random_state, callbacks, verbose
+        Threads; seed; functions called with each row of the history (True ends the fit: the factor so far is the result, with its
+        certificate); progress on standard error.
 
     Attributes
     ----------
@@ -156,15 +159,15 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
         `dkl.Pairs`, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which pairs are drawn.
         """
-        check_parameters(self)
-        callbacks, settings = self._callbacks(), self._settings()
+        check_parameters(self, PairwiseSettings)
+        watch, settings = watch_for(self.callbacks, self.verbose), self._settings()
         path = None if self.work_dir is None else next_run(self.work_dir, "pairwise")
         rows = self._rows(X, reset=True)
         n = int(rows.shape[0])
         if all(given is None for given in (y, must_link, cannot_link, pairs)):
             raise InputError(
                 "PairwiseKernelLearner requires y to be passed, but the target y is None",
-                mend="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
+                remedy="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
             )
         resolved = resolve_pairs(
             n,
@@ -181,35 +184,23 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         warm = getattr(self, "factor_", None) if self.warm_start else None
         if warm is not None and warm.shape[0] != n:
             warm = None
-        notes = {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
-        make_plan(problem, settings, session, has_store=path is not None or _needs_scratch(settings, session))
-        with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
-            run = scratch = None
-            if path is not None:
-                run = RunStore.create(path, {"settings": settings.as_dict(), "graph": notes})
-                store_problem(run, graph.laplacian, resolved, notes)
-            elif _needs_scratch(settings, session):
-                scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
-            try:
-                fitted = fit_problem(
-                    problem,
-                    settings,
-                    session,
-                    run=run,
-                    scratch=scratch,
-                    callbacks=callbacks,
-                    warm_start=None if warm is None else np.asarray(warm),
-                    seconds={"graph": graph.seconds},
-                )
-                if run is not None:
-                    run.write_report(report_of(fitted, notes), fitted.certificate.lift)
-                self._keep(fitted, run, scratch)
-            finally:
-                for store in (run, scratch):
-                    if store is not None:
-                        store.close()
+        with watch, kept_in(path, problem, resolved, graph, settings, session) as kept:
+            fitted = fit_problem(
+                problem,
+                settings,
+                session,
+                run=kept.run,
+                scratch=kept.scratch,
+                watch=watch,
+                warm_start=None if warm is None else np.asarray(warm),
+                seconds={"graph": graph.seconds},
+            )
+            if kept.run is not None:
+                kept.run.write_report(report_of(fitted, notes_of(graph)), fitted.certificate.lift)
+            self._keep(fitted, kept)
         self.graph_ = graph
         self._fit_rows = rows
+        self._pairs_kept = kept_pairs(resolved.must_link), kept_pairs(resolved.cannot_link)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
@@ -227,11 +218,28 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         rows = self._rows(X, reset=False)
         if self.affinity == "precomputed":
             raise InputError(
-                "new rows have no neighbours here", where="transform", mend="use factor_, or fit on features"
+                "new rows have no neighbours here", where="transform", remedy="use factor_, or fit on features"
             )
-        return extend_factor(rows, self._fit_rows, self.factor_, self.graph_)
+        if getattr(self, "_fit_rows", None) is None:
+            raise InputError(
+                "a learner that was loaded does not have the patterns it learned from", where="transform",
+                remedy="use factor_, or the learner that was fitted",
+            )  # fmt: skip
+        learned = self._fit_rows() if callable(self._fit_rows) else self._fit_rows
+        return extend_factor(rows, learned, self.factor_, self.graph_)
+
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in two dimensions.
+
+        y (n,): labels of the patterns, -1 (None among objects) for unlabelled; without them the patterns are clustered by
+        k-means on the factor, in as many clusters as K has eigenvalues before the largest drop. X (m, d): rows to show in
+        place of those that were learned from, transformed; y (m,) are theirs then.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the factor's columns, (rank_,)."""
         return super().get_feature_names_out(input_features)
 
     @property
@@ -256,18 +264,11 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             raise InputError("another number of features", where="X", got=got, wanted=wanted)
         return rows_in_place(self, source, reset=reset).array
 
-    def _settings(self) -> Settings:
-        names = ("solver", "n_neighbors", "laplacian", "neighbors_method", "adapt_rho", "max_iter", "dtype")
-        common: dict[str, Any] = {
-            name: plain(getattr(self, name)) for name in (*names, "sigma", "checkpoint_every", "rank")
-        }
-        floats: dict[str, Any] = {name: float(getattr(self, name)) for name in ("gamma", "rho", "tol")}
+    def _settings(self) -> PairwiseSettings:
         seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
-        gap = None if self.target_gap is None else float(self.target_gap)
-        limit = parse_bytes(self.memory_limit)
-        return Settings(**common, **floats, seed=seed, target_gap=gap, memory_limit=limit)
+        return gathered(PairwiseSettings, self, seed=seed, memory_limit=parse_bytes(self.memory_limit))
 
-    def _graph(self, rows: Any, session: Session, settings: Settings) -> Any:
+    def _graph(self, rows: Any, session: Session, settings: PairwiseSettings) -> Any:
         if self.affinity == "precomputed":
             return graph_of(rows, laplacian=settings.laplacian)
         others = int(rows.shape[0]) - 1
@@ -287,28 +288,15 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             session=session,
         )
 
-    def _callbacks(self) -> list[Any]:
-        callbacks = listed_callbacks(self.callbacks)
-        if self.verbose:
-            from dkl.estimators.common.progress import Progress
-
-            callbacks.append(Progress(self.max_iter))
-        return callbacks
-
-    def _keep(self, fitted: Fitted, run: RunStore | None, scratch: RunStore | None) -> None:
-        self.run_path_ = None if run is None else str(run.path)
+    def _keep(self, fitted: Fitted, kept: Kept) -> None:
+        self.run_path_ = None if kept.run is None else str(kept.run.path)
         if fitted.factor is not None:
             self.factor_ = fitted.factor
-        elif run is not None:
-            self.factor_ = as_dask(run)
+        elif kept.run is not None:
+            self.factor_ = as_dask(kept.run)
         else:
             # The state was too large for the limit and there is no folder to keep the result in: it comes into memory.
-            assert scratch is not None
-            self.factor_ = np.asarray(scratch.factor()[...])
+            assert kept.scratch is not None
+            self.factor_ = np.asarray(kept.scratch.factor()[...])
         self.certificate_, self.result_ = fitted.certificate, fitted.result
         self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
-
-
-def _needs_scratch(settings: Settings, session: Session) -> bool:
-    """Whether the state may have to go to disk."""
-    return settings.memory_limit is not None or session.is_distributed

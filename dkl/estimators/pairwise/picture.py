@@ -1,4 +1,4 @@
-"""A picture of a learned kernel: the patterns before and after, the kernel by classes, and how the fit went."""
+"""A picture of a learned kernel: the patterns before and after, the kernel by clusters, its pairs, and how the fit went."""
 
 from __future__ import annotations
 
@@ -8,96 +8,122 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.estimators.common import drawing
+from dkl.estimators.common.convergence import WIDE, draw_history
+from dkl.estimators.common.drawing import (
+    GREY,
+    count_y,
+    counted,
+    head,
+    legend,
+    log_y,
+    name_ticks,
+    note,
+    panel,
+    tidy,
+    whole_numbers,
+    written,
+)
+from dkl.estimators.common.views import Plane, draw_view
+from dkl.estimators.pairwise.shown import PairwiseShown, make_shown
+from dkl.estimators.pairwise.shown import shown_of as shown_of
+
 KERNEL_ROWS = 400
-DOT_ROWS = 5000
-GREY = "0.35"
+ROOM = 0.04
+"""Of the axis: classes with less have no name beside the kernel."""
+
+
+def draw(figure: Any, shown: PairwiseShown, title: str | None = None) -> None:
+    """All panels into an empty figure."""
+    panels = [] if shown.raw is None else [panel(draw_raw, shown)]
+    panels += [panel(draw_one, shown), panel(draw_kernel, shown)]
+    if shown.must is not None or shown.cannot is not None:
+        panels.append(panel(draw_pairs, shown))
+    panels.append(panel(draw_eigenvalues, shown))
+    if shown.history:
+        panels.append(lambda figure, place: draw_history(figure, place, shown.history))
+    drawing.grid(figure, panels, 3 if len(panels) != 4 else 2, shown.title if title is None else title)
+
+
+def draw_one(axis: Any, shown: PairwiseShown) -> None:
+    """The patterns as the kernel sees them."""
+    which = f"{len(shown.factor):,} of {counted(shown.n, 'pattern')}" if len(shown.factor) < shown.n else ""
+    if shown.is_found:
+        found = counted(len(shown.names), "cluster") + " found by k-means"
+        which = f"{which}, {found}" if which else found
+    title = "learned kernel, first two principal components"
+    draw_view(axis, Plane.of(shown.factor).project(shown.factor), shown.codes, shown.names,
+              f"{title}\n{which}" if which else title)  # fmt: skip
+
+
+def draw_raw(axis: Any, shown: PairwiseShown) -> None:
+    """The patterns as they were given."""
+    points = Plane.of(shown.raw).project(shown.raw)
+    draw_view(axis, points, shown.codes, shown.names, "raw patterns, first two principal components")
+
+
+def draw_kernel(axis: Any, shown: PairwiseShown) -> None:
+    """K for some patterns in the order of their classes: blocks, where the kernel has found the classes."""
+    some = np.sort(np.random.default_rng(0).permutation(len(shown.factor))[:KERNEL_ROWS])
+    some = some[np.argsort(shown.codes[some], kind="stable")]
+    rows, codes = shown.factor[some], shown.codes[some]
+    image = axis.imshow(rows @ rows.T, cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")
+    present, first = np.unique(codes, return_index=True)
+    edges = [*first.tolist(), len(some)]
+    wide = [k for k in range(len(present)) if edges[k + 1] - edges[k] >= ROOM * len(some)]
+    middles = [(edges[k] + edges[k + 1]) / 2 - 0.5 for k in wide]
+    short = written(shown.names)
+    names = [short[present[k]] if present[k] >= 0 else "none" for k in wide]
+    for which in ("x", "y"):
+        name_ticks(axis, which, middles, names)
+    what = "clusters" if shown.is_found else "classes"
+    head(axis, f"the learned kernel on {counted(len(some), 'pattern')},\nin the order of their {what}")
+    axis.figure.colorbar(image, cax=axis.inset_axes((1.02, 0, 0.03, 1)))
+
+
+def draw_pairs(axis: Any, shown: PairwiseShown) -> None:
+    """What the kernel says of the pairs: 1 is asked for at must-link pairs, 0 at cannot-link pairs."""
+    title = "the learned kernel at the pairs"
+    kinds = [(shown.must, "must-link: 1 is asked for", "C2"), (shown.cannot, "cannot-link: 0 is asked for", "C3")]
+    there = [(values, label, colour) for values, label, colour in kinds if values is not None and len(values)]
+    if not there:
+        note(axis, "no pairs were given", title)
+        return
+    least = min(0.0, *(float(values.min()) for values, _, _ in there))
+    most = max(1.0, *(float(values.max()) for values, _, _ in there))
+    bins = np.linspace(least, most, 41)
+    for values, label, colour in there:
+        axis.hist(values, bins, color=colour, alpha=0.6, label=f"{label} ({len(values):,} drawn)")
+    count_y(axis)
+    legend(axis, loc="upper center")
+    tidy(axis, title, "kernel value", "pairs")
+
+
+def draw_eigenvalues(axis: Any, shown: PairwiseShown) -> None:
+    """The largest eigenvalues of K; a drop tells how many clusters it keeps apart."""
+    count = len(shown.names)
+    values = shown.eigenvalues[: max(30, 2 * count)]
+    axis.plot(np.arange(1, len(values) + 1), np.maximum(values, 1e-6 * max(float(values[0]), 1e-300)), "o-", ms=4, lw=1)
+    if values[0] > WIDE * values[-1]:
+        log_y(axis)
+    else:
+        axis.set_ylim(bottom=0)
+    what = f"{counted(count, 'cluster')} found" if shown.is_found else f"{counted(count, 'class', 'classes')} given"
+    axis.axvline(count + 0.5, color=GREY, ls="--", lw=1.1, label=what)
+    axis.set_xlim(0, max(len(values), count) + 1)
+    whole_numbers(axis.xaxis)
+    legend(axis)
+    tidy(axis, "eigenvalues of the learned kernel, largest first", "number", "eigenvalue")
 
 
 def draw_report(
     path: str | Path, X: NDArray, labels: NDArray, factor: NDArray, history: list[dict[str, Any]], title: str
 ) -> Path:
-    """Four panels as PNG (or by the path's suffix). Needs matplotlib (`pip install 'dkl[report]'`).
+    """The picture of a kernel whose classes are known, as PNG (or PDF or SVG by the path's suffix). Needs matplotlib.
 
     X (n, d) raw patterns; labels (n,) integers, for the colours; factor (n, r), K = factor factor'; history: the rows of
     the iterations.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 11), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=13)
-    axes = figure.subplots(2, 2)
-    draw_points(axes[0, 0], two_axes(X), labels, "raw patterns, first two principal components")
-    draw_points(axes[0, 1], two_axes(factor), labels, "learned kernel, first two kernel principal components")
-    draw_kernel(figure, axes[1, 0], factor, labels)
-    draw_history(axes[1, 1], history)
-    figure.savefig(path)
-    return Path(path)
-
-
-def two_axes(points: NDArray) -> NDArray[np.float64]:
-    """(n, 2) principal components; of a factor's rows these are the kernel's."""
-    centred = np.asarray(points, dtype=float) - np.mean(points, axis=0, dtype=float)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    axes = vectors[:, ::-1][:, :2]
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # the same picture every time
-    return centred @ axes
-
-
-def draw_points(axis: Any, points: NDArray, labels: NDArray, title: str) -> None:
-    """A dot a pattern, coloured by class, with each class's name at the middle of its dots."""
-    from matplotlib import colormaps
-    from matplotlib.patheffects import withStroke
-
-    colours = colormaps["tab10"]
-    shown = np.random.default_rng(0).permutation(len(points))[:DOT_ROWS]
-    axis.scatter(*points[shown].T, c=colours(labels[shown] % 10), s=9, alpha=0.55, linewidths=0)
-    for label in np.unique(labels):
-        middle = np.median(points[labels == label], axis=0)
-        outline = [withStroke(linewidth=3, foreground="white")]
-        colour = colours(label % 10)
-        axis.text(*middle, str(label), color=colour, fontsize=15, weight="bold", ha="center", va="center",
-                  path_effects=outline)  # fmt: skip
-    axis.set_title(title, fontsize=11)
-    axis.set_xticks([])
-    axis.set_yticks([])
-    axis.set_aspect("equal", adjustable="datalim")
-
-
-def draw_kernel(figure: Any, axis: Any, factor: NDArray, labels: NDArray) -> None:
-    """K for some patterns in the order of their classes: blocks, where the kernel has found the classes."""
-    n = len(factor)
-    some = np.sort(np.random.default_rng(0).permutation(n)[:KERNEL_ROWS])
-    some = some[np.argsort(labels[some], kind="stable")]
-    rows = np.asarray(factor[some], dtype=float)
-    image = axis.imshow(rows @ rows.T, cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")
-    classes, first = np.unique(labels[some], return_index=True)
-    edges = [*first, len(some)]
-    middles = [(lo + hi) / 2 - 0.5 for lo, hi in zip(edges[:-1], edges[1:], strict=True)]
-    axis.set_xticks(middles, classes)
-    axis.set_yticks(middles, classes)
-    axis.tick_params(length=0)
-    axis.set_title(f"the learned kernel on {len(some)} patterns, in the order of their classes", fontsize=11)
-    figure.colorbar(image, ax=axis, shrink=0.85, pad=0.02)
-
-
-def draw_history(axis: Any, history: list[dict[str, Any]]) -> None:
-    """Objective and both residuals by iteration, all logarithmic."""
-    rows = [row for row in history if "primal_residual" in row]
-    iterations = [row["iteration"] for row in rows]
-    styles = {
-        "objective": ("objective", "tab:blue", "-", 2.2),
-        "primal_residual": ("primal residual |V - U|", "tab:orange", "-", 1.4),
-        "dual_residual": ("dual residual", "tab:green", "-", 1.4),
-    }
-    for name, (label, colour, line, width) in styles.items():
-        axis.plot(iterations, [max(row[name], 1e-300) for row in rows], line, color=colour, lw=width, label=label)
-    axis.set_yscale("log")
-    axis.set_xlabel("iteration")
-    axis.set_title("convergence", fontsize=11)
-    axis.grid(alpha=0.25)
-    axis.legend(frameon=False, fontsize=10)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    axis.tick_params(colors=GREY)
+    figure = drawing.new_figure()
+    draw(figure, make_shown(factor, rows=X, labels=labels, history=history), title)
+    return drawing.save(figure, path)

@@ -1,97 +1,46 @@
-"""The parameters of a fit, where it works, and the memory plan that follows from both."""
+"""The settings of `PairwiseKernelLearner` and of its runs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from scipy import sparse
-
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan, plan_pairwise
-from dkl.blocks.session import Session
-from dkl.errors import InputError
-from dkl.linalg.smw import SmallSystems
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.estimators.common.rules import Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, Settings
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The parameters that decide the result (with the data) and those that decide how it is reached."""
+class PairwiseSettings(Settings):
+    """KL-ADMM: the paper's gamma, rank r and rho; the graph; how far to go, and within what."""
 
-    gamma: float = 100.0
-    rank: int | str = "auto"
-    solver: str = "admm"
-    n_neighbors: int = 10
-    sigma: float | str = "auto"
-    laplacian: str = "normalized"
-    neighbors_method: str = "auto"
-    rho: float = 100.0
-    adapt_rho: bool = True
-    max_iter: int = 500
-    tol: float = 1e-4
-    target_gap: float | None = None
-    dtype: str = "float64"
-    seed: int = 0
-    memory_limit: int | None = None
-    checkpoint_every: int | str = "auto"
+    gamma: Annotated[float, Real(above=0), "Weight of the pairs."] = 100.0
+    rank: Annotated[int | str, Either(Integer(1), Word("auto")), "Columns of the factor; auto: the paper's rule."] = (
+        "auto"
+    )
+    solver: Annotated[str, Word("admm", "factored"), "The paper's Algorithm 1, or a second-order low-rank method."] = (
+        "admm"
+    )
+    n_neighbors: Annotated[int, Integer(1), "Neighbours of a pattern in the graph."] = 10
+    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
+    neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbours are searched for."] = "auto"
+    rho: Annotated[float, Real(above=0), "ADMM's penalty at the start."] = 100.0
+    adapt_rho: Annotated[bool, Flag(), "Whether (15) adapts it.", NO_OPTION] = True
+    max_iter: Annotated[int, Integer(1), "Most ADMM iterations.", RESUMABLE] = 500
+    tol: Annotated[float, Real(least=0), "Relative residuals to end at."] = 1e-4
+    target_gap: Annotated[
+        float | None, Either(Real(above=0), NotGiven()), "Go on until this relative gap is proven.", RESUMABLE
+    ] = None
+    dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"
+    seed: Annotated[int, Integer(0), "Seed of the start."] = 0
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
+    checkpoint_every: Annotated[
+        int | str, Either(Integer(1), Word("auto")), "Iterations between commits; auto: by time.", RESUMABLE
+    ] = "auto"
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def chosen_rank(problem: PairwiseKernel, settings: Settings) -> int:
-    """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
-    if settings.rank != "auto":
-        rank = int(settings.rank)
-    elif settings.solver == "factored":
-        rank = min(16, problem.n)
-    else:
-        rank = problem.paper_rank
-    if rank > problem.n:
-        raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
-    return rank
-
-
-def make_plan(
-    problem: PairwiseKernel, settings: Settings, session: Session, *, has_store: bool, refuse: bool = True
-) -> Plan:
-    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
-    rank = chosen_rank(problem, settings)
-    entries = int(problem.laplacian.nnz)
-    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
-
-
-def plan_at(
-    place: Place,
-    rank: int,
-    laplacian_entries: int,
-    targets: sparse.csr_array,
-    settings: Settings,
-    *,
-    has_store: bool,
-    refuse: bool = True,
-) -> Plan:
-    """The plan of a problem of which the targets are there, and of the graph its number of entries."""
-    systems = SmallSystems.of(targets)
-
-    def plan(on_disk: bool) -> Plan:
-        return plan_pairwise(
-            int(targets.shape[0]),
-            rank,
-            settings.dtype,
-            laplacian_entries=laplacian_entries,
-            target_entries=targets.nnz,
-            dot_products=systems.n_pairs + systems.indices.size,
-            gathered_rows=systems.gathered.size,
-            processes=place.processes,
-            threads=place.threads,
-            memory_limit=place.allowed(settings.memory_limit),
-            on_disk=on_disk,
-            checkpoints=has_store,
-            driver_shares=not place.distributed,
-        )
-
-    in_memory = plan(False)
-    chosen = in_memory if in_memory.fits or not has_store else plan(True)
-    return chosen.validate() if refuse else chosen
+    in_python = {
+        **EVERYWHERE,
+        "affinity": ("neighbors", Word("neighbors", "precomputed")),
+        "work_dir": (None, Folder()),
+        "warm_start": (False, Flag()),
+    }

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,29 +18,37 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_groups import RowGroups
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.session import Session
-from dkl.errors import ConvergenceWarning, DataWarning
+from dkl.errors import DataWarning
 from dkl.estimators.columns.fit import Candidates, Passed
-from dkl.estimators.columns.settings import RegressionSettings
+from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
-from dkl.problems.column_gram import CentredGram
-from dkl.problems.column_lasso import ColumnLasso, largest_nu
+from dkl.problems.column_gram import CenteredGram, DenseGram
+from dkl.problems.column_lasso import ColumnLasso, Evaluation, largest_nu, output_problems
 from dkl.problems.column_pass import ColumnJob
 from dkl.resources import n_cpus, peak_rss
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
 from dkl.solvers.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs
 from dkl.solvers.lasso_solution import Solution, Solver
-from dkl.solvers.result import Outcome, Result
+from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.slkl_paper import slkl
 from dkl.solvers.slkl_paper import weights as paper_weights
+from dkl.solvers.watch import Watch
 
 CV_TOL = 1e-4
 """Relative gap that is enough on the folds of cross-validation."""
+REMEDIES = remedies(
+    iteration_limit="raise max_iter or tol",
+    stalled="rounding ends all progress: use dtype='float64', or raise tol or nu",
+    numerical_error="a value is not finite: scale the targets, or raise lam or nu",
+)
 
 
 @dataclass
 class FittedColumns:
-    """Weights (T, M) of the normalised columns, intercepts (T,), and how they were come by."""
+    """Weights (T, M) of the normalised columns, intercepts (T,), and how they were found. nu and nu_max are NaN where the fit
+    was stopped before they were known."""
 
     weights: NDArray[np.float64]
     intercepts: Vector
@@ -51,12 +58,17 @@ class FittedColumns:
     candidates: Candidates
     result: Result
     cv: CrossValidation | None = None
-    shared: CentredGram | None = field(default=None, repr=False)
+    shared: CenteredGram | None = field(default=None, repr=False)
 
     @property
     def active(self) -> NDArray[np.intp]:
         """Columns with a weight in any output."""
         return np.flatnonzero((self.weights != 0).any(axis=0))
+
+    def kernel_weights(self, lam: float) -> NDArray[np.float64]:
+        """(T, M) mu = sqrt(lambda / nu) |w|: zero where w is, whatever nu."""
+        sizes = np.abs(self.weights)
+        return np.sqrt(lam / self.nu) * sizes if sizes.any() else sizes
 
 
 def make_solver(settings: RegressionSettings, tol: float | None = None) -> Solver:
@@ -73,53 +85,70 @@ def fit_columns(
     passed: Passed,
     settings: RegressionSettings,
     session: Session,
-    callbacks: Sequence[Callable[[dict[str, Any]], Any]] = (),
-    paper: Callable[[float], list[Solution]] | None = None,
+    watch: Watch | None = None,
+    paper: Callable[[float, Watch], list[Solution]] | None = None,
 ) -> FittedColumns:
-    """nu and the weights, from the sums of a pass. `paper`: solves at a nu by the literal algorithm."""
-    shared, lam = passed.shared, settings.lam
+    """nu and the weights, from the sums of a pass. `paper`: solves at a nu by the literal algorithm.
+
+    Where the watch has ended the run: at the best nu so far, the weights so far; before the end of the pass, the constant.
+    """
+    watch = watch or Watch()
+    if passed.sums is None:
+        return _constant(passed, settings, watch)
+    shared, lam = passed.sums, settings.lam
     nu_max = largest_nu(shared.cross, lam)
     seconds, start = dict(passed.seconds), time.perf_counter()
-    cv = choose_nu(passed, settings, session, callbacks) if settings.nu == "cv" and nu_max > 0 else None
+    cv = choose_nu(passed, settings, session, watch) if settings.nu == "cv" and nu_max > 0 else None
     passed.moments = None
     seconds["cv"] = time.perf_counter() - start
     start = time.perf_counter()
     # Without anything to explain every nu gives the same.
     nu = cv.nu if cv is not None else 1.0 if settings.nu == "cv" else float(settings.nu)
-    starts = None if cv is None or cv.start is None else list(cv.start)
-    solve = paper or partial(
-        solve_outputs, shared, lam=lam, solver=make_solver(settings), starts=starts, threads=solving_threads(session)
-    )
-    solutions = solve(nu)
+    solving = watch.stage("solve", max_iter=settings.max_iter)
+    if paper is not None:
+        solutions = paper(nu, solving)
+    else:
+        solutions = solve_outputs(
+            output_problems(shared, lam, nu),
+            make_solver(settings),
+            None if cv is None or cv.start is None else list(cv.start),
+            threads=threads_for(shared, session),
+            watch=solving,
+        )
     seconds["solve"] = time.perf_counter() - start
     weights = np.array([solution.weights for solution in solutions])
-    result = _result(solutions, seconds, passed.plan)
-    for row in result.history[-1:]:
-        for callback in callbacks:
-            callback({**row, "stage": "solve", "of": row["iteration"]})
-    _warn(result, settings, nu, nu_max)
+    outcomes = [solution.outcome for solution in solutions] + ([] if cv is None else [cv.outcome])
+    result = make_result(outcomes, sum(solution.n_iter for solution in solutions), seconds, passed.plan, watch)
+    if settings.nu != "cv" and nu >= nu_max > 0:
+        text = f"nu={nu:.6g}, but from {nu_max:.6g} on all weights are zero: the model is a constant; lower nu"
+        warnings.warn(text, DataWarning, stacklevel=4)
+    warn_of(result, stacklevel=4)
     return FittedColumns(
         weights, shared.intercepts(weights), nu, nu_max, solutions, passed.candidates, result, cv, shared
     )
 
 
-def choose_nu(
-    passed: Passed,
-    settings: RegressionSettings,
-    session: Session,
-    callbacks: Sequence[Callable[[dict[str, Any]], Any]],
-) -> CrossValidation:
+def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> FittedColumns:
+    """What is known before the sums are: all weights zero have P = y'y, and no P is below D(0) = 0."""
+    M, outcome = len(passed.candidates.scale), watch.outcome
+    assert outcome is not None
+    unknown, zeros = np.full(M, np.nan), np.zeros(M)
+    solutions = [
+        Solution(zeros, Evaluation(float(square), 0.0, unknown, float(square), 0.0), 0, outcome)
+        for square in passed.squares
+    ]
+    nu = np.nan if settings.nu == "cv" else float(settings.nu)
+    weights = np.zeros((len(solutions), M))
+    result = make_result([outcome], 0, dict(passed.seconds), passed.plan, watch)
+    warn_of(result, stacklevel=5)
+    return FittedColumns(weights, np.zeros(len(weights)), nu, np.nan, solutions, passed.candidates, result)
+
+
+def choose_nu(passed: Passed, settings: RegressionSettings, session: Session, watch: Watch) -> CrossValidation:
     """Errors on the folds along a path from the largest useful nu down."""
-    assert passed.moments is not None
-    folds = [passed.without_fold(fold, settings.fit_intercept) for fold in range(settings.n_folds)]
     nus = nu_path(largest_nu(passed.shared.cross, settings.lam), settings.n_nus)
-
-    def watch(row: dict[str, Any]) -> None:
-        for callback in callbacks:
-            callback(dict(row))
-
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
-    return cross_validate(folds, passed.moments, nus, settings.lam, coarse, solving_threads(session), watch)
+    return cross_validate(passed.folds(settings), nus, coarse, threads=solving_threads(session), watch=watch)
 
 
 def solving_threads(session: Session) -> int:
@@ -127,29 +156,21 @@ def solving_threads(session: Session) -> int:
     return n_cpus() if session.is_distributed else session.threads
 
 
-def _result(solutions: list[Solution], seconds: dict[str, float], plan: Plan) -> Result:
-    worst = next((s.outcome for s in solutions if not s.outcome.converged), Outcome.SOLVED)
-    history = [{**row, "output": t} for t, solution in enumerate(solutions) for row in solution.history]
-    steps = sum(solution.n_iter for solution in solutions)
-    return Result(worst, steps, history, {**seconds, "total": sum(seconds.values())}, peak_rss(), plan=plan.as_dict())
+def threads_for(shared: CenteredGram, session: Session) -> int:
+    """How many outputs may be solved side by side: those that read their Gram matrix from disk take turns."""
+    return solving_threads(session) if isinstance(shared.gram, DenseGram) else 1
 
 
-def _warn(result: Result, settings: RegressionSettings, nu: float, nu_max: float) -> None:
-    if settings.nu != "cv" and nu >= nu_max > 0:
-        text = f"nu={nu:.6g}, but from {nu_max:.6g} on all weights are zero: the model is a constant; lower nu"
-        warnings.warn(text, DataWarning, stacklevel=4)
-    if not result.outcome.converged:
-        remedies = {
-            Outcome.ITERATION_LIMIT: "raise max_iter or tol",
-            Outcome.STALLED: "rounding ends all progress: use dtype='float64', or raise tol or nu",
-        }
-        text = f"not converged ({result.outcome.value}): {remedies[result.outcome]}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+def make_result(outcomes: list[Outcome], n_iter: int, seconds: dict[str, float], plan: Plan, watch: Watch) -> Result:
+    """One result for all outputs: the first outcome that is not convergence, if any."""
+    outcome = next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
+    seconds["total"] = sum(seconds.values())
+    return Result(outcome, n_iter, watch.history, seconds, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome])
 
 
 def solve_by_paper(
-    groups: RowGroups, job: ColumnJob, shared: CentredGram, settings: RegressionSettings
-) -> Callable[[float], list[Solution]]:
+    groups: RowGroups, job: ColumnJob, shared: CenteredGram, settings: RegressionSettings
+) -> Callable[[float, Watch], list[Solution]]:
     """Algorithm 2 as printed, on the columns in memory (n x M), for each output."""
     root = job.targets[:, -1:]
     C = np.concatenate(groups.map(columns_of_block, job)) * root
@@ -158,23 +179,22 @@ def solve_by_paper(
         C -= root * shared.column_means
         y = y - root * shared.target_means
 
-    def solve(nu: float) -> list[Solution]:
+    def solve(nu: float, watch: Watch) -> list[Solution]:
         found = []
         for output in range(y.shape[1]):
-            draws = np.random.default_rng(settings.seed)
+            part, draws = watch.stage(output=output), np.random.default_rng(settings.seed)
             state = slkl(
                 C, y[:, output], settings.lam, nu, tol=settings.tol, max_iter=settings.max_iter,
-                draw=partial(draws.integers, job.n_columns),
+                draw=partial(draws.integers, job.n_columns), watch=part,
             )  # fmt: skip
             w = paper_weights(C, y[:, output], settings.lam, state)
-            outcome = Outcome.SOLVED if state.converged else Outcome.ITERATION_LIMIT
             evaluation = ColumnLasso.of(shared, output, settings.lam, nu).evaluate(w)
-            history = [{"iteration": k * job.n_columns, "objective": value} for k, value in enumerate(state.objectives)]
-            found.append(Solution(w, evaluation, state.n_iter, outcome, 0, history))
+            found.append(Solution(w, evaluation, state.n_iter, state.outcome, 0, part.history))
         return found
 
     return solve
 
 
 def columns_of_block(block: Block, job: ColumnJob) -> NDArray[np.floating]:
+    """(m, M) the kernel columns of a block of rows; workers run it."""
     return job.columns(block.rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -13,21 +13,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.columns.fit import Keeper, Passed, make_pass, row_groups
+from dkl.estimators.columns.fit import Passed, make_pass, row_groups
 from dkl.estimators.columns.folds import fold_numbers
+from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.regressor import KernelColumnsRegressor
-from dkl.estimators.columns.settings import RegressionSettings
-from dkl.estimators.common.parameters import REGRESSION_PARAMETERS
-from dkl.estimators.common.progress import stage_callbacks
-from dkl.estimators.common.work_folder import next_run, plain
+from dkl.estimators.common import drawing
+from dkl.estimators.common.progress import listed_callbacks, watch_for
+from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.regression import picture
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, solve_by_paper
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.estimators.regression.shown import shown_of, training_fit
 from dkl.estimators.regression.store import fit_in_run
 from dkl.problems.column_pass import ColumnJob, targets_and_roots
+from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 
@@ -80,7 +85,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     client : distributed.Client or None
         Where to run. None finds the current client, if there is one, else uses threads of this process.
     n_jobs, random_state, callbacks, verbose
-        Threads; seed; functions called with a row of progress (True ends the pass); progress.
+        Threads; seed; functions called with each row of the history (True ends the fit: the result so far is
+        the model, with its gap); progress on standard error.
 
     Attributes
     ----------
@@ -95,7 +101,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     result_, n_iter_, n_active_, n_columns_, n_features_in_, run_path_
     """
 
-    PARAMETERS = REGRESSION_PARAMETERS
+    SETTINGS = RegressionSettings
 
     def __init__(
         self,
@@ -158,33 +164,30 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LowRankKernelRegressor:
         """Learn from rows X (n, d) and targets y (n,) or (n, T)."""
-        settings, callbacks = self._start()
+        settings = self._start()
         path = None if self.work_dir is None else next_run(self.work_dir, "regression")
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         settings, fold_of = self._folds(settings, targets, weights)
         session = self._session()
-        if path is None:
-            with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
-                passed = self._pass(rows, targets, weights, settings, fold_of, session, callbacks, Path(temporary))
-                paper = None
-                if settings.solver == "paper":
-                    paper = self._paper(rows, targets, weights, settings, session, passed)
-                fitted = fit_columns(passed, settings, session, callbacks, paper)
-            fitted.intercepts = fitted.intercepts + offsets
-        else:
-            run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict()})
-            try:
-                fitted = fit_in_run(
-                    run, rows, targets, weights, offsets, settings, session,
-                    given=self._given_columns, fold_of=fold_of, callbacks=callbacks,
-                )  # fmt: skip
-            except (InputError, MemoryBudgetError):  # nothing can come of it: there is nothing to resume
-                shutil.rmtree(path, ignore_errors=True)
-                raise
-            finally:
-                run.close()
+        with watch_for(self.callbacks, self.verbose) as watch:
+            if path is None:
+                fitted = self._fit_here(rows, targets, weights, settings, fold_of, session, watch)
+                fitted.intercepts = fitted.intercepts + offsets
+            else:
+                run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict()})
+                try:
+                    fitted = fit_in_run(
+                        run, rows, targets, weights, offsets, settings, session,
+                        given=self._given_columns, fold_of=fold_of, watch=watch,
+                    )  # fmt: skip
+                except (InputError, MemoryBudgetError):  # nothing can come of it: there is nothing to resume
+                    shutil.rmtree(path, ignore_errors=True)
+                    raise
+                finally:
+                    run.close()
         self.run_path_ = None if path is None else str(path)
         self._keep(fitted)
+        self._fit_kept = training_fit(self, rows, targets, offsets, weights)
         return self
 
     def path(self, X: Any, y: Any, nus: Sequence[float] | None = None, *, sample_weight: Any = None) -> RegressionPath:
@@ -194,40 +197,65 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         """
         if self.solver == "paper":
             raise InputError(
-                "has no path", where='solver="paper"', mend="use another solver, which needs one pass for all"
+                "has no path", where='solver="paper"', remedy="use another solver, which needs one pass for all"
             )
         values = None if nus is None else descending(nus)
         return copy.copy(self)._path(X, y, values, sample_weight)  # what was fitted stays as it is
 
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the fit: a new matplotlib Figure with all panels, or `ax` with predicted against observed.
+
+        X (m, d), y (m,) or (m, T): rows to predict, held out perhaps, in place of a sample of those learned from.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
+
     # -- parts of fit -------------------------------------------------------------------------------------------------
 
-    def _start(self) -> tuple[RegressionSettings, list[Callable[[dict[str, Any]], Any]]]:
+    def _start(self) -> RegressionSettings:
         self._check_parameters()
-        if self.stopping == "paper" and self.solver == "active-set":
-            wanted = 'solver="exact", "newton" or "paper"'
-            raise InputError(
-                "the paper's rule counts coordinate steps", where="stopping", got=self.stopping, wanted=wanted
-            )
         if self.store_columns and self.work_dir is None:
-            raise InputError("nowhere to keep the columns", where="store_columns", mend="give work_dir")
+            raise InputError("nowhere to keep the columns", where="store_columns", remedy="give work_dir")
         if self.solver == "paper" and self.work_dir is not None:
-            raise InputError("keeps nothing on disk", where='solver="paper"', mend="use another solver, or no work_dir")
+            raise InputError(
+                "keeps nothing on disk", where='solver="paper"', remedy="use another solver, or no work_dir"
+            )
         if callable(self.kernel) and self.work_dir is not None:
-            raise InputError("a run's folder holds no functions", where="kernel", mend="name a kernel, or no work_dir")
-        names = ("nu", "lam", "solver", "sampling", "stopping", "fit_intercept", "tol", "max_iter", "cv", "n_nus")
-        own = {name: plain(getattr(self, name)) for name in (*names, "store_columns", "checkpoint_every")}
-        own["cv"] = int(self.cv) if isinstance(self.cv, Integral) else 5  # splits are counted when the rows are known
-        callbacks = stage_callbacks(self.callbacks, self.verbose)
-        return RegressionSettings(**{**self._common_settings(), **own}), callbacks
+            raise InputError(
+                "a run's folder holds no functions", where="kernel", remedy="name a kernel, or no work_dir"
+            )
+        listed_callbacks(self.callbacks)
+        cv = int(self.cv) if isinstance(self.cv, Integral) else 5  # splits are counted when the rows are known
+        settings: RegressionSettings = self._gathered(cv=cv)
+        settings.check_together()
+        return settings
 
     def _path(self, X: Any, y: Any, nus: NDArray[np.float64] | None, sample_weight: Any) -> RegressionPath:
-        settings, callbacks = self._start()
+        settings = self._start()
         rows, targets, weights, offsets = self._checked(X, y, sample_weight)
         settings, fold_of = self._folds(settings, targets, weights)
         session = self._session()
+        with watch_for(self.callbacks, self.verbose) as watch, tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
+            passed = self._pass(rows, targets, weights, settings, fold_of, session, watch, Path(temporary))
+            return path_of(passed, settings, session, watch, nus, offsets)
+
+    def _fit_here(
+        self,
+        rows: Any,
+        targets: NDArray[np.float64],
+        weights: NDArray[np.float64] | None,
+        settings: RegressionSettings,
+        fold_of: NDArray[np.intp] | None,
+        session: Session,
+        watch: Watch,
+    ) -> FittedColumns:
+        """A fit that keeps nothing on disk."""
         with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
-            passed = self._pass(rows, targets, weights, settings, fold_of, session, callbacks, Path(temporary))
-            return path_of(passed, settings, session, callbacks, nus, offsets)
+            passed = self._pass(rows, targets, weights, settings, fold_of, session, watch, Path(temporary))
+            paper = None
+            if settings.solver == "paper" and passed.sums is not None:
+                paper = self._paper(rows, targets, weights, settings, session, passed)
+            return fit_columns(passed, settings, session, watch, paper)
 
     def _folds(
         self, settings: RegressionSettings, targets: NDArray[np.float64], weights: NDArray[np.float64] | None
@@ -242,7 +270,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         if rows < 2:
             raise InputError(
                 f"cross-validation needs 2 rows: n_samples = {rows}", where="X", got=f"{rows} sample",
-                wanted="2 or more", mend="give nu as a number",
+                wanted="2 or more", remedy="give nu as a number",
             )  # fmt: skip
         return replace(settings, cv=min(settings.cv, rows)), None
 
@@ -254,12 +282,12 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         settings: RegressionSettings,
         fold_of: NDArray[np.intp] | None,
         session: Session,
-        callbacks: list[Any],
+        watch: Watch,
         folder: Path,
     ) -> Passed:
         return make_pass(
             rows, targets, weights, settings, session,
-            given=self._given_columns, fold_of=fold_of, folder=folder, keeper=Keeper(callbacks),
+            given=self._given_columns, fold_of=fold_of, folder=folder, watch=watch,
         )  # fmt: skip
 
     def _paper(
@@ -273,16 +301,14 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     ) -> Any:
         source, candidates = row_source(rows), passed.candidates
         groups = row_groups(source, session, len(candidates.scale), settings, passed.plan)
-        job = ColumnJob(
-            settings.kernel_function, candidates.points, candidates.scale, targets_and_roots(targets, weights)
-        )
+        job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, targets_and_roots(targets, weights))
         return solve_by_paper(groups, job, passed.shared, settings)
 
     def _keep(self, fitted: FittedColumns) -> None:
         self._set_weights(fitted.candidates, fitted.weights, fitted.intercepts)
         self.nu_, self.nu_max_ = fitted.nu, fitted.nu_max
         evaluations = [solution.evaluation for solution in fitted.solutions]
-        mu = np.sqrt(self.lam / fitted.nu) * np.abs(fitted.weights)
+        mu = fitted.kernel_weights(float(self.lam))
         self.weights_ = mu[0] if self._is_flat else mu
         for name, values in (
             ("objective_", [e.objective for e in evaluations]),

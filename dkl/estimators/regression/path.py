@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from numpy.typing import NDArray
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.columns.fit import Passed
-from dkl.estimators.columns.settings import RegressionSettings
-from dkl.estimators.regression.fit import choose_nu, make_solver, solving_threads
-from dkl.problems.column_lasso import largest_nu
+from dkl.estimators.regression.fit import choose_nu, make_result, make_solver, threads_for
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.problems.column_lasso import largest_nu, output_problems
 from dkl.solvers.lasso_path import CrossValidation, nu_path, solve_path
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class RegressionPath:
     """The model at each nu, from the largest useful one down. T outputs, M columns.
 
     nus (k,); weights (k, T, M) of the normalised columns; intercepts (k, T); n_active (k, T); objectives and gaps
-    (k, T), gaps relative; errors (k, T): mean squared error on the training rows; cv: that on rows held out, if asked for.
+    (k, T), gaps relative; errors (k, T): mean squared error on the training rows; cv: that on rows held out, if asked for;
+    result: outcome, history and seconds of all of it. Where a callback ended it during the pass over the rows the models at
+    the given nus are constants; there are none (k = 0) where no nus were given.
     """
 
     nus: NDArray[np.float64]
@@ -33,6 +38,7 @@ class RegressionPath:
     gaps: NDArray[np.float64]
     errors: NDArray[np.float64]
     cv: CrossValidation | None = None
+    result: Result | None = field(default=None, repr=False)
 
 
 def descending(nus: Any) -> NDArray[np.float64]:
@@ -50,17 +56,32 @@ def path_of(
     passed: Passed,
     settings: RegressionSettings,
     session: Session,
-    callbacks: list[Any],
+    watch: Watch,
     nus: NDArray[np.float64] | None,
     offsets: NDArray[np.float64],
 ) -> RegressionPath:
-    """`offsets` (T,) are what the targets have been diminished by."""
-    shared = passed.shared
+    """The models at the given nus, or along a path of `settings.n_nus`. `offsets` (T,) are what the targets are less by."""
+    if passed.sums is None:
+        return _constants(passed, watch, np.empty(0) if nus is None else nus, offsets)
+    shared, seconds = passed.sums, dict(passed.seconds)
+    start = time.perf_counter()
     nu_max = largest_nu(shared.cross, settings.lam)
-    cv = choose_nu(passed, settings, session, callbacks) if settings.nu == "cv" and nu_max > 0 else None
+    cv = choose_nu(passed, settings, session, watch) if settings.nu == "cv" and nu_max > 0 else None
+    seconds["cv"] = time.perf_counter() - start
     if nus is None:
         nus = nu_path(nu_max or 1.0, settings.n_nus)  # without anything to explain any will do
-    found = solve_path(shared, nus, settings.lam, make_solver(settings), solving_threads(session))
+    start = time.perf_counter()
+    found = solve_path(
+        lambda nu: output_problems(shared, settings.lam, nu),
+        nus,
+        make_solver(settings),
+        threads=threads_for(shared, session),
+        watch=watch,
+    )
+    seconds["solve"] = time.perf_counter() - start
+    solutions = [solution for at_nu in found for solution in at_nu]
+    outcomes = [solution.outcome for solution in solutions] + ([] if cv is None else [cv.outcome])
+    result = make_result(outcomes, sum(solution.n_iter for solution in solutions), seconds, passed.plan, watch)
     w = np.array([[solution.weights for solution in at_nu] for at_nu in found])
     evaluations = [[solution.evaluation for solution in at_nu] for at_nu in found]
     return RegressionPath(
@@ -72,4 +93,24 @@ def path_of(
         np.array([[e.relative_gap for e in at_nu] for at_nu in evaluations]),
         np.array([[e.residual for e in at_nu] for at_nu in evaluations]) / shared.weight,
         cv,
+        result,
+    )
+
+
+def _constants(passed: Passed, watch: Watch, nus: NDArray[np.float64], offsets: NDArray[np.float64]) -> RegressionPath:
+    """The path of a run that ended before its sums were there: constant models, with objective y'y and relative gap 1."""
+    outcome, count = watch.outcome, len(nus)
+    assert outcome is not None
+    shape = (count, len(passed.squares))
+    objectives = np.broadcast_to(passed.squares, shape).copy()
+    return RegressionPath(
+        nus,
+        np.zeros((*shape, len(passed.candidates.scale))),
+        np.broadcast_to(offsets, shape).copy(),
+        np.zeros(shape, np.int64),
+        objectives,
+        (objectives > 0).astype(float),
+        objectives / passed.weight,
+        None,
+        make_result([outcome], 0, dict(passed.seconds), passed.plan, watch),
     )

@@ -1,167 +1,144 @@
-"""A picture of a kernel regression: how the error on rows held out and the number of columns go with nu, and the fit."""
+"""A picture of a kernel regression: how the error on rows held out and the number of columns go with nu, the fit, the gap."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.session import Session
-from dkl.estimators.regression.store import load_model
-from dkl.problems.column_predict import predict_block
-from dkl.stores.run import RunStore
-
-DOTS = 2000
-MOST_TARGETS = 10
-WIDE = 30
-"""Errors that differ by more are drawn on a logarithmic axis."""
-GREY = "0.35"
+from dkl.estimators.common import drawing
+from dkl.estimators.common.convergence import WIDE, draw_gaps
+from dkl.estimators.common.drawing import GREY, Panel, legend, log_y, note, panel, tidy, whole_numbers
+from dkl.estimators.regression.shown import MOST_TARGETS, FitShown, RegressionShown
+from dkl.estimators.regression.shown import shown_of as shown_of
 
 
-def draw_run(run: RunStore, rows: Any, targets: NDArray[np.float64], session: Session) -> Path | None:
-    """report.png in the folder of a complete run, or None where there is nothing to show. Needs matplotlib.
-
-    targets (n,) or (n, T); of a single one, predictions of some training rows are drawn against it.
-    """
-    found, report = run.read_arrays("model"), run.report()
-    errors: dict[str, NDArray] = {name: found[name] for name in ("cv_nus", "cv_errors", "cv_active") if name in found}
-    fit = _some_predictions(run, rows, targets, session) if targets.ndim == 1 else None
-    if not errors and fit is None:
-        return None
-    path = run.path / "report.png"
-    partial = path.with_name(f".report.{os.getpid()}.png")
-    try:
-        draw_regression(partial, errors, fit, report)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+def draw(figure: Any, shown: RegressionShown) -> None:
+    """All panels into an empty figure."""
+    panels: list[Panel] = []
+    if shown.cv_errors is not None:
+        panels += [panel(draw_errors, shown), panel(draw_fit, shown), panel(draw_active, shown)]
+    else:
+        panels += [panel(draw_fit, shown)]
+        if shown.weights is not None:
+            panels.append(panel(draw_weights, shown))
+    if shown.history:
+        panels.append(panel(draw_gaps, shown.history, "output", shown.tol))
+    drawing.grid(figure, panels, 2 if len(panels) == 4 else 3, shown.title)
 
 
-def draw_regression(
-    path: str | Path,
-    errors: dict[str, NDArray],
-    fit: tuple[NDArray, NDArray] | None,
-    report: dict[str, Any],
-) -> None:
-    """Up to three panels: error by nu, active columns by nu (errors: cv_nus (k,), cv_errors and cv_active (k, K, T)), and
-    predicted by observed (fit)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    width = (6.6 if errors else 0.0) + (5.6 if fit is not None else 0.0)
-    figure = Figure(figsize=(max(width, 6.6), 6.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(_title(report), fontsize=12)
-    grid = figure.add_gridspec(
-        2, 2 if errors and fit is not None else 1, width_ratios=[6.6, 5.6][: 1 + bool(errors and fit)]
-    )
-    if errors:
-        upper = figure.add_subplot(grid[0, 0])
-        lower = figure.add_subplot(grid[1, 0], sharex=upper)
-        draw_errors(upper, errors["cv_nus"], errors["cv_errors"], report)
-        draw_active(lower, errors["cv_nus"], errors["cv_active"], report)
-        upper.tick_params(labelbottom=False)
-    if fit is not None:
-        draw_fit(figure.add_subplot(grid[:, -1]), *fit)
-    figure.savefig(path)
+def draw_one(axis: Any, shown: RegressionShown) -> None:
+    """Predicted against observed where rows are known, else the error of cross-validation."""
+    if shown.fit is None and shown.cv_errors is not None:
+        draw_errors(axis, shown)
+    else:
+        draw_fit(axis, shown)
 
 
-def draw_errors(axis: Any, nus: NDArray, errors: NDArray, report: dict[str, Any]) -> None:
+def draw_errors(axis: Any, shown: RegressionShown) -> None:
     """Mean over the folds and a band of one standard deviation, for each target relative to its error without columns."""
-    shown = errors[:, :, :MOST_TARGETS]
-    single = errors.shape[2] == 1
+    assert shown.cv_nus is not None and shown.cv_errors is not None
+    nus, errors = shown.cv_nus, shown.cv_errors[:, :, :MOST_TARGETS]
+    single = shown.cv_errors.shape[2] == 1
     if not single:
-        shown = shown / np.maximum(shown[:1].mean(axis=1, keepdims=True), np.finfo(float).tiny)
-    mean, spread = shown.mean(axis=1), shown.std(axis=1, ddof=1)
-    for t in range(shown.shape[2]):
+        errors = errors / np.maximum(errors[:1].mean(axis=1, keepdims=True), np.finfo(float).tiny)
+    mean, spread = errors.mean(axis=1), errors.std(axis=1, ddof=1 if errors.shape[1] > 1 else 0)
+    for t in range(errors.shape[2]):
         label = "mean over the folds" if single else f"target {t}"
         axis.plot(nus, mean[:, t], color=f"C{t}", lw=1.8, label=label)
-        axis.fill_between(
-            nus, mean[:, t] - spread[:, t], mean[:, t] + spread[:, t], color=f"C{t}", alpha=0.18, lw=0,
-            label="one standard deviation" if single else None,
-        )  # fmt: skip
-    _mark(axis, nus, report, labels=True)
-    axis.set_ylabel("mean squared error" if single else "relative to no columns", color=GREY)
-    axis.set_title("error on rows held out", fontsize=11)
+        low, high = mean[:, t] - spread[:, t], mean[:, t] + spread[:, t]
+        deviation = "one standard deviation" if single else None
+        axis.fill_between(nus, low, high, color=f"C{t}", alpha=0.18 if single else 0.08, lw=0, label=deviation)
+    _mark(axis, shown, labels=True)
+    tidy(axis, "error on rows held out", "nu", "mean squared error" if single else "relative to no columns")
     if mean.max() > WIDE * mean.min() > 0:
-        axis.set_yscale("log")
+        log_y(axis)
     else:
         axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=9, loc="best", ncols=1 if shown.shape[2] < 5 else 2)
+    legend(axis, ncols=1 if errors.shape[2] < 5 else 2)
 
 
-def draw_active(axis: Any, nus: NDArray, active: NDArray, report: dict[str, Any]) -> None:
-    """Least, mean and most over the folds."""
-    from matplotlib.ticker import MaxNLocator
-
-    for t in range(min(active.shape[2], MOST_TARGETS)):
-        here = active[:, :, t]
-        axis.plot(nus, here.mean(axis=1), color=f"C{t}", lw=1.8)
-        axis.fill_between(nus, here.min(axis=1), here.max(axis=1), color=f"C{t}", alpha=0.18, lw=0)
-    _mark(axis, nus, report, labels=False)
-    axis.set_xlabel("nu", color=GREY)
-    axis.set_ylabel("columns", color=GREY)
-    axis.set_title(f"active columns, of {report['n_columns']:,}: mean, and least to most over the folds", fontsize=11)
-    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+def draw_active(axis: Any, shown: RegressionShown) -> None:
+    """Active columns by nu: least, mean and most over the folds."""
+    assert shown.cv_nus is not None and shown.cv_active is not None
+    for t in range(min(shown.cv_active.shape[2], MOST_TARGETS)):
+        here = shown.cv_active[:, :, t]
+        axis.plot(shown.cv_nus, here.mean(axis=1), color=f"C{t}", lw=1.8)
+        axis.fill_between(shown.cv_nus, here.min(axis=1), here.max(axis=1), color=f"C{t}", alpha=0.18, lw=0)
+    _mark(axis, shown, labels=False)
+    title = f"active columns, of {shown.n_columns:,}: mean, and least to most over the folds"
+    tidy(axis, title, "nu", "columns")
+    whole_numbers(axis.yaxis)
     axis.set_ylim(bottom=0)
 
 
-def _mark(axis: Any, nus: NDArray, report: dict[str, Any], *, labels: bool) -> None:
+def _mark(axis: Any, shown: RegressionShown, *, labels: bool) -> None:
     """The chosen nu, and the largest useful one, on a logarithmic axis."""
+    assert shown.cv_nus is not None
     axis.set_xscale("log")
     for nu, style, text in (
-        (report["nu"], "--", f"chosen nu {report['nu']:.3g}"),
-        (report["nu_max"], ":", f"largest useful nu {report['nu_max']:.3g}"),
+        (shown.nu, "--", f"chosen nu {shown.nu:.3g}"),
+        (shown.nu_max, ":", f"largest useful nu {shown.nu_max:.3g}"),
     ):
         axis.axvline(nu, color=GREY, ls=style, lw=1.2, label=text if labels else None)
-    axis.set_xlim(nus.min() / 1.3, report["nu_max"] * 1.6)
-    _tidy(axis)
+    axis.set_xlim(shown.cv_nus.min() / 1.3, shown.nu_max * 1.6)
 
 
-def draw_fit(axis: Any, observed: NDArray, predicted: NDArray) -> None:
-    """A dot a row, and the line on which a perfect fit would lie."""
+def draw_weights(axis: Any, shown: RegressionShown) -> None:
+    """The weights of the active columns, largest first, of each output."""
+    assert shown.weights is not None
+    for t, weights in enumerate(shown.weights[:MOST_TARGETS]):
+        found = np.sort(weights[weights > 0])[::-1]
+        if len(found):
+            label = f"target {t}: {len(found):,}" if len(shown.weights) > 1 else None
+            axis.plot(np.arange(1, len(found) + 1), found, "o-", ms=3.5, lw=1, color=f"C{t}", label=label)
+    if not axis.lines:
+        note(axis, "no column is active: the model is a constant", "weights of the active columns")
+        return
+    log_y(axis)
+    if len(shown.weights) > 1:
+        legend(axis)
+    whole_numbers(axis.xaxis)
+    tidy(axis, f"weights of the active columns, of {shown.n_columns:,}", "column, largest weight first", "weight mu")
+
+
+def draw_fit(axis: Any, shown: RegressionShown) -> None:
+    """A dot a row and target, and the line on which a perfect fit would lie; several targets in their own deviations."""
+    if shown.fit is None:
+        note(
+            axis, "to see predicted against observed,\npass X and y of some rows to plot", "predicted against observed"
+        )
+        return
+    observed, predicted = shown.fit.observed, shown.fit.predicted
+    single = observed.shape[1] == 1
+    title = _fit_title(shown.fit)
+    if not single:
+        middle, scale = observed.mean(axis=0), observed.std(axis=0)
+        scale = np.where(scale > 1e-12 * np.abs(middle), scale, np.maximum(np.abs(middle), 1.0))
+        observed, predicted = (observed - middle) / scale, (predicted - middle) / scale
     low, high = float(min(observed.min(), predicted.min())), float(max(observed.max(), predicted.max()))
-    room = 0.03 * (high - low) or 1.0
-    axis.plot([low - room, high + room], [low - room, high + room], color=GREY, lw=1, zorder=1)
-    axis.scatter(
-        observed, predicted, s=10, alpha=min(0.6, 250 / len(observed) + 0.15), color="C0", linewidths=0, zorder=2
-    )
-    axis.set_xlim(low - room, high + room)
-    axis.set_ylim(low - room, high + room)
+    room = max(0.03 * (high - low), 1e-3 * max(abs(low), abs(high)), 1e-12)
+    ends = [low - room, high + room]
+    axis.plot(ends, ends, color=GREY, lw=1, zorder=1)
+    alpha = min(0.6, 250 / len(observed) + 0.15)
+    for t in range(observed.shape[1]):
+        axis.scatter(observed[:, t], predicted[:, t], s=10, alpha=alpha, color=f"C{t}", linewidths=0, zorder=2,
+                     label=None if single else f"target {t}")  # fmt: skip
+    axis.set_xlim(ends)
+    axis.set_ylim(ends)
     axis.set_aspect("equal")
-    axis.set_xlabel("observed", color=GREY)
-    axis.set_ylabel("predicted", color=GREY)
-    axis.set_title(f"{len(observed):,} of the rows learned from", fontsize=11)
-    _tidy(axis)
+    if not single:
+        for handle in legend(axis, markerscale=2, ncols=1 if observed.shape[1] < 5 else 2).legend_handles:
+            handle.set_alpha(1)
+    unit = "" if single else ", in standard deviations"
+    tidy(axis, title, f"observed{unit}", f"predicted{unit}")
 
 
-def _tidy(axis: Any) -> None:
-    axis.grid(alpha=0.25)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    axis.tick_params(colors=GREY)
-
-
-def _title(report: dict[str, Any]) -> str:
-    gap = max(output["relative_gap"] for output in report["outputs"])
-    columns = f"{report['n_active']:,} of {report['n_columns']:,} columns active at nu {report['nu']:.4g}"
-    return f"{columns}; proven relative gap {gap:.1e}"
-
-
-def _some_predictions(
-    run: RunStore, rows: Any, targets: NDArray[np.float64], session: Session
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(observed, predicted) at some rows, drawn at random: of a few blocks, where there are many."""
-    model, blocks = load_model(run), RowBlocks(rows, session)
-    rng = np.random.default_rng(0)
-    some = set(np.sort(rng.permutation(len(blocks.bounds))[:8]).tolist())
-    held = np.concatenate([np.arange(*blocks.bounds[index]) for index in sorted(some)])
-    chosen = np.sort(rng.permutation(held)[:DOTS])
-    found = RowBlocks(blocks.take(chosen), Session(None, threads=1))
-    parts = found.map(predict_block, model.kernel, model.points, model.weights, model.intercepts)
-    return targets[chosen], np.concatenate(parts)[:, 0]
+def _fit_title(fit: FitShown) -> str:
+    count = len(fit.observed)
+    rows = f"{count:,} of {fit.n:,} {fit.whose}" if count < fit.n else f"the {fit.n:,} {fit.whose}"
+    total = np.square(fit.observed - fit.observed.mean(axis=0)).sum(axis=0)
+    if count < 2 or not (total > 1e-24 * np.square(fit.observed).sum(axis=0)).all():
+        return rows
+    shares = 1 - np.square(fit.observed - fit.predicted).sum(axis=0) / total
+    return f"{rows}: R² {shares[0]:.3f}" if len(shares) == 1 else f"{rows}: mean R² {shares.mean():.3f}"

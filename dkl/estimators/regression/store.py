@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,74 +10,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
-from dkl.blocks.workspace import commit_wait
 from dkl.errors import StoreError
 from dkl.estimators.columns.fit import Candidates, Keeper, make_pass
-from dkl.estimators.columns.settings import RegressionSettings
+from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.common.run_arrays import point_arrays, read_arrays, read_points, report_of
+from dkl.estimators.regression.arrays import SUMS
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
+from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import Wave
+from dkl.solvers.watch import Watch
+from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
-from dkl.stores.generations import fsync_tree
+from dkl.stores.keeper import RunKeeper
 from dkl.stores.kernel_columns import stored_columns
-from dkl.stores.partial_sums import PartialSums
+from dkl.stores.partial_sums import Partials, PartialSums
 from dkl.stores.run import RunStore
 
-WORTH_KEEPING = 5.0
-"""Seconds of a pass: if more of them are not committed at its end, that is a commit too. What follows may be long."""
 
+class StoredPass(Keeper, RunKeeper[Partials]):
+    """Keeps the sums of a pass in a run's folder: every so many waves, or by time. A step of the rule is a wave."""
 
-class StoredPass(Keeper):
-    """Keeps the sums in a run's folder: every so many waves, or by time."""
-
-    def __init__(self, run: RunStore, every: int | str, callbacks: list[Callable[[dict[str, Any]], Any]]) -> None:
-        super().__init__(callbacks)
-        self.run, self.every, self.sums = run, every, PartialSums(run.path / "sums")
-        self.number, self.waves = 0, 0
-        self.last, self.cost = time.monotonic(), 0.0
+    def __init__(self, run: RunStore, every: int | str) -> None:
+        RunKeeper.__init__(self, run, every)
+        self.sums = PartialSums(run.path / "sums", SUMS)
+        self.number = 0
+        self.progress = {"panel": 0}
+        """The panel (rows of B) that is under way; after a wave, also of how many, and groups of rows done of all."""
 
     def candidates(self) -> Candidates | None:
+        """Those that an earlier attempt chose. Raises StoreError where they are damaged."""
         return load_candidates(self.run) if (self.run.path / "candidates").is_dir() else None
 
     def chosen(self, candidates: Candidates) -> None:
+        """Keep the candidates, before the pass: they decide what its sums mean. Raises DiskError."""
         store_candidates(self.run, candidates)
 
-    def partials(self, panel: int) -> dict[Any, Any]:
-        self.number, found = self.sums.load(panel)
-        return found
+    def partials(self, panel: int) -> Partials:
+        """The sums to begin panel number `panel` with; {} where none are kept."""
+        self.progress = {"panel": panel}
+        return self.load() or {}
 
     def panel_done(self, panel: int) -> bool:
+        """Whether the rows of B of that panel are stored."""
         return panel in self.sums.done()
 
-    def after(self, panel: int, panels: int, wave: Wave) -> bool:
-        self.waves += 1
-        stop = super().after(panel, panels, wave)
+    def after(self, panel: int, panels: int, wave: Wave, is_stopped: bool) -> None:
+        """Log a wave, and commit where that is due or the watch has ended the pass. Raises DiskError."""
+        self.rule.step += 1
+        self.progress = {"panel": panel, "panels": panels, "done": wave.done, "of": wave.total}
         self.run.log(event="wave", panel=panel, done=wave.done, of=wave.total, seconds=wave.seconds)
-        waited, at_end = time.monotonic() - self.last, wave.done == wave.total and panel == panels - 1
-        if isinstance(self.every, int):
-            due = self.waves % self.every == 0
-        else:
-            due = waited > (WORTH_KEEPING if at_end else commit_wait(self.cost))
-        if due or stop:
-            self.commit(panel, panels, wave)
-        return stop
+        # What follows the last wave, cross-validation and the solver, may be long and commits nothing.
+        if self.due(at_end=wave.done == wave.total and panel == panels - 1) or is_stopped:
+            self.commit(wave.partials)
 
-    def commit(self, panel: int, panels: int, wave: Wave) -> None:
-        start = time.monotonic()
-        self._settle("columns")  # rows that are summed are not made again
+    def load(self) -> Partials | None:
+        """The sums of the panel that is under way, as far as they were committed."""
+        self.number, found = self.sums.load(self.progress["panel"])
+        return found or None
+
+    def write(self, state: Partials) -> dict[str, Any]:
+        """Put the sums on disk, and before them the columns that went in: rows that are summed are not made again."""
+        self._fsync("columns")
         self.number += 1
-        self.sums.save(self.number, panel, wave.partials)
-        self.last = time.monotonic()
-        self.cost = self.last - start
-        place = {"panel": panel, "panels": panels, "done": wave.done, "of": wave.total}
-        self.run.log(event="commit", **place, cost=self.cost)
+        self.sums.save(self.number, self.progress["panel"], state)
+        return dict(self.progress)
 
     def panel_written(self, panel: int) -> None:
-        self._settle("gram")
+        """Note that a panel's rows of B are stored, once they outlast a power cut. Raises DiskError."""
+        self._fsync("gram")
         self.sums.mark_done(panel)
 
-    def _settle(self, part: str) -> None:
+    def _fsync(self, part: str) -> None:
         """See that what tasks wrote outlasts a power cut."""
         with disk_errors("could not be written", self.run.path / part):
             fsync_tree(self.run.path / part)
@@ -95,37 +98,42 @@ def fit_in_run(
     *,
     given: Any = None,
     fold_of: NDArray[np.intp] | None = None,
-    callbacks: list[Callable[[dict[str, Any]], Any]] | None = None,
+    watch: Watch | None = None,
     notes: Callable[[], dict[str, Any]] = dict,
 ) -> FittedColumns:
-    """A fit with everything on disk; goes on from what is there. `y` is less `offsets`, which the model has back.
+    """A fit with everything on disk, resumed from what is there. `y` is less `offsets`, which the model has back.
 
-    notes: more for the report, asked at the end.
+    notes: more for the report, asked at the end. Raises InterruptedRunError where the watch ends the run for it to be
+    resumed; ended otherwise, during the pass, it has the constant model, and the sums so far are kept.
     """
-    callbacks = callbacks or []
-    keeper = StoredPass(run, settings.checkpoint_every, callbacks)
-    keeper.sums.sweep()
+    watch = watch or Watch()
+    keeper = StoredPass(run, settings.checkpoint_every)
+    keeper.sums.remove_leftovers()
     passed = make_pass(
-        rows, y, sample_weight, settings, session, given=given, fold_of=fold_of, folder=run.path, keeper=keeper
-    )
-    fitted = fit_columns(passed, settings, session, callbacks)
+        rows, y, sample_weight, settings, session,
+        given=given, fold_of=fold_of, folder=run.path, keeper=keeper, watch=watch,
+    )  # fmt: skip
+    fitted = fit_columns(passed, settings, session, watch)
     fitted.intercepts = fitted.intercepts + offsets
-    if passed.columns_path is not None:
+    if passed.columns_path is not None and passed.sums is not None:
         for _ in stored_columns(passed.columns_path):
             pass  # each chunk is there, and what was written
     store_model(run, fitted, settings)
     run.write_report(_report(fitted, settings) | notes())
-    keeper.sums.drop()
+    if passed.sums is not None:
+        keeper.sums.drop()
     return fitted
 
 
 def store_candidates(run: RunStore, candidates: Candidates) -> None:
+    """Keep the candidate columns. Raises DiskError."""
     run.write_arrays(
         "candidates", {"indices": candidates.indices, "scale": candidates.scale} | point_arrays(candidates.points)
     )
 
 
 def load_candidates(run: RunStore) -> Candidates:
+    """The stored candidate columns. Raises StoreError."""
     found = read_arrays(run, "candidates", "indices", "scale")
     candidates = Candidates(found["indices"], read_points(found, f"{run.path}/candidates"), found["scale"])
     if not candidates.points.shape[0] == len(candidates.indices) == len(candidates.scale):
@@ -135,8 +143,11 @@ def load_candidates(run: RunStore) -> Candidates:
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
     """Weights (T, M) of the normalised columns, intercepts (T,), mu (T, M); errors of cross-validation if there are any."""
-    mu = np.sqrt(settings.lam / fitted.nu) * np.abs(fitted.weights)
-    arrays = {"weights": fitted.weights, "intercepts": fitted.intercepts, "kernel_weights": mu}
+    arrays: dict[str, NDArray] = {
+        "weights": fitted.weights,
+        "intercepts": fitted.intercepts,
+        "kernel_weights": fitted.kernel_weights(settings.lam),
+    }
     if fitted.cv is not None:
         arrays |= {"cv_nus": fitted.cv.nus, "cv_errors": fitted.cv.errors, "cv_active": fitted.cv.n_active}
     run.write_arrays("model", arrays)
@@ -157,13 +168,14 @@ class Model:
 
 
 def load_model(run: RunStore) -> Model:
+    """The stored model, less columns without a weight. Raises StoreError."""
     candidates, found = load_candidates(run), read_arrays(run, "model", "weights", "intercepts")
     settings = RegressionSettings(**run.config["settings"])
     weights, intercepts = found["weights"], found["intercepts"]
     if weights.ndim != 2 or weights.shape != (len(intercepts), len(candidates.scale)):
         raise StoreError("model and candidates do not fit together", where=str(run.path))
     active = np.flatnonzero((weights != 0).any(axis=0))
-    kernel, points = settings.kernel_function, candidates.points
+    kernel, points = kernel_of(settings), candidates.points
     return Model(
         kernel,
         points[active],
@@ -193,4 +205,5 @@ def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, An
         n_columns=len(fitted.candidates.scale),
         n_active=len(fitted.active),
         outputs=outputs,
+        history=fitted.result.history,
     )

@@ -1,10 +1,8 @@
-"""The machines of a classifier: each solved, and what is told of them."""
+"""The machines of a classifier: each solved, and their result."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,46 +14,49 @@ from numpy.typing import NDArray
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.errors import ConvergenceWarning, InputError
-from dkl.estimators.svc.kernels import KernelPlace
+from dkl.errors import InputError
+from dkl.estimators.svc.kept import Ended, KeptMachine, held_by, hold
+from dkl.estimators.svc.kernels import KernelPlace, kernel_place
+from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.neighborhood_svm import KernelOperator, NeighborhoodSVM, Vector
 from dkl.resources import peak_rss
 from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
-from dkl.solvers.result import Outcome, Result
-from dkl.solvers.svm_gradient import Accelerated, SVMSolution
+from dkl.solvers.result import Outcome, Result, remedies
+from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_level import LARGEST, LevelMethod
 from dkl.solvers.svm_pairs import TwoClasses, machines
-from dkl.solvers.svm_refinement import Solve, refined
+from dkl.solvers.svm_problem import Solve, SVMSolution
+from dkl.solvers.svm_refinement import refined
+from dkl.solvers.svm_state import Kept, State, part_of, within
 from dkl.solvers.svm_working_set import SMALLEST, WorkingSets
+from dkl.solvers.watch import Watch
 
-Callback = Callable[[dict[str, Any]], Any]
+REMEDIES = remedies(
+    iteration_limit="raise max_iter or tol",
+    stalled="rounding ends all progress: raise tol, or use dtype='float64' if it is not",
+    numerical_error="a value is not finite: lower C, or scale the features",
+)
+ENDED = (Outcome.STOPPED, Outcome.TIME_LIMIT)
+"""Outcomes by which the watch ends all machines; those that were not begun are left at zero."""
 
 
 class Keeper(Protocol):
-    """What is kept of a fit for another to go on from."""
+    """What is kept of a fit for another to resume from."""
 
-    def begun(self, machine: int) -> Vector | None:
-        """alpha (rows of the machine,) as it was kept last, or None."""
+    def begun(self, machine: int) -> KeptMachine | None:
+        """What was kept of a machine last; asked for when it begins."""
 
-    def keep(self, machine: int, alpha: Vector, done: bool) -> None:
-        """After each round of a machine's solver, and when it is solved."""
+    def keep(self, machine: int, state: State) -> None:
+        """At each check of a machine's solver; the arrays are the solver's own."""
 
-
-@dataclass(frozen=True)
-class SVCSettings:
-    solver: str
-    multi_class: str
-    tol: float
-    max_iter: int
-    dtype: str
-    memory_limit: int | None
-    work_dir: Any = None
+    def ended(self, machine: int, ended: Ended) -> None:
+        """When a machine has ended by itself."""
 
 
 @dataclass(frozen=True)
 class FittedMachine:
-    """Its rows, their coefficients y alpha, how they were come by, and how much of each kernel there is in K."""
+    """Its rows, their coefficients y alpha, how they were found, and how much of each kernel there is in K."""
 
     rows: NDArray[np.intp]
     coefficients: NDArray[np.float64]
@@ -81,10 +82,13 @@ def fit_machines(
     steps: list[Step],
     settings: SVCSettings,
     session: Session,
-    callbacks: list[Callback],
+    watch: Watch,
     keeper: Keeper | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
-    """For each step all machines, in their order; the plan; seconds by stage."""
+    """For each step all machines, in their order; the plan; seconds by stage.
+
+    Each machine is a stage of the watch, whose rows say which one: `machine`.
+    """
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
     place = kernel_place(source, settings, session)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
@@ -94,17 +98,10 @@ def fit_machines(
         seconds = {"kernel": time.perf_counter() - start}
         start = time.perf_counter()
         scales = np.ones(1) if len(kernels) == 1 else np.array([*map(_unit_trace, whole, kernels)])
-        fit = _MachineFit(place, kernels, whole, scales, steps, settings, callbacks, keeper, len(pairs))
+        fit = _MachineFit(place, kernels, whole, scales, steps, settings, watch, keeper, len(pairs))
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
-
-
-def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> KernelPlace:
-    """Where the kernels stand. The level method's bound is of all its cuts: none is told again, in double, of its last
-    point, so all its work is in double."""
-    dtype = "float64" if settings.solver == "level" else settings.dtype
-    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
 
 
 def plan_machines(
@@ -138,6 +135,16 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
 
 
 @dataclass(frozen=True)
+class _Begun:
+    """What a machine begins with: alpha, or a state of its solver; and the kernels that it multiplies by."""
+
+    number: int
+    start: Vector | None
+    state: State | None
+    kernels: list[Any]
+
+
+@dataclass(frozen=True)
 class _MachineFit:
     """One machine at all steps, each begun at an earlier one's solution. `scales`: what makes kernels comparable."""
 
@@ -147,77 +154,94 @@ class _MachineFit:
     scales: Vector
     steps: list[Step]
     settings: SVCSettings
-    callbacks: list[Callback]
+    watch: Watch
     keeper: Keeper | None
     n_machines: int
 
     def solve(self, number: int, pair: TwoClasses, bounds: Vector) -> list[FittedMachine]:
+        """The machine at each step."""
+        kept = KeptMachine() if self.keeper is None else self.keeper.begun(number) or KeptMachine()
+        if kept.ended is not None and kept.ended.stands(self.settings.max_iter):
+            return [self._again(number, pair, kept.ended)]
         is_all = len(pair.rows) == self.place.source.n
         parts = [part if is_all else part.sub(pair.rows) for part in self.whole]
         exact = [self._in_double(kernel, part, pair) for kernel, part in zip(self.kernels, parts, strict=True)]
-        first = None if self.keeper is None else self.keeper.begun(number)
         found: list[FittedMachine] = []
         for index, step in enumerate(self.steps):
             problem = NeighborhoodSVM(parts[0], pair.y, np.ascontiguousarray(step.factor * bounds), step.rho)
-            start = first if step.after is None else found[step.after].solution.point.alpha
-            stage = f"machine {number + 1} of {self.n_machines}"
-            stage += f", model {index + 1}" if len(self.steps) > 1 else ""
+            start = kept.start if step.after is None else found[step.after].solution.point.alpha
+            watch = self._stage(number, index)
             if len(parts) == 1:
-                solution, shares = self._solve_one(problem, exact[0], number, stage, start), np.ones(1)
+                begun = _Begun(number, start, kept.state, [parts[0], exact[0]])
+                watch.resume(kept.rows)
+                solution, shares = self._solve_one(problem, exact[0], watch, begun), np.ones(1)
             else:
-                solution, shares = self._solve_several(problem, parts, exact, stage)
+                solution, shares = self._solve_several(problem, parts, exact, watch)
             found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares))
-        if self.keeper is not None:
-            self.keeper.keep(number, found[-1].solution.point.alpha, True)
+        # One that the watch broke off may have come to a gap that is small enough at another point than it would have.
+        if self.keeper is not None and self.watch.outcome is None:
+            held = held_by(self.whole) if is_all else {}
+            self.keeper.ended(number, Ended.of(solution, shares, self.settings.max_iter, held))
         return found
 
+    def _again(self, number: int, pair: TwoClasses, ended: Ended) -> FittedMachine:
+        """A machine that ended in an earlier session."""
+        hold(self.whole, ended.held)
+        watch = self._stage(number, 0)
+        watch.resume(ended.history)
+        solution = ended.solution(watch.history)
+        return FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, ended.shares)
+
+    def _stage(self, number: int, index: int) -> Watch:
+        """The watch of a machine at a step; share: of all of them those before it."""
+        count = len(self.steps)
+        name = f"machine {number + 1} of {self.n_machines}" + (f", model {index + 1}" if count > 1 else "")
+        share = (number * count + index) / (self.n_machines * count)
+        return self.watch.stage(name, machine=number, max_iter=self.settings.max_iter, share=share)
+
     def _in_double(self, kernel: Kernel, part: Any, pair: TwoClasses) -> KernelOperator | None:
-        """The kernel in double precision, for the gap to be told by, where it is not yet."""
+        """The kernel in double precision, for the gap to be computed by, where it is not yet."""
         if part.dtype == np.float64:
             return None
-        exact = self.place.anew(kernel, "float64")
+        exact = self.place.recomputed(kernel, "float64")
         return exact.sub(pair.rows) if len(pair.rows) < self.place.source.n else exact
 
     def _solve_one(
-        self, problem: NeighborhoodSVM, exact: KernelOperator | None, number: int, stage: str, start: Vector | None
+        self, problem: NeighborhoodSVM, exact: KernelOperator | None, watch: Watch, begun: _Begun
     ) -> SVMSolution:
-        tol = self.settings.tol
+        tol, start, state = self.settings.tol, begun.start, begun.state
+        kept: Kept | None = None if self.keeper is None else partial(self._keep, begun)
+        if state is not None:
+            hold(begun.kernels, part_of(state, "held") or {})
         if exact is None:
-            return self._solver(number, stage, tol)(problem, start)
+            return self._solver(tol)(problem, start, watch=watch, kept=kept, state=state)
         # Half of the accuracy for the rounded kernel, so that there is room for what rounding adds.
-        return refined(self._solver(number, stage, tol / 2), problem, exact, tol, start)
+        return refined(self._solver(tol / 2), problem, exact, tol, start, watch=watch, kept=kept, state=state)
 
-    def _solver(self, number: int, stage: str, tol: float) -> Solve:
-        settings, watch = self.settings, self._watch(stage)
-        kept = None if self.keeper is None else partial(self._keep, number)
+    def _solver(self, tol: float) -> Solve:
+        settings = self.settings
         if settings.solver == "level":
-            return LevelMethod(tol, settings.max_iter, watch, kept).solve
+            return LevelMethod(tol, settings.max_iter).solve
         plain = settings.solver == "gradient"
-        method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain, watch=watch, kept=kept)
+        method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
         return method.solve if plain else WorkingSets(method, SMALLEST).solve
 
-    def _keep(self, number: int, alpha: Vector) -> None:
+    def _keep(self, begun: _Begun, state: State) -> None:
         assert self.keeper is not None
-        self.keeper.keep(number, alpha, False)
-
-    def _watch(self, stage: str) -> Callback | None:
-        def watch(row: dict[str, Any]) -> None:
-            for callback in self.callbacks:
-                callback({**row, "stage": stage, "of": self.settings.max_iter})
-
-        return watch if self.callbacks else None
+        if (
+            self.watch.outcome is None
+        ):  # what has been stopped goes on from its last check, what comes after it is not begun
+            self.keeper.keep(begun.number, state | within("held", held_by(begun.kernels)))
 
     def _solve_several(
-        self, problem: NeighborhoodSVM, parts: list[Any], exact: list[KernelOperator | None], stage: str
+        self, problem: NeighborhoodSVM, parts: list[Any], exact: list[KernelOperator | None], watch: Watch
     ) -> tuple[SVMSolution, NDArray[np.float64]]:
         """(the machine, with the gap of the whole, the shares of the kernels as they were given)."""
         settings = self.settings
         plain = settings.solver == "gradient"
-        solver = Accelerated(
-            settings.tol, settings.max_iter, momentum=not plain, newton=not plain, watch=self._watch(stage)
-        )
+        solver = Accelerated(settings.tol, settings.max_iter, momentum=not plain, newton=not plain)
         scaled = [ScaledKernel(part, scale) for part, scale in zip(parts, self.scales, strict=True)]
-        found = combine(problem, scaled, solver)
+        found = combine(problem, scaled, solver, watch=watch)
         shares, point, gap, outcome = found.theta * self.scales, found.solution.point, found.gap, found.outcome
         truth = [kernel for kernel in exact if kernel is not None]
         if truth:
@@ -235,7 +259,7 @@ def _unit_trace(part: Any, kernel: Kernel) -> float:
     """What the kernel is to be multiplied by for a mean of 1 on its diagonal."""
     mean = float(part.diagonal().mean())
     if not mean > 0:
-        raise InputError("the kernel is zero on all rows", where=kernel.where, mend="choose another kernel")
+        raise InputError("the kernel is zero on all rows", where=kernel.where, remedy="choose another kernel")
     return 1.0 / mean
 
 
@@ -245,23 +269,15 @@ def outcome_of(fitted: list[FittedMachine]) -> Outcome:
     return next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
 
 
-def warn_of(fitted: list[FittedMachine]) -> None:
-    """A ConvergenceWarning where a machine did not converge."""
-    worst = outcome_of(fitted)
-    if not worst.converged:
-        text = f"not converged ({worst.value}): raise max_iter or tol, or use dtype='float64' if it is not"
-        warnings.warn(text, ConvergenceWarning, stacklevel=3)
-
-
 def result_of(fitted: list[FittedMachine], seconds: dict[str, float], plan: Plan) -> Result:
     """One result for all machines."""
-    solutions = [machine.solution for machine in fitted]
-    history = [{**row, "machine": k} for k, solution in enumerate(solutions) for row in solution.history]
+    solutions, outcome = [machine.solution for machine in fitted], outcome_of(fitted)
     return Result(
-        outcome_of(fitted),
+        outcome,
         sum(solution.n_iter for solution in solutions),
-        history,
+        [row for solution in solutions for row in solution.history],
         {**seconds, "total": sum(seconds.values())},
         peak_rss(),
         plan=plan.as_dict(),
+        remedy=REMEDIES[outcome],
     )

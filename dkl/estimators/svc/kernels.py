@@ -1,4 +1,4 @@
-"""Where a classifier's kernel matrices stand, and whether they are kernel matrices."""
+"""A classifier's kernels: what its settings name, where their matrices stand, and whether they are kernel matrices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
 from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernel_plan import KernelShape, plan_kernel
@@ -18,13 +21,75 @@ from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.stored_kernel import StoredKernel
-from dkl.errors import DiskError
+from dkl.errors import DiskError, InputError
 from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import check_rows
 from dkl.problems.neighborhood_svm import KernelOperator
 from dkl.resources import format_bytes
 from dkl.stores.kernel_tiles import stored_bytes
+
+WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
+"""Kernels that have a gamma."""
+
+
+def kernel_names(settings: SVCSettings) -> list[Any]:
+    """The kernel, or each of several."""
+    return list(settings.kernel) if isinstance(settings.kernel, (list, tuple)) else [settings.kernel]
+
+
+def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str, Any] | None = None) -> list[Kernel]:
+    """The kernel, or each of several, which may have parameters of their own, with the widths that the rows give them."""
+    names = kernel_names(settings)
+    if settings.solver == "level" and len(names) > 1:
+        raise InputError("one kernel only", where="solver level", got=f"{len(names)} kernels")
+    common = {
+        "gamma": settings.gamma,
+        "degree": settings.degree,
+        "coef0": settings.coef0,
+        "kernel_params": kernel_params,
+    }
+    made = []
+    for item in names:
+        chosen = {**common, **(item if isinstance(item, dict) else {"kernel": item})}
+        gamma = _width(chosen["kernel"], chosen["gamma"], source)
+        params = dict(chosen["kernel_params"] or {})
+        made.append(Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], params))
+    return made
+
+
+def _width(kernel: Any, gamma: Any, source: RowSource) -> float:
+    """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto" 1 / n_features."""
+    if gamma == "auto":
+        return 1.0 / source.n_features
+    if gamma != "scale":
+        return float(gamma)
+    if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
+        return 1.0 / source.n_features
+    variance = _variance(source)
+    return 1.0 / (source.n_features * variance) if variance > 0 else 1.0
+
+
+def _variance(source: RowSource) -> float:
+    """Of all entries, as SVC computes it."""
+    if source.is_in_memory and not sp.issparse(source.array):
+        return float(np.var(source.array))
+    total, squares, count = 0.0, 0.0, 0
+    for lo in range(0, source.n, 65_536):
+        rows = source.read(lo, min(lo + 65_536, source.n))
+        values = rows.data if sp.issparse(rows) else rows
+        total += float(values.sum(dtype=float))
+        squares += float(np.square(values, dtype=float).sum())
+        count += rows.shape[0] * rows.shape[1]
+    return squares / count - (total / count) ** 2
+
+
+def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> KernelPlace:
+    """Where the kernels stand. The level method's bound is of all its cuts: none is evaluated again, in double, at its
+    last point, so all its work is in double."""
+    dtype = "float64" if settings.solver == "level" else settings.dtype
+    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
 
 
 @dataclass(frozen=True)
@@ -71,7 +136,7 @@ class KernelPlace:
                 where="work_dir",
                 got=f"{format_bytes(free)} free in {folder}",
                 wanted=format_bytes(needed),
-                mend="choose another folder, or leave work_dir out: columns are then made anew",
+                remedy="choose another folder, or leave work_dir out: columns are then recomputed",
             )
 
     def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
@@ -80,22 +145,31 @@ class KernelPlace:
             RowBlocks(self.source, self.session, self.memory_limit).map(check_rows)
         return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
 
-    def anew(self, kernel: Kernel, dtype: str, room: int = 0, kept: ExitStack | None = None) -> RecomputedKernel:
-        """The kernel made anew; parts of it that find no room go to the disk, if there is a `work_dir`."""
+    def recomputed(
+        self, kernel: Kernel, dtype: str, part_bytes: int = 0, kept: ExitStack | None = None
+    ) -> RecomputedKernel:
+        """The kernel, recomputed in each product; parts of it beyond `part_bytes` go to the disk, if there is a `work_dir`."""
         store = None if self.work_dir is None or kept is None else partial(self._stored, kept)
         return RecomputedKernel(
-            kernel, self.source, self.session, self.memory_limit, dtype, part_dtype=self.dtype, room=room, store=store
+            kernel,
+            self.source,
+            self.session,
+            self.memory_limit,
+            dtype,
+            part_dtype=self.dtype,
+            part_bytes=part_bytes,
+            store=store,
         )
 
-    def _stored(self, kept: ExitStack, anew: RecomputedKernel) -> KernelOperator:
+    def _stored(self, kept: ExitStack, recomputed: RecomputedKernel) -> KernelOperator:
         """On disk, until nobody holds it, and no longer than `kept`; where the disk is too small, as it is."""
         path = next_run(self.work_dir, "kernel")
-        if stored_bytes(anew.n, self.dtype) > shutil.disk_usage(path.parent).free:
-            return anew
+        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(path.parent).free:
+            return recomputed
         remove = partial(shutil.rmtree, path, ignore_errors=True)
         with ExitStack() as unfinished:
             unfinished.callback(remove)
-            found = StoredKernel.of(anew, path, self.dtype)
+            found = StoredKernel.of(recomputed, path, self.dtype)
             unfinished.pop_all()
         # Once only: a traceback may hold it for longer than `kept`, and another fit may have taken the name by then.
         kept.callback(weakref.finalize(found, remove))
@@ -112,5 +186,5 @@ class KernelPlace:
     def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:
         if plan.placement == "memory":
             return MemoryKernel.of(kernel, self.source, self.dtype, self.session.threads)
-        anew = self.anew(kernel, "float64", plan.shape["working_set_bytes"], kept)
-        return anew if plan.placement == "recomputed" else self._stored(kept, anew)
+        found = self.recomputed(kernel, "float64", plan.shape["working_set_bytes"], kept)
+        return found if plan.placement == "recomputed" else self._stored(kept, found)

@@ -6,30 +6,30 @@ import copy
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import InputError
+from dkl.estimators.common import drawing
 from dkl.estimators.common.kernel_parameter import KernelParameter
-from dkl.estimators.common.parameters import SVC_PARAMETERS, check_values
-from dkl.estimators.common.progress import stage_callbacks
-from dkl.estimators.common.sample_weights import box_bounds, checked_weights
+from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.common.progress import listed_callbacks, watch_for
+from dkl.estimators.common.sample_weights import checked_weights
+from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import given_rows
+from dkl.estimators.svc import picture
+from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier, fit_steps
 from dkl.estimators.svc.decisions import Machines, Scheme
-from dkl.estimators.svc.fit import FittedMachine, Keeper, Step, SVCSettings, fit_machines, result_of, warn_of
+from dkl.estimators.svc.fit import FittedMachine, result_of
+from dkl.estimators.svc.kernels import kernels_of
+from dkl.estimators.svc.labels import checked_labels
 from dkl.estimators.svc.path import Grid, SVCPath
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.estimators.svc.shown import RowsShown, shown_of, training_rows
 from dkl.resources import parse_bytes
-
-WITH_GAMMA = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
 
 
 class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
@@ -74,6 +74,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     client : distributed.Client or None
         Where products are made that do not fit here. None finds the current client, else uses threads.
     n_jobs, random_state, callbacks, verbose
+        Threads; seed; functions called with each row of the history (True ends the fit: the machines' coefficients so far
+        are the model, with their gaps, zero for those not begun); progress on standard error.
 
     Attributes
     ----------
@@ -84,6 +86,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     objective_, duality_gap_, relative_gap_ : (machines,)
     result_, n_iter_, n_features_in_
     """
+
+    _rows_kept: RowsShown | None
 
     def __init__(
         self,
@@ -134,18 +138,12 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> OptimalNeighborhoodSVC:
         """Learn from rows X (n, d) and class labels y (n,)."""
-        return self._fit(X, y, sample_weight)
-
-    def _fit(
-        self, X: Any, y: Any, sample_weight: Any, session: Session | None = None, keeper: Keeper | None = None
-    ) -> OptimalNeighborhoodSVC:
-        check_values(self, SVC_PARAMETERS)
-        steps = [Step(1.0, float(self.rho))]
-        source, (found,), seconds, plan = self._run(X, y, sample_weight, self.C, steps, session, keeper)
-        warn_of(found)
-        self._keep(source, found)
-        self.result_ = result_of(found, seconds, plan)
-        self.n_iter_ = self.result_.n_iter
+        settings = self._checked()
+        training = self._training(X, y, sample_weight, settings.C)
+        with watch_for(self.callbacks, self.verbose) as watch:
+            self._adopt(fit_classifier(training, settings, self._session(), watch))
+        self.class_weight_ = training.class_weight
+        self._rows_kept = training_rows(self._machines, self._scheme, training)
         return self
 
     def path(self, X: Any, y: Any, Cs: Any, rhos: Any, *, sample_weight: Any = None) -> SVCPath:
@@ -153,58 +151,39 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
 
         The estimator's own C and rho play no part, and what was fitted stays as it is.
         """
-        check_values(self, SVC_PARAMETERS)
+        settings = self._checked()
         grid = Grid.of(Cs, rhos)
         model = copy.copy(self)
-        source, found, seconds, plan = model._run(X, y, sample_weight, 1.0, grid.steps)
-        warn_of([machine for of_step in found for machine in of_step])
+        training = model._training(X, y, sample_weight, 1.0)
+        model.class_weight_ = training.class_weight
+        with watch_for(self.callbacks, self.verbose) as watch:
+            found, plan, seconds = fit_steps(training, grid.steps, settings, self._session(), watch)
+        result = result_of([machine for of_step in found for machine in of_step], seconds, plan)
+        warn_of(result, stacklevel=2)
 
         def make(C: float, rho: float, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
             made = copy.copy(model)
             made.C, made.rho = C, rho
-            made._keep(source, fitted)
-            made.result_ = result_of(fitted, seconds, plan)
-            made.n_iter_ = made.result_.n_iter
+            made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, seconds, plan)))
             return made
 
-        return SVCPath.of(grid, found, make, source.n)
+        return SVCPath.of(grid, found, make, training.source.n, result)
 
-    def _run(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        C: float,
-        steps: list[Step],
-        session: Session | None = None,
-        keeper: Keeper | None = None,
-    ) -> tuple[RowSource, list[list[FittedMachine]], dict[str, float], Plan]:
-        """All machines of all steps; `steps` multiply C."""
-        limit = parse_bytes(self.memory_limit)
+    def _checked(self) -> SVCSettings:
+        """The settings, if all parameters keep their rules."""
+        check_parameters(self, SVCSettings)
+        listed_callbacks(self.callbacks)
+        return gathered(
+            SVCSettings, self, kernel=self.kernel, memory_limit=parse_bytes(self.memory_limit), work_dir=self.work_dir
+        )
+
+    def _training(self, X: Any, y: Any, sample_weight: Any, C: float) -> Training:
+        """Rows, labels, weights and kernels, checked against each other."""
         source = row_source(given_rows(self, X, reset=True))
-        labels = self._labels(y, source.n)
+        classes, numbers = checked_labels(y, source.n)
         weights = checked_weights(sample_weight, source.n)
-        bounds, self.class_weight_ = box_bounds(C, self.class_weight, self.classes_, labels, weights)
-        self._kernels = self._made_kernels(source)
-        if self._is_precomputed and source.n != source.n_features:
-            got = f"shape ({source.n}, {source.n_features})"
-            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
-        settings = SVCSettings(
-            self.solver, self.multi_class, float(self.tol), int(self.max_iter), self.dtype, limit, self.work_dir
-        )
-        fitted, plan, seconds = fit_machines(
-            source,
-            self._kernels,
-            labels,
-            len(self.classes_),
-            bounds,
-            steps,
-            settings,
-            session or self._session(),
-            stage_callbacks(self.callbacks, self.verbose),
-            keeper=keeper,
-        )
-        return source, fitted, seconds, plan
+        kernels = kernels_of(gathered(SVCSettings, self, kernel=self.kernel), source, self.kernel_params)
+        return Training.of(source, classes, numbers, kernels, C, self.class_weight, weights)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """(m,) for two classes; else (m, classes), or (m, pairs) with decision_function_shape="ovo"."""
@@ -216,15 +195,26 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         found = self._decisions(X)
         return np.asarray(self.classes_[self._scheme.classes(found)])
 
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the machines: a new matplotlib Figure with all panels, or `ax` with the confusion matrix.
+
+        X (m, d), y (m,): rows to predict, held out perhaps, in place of a sample of those learned from.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: shown_of(self, X, y), picture.draw, picture.draw_one)
+
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _decisions(self, X: Any) -> NDArray[np.float64]:
         """(m, machines) of g(x) = sum_i y_i alpha_i k(x_i, x) + b."""
         check_is_fitted(self)
         rows = RowBlocks(given_rows(self, X, reset=False), self._session(), self.memory_limit)
+        return self._machines.decide(rows)
+
+    @property
+    def _machines(self) -> Machines:
         points = self.support_ if self._is_precomputed else self.support_vectors_
-        machines = Machines(self._kernels, self.kernel_weights_, points, self.dual_coef_, self.intercept_)
-        return machines.decide(rows)
+        return Machines(self._kernels, self.kernel_weights_, points, self.dual_coef_, self.intercept_)
 
     @property
     def _scheme(self) -> Scheme:
@@ -233,83 +223,15 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def _session(self) -> Session:
         return Session.find(self.client, threads=self.n_jobs)
 
-    def _labels(self, y: Any, n: int) -> NDArray[np.intp]:
-        """(n,) class numbers; sets classes_."""
-        if y is None:
-            what = f"{type(self).__name__} requires y to be passed, but the target y is None"
-            raise InputError(what, mend="pass the labels")
-        try:
-            given = column_or_1d(y, warn=True)
-            if given.dtype.kind == "S":  # scikit-learn refuses them only from 1.7 on
-                raise TypeError("labels must not be bytes: turn them into text")
-            if given.dtype.kind == "f":
-                assert_all_finite(given, input_name="y")
-            check_classification_targets(given)
-        except (ValueError, TypeError) as error:
-            raise InputError(" ".join(str(error).split()), where="y") from error
-        if len(given) != n:
-            raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
-        self.classes_, labels = np.unique(given, return_inverse=True)
-        if len(self.classes_) < 2:
-            got = f"{len(self.classes_)} class"
-            raise InputError("The number of classes has to be greater than one", where="y", got=got)
-        return labels
-
-    def _made_kernels(self, source: RowSource) -> list[Kernel]:
-        """The kernel, or each of several, which may have parameters of their own."""
-        if self.solver == "level" and isinstance(self.kernel, (list, tuple)) and len(self.kernel) > 1:
-            raise InputError("one kernel only", where='solver="level"', got=f"{len(self.kernel)} kernels")
-        given = self.kernel if isinstance(self.kernel, (list, tuple)) else [self.kernel]
-        common = {name: getattr(self, name) for name in ("gamma", "degree", "coef0", "kernel_params")}
-        made = []
-        for item in given:
-            own = item if isinstance(item, dict) else {"kernel": item}
-            chosen = {**common, **own}
-            gamma = self._width(chosen["kernel"], chosen["gamma"], source)
-            made.append(
-                Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], dict(chosen["kernel_params"] or {}))
-            )
-        return made
-
-    def _width(self, kernel: Any, gamma: Any, source: RowSource) -> float:
-        """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto" 1 / n_features."""
-        if gamma == "auto":
-            return 1.0 / source.n_features
-        if gamma != "scale":
-            return float(gamma)
-        if not isinstance(kernel, str) or kernel not in WITH_GAMMA:
-            return 1.0 / source.n_features
-        variance = _variance(source)
-        return 1.0 / (source.n_features * variance) if variance > 0 else 1.0
-
-    def _keep(self, source: RowSource, fitted: list[FittedMachine]) -> None:
-        n = source.n
-        coefficients = np.zeros((len(fitted), n))
-        for row, machine in zip(coefficients, fitted, strict=True):
-            row[machine.rows] = machine.coefficients
-        self.support_ = np.flatnonzero((coefficients != 0).any(axis=0))
-        if not self.support_.size:
-            raise InputError("the box is too small to tell from zero", where="C", got=self.C, mend="raise C")
-        self.dual_coef_ = coefficients[:, self.support_]
-        self.intercept_ = np.array([machine.solution.point.intercept for machine in fitted])
-        self.kernel_weights_ = np.array([machine.shares for machine in fitted])
-        if not self._is_precomputed:
-            self.support_vectors_ = RowBlocks(source, Session(None, threads=1)).take(self.support_)
-        points = [machine.solution.point for machine in fitted]
-        self.objective_ = np.array([point.objective for point in points])
-        self.duality_gap_ = np.array([point.gap for point in points])
-        self.relative_gap_ = np.array([point.relative_gap for point in points])
-
-
-def _variance(source: RowSource) -> float:
-    """Of all entries, as SVC computes it."""
-    if source.is_in_memory and not sp.issparse(source.array):
-        return float(np.var(source.array))
-    total, squares, count = 0.0, 0.0, 0
-    for lo in range(0, source.n, 65_536):
-        rows = source.read(lo, min(lo + 65_536, source.n))
-        values = rows.data if sp.issparse(rows) else rows
-        total += float(values.sum(dtype=float))
-        squares += float(np.square(values, dtype=float).sum())
-        count += rows.shape[0] * rows.shape[1]
-    return squares / count - (total / count) ** 2
+    def _adopt(self, fitted: FittedClassifier) -> None:
+        """The fitted attributes, from a fit or from a run's folder."""
+        self._rows_kept = None
+        machines = fitted.machines
+        self.classes_, self.n_features_in_ = fitted.classes, fitted.n_features
+        self._kernels, self.kernel_weights_ = machines.kernels, machines.shares
+        self.support_, self.dual_coef_, self.intercept_ = fitted.support, machines.coefficients, machines.intercepts
+        if not machines.kernels[0].is_precomputed:
+            self.support_vectors_ = machines.points
+        self.objective_, self.duality_gap_, self.relative_gap_ = fitted.objectives, fitted.gaps, fitted.relative_gaps
+        if fitted.result is not None:
+            self.result_, self.n_iter_ = fitted.result, fitted.result.n_iter

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.common.run_arrays import point_arrays, read_arrays, read_points
+from dkl.estimators.common.run_arrays import point_arrays, read_arrays, read_points, result_in
+from dkl.estimators.svc.classifier import FittedClassifier
 from dkl.estimators.svc.decisions import Machines, Scheme
+from dkl.estimators.svc.kernels import kernel_names
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
-from dkl.estimators.svc.settings import SVCRunSettings
+from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.solvers.svm_pairs import machines
 from dkl.stores.run import RunStore
@@ -41,23 +43,31 @@ def read_classes(run: RunStore) -> NDArray:
     return classes
 
 
-def store_model(run: RunStore, model: OptimalNeighborhoodSVC) -> None:
+def store_model(run: RunStore, fitted: FittedClassifier) -> None:
     """Support (s,): row numbers; coefficients (M, s): y alpha; intercepts (M,), shares of the kernels, their gamma, the
     support vectors; and how the machines came to be."""
+    decided, result = fitted.machines, fitted.result
     arrays = {
-        "support": model.support_,
-        "coefficients": model.dual_coef_,
-        "intercepts": model.intercept_,
-        "kernel_weights": model.kernel_weights_,
-        "gammas": np.array([kernel.gamma for kernel in model._kernels]),
+        "support": fitted.support,
+        "coefficients": decided.coefficients,
+        "intercepts": decided.intercepts,
+        "kernel_weights": decided.shares,
+        "gammas": np.array([kernel.gamma for kernel in decided.kernels]),
     }
-    if not model._is_precomputed:
-        arrays |= point_arrays(model.support_vectors_)
+    if not decided.kernels[0].is_precomputed:
+        arrays |= point_arrays(decided.points)
     run.write_arrays("model", arrays)
-    history = model.result_.history
-    told = [name for name in TOLD if all(name in row for row in history)]
-    columns = {name: np.array([row[name] for row in history]) for name in ("machine", *told)}
+    assert result is not None
+    told = [name for name in TOLD if all(name in row for row in result.history)]
+    columns = {name: np.array([row[name] for row in result.history]) for name in ("machine", *told)}
     run.write_arrays("history", columns)
+
+
+def read_history(run: RunStore) -> list[dict[str, Any]]:
+    """A row a check of the solver."""
+    found = run.read_arrays("history")
+    names = sorted(found)
+    return [dict(zip(names, row, strict=True)) for row in zip(*(found[name].tolist() for name in names), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,10 @@ class Model:
 
 
 def load_model(run: RunStore) -> Model:
+    """The stored classifier; StoreError for parts that do not fit together."""
     found = read_arrays(run, "model", "support", "coefficients", "intercepts", "kernel_weights", "gammas")
-    settings, classes, where = SVCRunSettings(**run.config["settings"]), read_classes(run), f"{run.path}/model"
-    names, gammas, support = settings.kernel_names, found["gammas"], found["support"]
+    settings, classes, where = SVCSettings(**run.config["settings"]), read_classes(run), f"{run.path}/model"
+    names, gammas, support = kernel_names(settings), found["gammas"], found["support"]
     is_precomputed = names == ["precomputed"]
     points = support if is_precomputed else read_points(found, where)
     n_features = _trained_on(run)[0 if is_precomputed else 1]
@@ -104,21 +115,24 @@ def _trained_on(run: RunStore) -> tuple[int, int]:
         raise StoreError("no shape of the training rows", where=f"{run.path}/config.json", got=error) from error
 
 
-def load_classifier(path: Any) -> OptimalNeighborhoodSVC:
+def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
     """The fitted classifier of a run, as `dkl fit svc` left it."""
-    run = RunStore.open(path)
-    if run.config.get("task") != "svc":
-        raise StoreError("not a run of `dkl fit svc`", where=str(run.path), got=run.config.get("task", "pairwise"))
-    model, report = load_model(run), run.report()
-    found = SVCRunSettings(**run.config["settings"]).estimator()
-    decided = model.machines
-    found.classes_, found.n_features_in_, found._kernels = model.classes, model.n_features, decided.kernels
-    found.support_, found.dual_coef_, found.intercept_ = model.support, decided.coefficients, decided.intercepts
-    found.kernel_weights_ = decided.shares
-    if not found._is_precomputed:
-        found.support_vectors_ = decided.points
-    outputs = report.get("outputs", [])
-    for name, key in (("objective_", "objective"), ("duality_gap_", "gap"), ("relative_gap_", "relative_gap")):
-        setattr(found, name, np.array([output[key] for output in outputs]))
-    found.n_iter_ = int(report.get("n_iter", 0))
+    model, outputs = load_model(run), run.report().get("outputs", [])
+    told = {key: np.array([output[key] for output in outputs]) for key in ("objective", "gap", "relative_gap")}
+    stored = {
+        name: value for name, value in run.config["settings"].items() if name in OptimalNeighborhoodSVC().get_params()
+    }
+    found = OptimalNeighborhoodSVC(**{**stored, "work_dir": None})
+    found._adopt(
+        FittedClassifier(
+            model.classes,
+            model.support,
+            model.machines,
+            told["objective"],
+            told["gap"],
+            told["relative_gap"],
+            model.n_features,
+            result_in(run, read_history(run)),
+        )
+    )
     return found

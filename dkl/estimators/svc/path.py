@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.estimators.svc.fit import FittedMachine, Step
+from dkl.solvers.result import Result
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Grid:
 
     @classmethod
     def of(cls, Cs: Any, rhos: Any) -> Grid:
+        """InputError for what are no lists of values."""
         C_values, rho_values = _positive(Cs, "Cs"), _positive(rhos, "rhos")
         steps: list[Step] = []
         order = np.empty((len(C_values), len(rho_values)), np.intp)
@@ -43,7 +45,8 @@ class SVCPath:
     """Models at k values of C and r of rho; m machines, n rows.
 
     coefficients (k, r, m, n): y alpha; intercepts, objectives and relative gaps (k, r, m); products (k, r): with the kernel
-    matrix. `model(i, j)` is the fitted classifier of Cs[i] and rhos[j].
+    matrix; result: outcome, history and seconds of all of them. `model(i, j)` is the fitted classifier of Cs[i] and
+    rhos[j]. Where a callback ended it the models to come are what they would have begun at.
     """
 
     Cs: NDArray[np.float64]
@@ -53,30 +56,36 @@ class SVCPath:
     gaps: NDArray[np.float64]
     products: NDArray[np.int64]
     n: int
+    result: Result = field(repr=False)
     _machines: list[list[list[FittedMachine]]] = field(repr=False)
     _make: Callable[[float, float, list[FittedMachine]], Any] = field(repr=False)
 
     @classmethod
-    def of(cls, grid: Grid, found: list[list[FittedMachine]], make: Callable[..., Any], n: int) -> SVCPath:
+    def of(
+        cls, grid: Grid, found: list[list[FittedMachine]], make: Callable[..., Any], n: int, result: Result
+    ) -> SVCPath:
+        """From the machines of each step of a grid; `make` makes a classifier of a C, a rho and their machines."""
         machines = [[found[step] for step in row] for row in grid.order]
 
-        def told(value: Callable[[FittedMachine], float]) -> NDArray[np.float64]:
+        def of_each(value: Callable[[FittedMachine], float]) -> NDArray[np.float64]:
             return np.array([[[value(machine) for machine in cell] for cell in row] for row in machines])
 
         return cls(
             grid.Cs,
             grid.rhos,
-            told(lambda machine: machine.solution.point.intercept),
-            told(lambda machine: machine.solution.point.objective),
-            told(lambda machine: machine.solution.point.relative_gap),
-            told(lambda machine: machine.solution.products).sum(axis=2).astype(np.int64),
+            of_each(lambda machine: machine.solution.point.intercept),
+            of_each(lambda machine: machine.solution.point.objective),
+            of_each(lambda machine: machine.solution.point.relative_gap),
+            of_each(lambda machine: machine.solution.products).sum(axis=2).astype(np.int64),
             n,
+            result,
             machines,
             make,
         )
 
     @property
     def coefficients(self) -> NDArray[np.float64]:
+        """(k, r, m, n) y alpha."""
         out = np.zeros((*self.intercepts.shape, self.n))
         for i, row in enumerate(self._machines):
             for j, cell in enumerate(row):
@@ -85,6 +94,7 @@ class SVCPath:
         return out
 
     def model(self, i: int, j: int) -> Any:
+        """The fitted classifier of Cs[i] and rhos[j]."""
         return self._make(float(self.Cs[i]), float(self.rhos[j]), self._machines[i][j])
 
 

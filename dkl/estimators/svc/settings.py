@@ -1,48 +1,49 @@
-"""The parameters of a classifier that a run's folder can hold."""
+"""The settings of `OptimalNeighborhoodSVC` and of its runs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from dkl.estimators.svc.fit import SVCSettings
-from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
+from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, KERNEL_NAMES
+from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Integer, ListOf, NotGiven, Real, Size, Word
+from dkl.estimators.common.settings import ANYTHING, EVERYWHERE, RESUMABLE, InPython, Settings
+
+COMBINED = ListOf(Word(*(name for name in KERNEL_NAMES if name != "precomputed")))
 
 
 @dataclass(frozen=True)
-class SVCRunSettings:
-    """kernel: a name, or several. checkpoint_every: rounds of a solver, or "auto": by time."""
+class SVCSettings(Settings):
+    """ONK: the box C, the distance's weight rho, and a kernel or several."""
 
-    C: float = 1.0
-    rho: float = 100.0
-    kernel: str | list[str] = "rbf"
-    gamma: float | str = "scale"
-    degree: float = 3
-    coef0: float = 0.0
-    solver: str = "accelerated"
-    multi_class: str = "ovo"
-    class_weight: str | None = None
-    tol: float = 1e-6
-    max_iter: int = 10_000
-    dtype: str = "float64"
-    memory_limit: int | None = None
-    work_dir: str | None = None
-    checkpoint_every: int | str = "auto"
+    C: Annotated[float, Real(above=0), "Bound of the coefficients, as in SVC."] = 1.0
+    rho: Annotated[float, Real(above=0), "The smaller, the further the kernel may be learned from the given."] = 100.0
+    kernel: Annotated[
+        Any,
+        Either(KERNEL, COMBINED),
+        "As scikit-learn calls it; several are combined.",
+        InPython(Either(KERNEL, KERNEL_FUNCTION, KERNEL_LIST)),
+    ] = "rbf"
+    gamma: Annotated[float | str, Either(Real(above=0), Word("scale", "auto")), "Of the kernel."] = "scale"
+    degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
+    coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 0.0
+    solver: Annotated[str, Word("accelerated", "gradient", "level"), "How machines are solved."] = "accelerated"
+    multi_class: Annotated[str, Word("ovo", "ovr"), "One against one, or the rest."] = "ovo"
+    class_weight: Annotated[
+        Any, Either(Word("balanced"), NotGiven()), "C by the classes' sizes.", InPython(ANYTHING)
+    ] = None
+    tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-6
+    max_iter: Annotated[int, Integer(1), "Most gradient steps of a machine.", RESUMABLE] = 10_000
+    dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
+    work_dir: Annotated[Any, Folder(), "Where a kernel matrix too large for memory may stand meanwhile."] = None
+    checkpoint_every: Annotated[
+        int | str, Either(Integer(1), Word("auto")), "Solver's rounds between commits; auto: by time.", RESUMABLE
+    ] = "auto"
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @property
-    def kernel_names(self) -> list[str]:
-        return [self.kernel] if isinstance(self.kernel, str) else list(self.kernel)
-
-    @property
-    def machines(self) -> SVCSettings:
-        """What the solvers are told of it."""
-        return SVCSettings(
-            self.solver, self.multi_class, self.tol, self.max_iter, self.dtype, self.memory_limit, self.work_dir
-        )
-
-    def estimator(self, **more: Any) -> OptimalNeighborhoodSVC:
-        chosen = {name: value for name, value in asdict(self).items() if name not in ("checkpoint_every", "work_dir")}
-        return OptimalNeighborhoodSVC(**chosen, **more)
+    in_python = {
+        **EVERYWHERE,
+        "kernel_params": (None, DICTIONARY),
+        "decision_function_shape": ("ovr", Word("ovr", "ovo")),
+    }
+    not_in_python = ("checkpoint_every",)

@@ -1,133 +1,137 @@
-"""ONK in a run's folder: coefficients kept in between, to go on from, and the model that they come to."""
+"""ONK in a run's folder: machines kept in between, to go on from, and the model that they come to."""
 
 from __future__ import annotations
 
 import shutil
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of
-from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
+from dkl.estimators.svc.arrays import ALPHAS
+from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier
+from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, from_arrays
 from dkl.estimators.svc.model import store_model
-from dkl.estimators.svc.settings import SVCRunSettings
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.solvers.result import Outcome
 from dkl.solvers.svm_pairs import machines
+from dkl.solvers.svm_state import State
+from dkl.solvers.watch import Row, Watch
 from dkl.stores.disk import disk_errors
+from dkl.stores.keeper import RunKeeper
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
 
-COMMIT_SECONDS, COMMIT_SHARE = 5.0, 20.0
-"""Automatic commits come every few seconds, and take a twentieth of the time at most."""
-
-Row = dict[str, Any]
-
 
 def states_of(run: RunStore) -> KeptStates:
-    """Where the machines' coefficients are kept in between."""
-    return KeptStates(run.path / "alphas", "alphas", "the coefficients")
+    """Where the machines are kept in between."""
+    return KeptStates(run.path / "alphas", ALPHAS, "alphas", "the machines")
 
 
-class StoredMachines:
-    """Keeps the machines' alpha in a run's folder: every so many rounds of their solvers, or by time.
+class StoredMachines(RunKeeper[dict[int, KeptMachine]]):
+    """Keeps the machines in a run's folder: every so many checks of their solvers, or by time. A step of the rule is a check.
 
-    A state holds all machines in one array `alphas`, and in `machines` (k, 3) whose they are, their length and whether
-    they are solved.
+    A commit is of all machines at one moment; what it is on disk: `kept.as_arrays`.
     """
 
     def __init__(self, run: RunStore, every: int | str) -> None:
-        self.run, self.every = run, every
+        super().__init__(run, every)
         self.states = states_of(run)
-        self.states.sweep()
-        self.number, self.alphas, self.solved = self._read()
-        self.rounds, self.last, self.cost = 0, time.monotonic(), 0.0
+        self.states.remove_leftovers()
+        self.number = 0
+        self.machines = self.load() or {}
+        self.rows: dict[int, list[Row]] = {}
 
-    def begun(self, machine: int) -> NDArray[np.float64] | None:
-        return self.alphas.get(machine)
+    def begun(self, machine: int) -> KeptMachine | None:
+        """What a machine begins with; None where nothing of it is kept."""
+        found = self.machines.get(machine)
+        self.rows[machine] = [] if found is None or found.state is None else found.rows
+        return found
 
-    def keep(self, machine: int, alpha: NDArray[np.float64], done: bool) -> None:
-        self.alphas[machine] = np.array(alpha, np.float64)
-        self.solved = self.solved | {machine} if done else self.solved - {machine}
-        self.rounds += 1
-        if self._is_due():
-            self.commit()
+    def keep(self, machine: int, state: State) -> None:
+        """Take note of where a machine's solver stands at a check. Nobody writes to the arrays, so they are not copied."""
+        rows = self.rows.setdefault(machine, [])
+        self.machines[machine] = KeptMachine(state=state, history=(rows, len(rows)))  # at once: Ctrl-C may come between
+        self._kept(at_end=False)
+
+    def ended(self, machine: int, ended: Ended) -> None:
+        """Take note of what a machine came to, in place of where its solver stood; where that may go on, beside it."""
+        kept = self.machines.get(machine, KeptMachine())
+        goes_on = ended.outcome is Outcome.ITERATION_LIMIT and kept.ended is None
+        self.machines[machine] = replace(kept, ended=ended) if goes_on else KeptMachine(ended)
+        self._kept(at_end=True)
+
+    def _kept(self, *, at_end: bool) -> None:
+        self.rule.step += 1
+        if self.due(at_end=at_end):
+            self.commit(self.machines)
 
     def __call__(self, row: Row) -> None:
-        """A callback of the fit: the next round may be long in coming."""
-        if self.rounds and self._is_due():
-            self.commit()
+        """A callback of the fit: collects the machines' rows, and commits: the next check may be long in coming."""
+        if "machine" in row:
+            self.rows.setdefault(row["machine"], []).append(row)
+        if self.due():
+            self.commit(self.machines)
 
-    def _is_due(self) -> bool:
-        if isinstance(self.every, int):
-            return self.rounds >= self.every
-        return time.monotonic() - self.last > max(COMMIT_SECONDS, COMMIT_SHARE * self.cost)
-
-    def commit(self) -> None:
+    def commit_rest(self) -> None:
         """What has come since the last commit, if anything, is kept."""
-        if not self.rounds:
-            return
-        start = time.monotonic()
-        self.number += 1
-        order = sorted(self.alphas)
-        table = [(machine, len(self.alphas[machine]), machine in self.solved) for machine in order]
-        arrays = {
-            "alphas": np.concatenate([self.alphas[machine] for machine in order]),
-            "machines": np.array(table, np.int64),
-        }
-        self.states.write(self.number, arrays, {})
-        self.rounds, self.last = 0, time.monotonic()
-        self.cost = self.last - start
-        self.run.log(event="commit", machines=len(order), solved=len(self.solved), cost=self.cost)
+        if self.rule.is_new:
+            self.commit(self.machines)
 
-    def _read(self) -> tuple[int, dict[int, NDArray[np.float64]], set[int]]:
-        number, found, _ = self.states.read()
-        table = found.get("machines", np.empty((0, 3), np.int64)).tolist()
-        ends = np.cumsum([length for _, length, _ in table]).tolist()
-        alphas = {
-            machine: found["alphas"][end - length : end] for (machine, length, _), end in zip(table, ends, strict=True)
-        }
-        return number, alphas, {machine for machine, _, solved in table if solved}
+    def load(self) -> dict[int, KeptMachine] | None:
+        """The machines of the newest state that is whole."""
+        self.number, found, notes = self.states.read()
+        return from_arrays(found, notes) if found else None
+
+    def write(self, state: dict[int, KeptMachine]) -> dict[str, Any]:
+        """Put the machines on disk."""
+        self.number += 1
+        self.states.write(self.number, *as_arrays(state))
+        return {"machines": len(state), "solved": sum(kept.ended is not None for kept in state.values())}
 
 
 def fit_in_run(
     run: RunStore,
-    rows: RowSource,
-    labels: NDArray,
-    settings: SVCRunSettings,
+    training: Training,
+    settings: SVCSettings,
     session: Session,
-    *,
-    callbacks: list[Callable[[Row], Any]],
+    watch: Watch,
     notes: Callable[[], dict[str, Any]] = dict,
-) -> OptimalNeighborhoodSVC:
-    """A fit whose coefficients and model are on disk; goes on from what is there.
+) -> FittedClassifier:
+    """A fit whose machines and model are on disk, resumed from what is there: to the bytes of one that nothing disturbed.
 
-    notes: more for the report, asked at the end.
+    Commits come at the solvers' checks: when the kept is 30 seconds old, or every so many checks. So a kill costs what came
+    after the last commit, and at most the round under way of a working set, or ten gradient steps, more than these 30
+    seconds. Several kernels have no state that is kept: of them the machine under way begins anew.
+
+    notes: more for the report, asked at the end. Raises InterruptedRunError where the watch ends the run for it to be
+    resumed.
     """
     keeper = StoredMachines(run, settings.checkpoint_every)
     with _kernels_beside(run, settings.work_dir) as work_dir:
-        model = settings.estimator(work_dir=work_dir, callbacks=[*callbacks, keeper])
         try:
-            model._fit(rows, labels, None, session, keeper)
+            local = settings.changed(work_dir=work_dir)
+            fitted = fit_classifier(training, local, session, watch.stage(callbacks=[keeper]), keeper)
         except KeyboardInterrupt:
-            keeper.commit()
+            keeper.commit_rest()
             raise
-    count = len(model.intercept_)
-    for callback in callbacks:
-        callback({"stage": "machines", "iteration": count, "of": count})
-    store_model(run, model)
-    run.write_report(_report(model, labels, settings) | notes())
-    if model.result_.outcome.converged:
+    if watch.is_interrupted:
+        keeper.commit_rest()
+        watch.raise_if_interrupted("stopped between two steps of a machine")
+    assert fitted.result is not None
+    store_model(run, fitted)
+    if not fitted.result.outcome.converged:
+        keeper.commit_rest()  # for whoever resumes it
+    run.write_report(_report(fitted, training, settings) | notes())
+    if fitted.result.outcome.converged:
         keeper.states.drop()
-    else:
-        keeper.commit()  # for whoever goes on with it
-    return model
+    return fitted
 
 
 @contextmanager
@@ -146,22 +150,23 @@ def _kernels_beside(run: RunStore, work_dir: str | None) -> Iterator[Path | None
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _report(model: OptimalNeighborhoodSVC, labels: NDArray, settings: SVCRunSettings) -> dict[str, Any]:
-    classes, numbers = model.classes_.tolist(), np.searchsorted(model.classes_, labels)
-    pairs = machines(numbers, len(classes), settings.multi_class)
+def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings) -> dict[str, Any]:
+    classes, decided = fitted.classes.tolist(), fitted.machines
+    pairs = machines(training.numbers, len(classes), settings.multi_class)
     outputs = [
         {
             "between": between,
             "rows": len(pair.rows),
-            "n_support": int(np.count_nonzero(model.dual_coef_[number])),
-            "objective": float(model.objective_[number]),
-            "gap": float(model.duality_gap_[number]),
-            "relative_gap": float(model.relative_gap_[number]),
-            "kernel_weights": model.kernel_weights_[number].tolist(),
+            "n_support": int(np.count_nonzero(decided.coefficients[number])),
+            "objective": float(fitted.objectives[number]),
+            "gap": float(fitted.gaps[number]),
+            "relative_gap": float(fitted.relative_gaps[number]),
+            "kernel_weights": decided.shares[number].tolist(),
         }
         for number, (pair, between) in enumerate(zip(pairs, _opponents(classes, settings.multi_class), strict=True))
     ]
-    return report_of(model.result_, settings.as_dict(), n_support=len(model.support_), outputs=outputs)
+    assert fitted.result is not None
+    return report_of(fitted.result, settings.as_dict(), n_support=len(fitted.support), outputs=outputs)
 
 
 def _opponents(classes: list[Any], multi_class: str) -> list[list[Any]]:

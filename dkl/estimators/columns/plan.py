@@ -1,0 +1,80 @@
+"""The kernel that settings name, and the memory plan of a fit on its columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
+from dkl.blocks.place import Place
+from dkl.blocks.plan import Plan
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.row_sources import RowSource
+from dkl.estimators.columns.settings import ColumnSettings
+from dkl.linalg.kernel_columns import Kernel
+from dkl.problems.column_pass import block_rows
+from dkl.resources import n_cpus
+
+
+def kernel_of(settings: ColumnSettings) -> Kernel:
+    """The kernel that the settings name, or are given as a function."""
+    return Kernel(settings.kernel, settings.gamma, settings.degree, settings.coef0, dict(settings.kernel_params))
+
+
+def n_candidates(n: int, settings: ColumnSettings, given: Any) -> int:
+    """Candidate columns M: those that are given, or as many as asked for, at most n."""
+    return len(given) if given is not None else min(settings.n_columns, n)
+
+
+def plan_fit(
+    source: RowSource,
+    n_columns: int,
+    n_targets: int,
+    settings: ColumnSettings,
+    place: Place,
+    *,
+    has_folder: bool,
+    refuse: bool = True,
+) -> Plan:
+    """What a fit will take; MemoryBudgetError where that is more than it may."""
+    machine = int(MEMORY_SHARE * machine_memory())
+    own_limit = machine if settings.memory_limit is None else settings.memory_limit
+    limit = place.allowed(settings.memory_limit)
+    shape = Shape(
+        n_columns,
+        n_targets,
+        settings.n_folds,
+        settings.dtype,
+        block_rows(n_columns, source.n_features, settings.dtype),
+        solvers=n_cpus() if place.distributed else place.threads,
+        columns=settings.columns,
+        store_columns=settings.store_columns,
+        checkpoints=has_folder,
+        whole_columns=settings.whole_columns,
+        in_place=settings.kernel == "rbf" and not source.is_sparse,
+    )
+    plan = plan_columns(
+        rows_held(source, place),
+        shape,
+        place,
+        limit or machine // (place.processes if place.distributed else 1),
+        own_limit=own_limit,
+        may_use_disk=has_folder and not settings.whole_columns,
+    )
+    return plan.validate() if refuse else plan
+
+
+def rows_held(source: RowSource, place: Place) -> RowsHeld:
+    """How a process of `place` comes by the rows."""
+    if source.is_mapped or (source.is_in_memory and not place.distributed):
+        array: Any = source.array
+        straight = source.is_in_memory and (source.is_sparse or array.flags.c_contiguous)
+        kept, copies = "here", 0 if straight else 1
+    elif source.is_stored:
+        kept, copies = "read", 1
+    elif source.is_dask:
+        kept, copies = "sent" if place.distributed else "read", 2
+    else:
+        kept, copies = "sent" if place.distributed else "streamed", 1
+    return RowsHeld(
+        source.n, source.n_features, source.row_bytes, kept, source.rows_per_chunk, source.is_sparse, copies
+    )

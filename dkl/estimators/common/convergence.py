@@ -1,0 +1,168 @@
+"""How a fit went, from the rows of its history: by iteration, on logarithmic axes, with its stages marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.estimators.common.drawing import GREY, head, legend, log_y, note, thinned, tidy, whole_numbers
+
+Rows = Sequence[dict[str, Any]]
+
+MEASURES = {
+    "primal_residual": ("primal residual |V - U|", "C1"),
+    "dual_residual": ("dual residual", "C2"),
+    "gradient_norm": ("norm of the gradient", "C4"),
+    "relative_gap": ("proven relative gap", "C3"),
+}
+STAGES = {"admm": "ADMM", "finish": "finish to a gap"}
+FEW = 40
+"""Rows up to which each has a dot."""
+MOST_POINTS = 2000
+MOST_LINES = 200
+TITLE_PAD = 18
+"""Points above the axes for the title, where names of stages stand below it."""
+LEAST = 1e-16
+"""Of a relative gap on a logarithmic axis: what is less, or zero, stands there."""
+WIDE = 30
+"""Objectives that differ by more are drawn on a logarithmic axis."""
+
+
+def series(rows: Rows, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(iterations (k,), values (k,)) of the rows that have a finite number by this name; at most some thousand of them.
+
+    Iterations that begin anew (a second solve of the same problem) are counted on.
+    """
+    found, shift, last = [], 0.0, 0.0
+    for row in rows:
+        if name not in row and not (name == "relative_gap" and "gap" in row):
+            continue  # of another stage, which counts for itself
+        iteration = float(row.get("iteration", 0)) + shift
+        if iteration < last:
+            shift += last - iteration
+            iteration = last
+        last = iteration
+        value = _value(row, name)
+        if value is not None and np.isfinite(value):
+            found.append((iteration, value))
+    if not found:
+        return np.empty(0), np.empty(0)
+    kept = np.unique([*thinned(len(found), MOST_POINTS), len(found) - 1])
+    values = np.array(found, dtype=float)[kept]
+    return values[:, 0], values[:, 1]
+
+
+def _value(row: dict[str, Any], name: str) -> float | None:
+    value = row.get(name)
+    if value is None and name == "relative_gap" and row.get("gap") is not None and row.get("objective"):
+        return float(row["gap"]) / abs(float(row["objective"]))
+    return None if value is None else float(value)
+
+
+def stages_of(rows: Rows) -> list[tuple[float, str]]:
+    """[(first iteration, name) of each stage with an objective], in order; one where the rows do not tell stages."""
+    found: list[tuple[float, str]] = []
+    for row in rows:
+        if "objective" not in row:
+            continue
+        name = str(row.get("stage") or ("admm" if "primal_residual" in row else ""))
+        if not found or found[-1][1] != name:
+            found.append((float(row.get("iteration", 0)), name))
+    return found
+
+
+def draw_history(figure: Any, place: Any, rows: Rows, title: str = "convergence") -> None:
+    """The objective above, and residuals, gradient and gap below, which are of other sizes."""
+    present = [name for name in MEASURES if len(series(rows, name)[0])]
+    has_objective = bool(len(series(rows, "objective")[0]))
+    if not present and not has_objective:
+        note(figure.add_subplot(place), "no history was kept", title)
+        return
+    parts = place.subgridspec(1 + bool(present and has_objective), 1, height_ratios=[2, 3][: 1 + len(present)])
+    if has_objective:
+        upper = figure.add_subplot(parts[0])
+        draw_objective(upper, rows)
+        head(upper, title, pad=TITLE_PAD if len(stages_of(rows)) > 1 else None)
+        if present:
+            upper.tick_params(labelbottom=False)
+            upper.set_xlabel("")
+    if present:
+        lower = figure.add_subplot(parts[-1], sharex=upper if has_objective else None)
+        for name in present:
+            label, colour = MEASURES[name]
+            draw_line(lower, *series(rows, name), color=colour, label=label)
+        log_y(lower, 0.3)
+        legend(lower, fontsize=8, ncols=2)
+        tidy(lower, "" if has_objective else title, "iteration")
+        mark_stages(lower, rows, named=not has_objective)
+
+
+def draw_objective(axis: Any, rows: Rows) -> None:
+    """Objective by iteration, on a logarithmic axis where it spans a wide range."""
+    iterations, values = series(rows, "objective")
+    draw_line(axis, iterations, values, color="C0")
+    if values.min() > 0 and values.max() > WIDE * values.min():
+        log_y(axis)
+    tidy(axis, "", "iteration", "objective")
+    mark_stages(axis, rows, named=True)
+
+
+def mark_stages(axis: Any, rows: Rows, *, named: bool) -> None:
+    """A dotted line where a stage begins, and its name."""
+    found = stages_of(rows)
+    for start, name in found if len(found) > 1 else []:
+        axis.axvline(start, color=GREY, ls=":", lw=1.1)
+        if named:
+            axis.annotate(
+                STAGES.get(name, name), (start, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
+                textcoords="offset points", fontsize=9, color=GREY, va="bottom", in_layout=False,
+            )  # fmt: skip
+
+
+def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: str = "convergence") -> None:
+    """The relative gap by iteration: a line for each machine or output, which rows tell by `by`; that which took longest
+    stands out. Where no gap was kept, the objective."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row.get(by, 0), []).append(row)
+    lines = {key: series(group, "relative_gap") for key, group in groups.items()}
+    lines = {key: line for key, line in lines.items() if len(line[0])}
+    if not lines:
+        if len(series(rows, "objective")[0]):
+            draw_objective(axis, max(groups.values(), key=lambda group: len(series(group, "objective")[0])))
+            head(axis, title)
+        else:
+            note(axis, "no history was kept", title)
+        return
+    slowest = max(lines, key=lambda key: lines[key][0][-1])
+    several = len(lines) > 1
+    for number in thinned(len(lines), MOST_LINES):
+        key = list(lines)[number]
+        if key != slowest:
+            draw_line(axis, *_floored(lines[key]), color="C0", alpha=max(0.15, min(0.8, 6 / len(lines))), lw=1.1)
+    label = f"{by} {int(slowest) + 1:,} of {len(lines):,}, which took longest" if several else None
+    draw_line(axis, *_floored(lines[slowest]), color="C1" if several else "C0", label=label)
+    if tol is not None and tol > 0:
+        axis.axhline(tol, color=GREY, ls="--", lw=1.1, label=f"asked for: {tol:.2g}")
+    log_y(axis, 0.12 if label or tol else 0.0)
+    if label or tol:
+        legend(axis)
+    tidy(axis, title, "iteration", "relative gap")
+
+
+def _floored(line: tuple[NDArray[np.float64], NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return line[0], np.maximum(line[1], LEAST)
+
+
+def draw_line(axis: Any, x: NDArray[np.float64], y: NDArray[np.float64], **style: Any) -> None:
+    """A line over the iterations, with a dot each where they are few."""
+    marker = {"marker": "o", "ms": 3.5} if len(x) <= FEW else {}
+    axis.plot(x, y, **{"lw": 1.6, **marker, **style})
+    limits = np.array([other.dataLim.intervalx for other in axis.get_shared_x_axes().get_siblings(axis)])
+    low, high = limits[:, 0].min(), limits[:, 1].max()
+    room = 0.05 * (high - low) or 1.0
+    axis.set_xlim(low - room, high + room)
+    whole_numbers(axis.xaxis)

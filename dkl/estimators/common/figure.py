@@ -1,0 +1,44 @@
+"""A figure of matplotlib's without pyplot, which has a state for the whole process. Imported where one is drawn."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
+    "svg": {"Date": None, "Creator": None},
+}
+"""What would make two files of one figure differ, by format."""
+
+
+class Picture(Figure):
+    """A figure that a notebook shows without `%matplotlib`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"dpi": 110, "layout": "constrained", **settings})
+        FigureCanvasAgg(self)
+
+    def _repr_png_(self) -> bytes:
+        """The PNG that IPython asks for."""
+        return png(self)
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG, without a date or a version."""
+    stream = BytesIO()
+    figure.savefig(stream, format="png", metadata=METADATA["png"])
+    return stream.getvalue()
+
+
+def write(figure: Figure, path: Path, kind: str) -> None:
+    """The figure as a file of this kind ("png", "pdf" or "svg"), without a date or a version."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "dkl"}):
+        figure.savefig(path, format=kind, metadata=METADATA[kind])

@@ -1,0 +1,33 @@
+"""What a kernel may be, for the settings of every learner that has one. Imports nothing large."""
+
+from __future__ import annotations
+
+from dkl.estimators.common.rules import Instance, Word
+
+KERNEL_NAMES = (
+    *("additive_chi2", "chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "precomputed", "rbf"),
+    "sigmoid",
+)
+"""Those of `dkl.linalg.kernel_columns`, which takes scikit-learn to import; a test holds the two equal."""
+
+KERNEL = Word(*KERNEL_NAMES)
+KERNEL_FUNCTION = Instance(callable, "a function")
+KERNEL_KEYS = {"kernel", "gamma", "degree", "coef0", "kernel_params"}
+"""Of a dictionary that stands for a kernel with parameters of its own."""
+
+
+def _is_combined(value: object) -> bool:
+    """A list of kernels: names, functions, or dictionaries of `kernel` and parameters of its own."""
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+
+    def is_kernel(item: object) -> bool:
+        return callable(item) or (KERNEL.accepts(item) and item != "precomputed")
+
+    return all(
+        is_kernel(item) or (isinstance(item, dict) and set(item) <= KERNEL_KEYS and is_kernel(item.get("kernel")))
+        for item in value
+    )
+
+
+KERNEL_LIST = Instance(_is_combined, "a list of kernels, each a name, a function or a dictionary")

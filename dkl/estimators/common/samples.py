@@ -1,0 +1,62 @@
+"""Some rows of a large array, for a picture: the same ones every time, read without holding the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import RowSource, row_source
+
+PIECES = 32
+"""Of rows that stand elsewhere, at most so many stretches are read (more only where they are short)."""
+SHORT = 32
+"""Rows of a stretch where there are no chunks."""
+
+
+def some_rows(source: RowSource, most: int) -> NDArray[np.intp]:
+    """(m,) sorted numbers of at most `most` rows, drawn at random: of a few chunks, where rows stand elsewhere.
+
+    They follow from the number of rows and the chunks alone.
+    """
+    n, rng = source.n, np.random.default_rng(0)
+    if n <= most:
+        return np.arange(n)
+    if source.is_in_memory:
+        return np.sort(rng.choice(n, most, replace=False, shuffle=False))
+    piece = _piece(source)
+    pieces = -(-n // piece)
+    count = min(pieces, max(PIECES, -(-most // piece) + 1))  # one more, for the last may be short
+    starts = np.sort(rng.choice(pieces, count, replace=False)) * piece
+    sizes = np.minimum(piece, n - starts)
+    drawn = np.sort(rng.choice(int(sizes.sum()), min(most, int(sizes.sum())), replace=False, shuffle=False))
+    ends = np.cumsum(sizes)
+    owner = np.searchsorted(ends, drawn, side="right")
+    return np.asarray(starts[owner] + drawn - (ends - sizes)[owner])
+
+
+def read_rows(source: RowSource, chosen: NDArray[np.intp]) -> Any:
+    """(m, d) the rows with these sorted numbers, dense or CSR; a stretch is held at a time."""
+    if source.is_in_memory:
+        return source.array[chosen]
+    piece = _piece(source)
+    owner = np.asarray(chosen) // piece
+    parts = [
+        source.read(int(first * piece), int(min((first + 1) * piece, source.n)))[chosen[owner == first] - first * piece]
+        for first in np.unique(owner)
+    ]
+    return sp.vstack(parts, format="csr") if sp.issparse(parts[0]) else np.concatenate(parts)
+
+
+def sample(array: Any, most: int) -> tuple[NDArray[np.intp], Any]:
+    """(numbers (m,), rows (m, d)) of at most `most` rows of whatever `row_source` takes."""
+    source = row_source(array)
+    chosen = some_rows(source, most)
+    return chosen, read_rows(source, chosen)
+
+
+def _piece(source: RowSource) -> int:
+    """Rows that are read together."""
+    return max(SHORT, 1 if source.is_mapped else source.rows_per_chunk)

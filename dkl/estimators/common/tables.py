@@ -1,0 +1,47 @@
+"""Counts of two sets of classes against each other, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.estimators.common.drawing import head, name_ticks, thinned, written
+
+MOST_NAMES = 25
+WRITTEN = 16
+"""Rows and columns up to which the counts themselves are written."""
+
+
+def draw_counts(
+    axis: Any,
+    counts: NDArray[np.int64],
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    *,
+    title: str,
+    rows: str,
+    columns: str,
+) -> None:
+    """counts (a, b), coloured by their share of the row; the root of it, for a few errors among many rows to be seen."""
+    from matplotlib.colors import PowerNorm
+
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
+    image = axis.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest", aspect="auto")
+    if max(counts.shape) <= WRITTEN:
+        size = 9 if max(counts.shape) > 6 and counts.max() < 10_000 else 7 if max(counts.shape) > 6 else 11
+        for i, j in np.argwhere(counts > 0):
+            colour = "white" if shares[i, j] > 0.4 else "0.15"
+            axis.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", fontsize=size, color=colour)
+    else:
+        bar = axis.figure.colorbar(image, cax=axis.inset_axes((1.02, 0, 0.03, 1)), ticks=[0, 0.01, 0.1, 0.5, 1])
+        bar.ax.set_yticklabels(["0", "1 %", "10 %", "50 %", "all"])
+    for which, names in (("x", column_names), ("y", row_names)):
+        some, short = thinned(len(names), MOST_NAMES), written(names)
+        name_ticks(axis, which, [float(k) for k in some], [short[k] for k in some])
+    axis.set_xlabel(columns, color="0.35")
+    axis.set_ylabel(rows, color="0.35")
+    head(axis, title)

@@ -1,0 +1,108 @@
+"""A plane to look at rows in, and dots with names in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkl.estimators.common.drawing import colours, head, written
+
+EXACT_UP_TO = 512
+"""Columns up to which a plane comes from the full decomposition."""
+EXTRA, ROUNDS = 8, 12
+NAMED = 30
+"""Most classes whose names are written into a view."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The first two principal components of rows (m, d): offset (2,), axes (d, 2)."""
+
+    offset: NDArray[np.float64]
+    axes: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Any) -> Plane:
+        """Of dense or sparse rows; the signs are fixed, for the same picture every time."""
+        mean = np.asarray(rows.mean(axis=0), dtype=float).ravel()
+        axes = _leading(rows, mean)
+        axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(2)] < 0, -1.0, 1.0)
+        return cls(mean @ axes, axes)
+
+    def project(self, rows: Any) -> NDArray[np.float64]:
+        """(m, 2)."""
+        return np.asarray(rows @ self.axes) - self.offset
+
+
+def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(d, 2): orthonormal, the leading directions of the rows about their mean; zero where there is but one column."""
+    d = rows.shape[1]
+    if d <= EXACT_UP_TO:
+        dense = rows.toarray() if sp.issparse(rows) else np.asarray(rows)
+        centred = dense.astype(float) - mean
+        axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :2]
+        return np.hstack([axes, np.zeros((d, 2 - axes.shape[1]))])
+    basis = np.random.default_rng(0).standard_normal((d, 2 + EXTRA))
+    for _ in range(ROUNDS):
+        basis = np.linalg.qr(basis)[0]
+        image = np.asarray(rows @ basis) - mean @ basis
+        basis = np.asarray(rows.T @ image) - np.outer(mean, image.sum(axis=0))
+    basis = np.linalg.qr(basis)[0]
+    image = np.asarray(rows @ basis) - mean @ basis
+    return np.asarray(basis @ np.linalg.eigh(image.T @ image)[1][:, ::-1][:, :2])
+
+
+def draw_view(
+    axis: Any, points: NDArray[np.float64], codes: NDArray[np.intp], names: Sequence[str], title: str
+) -> None:
+    """A dot a pattern (points (m, 2)), coloured by class (codes (m,), -1 none), with the classes' names among them."""
+    palette = colours(max(len(names), 1))
+    size, alpha = (9, 0.55) if len(points) > 300 else (24, 0.75)
+    unknown = codes < 0
+    axis.scatter(*points[unknown].T, color="0.8", s=size, linewidths=0, zorder=1)
+    axis.scatter(*points[~unknown].T, c=palette[codes[~unknown]], s=size, alpha=alpha, linewidths=0, zorder=2)
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.set_xticks([])
+    axis.set_yticks([])
+    head(axis, title)
+    if 1 < len(names) <= NAMED:
+        middles = {c: np.median(points[codes == c], axis=0) for c in range(len(names)) if (codes == c).any()}
+        write_names(axis, middles, written(names), palette)
+
+
+def write_names(
+    axis: Any, middles: dict[int, NDArray[np.float64]], names: Sequence[str], palette: NDArray[np.float64]
+) -> None:
+    """Each class's name at the middle of its dots, or a little off where another's stands there already."""
+    from matplotlib.patheffects import withStroke
+
+    low, high = axis.dataLim.min, axis.dataLim.max
+    span = float(max(*(high - low), np.finfo(float).tiny))
+    font = 15 if max(map(len, names)) <= 3 else 10
+    taken: list[tuple[float, float, float, float]] = []
+    height = 0.0038 * font
+    for number, middle in middles.items():
+        width = 0.0022 * font * max(len(names[number]), 1)
+        x, y = (middle - low) / span
+        rows = [0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 4.0, -4.0]
+        place = next((y + k * height for k in rows if _is_free(taken, x, y + k * height, width, height)), None)
+        if place is None:
+            continue
+        taken.append((x, place, width, height))
+        axis.text(
+            middle[0], low[1] + place * span, names[number], color=palette[number] * [0.8, 0.8, 0.8, 1], fontsize=font,
+            weight="bold", ha="center", va="center", zorder=3, parse_math=False,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+        )  # fmt: skip
+
+
+def _is_free(taken: list[tuple[float, float, float, float]], x: float, y: float, width: float, height: float) -> bool:
+    return all(
+        abs(x - other[0]) > (width + other[2]) / 2 or abs(y - other[1]) > 0.95 * (height + other[3]) / 2
+        for other in taken
+    )

@@ -1,0 +1,51 @@
+"""The learner that a run of pairs makes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from dkl.blocks.export import as_dask
+from dkl.errors import StoreError
+from dkl.estimators.common.run_arrays import result_in
+from dkl.estimators.common.settings import parameters
+from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.problems.certificate import Certificate
+from dkl.stores.graph import read_csr
+from dkl.stores.run import RunStore
+
+IN_MEMORY = 64_000_000
+"""Bytes of a factor that is loaded whole; larger ones stay on disk as dask arrays."""
+
+
+def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernelLearner:
+    """The fitted learner of a complete run, from its folder and its history; StoreError for one that is not complete, or damaged.
+
+    Its certificate has no `direction`, and it cannot `transform` new patterns: those it learned from are elsewhere.
+    """
+    result, report = result_in(run, history), run.report()
+    if result is None:
+        raise StoreError("no result yet", where=str(run.path), remedy="`dkl resume` it first")
+    stored = run.factor()
+    factor = np.asarray(stored[...]) if stored.nbytes <= IN_MEMORY else as_dask(run)
+    notes = dict(run.config.get("graph", {}))
+    graph = SimpleNamespace(
+        laplacian=read_csr(str(run.path / "graph")),
+        sigma=notes.get("sigma"),
+        n_neighbors=notes.get("n_neighbors"),
+        kind=notes.get("laplacian"),
+    )
+    try:
+        certificate = Certificate(**{**report["certificate"], "direction": np.empty(0), "lift": run.lift()})
+    except (KeyError, TypeError) as error:
+        where = f"{run.path}/report.json"
+        raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
+    learner = PairwiseKernelLearner(**{name: run.config["settings"][name] for name in parameters(PairwiseSettings)
+                                       if name in run.config["settings"]})  # fmt: skip
+    learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
+    learner._pairs_kept = run.read_pairs()
+    learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, str(run.path)
+    return learner

@@ -1,0 +1,70 @@
+"""The memory plan of a pairwise fit, which follows from its settings, its problem and where it works."""
+
+from __future__ import annotations
+
+from scipy import sparse
+
+from dkl.blocks.place import Place
+from dkl.blocks.plan import Plan, plan_pairwise
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.linalg.smw import SmallSystems
+from dkl.problems.pairwise import PairwiseKernel
+
+
+def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
+    """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
+    if settings.rank != "auto":
+        rank = int(settings.rank)
+    elif settings.solver == "factored":
+        rank = min(16, problem.n)
+    else:
+        rank = problem.paper_rank
+    if rank > problem.n:
+        raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
+    return rank
+
+
+def make_plan(
+    problem: PairwiseKernel, settings: PairwiseSettings, session: Session, *, has_store: bool, refuse: bool = True
+) -> Plan:
+    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
+    rank = chosen_rank(problem, settings)
+    entries = int(problem.laplacian.nnz)
+    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
+
+
+def plan_at(
+    place: Place,
+    rank: int,
+    laplacian_entries: int,
+    targets: sparse.csr_array,
+    settings: PairwiseSettings,
+    *,
+    has_store: bool,
+    refuse: bool = True,
+) -> Plan:
+    """The plan of a problem of which the targets are there, and of the graph its number of entries."""
+    systems = SmallSystems.of(targets)
+
+    def plan(on_disk: bool) -> Plan:
+        return plan_pairwise(
+            int(targets.shape[0]),
+            rank,
+            settings.dtype,
+            laplacian_entries=laplacian_entries,
+            target_entries=targets.nnz,
+            dot_products=systems.n_pairs + systems.indices.size,
+            gathered_rows=systems.gathered.size,
+            processes=place.processes,
+            threads=place.threads,
+            memory_limit=place.allowed(settings.memory_limit),
+            on_disk=on_disk,
+            checkpoints=has_store,
+            driver_shares=not place.distributed,
+        )
+
+    in_memory = plan(False)
+    chosen = in_memory if in_memory.fits or not has_store else plan(True)
+    return chosen.validate() if refuse else chosen

@@ -1,0 +1,93 @@
+"""A fit of pairs in a run's folder: the problem that a resumed run needs, the report, and the learner that it makes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy import sparse
+
+from dkl.blocks.session import Session
+from dkl.estimators.common.run_arrays import report_of as common_report
+from dkl.estimators.pairwise.fit import Fitted
+from dkl.estimators.pairwise.plan import make_plan
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.pairs import Pairs
+from dkl.problems.pairwise import PairwiseKernel, target_matrix
+from dkl.stores.graph import read_csr, write_csr_blocks
+from dkl.stores.run import RunStore
+
+ROWS_A_BLOCK = 65_536
+
+
+def notes_of(graph: Any) -> dict[str, Any]:
+    """What a run remembers of its graph."""
+    return {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
+
+
+def store_problem(run: RunStore, laplacian: sparse.csr_array, pairs: Pairs, notes: dict[str, Any]) -> None:
+    """Keep what a resumed run needs: the graph in block CSR and the pairs."""
+    run.write_pairs(pairs.must_link, pairs.cannot_link)
+    shutil.rmtree(run.path / "graph", ignore_errors=True)
+    write_csr_blocks(str(run.path / "graph"), laplacian, max(1, min(laplacian.shape[0], ROWS_A_BLOCK)), notes)
+
+
+def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
+    """Problem (1) of the stored graph and pairs."""
+    must_link, cannot_link = run.read_pairs()
+    laplacian = read_csr(str(run.path / "graph"))
+    return PairwiseKernel(laplacian, target_matrix(int(laplacian.shape[0]), must_link, cannot_link), gamma)
+
+
+def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
+    """The report of a run, JSON."""
+    return common_report(
+        fitted.result,
+        fitted.settings.as_dict(),
+        rank=fitted.rank,
+        certificate=fitted.certificate.as_dict(),
+        graph=graph,
+    )
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The run that a fit is kept in, if any; or else room on disk for a state that may not fit in memory."""
+
+    run: RunStore | None
+    scratch: RunStore | None
+
+
+@contextmanager
+def kept_in(
+    path: Path | None,
+    problem: PairwiseKernel,
+    pairs: Pairs,
+    graph: Any,
+    settings: PairwiseSettings,
+    session: Session,
+) -> Iterator[Kept]:
+    """A new run at `path` with its problem stored; without a path room on disk, if the state may need it.
+
+    MemoryBudgetError, before anything is written, for a fit that fits nowhere.
+    """
+    needs_scratch = settings.memory_limit is not None or session.is_distributed
+    make_plan(problem, settings, session, has_store=path is not None or needs_scratch)
+    with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
+        run = scratch = None
+        if path is not None:
+            run = RunStore.create(path, {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)})
+            store_problem(run, graph.laplacian, pairs, notes_of(graph))
+        elif needs_scratch:
+            scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
+        try:
+            yield Kept(run, scratch)
+        finally:
+            for store in (run, scratch):
+                if store is not None:
+                    store.close()

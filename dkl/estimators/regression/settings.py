@@ -1,0 +1,55 @@
+"""The settings of `LowRankKernelRegressor` and of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from dkl.errors import InputError
+from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Instance, Integer, Real, Word
+from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, InPython
+
+A_SPLITTER = Instance(lambda value: hasattr(value, "split") or hasattr(value, "__iter__"), "a splitter, or splits")
+
+
+@dataclass(frozen=True)
+class RegressionSettings(ColumnSettings):
+    """SLKL: nu a number or "cv"; lam the paper's lambda."""
+
+    nu: Annotated[
+        float | str, Either(Real(above=0), Word("cv")), "The larger, the fewer columns; cv: by cross-validation."
+    ] = "cv"
+    lam: Annotated[float, Real(above=0), "The paper's lambda; lam * nu alone matters."] = 1.0
+    solver: Annotated[
+        str,
+        Word("active-set", "exact", "newton"),
+        "Newton steps on the active set, or coordinate descent.",
+        InPython(Word("active-set", "exact", "newton", "paper")),
+    ] = "active-set"
+    sampling: Annotated[str, Word("uniform", "greedy"), "Of coordinates."] = "uniform"
+    stopping: Annotated[str, Word("gap", "paper"), "Proven gap, or the paper's rule."] = "gap"
+    tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-6
+    max_iter: Annotated[int, Integer(1), "Most steps of the solver.", RESUMABLE] = 10_000
+    cv: Annotated[int, Integer(2), "Folds of cross-validation.", InPython(Either(Integer(2), A_SPLITTER))] = 5
+    n_nus: Annotated[int, Integer(1), "Values of nu on its path."] = 60
+
+    in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY), "work_dir": (None, Folder())}
+
+    def check_together(self) -> None:
+        """The paper's stopping rule is one of coordinate steps."""
+        if self.stopping == "paper" and self.solver == "active-set":
+            raise InputError(
+                "the paper's rule counts coordinate steps", where="stopping", got=self.stopping,
+                wanted="solver exact or newton",
+            )  # fmt: skip
+
+    @property
+    def n_folds(self) -> int:
+        """Folds whose sums are kept apart: those of cross-validation, if nu is chosen by it."""
+        return self.cv if self.nu == "cv" else 1
+
+    @property
+    def whole_columns(self) -> bool:
+        """Algorithm 2 as printed takes the columns, (n, M)."""
+        return self.solver == "paper"

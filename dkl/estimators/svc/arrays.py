@@ -1,0 +1,58 @@
+"""The arrays that a classifier's run holds. A machine tells two classes, or one and the rest, apart."""
+
+from __future__ import annotations
+
+from dkl.estimators.common.declared_points import declared_points
+from dkl.stores.kernel_tiles import TILES
+from dkl.stores.registry import INTEGERS, Arrays, StoredArray
+
+NUMBER = ("float64",)
+_COUNT = StoredArray("history/iteration", ("check",), INTEGERS, "Of the solver's checks: its iteration.", optional=True)
+_VALUE = StoredArray("history/objective", ("check",), NUMBER, "Of the checks: the objective.", optional=True)
+
+ALPHAS = Arrays(
+    StoredArray(
+        "alphas/alphas-*/alphas",
+        ("coefficient",),
+        NUMBER,
+        "Coefficients alpha of the machines that have ended, one machine after the other.",
+        optional=True,
+    ),
+    StoredArray(
+        "alphas/alphas-*/machines",
+        ("machine", "fact"),
+        INTEGERS,
+        "Of each machine that is begun: its number, how many coefficients of it are kept, whether it has ended (1).",
+        optional=True,
+    ),
+    StoredArray(
+        "alphas/alphas-*/vectors",
+        ("entry",),
+        NUMBER,
+        "What else is kept of them, one after the other: the state that a machine's solver goes on from, shares of the "
+        "kernels. The manifest says what is whose; row numbers are among them.",
+        optional=True,
+    ),
+)
+
+ARRAYS = Arrays(
+    *ALPHAS,
+    StoredArray("model/support", ("support",), INTEGERS, "Rows of the data with a coefficient in any machine."),
+    StoredArray("model/coefficients", ("machine", "support"), NUMBER, "y alpha."),
+    StoredArray("model/intercepts", ("machine",), NUMBER, "What is added to the decision value."),
+    StoredArray("model/kernel_weights", ("machine", "kernel"), NUMBER, "Shares of the kernels that are combined."),
+    StoredArray("model/gammas", ("kernel",), (*NUMBER, "int64"), "The kernels' gamma."),
+    *declared_points("model", "support", "The support vectors"),
+    _COUNT.at("history/machine", "Of the solver's checks: the machine."),
+    _COUNT,
+    _COUNT.at("history/products", "Of the checks: products with the kernel matrix so far."),
+    _VALUE,
+    _VALUE.at("history/gap", "Of the checks: the duality gap."),
+    _VALUE.at("history/relative_gap", "Of the checks: the gap relative to the objective."),
+    TILES,
+    files={
+        "alphas/alphas-*/MANIFEST.json": "A state of the machines: its arrays; of each machine its numbers, rows of the "
+        "history and the names and lengths of its vectors. One without these has coefficients alone, for machines to "
+        "begin at: it is of an earlier version."
+    },
+)

@@ -1,0 +1,110 @@
+"""The one declaration of a learner's settings: the estimator's constructor, checks and options are held to it."""
+
+import inspect
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+import dkl
+from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
+from dkl.baselines.kernel_ridge import KernelRidgeSettings
+from dkl.baselines.ridge_on_columns import RidgeSettings, UniformSettings
+from dkl.errors import InputError
+from dkl.estimators.common import rules
+from dkl.estimators.common.kernels import KERNEL_NAMES
+from dkl.estimators.common.settings import check_parameters, declared, gathered, parameters
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.linalg.kernel_columns import KERNELS
+
+LEARNERS = {
+    dkl.PairwiseKernelLearner: PairwiseSettings,
+    dkl.LowRankKernelRegressor: RegressionSettings,
+    dkl.OptimalNeighborhoodSVC: SVCSettings,
+    KernelRidgeRegressor: KernelRidgeSettings,
+    UniformWeightsRegressor: UniformSettings,
+    NystromRegressor: RidgeSettings,
+}
+IDS = [learner.__name__ for learner in LEARNERS]
+
+
+@pytest.mark.parametrize(("learner", "kind"), LEARNERS.items(), ids=IDS)
+def test_a_constructor_has_the_declared_parameters_and_defaults(learner, kind):
+    signature = inspect.signature(learner.__init__).parameters
+    found = {name: parameter.default for name, parameter in signature.items() if name != "self"}
+    assert found == {name: default for name, (default, _) in parameters(kind).items()}
+
+
+@pytest.mark.parametrize(("learner", "kind"), LEARNERS.items(), ids=IDS)
+def test_a_docstring_has_every_parameter(learner, kind):
+    text = inspect.getdoc(learner)
+    for name in parameters(kind):
+        assert name in text, name
+
+
+@pytest.mark.parametrize("kind", LEARNERS.values(), ids=IDS)
+def test_defaults_keep_their_rules_and_json_keeps_them(kind):
+    settings = kind().checked()
+    assert kind(**json.loads(json.dumps(settings.as_dict()))) == settings
+    for name, (default, rule) in parameters(kind).items():
+        assert rule.accepts(default), name
+    for known in declared(kind).values():
+        assert known.help.endswith(".") and known.rule.wanted
+    assert [field.name for field in fields(kind)] == list(declared(kind))
+
+
+@pytest.mark.parametrize(("learner", "kind"), LEARNERS.items(), ids=IDS)
+def test_a_parameter_that_breaks_its_rule_is_named(learner, kind):
+    for name, (_, rule) in parameters(kind).items():
+        bad = object()
+        if rule.accepts(bad):
+            continue
+        with pytest.raises(InputError, match=rf"The '{name}' parameter of {learner.__name__} must be"):
+            check_parameters(learner(**{name: bad}), kind)
+        if name in declared(kind):
+            with pytest.raises(InputError, match=name):
+                kind(**{name: bad}).checked()
+
+
+def test_settings_are_gathered_as_json_can_hold_them():
+    learner = dkl.PairwiseKernelLearner(rank=np.int64(7), gamma=np.float32(2), tol=0, max_iter=np.int32(3))
+    found = gathered(PairwiseSettings, learner, seed=5)
+    assert (found.rank, found.gamma, found.tol, found.max_iter, found.seed) == (7, 2.0, 0.0, 3, 5)
+    assert [type(value) for value in (found.rank, found.gamma, found.tol, found.max_iter)] == [int, float, float, int]
+    json.dumps(found.as_dict())
+
+
+def test_kernel_names_are_those_of_the_arithmetic():
+    assert sorted(KERNEL_NAMES) == sorted(KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad"),
+    [
+        (rules.Real(above=0), ["1", "1e-300", " 2 "], ["0", "-1", "nan", "inf", "", "x", "1e999"]),
+        (rules.Real(least=0), ["0", "3.5"], ["-1e-9", "nan"]),
+        (rules.Real(), ["-3", "0"], ["inf", "-inf", "nan", "one"]),
+        (rules.Integer(1), ["1", "9223372036854775807"], ["0", "1.5", "9223372036854775808", "-3", "", "1e3"]),
+        (rules.Word("a", "b"), ["a"], ["c", "", "A"]),
+        (rules.Either(rules.Integer(1), rules.Word("auto")), ["3", "auto"], ["0", "Auto", "1.5"]),
+        (rules.Either(rules.Word("x"), rules.NotGiven()), ["x"], ["None", ""]),
+        (rules.Size(), ["4 GB", "2GiB", "750"], ["much", "-5", "0", ""]),
+    ],
+    ids=lambda value: getattr(value, "wanted", None),
+)
+def test_a_rule_takes_from_text_what_it_accepts(rule, good, bad):
+    for text in good:
+        assert rule.accepts(rule.parse(text))
+    for text in bad:
+        with pytest.raises(ValueError):  # the command says what it wanted
+            rule.parse(text)
+
+
+def test_numbers_are_neither_booleans_nor_beyond_every_float():
+    assert not rules.Real(above=0).accepts(True) and not rules.Integer(0).accepts(False)
+    assert not rules.Real(above=0).accepts(10**400) and not rules.Real().accepts(float("nan"))
+    assert rules.Real(above=0).accepts(np.float32(1)) and rules.Integer(1).accepts(np.int8(1))
+    assert rules.Flag().accepts(np.True_) and not rules.Flag().accepts(1)
