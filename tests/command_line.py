@@ -14,7 +14,7 @@ from dkl.cli.main import dkl
 from dkl.pairs import Pairs
 
 N = 60
-FIT = ("fit", "pairwise", "--data", "X.npz", "--pairs", "pairs.csv", "--out", "run.zarr")
+FIT = ("fit", "pairwise", "--no-picture", "--data", "X.npz", "--pairs", "pairs.csv", "--out", "run.zarr")
 
 
 @dataclass

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import small_blocks
 
-from dkl.stores.generations import write_json
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import write_json
 
 
 def refused(answer, code=2):

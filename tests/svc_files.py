@@ -6,7 +6,7 @@ import numpy as np
 
 N, D = 160, 3
 CLASSES = np.array(["blue", "green", "red", 'très, très "rare"'])
-FIT = ("fit", "svc", "--data", "X.npz", "--out", "run.zarr", "--threads", "1")
+FIT = ("fit", "svc", "--data", "X.npz", "--out", "run.zarr", "--threads", "1", "--no-picture")
 
 
 def rows_and_labels(n: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

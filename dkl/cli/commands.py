@@ -1,144 +1,109 @@
-"""The commands, as click knows them: parse, import what does the work, call it."""
+"""The commands, as click knows them: parse, import what does the work, call it. `fit` and `plan` have a command for each
+learner of the registry; no other knows any learner."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from dkl.cli import options, regression_options, svc_options
+from dkl.cli import options
+from dkl.estimators.common.rules import Integer, Size
+from dkl.runs import registry
+from dkl.runs.kind import Declaration
+
+FIT_HELP = """{help}
+
+Works on threads of this process; --workers starts worker processes on 127.0.0.1, --scheduler submits to a cluster. Ctrl-C
+commits what is done; `dkl resume` continues from it.
+"""
+PLAN_HELP = """What `dkl fit {task}` with the same options would take. Reads shapes, writes nothing."""
 
 
-@click.group(no_args_is_help=True)
-def fit() -> None:
-    """Learn a kernel, and keep it in a run's folder."""
+class Tasks(click.Group):
+    """A command for each learner, made when it is asked for: the others' declarations are not imported."""
+
+    def __init__(self, make: Callable[[Declaration], click.Command], **given: Any) -> None:
+        super().__init__(no_args_is_help=True, **given)
+        self.make = make
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The learners' names."""
+        return list(registry.TASKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a learner; None for a name that is none."""
+        return self.make(registry.declaration(cmd_name)) if cmd_name in registry.TASKS else None
 
 
-@fit.command("pairwise")
-@options.inputs
-@options.settings
-@options.place
-def fit_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
-    """Learn a kernel from must-link and cannot-link pairs.
+def _fit_command(declaration: Declaration) -> click.Command:
+    def run(out: str, picture: bool | None, **given: Any) -> None:
+        files = {file.name: given.pop(file.name) for file in declaration.files}
+        placing, chosen = options.split(given)
+        from dkl.runs import driver
 
-    Works on threads of this process; --workers starts worker processes on 127.0.0.1, --scheduler submits to a cluster.
-    Ctrl-C commits the current iteration; `dkl resume` goes on from it.
-    """
-    place, changes = options.split(given)
-    from dkl.runs.pairwise.work import fit_run
+        raise click.exceptions.Exit(driver.begin(declaration.task, files, out, picture, chosen, placing))
 
-    raise click.exceptions.Exit(fit_run(data, pairs, out, changes, place))
+    return _command(declaration, run, FIT_HELP)
 
 
-@fit.command("regression")
-@regression_options.inputs
-@regression_options.settings
-@regression_options.picture
-@options.place
-def fit_regression(data: str, targets: str | None, out: str, picture: bool | None, **given: Any) -> None:
-    """Learn to predict targets from rows: kernel regression on a sparse, learned combination of kernel columns.
+def _plan_command(declaration: Declaration) -> click.Command:
+    def run(out: str, picture: bool | None, **given: Any) -> None:
+        files = {file.name: given.pop(file.name) for file in declaration.files}
+        placing, chosen = options.split(given)
+        from dkl.runs import driver
 
-    One pass over the rows adds up all that the solver needs; Ctrl-C commits the sums, `dkl resume` goes on from them.
-    """
-    place, changes = options.split(given)
-    from dkl.runs.regression.work import fit_run
+        driver.plan(declaration.task, files, out, chosen, placing)
 
-    raise click.exceptions.Exit(fit_run(data, targets, out, picture, changes, place))
+    return _command(declaration, run, PLAN_HELP)
 
 
-@fit.command("svc")
-@svc_options.inputs
-@svc_options.settings
-@options.place
-def fit_svc(data: str, targets: str | None, out: str, **given: Any) -> None:
-    """Learn to tell classes apart: a support vector machine that learns its kernel in the neighbourhood of a given one.
-
-    Ctrl-C commits what the solver has found; `dkl resume` goes on from it.
-    """
-    place, changes = options.split(given)
-    from dkl.runs.svc.work import fit_run
-
-    raise click.exceptions.Exit(fit_run(data, targets, out, changes, place))
+def _command(declaration: Declaration, run: Callable[..., None], help: str) -> click.Command:
+    given = [*options.files(declaration), *options.settings(declaration.settings), options.PICTURE, *options.PLACE]
+    text = help.format(help=declaration.help, task=declaration.task)
+    return click.command(declaration.task, help=text)(options.together(given)(run))
 
 
-@click.group(no_args_is_help=True)
-def plan() -> None:
-    """Tell memory, disk and time beforehand."""
+class Resume(click.Command):
+    """Its options are those that some learner lets a resumed run change: looked up when they are needed."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The options, made once."""
+        if not self.params:
+            limits = options.limits(map(registry.declaration, registry.TASKS))
+            bare = options.together([click.argument("run"), *limits, *options.PLACE])(lambda: None)
+            self.params = list(reversed(getattr(bare, "__click_params__")))  # noqa: B009
+        return super().get_params(ctx)
 
 
-@plan.command("pairwise")
-@options.inputs
-@options.settings
-@options.place
-def plan_pairwise(data: str, pairs: str, out: str, **given: Any) -> None:
-    """What `dkl fit pairwise` with the same options would take. Reads shapes and pairs, writes nothing."""
-    place, changes = options.split(given)
-    from dkl.runs.pairwise.estimate import show_plan
+def _resume(run: str, **given: Any) -> None:
+    placing, changes = options.split(given)
+    from dkl.runs import driver
 
-    show_plan(data, pairs, out, changes, place)
+    raise click.exceptions.Exit(driver.resume(run, changes, placing))
 
 
-@plan.command("regression")
-@regression_options.inputs
-@regression_options.settings
-@regression_options.picture
-@options.place
-def plan_regression(data: str, targets: str | None, out: str, picture: bool | None, **given: Any) -> None:
-    """What `dkl fit regression` with the same options would take. Reads shapes and targets, writes nothing."""
-    place, changes = options.split(given)
-    from dkl.runs.regression.estimate import show_plan
+resume = Resume(
+    "resume",
+    callback=_resume,
+    help="""Continue a run from its last commit, after any end.
 
-    show_plan(data, targets, out, changes, place)
-
-
-@plan.command("svc")
-@svc_options.inputs
-@svc_options.settings
-@options.place
-def plan_svc(data: str, targets: str | None, out: str, **given: Any) -> None:
-    """What `dkl fit svc` with the same options would take. Reads shapes and labels, writes nothing."""
-    place, changes = options.split(given)
-    from dkl.runs.svc.estimate import show_plan
-
-    show_plan(data, targets, out, changes, place)
-
-
-@click.command()
-@click.argument("run")
-@options.limits
-@options.place
-def resume(run: str, **given: Any) -> None:
-    """Go on with a run from its last commit, after any end.
-
-    With a higher --max-iter or a --target-gap also a run that ended unsolved. A cluster need not be the one from before:
-    the result has the same bytes on any with processors of the same kind.
-    """
-    place, changes = options.split(given)
-    task = _task_of(run)
-    if task == "regression":
-        from dkl.runs.regression.work import resume_run
-    elif task == "svc":
-        from dkl.runs.svc.work import resume_run
-    else:
-        from dkl.runs.pairwise.work import resume_run
-
-    raise click.exceptions.Exit(resume_run(run, changes, place))
+With a higher --max-iter, or a lower --target-gap where its learner has one, also a run that ended unsolved. A cluster need
+not be the one from before: the result has the same bytes on any, with the same versions on processors of the same kind.
+""",
+)
 
 
 @click.command()
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
-def info(run: str, as_json: bool) -> None:
+@click.option("--picture", metavar="FILE", help="Draw it too, as .png, .pdf or .svg; must not exist.")
+def info(run: str, as_json: bool, picture: str | None) -> None:
     """What a run holds: its state, certificate, history and plan."""
-    task = _task_of(run)
-    if task == "regression":
-        from dkl.runs.regression.facts import show_run
-    elif task == "svc":
-        from dkl.runs.svc.facts import show_run
-    else:
-        from dkl.runs.pairwise.facts import show_run
+    from dkl.runs import driver
 
-    show_run(run, as_json=as_json)
+    driver.info(run, as_json=as_json, picture=picture)
 
 
 @click.command()
@@ -146,49 +111,48 @@ def info(run: str, as_json: bool) -> None:
 @click.option("--data", required=True, metavar="FILE", help="Patterns, as many features as those learned from.")
 @click.option("--out", required=True, metavar="FILE", help=".npz (key factor) or .npy; must not exist.")
 def transform(run: str, data: str, out: str) -> None:
-    """Rows of the factor for patterns: for those learned from their own, for others from their neighbours."""
-    from dkl.runs.output import transform_run
+    """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors."""
+    from dkl.runs import driver
 
-    transform_run(run, data, out)
+    driver.apply("transform", run, out, {"data": data}, {})
 
 
 @click.command()
 @click.argument("run")
 @click.option("--data", required=True, metavar="FILE", help="Rows, as many features as those learned from.")
-@regression_options.targets
+@click.option("--targets", metavar="FILE", help="What is known of them, to compare with [y beside the rows].")
 @click.option("--out", required=True, metavar="FILE", help=".npy, .npz (key y) or .csv; must not exist.")
 @click.option("--decision", is_flag=True, help="Of a classifier: decision values in place of labels.")
-@click.option("--memory-limit", type=options.Size(), help='Bytes a process may use, as "4 GB".')
-@options.place
+@options.MEMORY_LIMIT
+@options.together(options.PLACE)
 def predict(run: str, data: str, targets: str | None, out: str, decision: bool, **given: Any) -> None:
-    """Predictions of a regression or a classifier for rows, in their order; with targets also how good they are."""
-    place, changes = options.split(given)
-    from dkl.runs.apply import predict_run
+    """Predictions for rows, in their order; with targets also how good they are."""
+    placing, rest = options.split(given)
+    from dkl.runs import driver
 
-    predict_run(run, data, targets, out, decision, changes.get("memory_limit"), place)
+    request = {"data": data, "targets": targets, "decision": decision, "memory_limit": rest.get("memory_limit")}
+    driver.apply("predict", run, out, request, placing)
 
 
 @click.command()
 @click.argument("run")
 @click.option(
-    "--memory-limit", type=options.Size(), help="Bytes for what is read at a time [a quarter of the machine]."
+    "--memory-limit",
+    type=options.Ruled(Size()),
+    help="Bytes for what is read at a time [a quarter of the machine].",
 )
 def verify(run: str, memory_limit: int | None) -> None:
-    """Compute objective and certificate anew from what is on disk, by code that shares nothing with the solvers."""
-    task = _task_of(run)
-    if task == "regression":
-        from dkl.runs.regression.verify import verify_run
-    elif task == "svc":
-        from dkl.runs.svc.verify import verify_run
-    else:
-        from dkl.runs.pairwise.verify import verify_run
+    """Compute objective and certificate again from what is on disk, by code that shares nothing with the solvers."""
+    from dkl.runs import driver
 
-    verify_run(run, memory_limit)
+    driver.verify(run, memory_limit)
 
 
 @click.command()
 @click.option("--out", metavar="FOLDER", help="Must not exist [dkl-demo, dkl-demo-2, ...].")
-@click.option("--workers", type=options.Count(), help="Worker processes [2, or a core each if there are fewer].")
+@click.option(
+    "--workers", type=options.Ruled(Integer(1)), help="Worker processes [2, or a core each if there are fewer]."
+)
 def demo(out: str | None, workers: int | None) -> None:
     """Learn a kernel of handwritten digits from pairs on this machine's cores, in under a minute."""
     from dkl.cli.demo import run_demo
@@ -196,18 +160,10 @@ def demo(out: str | None, workers: int | None) -> None:
     raise click.exceptions.Exit(run_demo(out, workers))
 
 
-def _task_of(run: str) -> str:
-    """Which kind of run it is."""
-    from dkl.runs.stored import task_of
-    from dkl.stores.run import RunStore
-
-    return task_of(RunStore.open(run))
-
-
 COMMANDS: dict[str, click.Command] = {
     "demo": demo,
-    "fit": fit,
-    "plan": plan,
+    "fit": Tasks(_fit_command, name="fit", help="Learn a kernel, and keep it in a run's folder."),
+    "plan": Tasks(_plan_command, name="plan", help="Say beforehand what memory, disk and time it takes."),
     "resume": resume,
     "info": info,
     "transform": transform,

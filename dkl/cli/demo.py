@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 
 from dkl.datasets import load
 from dkl.estimators.kernel_kmeans import KernelKMeans
-from dkl.estimators.pairwise.settings import Settings
+from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
 from dkl.pairs import Pairs
 from dkl.resources import format_bytes, n_cpus
+from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
-from dkl.runs.driver import NOT_CONVERGED, SOLVED, notes
-from dkl.runs.files import check_new, read_inputs
-from dkl.runs.interrupt import Interrupt, resume_command
-from dkl.runs.pairwise.work import config_of, work
-from dkl.runs.stored import factor_blocks, rows_of
+from dkl.runs.files import Files, check_new
+from dkl.runs.interrupt import resume_command
+from dkl.runs.lazy import Lazy
+from dkl.runs.notes import notes
+from dkl.runs.pairwise.facts import factor_blocks, history
 from dkl.stores.run import RunStore
 
-SETTINGS = Settings(gamma=10.0, tol=3e-5, max_iter=2000)
+SETTINGS = PairwiseSettings(gamma=10.0, tol=3e-5, max_iter=2000)
 CLUSTERS = 10
 FOLDER = "dkl-demo"
 SEED = 0
@@ -49,14 +50,19 @@ def run_demo(out: str | None, workers: int | None) -> int:
     seconds: dict[str, float] = {}
     run_path = folder / "run.zarr"
     cluster = Cluster(workers=workers or min(2, n_cpus()))
-    with Interrupt(resume_command(run_path), SETTINGS.max_iter) as interrupt:
+    kind = registry.kind("pairwise")
+    with kind.interrupt(resume_command(run_path), SETTINGS) as interrupt:
         started = time.perf_counter()
         with cluster.session() as session, notes():
             seconds["start of the workers"] = time.perf_counter() - started
-            inputs = read_inputs(folder / "X.npz", folder / "pairs.csv", SETTINGS, values=True)
-            run = RunStore.create(run_path, config_of(inputs, SETTINGS))
+            given = {"data": folder / "X.npz", "pairs": folder / "pairs.csv"}
+            files = Files.of(kind.declaration.files, given)
+            inputs = kind.read(files, SETTINGS, values=True)
+            kind.check_values(inputs, SETTINGS)
+            run = RunStore.create(run_path, driver.config_of(kind, inputs, SETTINGS, picture=False))
             try:
-                result = work(run, SETTINGS, session, interrupt)
+                held = Lazy(lambda: driver.read_again(kind, run, SETTINGS), inputs)
+                result = driver.work(kind, run, held, SETTINGS, session, interrupt)
                 factor = np.concatenate([rows for _, rows in factor_blocks(run)])
             finally:
                 run.close()
@@ -68,7 +74,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
         report = run.report()
         picture = draw(folder, X, y, factor, run, found, report, seconds)
     click.echo("\n" + summary(report, seconds, time.perf_counter() - began, picture, folder))
-    return SOLVED if result.outcome.converged else NOT_CONVERGED
+    return driver.SOLVED if result.outcome.converged else driver.NOT_CONVERGED
 
 
 def _free_folder() -> Path:
@@ -155,7 +161,7 @@ def draw(
         f"handwritten digits; pairs treated rightly: {accuracy}\nproven within {gap:.2%} of the best kernel there is"
     )
     with _timed(seconds, "picture"):
-        return draw_report(folder / "report.png", X, y, factor, rows_of(run), title)
+        return draw_report(folder / "report.png", X, y, factor, history(run), title)
 
 
 def summary(report: dict[str, Any], seconds: dict[str, float], total: float, picture: Path | None, folder: Path) -> str:

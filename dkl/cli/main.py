@@ -33,10 +33,12 @@ class OneLineErrors(click.Group):
     """A group whose commands end with one line on standard error and an exit code, also inside `dask`."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Parse what was typed; an error ends in a line and an exit code."""
         with in_one_line():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error ends in a line and an exit code."""
         with in_one_line():
             return super().invoke(ctx)
 

@@ -1,118 +1,148 @@
-"""What may stand behind a command, as click sees it. Numbers are checked here, before anything large is imported."""
+"""What may stand behind a command, made from the learners' declarations. Nothing large is imported: a wrong option is
+reported at once."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
+from dkl.errors import InputError
+from dkl.estimators.common.rules import Either, Flag, Folder, Integer, ListOf, Rule, Size, Word
+from dkl.estimators.common.settings import Declared, Settings, declared
+from dkl.runs.kind import Declaration, InputFile
+
 Command = Callable[..., Any]
 
 
-class Number(click.ParamType):
-    """A finite number above `least`, or `least` itself where it is allowed; or one of a few words."""
+class Ruled(click.ParamType):
+    """A value that a rule accepts."""
 
-    name = "number"
-
-    def __init__(self, *words: str, zero: bool = False) -> None:
-        self.words, self.zero = words, zero
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if value in self.words:
-            return value
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if math.isfinite(number) and (number > 0 or (self.zero and number == 0)):
-            return number
-        wanted = [f"a finite number {'>=' if self.zero else '>'} 0", *map(repr, self.words)]
-        self.fail(f"{value!r} is not {' or '.join(wanted)}.", param, ctx)
-
-
-class Count(click.ParamType):
-    """An integer from `least` on, or one of a few words."""
-
-    name = "integer"
-
-    def __init__(self, *words: str, least: int = 1) -> None:
-        self.words, self.least = words, least
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.name = _metavar(rule)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if value in self.words:
+        """The value that a text stands for; what is a value already, as a default, stays as it is."""
+        if not isinstance(value, str):
             return value
         try:
-            number = int(value)
-        except ValueError:
-            number = self.least - 1
-        if self.least <= number < 2**63:
-            return number
-        wanted = [f"an integer >= {self.least}", *map(repr, self.words)]
-        self.fail(f"{value!r} is not {' or '.join(wanted)}.", param, ctx)
-
-
-class Size(click.ParamType):
-    """Bytes, as 4000000000, "4 GB" or 2GiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if isinstance(value, int):
-            return value
-        from dkl.errors import InputError
-        from dkl.resources import parse_bytes
-
-        try:
-            return parse_bytes(value)
+            return self.rule.parse(value)
         except InputError as error:
             self.fail(str(error), param, ctx)
+        except ValueError:
+            self.fail(f"{value!r} is not {self.rule.wanted.removesuffix(', or None')}.", param, ctx)
 
 
-def together(*options: Command) -> Callable[[Command], Command]:
+def _metavar(rule: Rule) -> str:
+    kinds = {Integer: "integer", Word: "word", Size: "size", Folder: "folder"}
+    first = rule.rules[0] if isinstance(rule, Either) else rule
+    return kinds.get(type(first), "number")
+
+
+def together(options: Iterable[Command]) -> Callable[[Command], Command]:
     """Several options as one decorator, shown in this order."""
 
     def decorate(command: Command) -> Command:
-        for option in reversed(options):
+        for option in reversed(list(options)):
             command = option(command)
         return command
 
     return decorate
 
 
-inputs = together(
-    click.option("--data", required=True, metavar="FILE", help="Patterns: .npz (key X), .npy, .csv, svmlight, zarr."),
-    click.option("--pairs", required=True, metavar="FILE", help="Pairs: .csv of i,j,must|cannot, or .npz."),
-    click.option("--out", required=True, metavar="RUN", help="Folder for the run; must not exist."),
-)
+def files(declaration: Declaration) -> list[Command]:
+    """--data, --pairs and the like, and --out."""
+    found = [_file(file) for file in declaration.files]
+    return [*found, click.option("--out", required=True, metavar="RUN", help="Folder for the run; must not exist.")]
 
-limits = together(
-    click.option("--max-iter", type=Count(), help="Most ADMM iterations."),
-    click.option("--target-gap", type=Number(), help="Go on until this relative gap is proven."),
-    click.option("--memory-limit", type=Size(), help='Bytes a process may use, as "4 GB".'),
-    click.option("--checkpoint-every", type=Count("auto"), help="Iterations between commits, or auto: by time."),
-)
 
-# None stands for what Settings has as its default, so that defaults are written down once.
-settings = together(
-    click.option("--gamma", type=Number(), help="Weight of the pairs [100]."),
-    click.option("--rank", type=Count("auto"), help="Columns of the factor [auto: the paper's rule]."),
-    click.option("--solver", type=click.Choice(["admm", "factored"]), help="[admm]"),
-    click.option("--n-neighbors", type=Count(), help="Neighbours of a pattern in the graph [10]."),
-    click.option("--sigma", type=Number("auto"), help="Width of the similarity [auto]."),
-    click.option("--laplacian", type=click.Choice(["normalized", "unnormalized"]), help="[normalized]"),
-    click.option("--neighbors-method", type=click.Choice(["auto", "exact", "approximate"]), help="[auto]"),
-    click.option("--rho", type=Number(), help="ADMM's penalty at the start [100]."),
-    click.option("--tol", type=Number(zero=True), help="Relative residuals to end at [1e-4]."),
-    click.option("--dtype", type=click.Choice(["float64", "float32"]), help="[float64]"),
-    click.option("--seed", type=Count(least=0), help="Seed of the start [0]."),
-    limits,
-)
+def _file(file: InputFile) -> Command:
+    return click.option(f"--{file.name}", required=file.required, metavar="FILE", help=file.help)
 
-place = together(
-    click.option("--workers", type=Count(), help="Start this many worker processes here [none: threads of this one]."),
-    click.option("--threads", type=Count(), help="Threads of this process [one a core]."),
+
+def settings(kind: type[Settings]) -> list[Command]:
+    """An option for each setting that has one."""
+    return [_setting(known) for known in declared(kind).values() if known.has_option]
+
+
+def _setting(known: Declared) -> Command:
+    rule, text = known.rule, f"{known.help}{_default(known)}"
+    # None stands for an option that is not given: defaults are the declaration's.
+    if isinstance(rule, Flag):
+        flag = known.off if known.off is not None else known.flag
+        # The flag of one that is on by default turns it off.
+        given = click.option(flag, known.name, is_flag=True, default=None, flag_value=known.off is None, help=text)
+        return given
+    if isinstance(rule, Either) and any(isinstance(part, ListOf) for part in rule.rules):
+        each = next(part.each for part in rule.rules if isinstance(part, ListOf))
+        single = next(part for part in rule.rules if not isinstance(part, ListOf))
+        return click.option(
+            known.flag, known.name, multiple=True, callback=_one_or_several(each), type=_type(single), help=text
+        )
+    return click.option(known.flag, known.name, type=_type(rule), help=text)
+
+
+def _type(rule: Rule) -> click.ParamType:
+    """Words are a choice, which help shows; of several rules the word or number that any of them takes."""
+    plain = [part for part in rule.rules if hasattr(part, "words")] if isinstance(rule, Either) else []
+    if isinstance(rule, Word):
+        return click.Choice(rule.words)
+    if isinstance(rule, Either) and len(plain) == 1 and len(rule.rules) == 2 and rule.accepts(None):
+        return click.Choice(plain[0].words)
+    return Ruled(rule)
+
+
+def _one_or_several(each: Rule) -> Callable[[Any, Any, tuple[str, ...]], str | list[str] | None]:
+    """None, the one that is named, or a list of several, each of which may be combined."""
+
+    def chosen(context: Any, option: Any, given: tuple[str, ...]) -> str | list[str] | None:
+        if len(given) < 2:
+            return given[0] if given else None
+        for value in given:
+            if not each.accepts(value):
+                raise click.BadParameter(f"{value!r} is not {each.wanted}.", context, option)
+        return list(given)
+
+    return chosen
+
+
+def _default(known: Declared) -> str:
+    if known.default in (None, {}) or isinstance(known.rule, Flag):
+        return ""
+    return f" [{known.default:g}]" if isinstance(known.default, float) else f" [{known.default}]"
+
+
+def limits(declarations: Iterable[Declaration]) -> list[Command]:
+    """What `dkl resume` may change, of any learner: an option for each, with the help of those that have it."""
+    found: dict[str, list[tuple[str, Declared]]] = {}
+    for declaration in declarations:
+        for known in declared(declaration.settings).values():
+            if known.resumable:
+                found.setdefault(known.name, []).append((declaration.task, known))
+    return [_limit(known) for known in found.values()]
+
+
+def _limit(known: list[tuple[str, Declared]]) -> Command:
+    texts: dict[str, list[str]] = {}
+    for task, setting in known:
+        texts.setdefault(setting.help, []).append(task)
+    text = (
+        known[0][1].help if len(texts) == 1 else " ".join(f"{' and '.join(of)}: {help}" for help, of in texts.items())
+    )
+    first = known[0][1]
+    return click.option(first.flag, first.name, type=_type(first.rule), help=text)
+
+
+PICTURE = click.option("--picture/--no-picture", default=None, help="Draw report.png [if matplotlib is there].")
+MEMORY_LIMIT = click.option("--memory-limit", type=Ruled(Size()), help='Bytes a process may use, as "4 GB".')
+
+PLACE = (
+    click.option(
+        "--workers", type=Ruled(Integer(1)), help="Start this many worker processes here [none: threads of this one]."
+    ),
+    click.option("--threads", type=Ruled(Integer(1)), help="Threads of this process [one a core]."),
     click.option(
         "--scheduler", metavar="ADDRESS", help="Dask scheduler to submit to, tls://... or tcp://127.0.0.1:..."
     ),

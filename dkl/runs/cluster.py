@@ -26,6 +26,8 @@ QUIET = "ignore:resource_tracker:UserWarning"
 DASK = {
     "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
     "distributed.scheduler.allowed-failures": 10,
+    # A timer left from a worker that died before would drop the one that its nanny has brought back, for good.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
 }
 
 
@@ -49,6 +51,7 @@ class Cluster:
         insecure: bool = False,
         memory_limit: int | None = None,
     ) -> Cluster:
+        """From the command's options; InputError for an address that is none, or too many workers for the memory."""
         address = scheduler if scheduler_file is None else _address_in(Path(scheduler_file))
         if address is not None:
             _check_address(address, insecure)
@@ -159,7 +162,7 @@ def _connected(address: str) -> Iterator[Any]:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
         raise WorkersLostError(
-            f"no scheduler answers within {CONNECT_SECONDS} s", where=address, mend="start it, or mend the address"
+            f"no scheduler answers within {CONNECT_SECONDS} s", where=address, remedy="start it, or mend the address"
         ) from error
     with client:
         _wait_for_workers(client, 1, address)
@@ -172,7 +175,7 @@ def _wait_for_workers(client: Any, count: int, where: str) -> None:
     except TimeoutError as error:
         got = len(Session(client).workers())
         raise WorkersLostError(
-            f"too few workers after {WORKER_SECONDS} s", where=where, got=got, wanted=count, mend="start workers"
+            f"too few workers after {WORKER_SECONDS} s", where=where, got=got, wanted=count, remedy="start workers"
         ) from error
 
 
@@ -198,7 +201,7 @@ def _check_address(address: str, insecure: bool) -> None:
             where="--scheduler",
             got=address,
             wanted="tls://",
-            mend="set up TLS (see cluster/README.md), or say --insecure",
+            remedy="set up TLS (see cluster/README.md), or say --insecure",
         )
 
 

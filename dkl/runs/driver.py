@@ -1,125 +1,243 @@
-"""The course of `dkl fit` and `dkl resume`, whatever is learned: begun or gone on with, interrupted, told how it ended."""
+"""Every verb of a run, written once for all learners: plan, begin, resume, verify, show, draw, apply.
+
+What a learner does differently is behind its `RunKind`. Functions here return the command's exit code, or print; the
+same verbs for Python are in `dkl/runs/public.py`.
+"""
 
 from __future__ import annotations
 
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
 
+from dkl.blocks.plan import Plan
+from dkl.blocks.row_blocks import machine_memory
 from dkl.blocks.session import Session
-from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
-from dkl.resources import format_bytes, peak_rss
+from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError
+from dkl.estimators.common.progress import progress
+from dkl.runs import registry, report
 from dkl.runs.cluster import Cluster
-from dkl.runs.interrupt import Interrupt
-from dkl.solvers.result import Outcome
+from dkl.runs.comparison import compare
+from dkl.runs.estimate import check_disk, describe_disk, worker_peak
+from dkl.runs.files import Files, check_new
+from dkl.runs.interrupt import Interrupt, resume_command
+from dkl.runs.kind import RunKind
+from dkl.runs.lazy import Lazy
+from dkl.runs.notes import notes
+from dkl.runs.output import Request, check_output, write_rows
+from dkl.runs.picture import can_draw, draw_picture
+from dkl.runs.stored import open_run, settings_of
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 SOLVED, NOT_CONVERGED = 0, 3
 
-Describe = Callable[[dict[str, Any]], str]
+Given = Mapping[str, Any]
 
 
-@contextmanager
-def beginning(
-    path: Path,
-    config: dict[str, Any],
-    interrupt: Interrupt,
-    cluster: Cluster,
-    of_use: Callable[[RunStore], bool] = lambda run: False,
-) -> Iterator[tuple[RunStore, Session]]:
-    """A new run and the session that works on it. After bad input the run goes again, unless there is something in it."""
+# -- plan ---------------------------------------------------------------------------------------------------------------
+
+
+def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> None:
+    """Print what a fit takes, or refuse it as the fit would. Reads shapes, writes nothing."""
+    kind = registry.kind(task)
+    settings: Any = kind.declaration.settings(**chosen).checked()
+    path = check_new(out, may_be_empty_folder=True)
+    cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
+    inputs = kind.read(Files.of(kind.declaration.files, files), settings, values=False)
+    settings = kind.adapted(settings, inputs)
+    with cluster.planned() as session:
+        made, disk = check_fits(kind, inputs, settings, session, path.parent)
+        estimate = kind.estimate(inputs, settings, made, session)
+    for line in (*estimate.before, made.describe(), describe_disk(disk, path.parent), *estimate.after):
+        click.echo(line)
+
+
+def check_fits(kind: RunKind[Any, Any], inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
+    """(plan, bytes of disk); MemoryBudgetError or DiskError where it does not fit."""
+    made = kind.plan(inputs, settings, session)
+    disk = kind.disk_bytes(inputs, settings, made)
+    check_disk(disk, folder, f"choose another --out, or {kind.declaration.less_disk}")
+    return made, disk
+
+
+# -- begin and resume ---------------------------------------------------------------------------------------------------
+
+
+def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given, placing: Given) -> int:
+    """Check everything, make the run, and work on it to its end. The exit code."""
+    kind = registry.kind(task)
+    settings: Any = kind.declaration.settings(**chosen).checked()
+    if picture and not can_draw():
+        raise InputError("matplotlib is missing", where="--picture", remedy="pip install 'dkl[report]'")
+    path = check_new(out, may_be_empty_folder=True)
+    cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
+    inputs = kind.read(Files.of(kind.declaration.files, files), settings, values=True)
+    kind.check_values(inputs, settings)
+    settings = kind.adapted(settings, inputs)
+    if cluster.address is None:  # one that runs is asked when we are connected
+        with cluster.planned() as session:
+            check_fits(kind, inputs, settings, session, path.parent)
+    interrupt = kind.interrupt(resume_command(path), settings)
     with interrupt, cluster.session() as session, notes():
-        run = RunStore.create(path, config)
-        try:
-            yield run, session
-        except (InputError, MemoryBudgetError):
-            if not of_use(run):
-                shutil.rmtree(run.path)  # ours, made just now
-            raise
-        finally:
-            run.close()
+        run = RunStore.create(path, config_of(kind, inputs, settings, picture is not False))
+        with _worth_keeping(kind, run):
+            result = work(
+                kind, run, Lazy(lambda: read_again(kind, run, settings), inputs), settings, session, interrupt
+            )
+            return conclude(kind, run, result)
+
+
+def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:
+    """What a run is made from, as its folder keeps it."""
+    task = kind.declaration.task
+    return {
+        "command": f"fit {task}",
+        "task": task,
+        "dkl": version("dkl"),
+        "inputs": inputs.fingerprints(),
+        "settings": settings.as_dict(),
+        "picture": picture,
+        **kind.config(inputs),
+    }
 
 
 @contextmanager
-def going_on(run: RunStore, interrupt: Interrupt, cluster: Cluster) -> Iterator[Session]:
-    """The session that works on an old run, which is locked, and unfinished again if it was complete."""
+def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
+    """Lets go of a new run at the end; after bad input its folder is removed, unless there is something in it."""
     try:
-        run.lock()
-        with interrupt, cluster.session() as session, notes():
-            run.sweep()
-            if run.is_complete:  # what it came to is kept beside
-                (run.path / "report.json").rename(run.path / f"report-{run.report()['n_iter']:06d}.json")
-            yield session
+        yield
+    except (InputError, MemoryBudgetError):
+        if not kind.is_begun(run):
+            shutil.rmtree(run.path)  # made just now, by us
+        raise
     finally:
         run.close()
 
 
-def nothing_to_do(run: RunStore, describe: Describe) -> int:
-    """Print what a complete run came to. The exit code."""
-    click.echo(f"{run.path}: complete, nothing to do")
-    click.echo(describe(run.report()))
-    return SOLVED
-
-
-def conclude(run: RunStore, outcome: Outcome, why: str, describe: Describe) -> int:
-    """Print how it ended; `why` it did not converge. The exit code."""
-    click.echo(f"{run.path}: {outcome.value}")
-    click.echo(describe(run.report()))
-    if outcome.converged:
+def resume(path: str, changes: Given, placing: Given) -> int:
+    """Continue a run from its last commit to its end. The exit code."""
+    run = open_run(path)
+    kind = registry.kind(registry.task_of(run))
+    settings = settings_of(run, changes)
+    cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
+    if run.is_complete and not kind.goes_further(run, dict(changes)):
+        click.echo(f"{run.path}: complete, nothing to do")
+        click.echo(report.describe_result(kind.facts(run), run.report()))
         return SOLVED
-    click.echo(f"dkl: not converged: {why}; the result is written", err=True)
-    return NOT_CONVERGED
-
-
-def has_had_too_few_iterations(run: RunStore, changes: dict[str, Any]) -> bool:
-    """Whether more iterations are asked for than a complete run was given, and it lacked them."""
-    report: dict[str, Any] = run.report()
-    before = report.get("settings", {}).get("max_iter", 0)
-    return report.get("outcome") == Outcome.ITERATION_LIMIT.value and changes.get("max_iter", 0) > before
-
-
-def check_disk(needed: int, folder: Path, mend: str) -> None:
-    """DiskError where a run takes more than is free there."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise DiskError(
-            "the run does not fit on that disk",
-            where=str(folder),
-            got=f"{format_bytes(free)} free",
-            wanted=format_bytes(needed),
-            mend=mend,
-        )
-
-
-def describe_disk(needed: int, folder: Path) -> str:
-    free = shutil.disk_usage(folder).free
-    return f"  {'disk, at most':<34}{format_bytes(needed):>10}   free {format_bytes(free)}"
-
-
-def worker_peak(session: Session) -> int | None:
-    """The most memory that a worker has used."""
-    if not session.is_distributed:
-        return None
-    with suppress(Exception):  # a figure for the report, no more
-        return max(session.client.run(peak_rss).values(), default=None)
-    return None
+    inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
+    if kind.needs_inputs(run):
+        inputs()  # an error of theirs comes before any cluster is started
+    interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
+    with resumed(run), interrupt, cluster.session() as session, notes():
+        return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
 
 
 @contextmanager
-def notes() -> Iterator[None]:
-    """Warnings as lines for a person; that of no convergence is left to the exit code and its line."""
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        click.echo(f"note: {' '.join(str(message).split())}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.showwarning = show
+def resumed(run: RunStore) -> Iterator[None]:
+    """An old run, locked, without leftovers of dead attempts, and unfinished again if it was complete."""
+    try:
+        run.lock()
+        run.remove_leftovers()
+        if run.is_complete:  # its report is kept beside
+            (run.path / "report.json").rename(run.path / f"report-{run.report()['n_iter']:06d}.json")
         yield
+    finally:
+        run.close()
+
+
+def read_again(kind: RunKind[Any, Any], run: RunStore, settings: Any) -> Any:
+    """The inputs of a run, if they are still what they were; their values were checked when it began."""
+    return kind.read(Files.again(run, kind.declaration.files), settings, values=True)
+
+
+def work(
+    kind: RunKind[Any, Any],
+    run: RunStore,
+    inputs: Lazy[Any],
+    settings: Any,
+    session: Session,
+    interrupt: Interrupt,
+    *,
+    callbacks: tuple[Any, ...] = (),
+    show: bool = True,
+) -> Result:
+    """From where the (locked) run stands to its report and picture, which are written."""
+    try:
+        with Watch([*callbacks, *progress(show), interrupt]) as watch:
+            result = kind.fit(
+                run, inputs, settings, session, watch, lambda: {"worker_peak_bytes": worker_peak(session)}
+            )
+    except InterruptedRunError as stopped:
+        raise KeyboardInterrupt(interrupt.line(f"{stopped.what}, which is committed")) from stopped
+    except KeyboardInterrupt as stopped:
+        if interrupt.signal and not str(stopped):
+            raise KeyboardInterrupt(interrupt.line("what was committed stands")) from stopped
+        raise
+    if run.config.get("picture", True) and can_draw():
+        _draw(kind, run, inputs)
+    return result
+
+
+def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any]) -> None:
+    """report.png. The run is complete without it, so what is amiss is printed, no more."""
+    try:
+        click.echo(f"picture: {draw_picture(kind, run, inputs, run.path / 'report.png')}")
+    except (OSError, DklError) as error:
+        click.echo(f"note: no picture: {' '.join(str(error).split())}", err=True)
+
+
+def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
+    """Print how it ended, and what to do where it did not converge. The exit code."""
+    click.echo(f"{run.path}: {result.outcome.value}")
+    click.echo(report.describe_result(kind.facts(run), run.report()))
+    if result.outcome.converged:
+        return SOLVED
+    remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)
+    click.echo(f"dkl: not converged: {result.outcome.value}: {remedy}; the result is written", err=True)
+    return NOT_CONVERGED
+
+
+# -- verify, info, apply ------------------------------------------------------------------------------------------------
+
+
+def verify(path: str, memory_limit: int | None) -> None:
+    """Print the report's numbers beside the same recomputed; StoreError where they differ."""
+    run = open_run(path)
+    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
+    report.require(run)
+    inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
+    with report.damages(run):
+        compare(run, kind.claims(run, inputs, memory_limit or machine_memory() // 4))
+
+
+def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
+    """Print what a run holds, for a person or a program; draw it into a file."""
+    run = open_run(path)
+    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
+    if picture is not None:
+        report.require(run)
+        target = check_new(picture)
+        draw_picture(kind, run, Lazy(lambda: read_again(kind, run, settings)), target)
+    report.show(run, kind.facts(run), [file.name for file in kind.declaration.files], as_json=as_json)
+
+
+def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> None:
+    """Write what a run's learner makes of the rows of a file: all of it, or nothing."""
+    run = open_run(path)
+    kind = registry.kind(registry.require_verb(run, verb))
+    target = check_output(out, verb)
+    cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
+    request = Request(**options)
+    prepared = kind.apply(run, request)
+    with cluster.session() as session:
+        write_rows(target, prepared.shape, prepared.blocks(session), prepared.dtype, prepared.name)
+    click.echo(f"{target}: {prepared.summary}")
+    for line in prepared.remarks():
+        click.echo(line)

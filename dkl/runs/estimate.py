@@ -1,28 +1,69 @@
-"""What plans measure: a function's seconds, on rows made up."""
+"""What plans measure and check: a function's seconds on rows made up, room on a disk, a worker's peak."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dkl.blocks.row_sources import RowSource
+from dkl.blocks.session import Session
+from dkl.errors import DiskError
+from dkl.resources import format_bytes, peak_rss
+
+BYTES_A_SECOND = 5e8
+"""Assumed of disk and network, which are not measured."""
+MOST_COLUMNS, MOST_ROWS = 1000, 2048
+"""Of the block on which seconds are measured."""
 
 
-def timed(function: Any) -> float:
-    function()  # compiles, and touches the memory
+def timed(function: Callable[[], Any]) -> float:
+    """Seconds of a call, after one that compiles and touches the memory."""
+    function()
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def random_rows(rows: RowSource, count: int) -> Any:
-    """As many features, as dense as the real ones; none is negative, which some kernels refuse."""
+    """(count, d): as many features, as dense as the real rows; none is negative, which some kernels refuse."""
     rng = np.random.default_rng(0)
     if rows.is_sparse:
         entries = round(count * rows.array.nnz / rows.n)
         places = rng.integers(count, size=entries), rng.integers(rows.n_features, size=entries)
         return sparse.csr_array((rng.random(entries), places), shape=(count, rows.n_features))
     return rng.random((count, rows.n_features)).astype(rows.dtype)
+
+
+def check_disk(needed: int, folder: Path, remedy: str) -> None:
+    """DiskError where a run takes more bytes than are free there."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DiskError(
+            "the run does not fit on that disk",
+            where=str(folder),
+            got=f"{format_bytes(free)} free",
+            wanted=format_bytes(needed),
+            remedy=remedy,
+        )
+
+
+def describe_disk(needed: int, folder: Path) -> str:
+    """A plan's line on the disk."""
+    free = shutil.disk_usage(folder).free
+    return f"  {'disk, at most':<34}{format_bytes(needed):>10}   free {format_bytes(free)}"
+
+
+def worker_peak(session: Session) -> int | None:
+    """The most bytes that a worker has used; None without workers."""
+    if not session.is_distributed:
+        return None
+    with suppress(Exception):  # a figure for the report, no more
+        return max(session.client.run(peak_rss).values(), default=None)
+    return None

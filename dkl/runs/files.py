@@ -1,27 +1,24 @@
-"""Input files and settings, checked as far as can be before anything is written; and their fingerprints."""
+"""The files that a run learns from: named, read, checked for finite values, and known again by their fingerprints."""
 
 from __future__ import annotations
 
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from dkl.blocks.neighbor_search import NeighborSearch
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.datasets import read_array
-from dkl.errors import DiskError, InputError
-from dkl.estimators.common.parameters import PARAMETERS, Check
-from dkl.estimators.pairwise.settings import Settings
-from dkl.pairs import Pairs, load_pairs
-from dkl.problems.pairwise import target_matrix
+from dkl.errors import DiskError, InputError, StoreError
+from dkl.runs.kind import InputFile
+from dkl.stores.run import RunStore
 
 READ_BYTES = 64_000_000
 WHOLE_BYTES = 256_000_000
@@ -30,39 +27,53 @@ PIECES, PIECE_BYTES = 64, 1 << 20
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Patterns and pairs that fit together, and where they came from."""
+class Files:
+    """Absolute paths by the inputs' names; None for an input that stands beside another, or is not given."""
 
-    data: Path
-    pairs_file: Path
-    rows: RowSource
-    pairs: Pairs
+    declared: tuple[InputFile, ...]
+    paths: Mapping[str, Path | None]
 
-    @property
-    def targets(self) -> sparse.csr_array:
-        return target_matrix(self.rows.n, self.pairs.must_link, self.pairs.cannot_link)
+    @classmethod
+    def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, str | Path | None]) -> Files:
+        """From what was typed."""
+        paths = {file.name: given.get(file.name) for file in declared}
+        return cls(declared, {name: None if path is None else Path(path).absolute() for name, path in paths.items()})
 
-    def fingerprints(self) -> dict[str, Any]:
-        shape = {"shape": [int(self.rows.n), int(self.rows.n_features)]}
-        return {"data": {**fingerprint(self.data), **shape}, "pairs": fingerprint(self.pairs_file)}
+    @classmethod
+    def again(cls, run: RunStore, declared: tuple[InputFile, ...]) -> Files:
+        """Those that a run was begun with, if they are still what they were; InputError names the first that is not."""
+        known: Any = run.config.get("inputs")
+        found: dict[str, Path | None] = {}
+        for file in declared:
+            try:
+                entry = known[file.name]
+                beside = file.beside is not None and bool(entry["beside_rows"])
+            except (KeyError, TypeError) as error:
+                raise StoreError(
+                    "the run does not say what it learns from",
+                    where=str(run.path),
+                    remedy="fit again, with the data in files",
+                ) from error
+            found[file.name] = None if beside else check_unchanged(entry, file.what)
+        return cls(declared, found)
 
+    def __getitem__(self, name: str) -> Path:
+        found = self.paths[name]
+        assert found is not None, name
+        return found
 
-def read_inputs(data: str | Path, pairs: str | Path, settings: Settings, *, values: bool) -> Inputs:
-    """Both files, checked; with `values` all patterns are read and must be finite, else their shape alone is."""
-    data, pairs = Path(data).absolute(), Path(pairs).absolute()
-    rows = load_rows(data) if values else peek_rows(data)
-    n = rows.n
-    if n < 2:
-        raise InputError("too few patterns", where=str(data), got=f"shape {(n, rows.n_features)}", wanted="2 or more")
-    if settings.n_neighbors >= n:
-        wanted = f"at most {n - 1}, the number of other patterns"
-        raise InputError("too many neighbours", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
-    if settings.rank != "auto" and int(settings.rank) > n:
-        raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
-    checked = load_pairs(pairs).check(n)
-    if values:
-        check_values(rows)
-    return Inputs(data, pairs, rows, checked)
+    def fingerprints(self, **shapes: tuple[int, ...]) -> dict[str, Any]:
+        """What a run's configuration keeps of each input: path, size, checksum, and the shape of those that have one."""
+        found: dict[str, Any] = {}
+        for file in self.declared:
+            path = self.paths[file.name]
+            entry = dict(found[str(file.beside)]) if path is None else fingerprint(path)
+            if file.name in shapes:
+                entry["shape"] = [int(size) for size in shapes[file.name]]
+            if file.beside is not None:
+                entry["beside_rows"] = path is None
+            found[file.name] = entry
+        return found
 
 
 def load_rows(path: Path) -> RowSource:
@@ -105,31 +116,18 @@ def check_values(rows: RowSource) -> None:
     NeighborSearch(rows, Session(None), block, block, 1).check()
 
 
-def check_settings(chosen: dict[str, Any]) -> Settings:
-    """Settings with their defaults, each checked by the estimator's own rules."""
-    settings = Settings(**chosen)
-    check_each(settings.as_dict(), PARAMETERS)
-    return settings
-
-
-def check_each(settings: dict[str, Any], rules: dict[str, Check]) -> None:
-    """InputError for the first setting that breaks its rule."""
-    for name, value in settings.items():
-        check, wanted = rules.get(name, (lambda _: True, ""))
-        if not check(value):
-            raise InputError("not a value for it", where=name, got=repr(value), wanted=wanted)
-
-
 def check_new(path: str | Path, *, may_be_empty_folder: bool = False) -> Path:
     """`path`, absolute, if something new can be made there."""
     path = Path(path).absolute()
     empty = may_be_empty_folder and path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if os.path.lexists(path) and not empty:
-        raise InputError("exists already and is never overwritten", where=str(path), mend="choose another --out")
+        raise InputError("exists already and is never overwritten", where=str(path), remedy="choose another --out")
     if not path.parent.is_dir():
-        raise InputError("its folder does not exist", where=str(path), mend="make the folder, or choose another --out")
+        raise InputError(
+            "its folder does not exist", where=str(path), remedy="make the folder, or choose another --out"
+        )
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise DiskError("its folder cannot be written to", where=str(path), mend="choose another --out")
+        raise DiskError("its folder cannot be written to", where=str(path), remedy="choose another --out")
     return path
 
 
@@ -162,7 +160,7 @@ def check_unchanged(known: dict[str, Any], what: str) -> Path:
     """The path of an input that is still what it was when the run began."""
     path = Path(str(known["path"]))
     if not path.exists():
-        raise InputError(f"the {what} of this run are gone", where=str(path), mend="put the file back")
+        raise InputError(f"the {what} of this run are gone", where=str(path), remedy="put the file back")
     now = fingerprint(path)
     for name in ("size", "crc32"):
         if now[name] != known[name]:
@@ -171,6 +169,6 @@ def check_unchanged(known: dict[str, Any], what: str) -> Path:
                 where=str(path),
                 got=f"{name} {now[name]}",
                 wanted=f"{name} {known[name]}",
-                mend="put the file back, or begin a new run",
+                remedy="put the file back, or begin a new run",
             )
     return path

@@ -35,7 +35,9 @@ class Interrupt:
         self.before: dict[int, Any] = {}
 
     def __call__(self, row: dict[str, Any]) -> bool:
-        self.looping = not (row["converged"] or row["iteration"] >= self.max_iter)
+        """Whether to end after this iteration of ADMM, since a signal came; all other rows end nothing by themselves."""
+        is_last = row.get("converged") or row["iteration"] >= self.max_iter
+        self.looping = row.get("stage", "admm") == "admm" and not is_last
         self.noticed = self.noticed or bool(self.signal)
         return bool(self.signal)
 
@@ -54,7 +56,8 @@ class Interrupt:
             signal.signal(number, handler)
 
     def line(self, what: str) -> str:
-        return f"interrupted by {self.signal}; {what}; go on with: {self.again}"
+        """What is said of an interruption, with the command that resumes."""
+        return f"interrupted by {self.signal}; {what}; resume it with: {self.again}"
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
@@ -86,6 +89,7 @@ class PassInterrupt(Interrupt):
         super().__init__(again, 0)
 
     def __call__(self, row: dict[str, Any]) -> bool:
+        """Whether to end the pass after this wave, whose sums are then committed; KeyboardInterrupt in other stages."""
         if self.signal and not self.looping:
             raise KeyboardInterrupt(self.line("what was committed stands"))
         self.looping = row["stage"] == "pass" and row["iteration"] < row["of"]
@@ -94,7 +98,7 @@ class PassInterrupt(Interrupt):
 
 
 def resume_command(run: Any, changes: dict[str, Any] | None = None) -> str:
-    """What to type to go on."""
+    """What to type to resume."""
     words = ["dkl", "resume", str(run)]
     for name, value in (changes or {}).items():
         words += [f"--{name.replace('_', '-')}", str(value)]

@@ -1,4 +1,4 @@
-"""`dkl transform`: rows of a run's factor into a file, which is there whole or not at all."""
+"""What a run's learner makes of the rows of a file, written to another: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -6,72 +6,56 @@ import csv
 import io
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
-from dkl.errors import DiskError, InputError, StoreError
-from dkl.estimators.pairwise.extension import extend_factor
-from dkl.runs.files import check_new, check_unchanged, check_values, fingerprint, load_rows
-from dkl.runs.stored import factor_blocks, graph_notes, open_factor, open_run
-from dkl.stores.run import RunStore
+from dkl.blocks.session import Session
+from dkl.errors import DiskError, InputError
+from dkl.runs.files import check_new
 
-SUFFIXES = (".npz", ".npy")
+SUFFIXES = {"predict": (".npy", ".npz", ".csv"), "transform": (".npz", ".npy")}
+"""Kinds of files that each verb writes."""
 
 
-def transform_run(path: str, data: str, out: str) -> None:
-    run = open_run(path)
+@dataclass(frozen=True)
+class Request:
+    """Which rows, beside which targets, and how. decision: decision values in place of labels."""
+
+    data: str | Path
+    targets: str | Path | None = None
+    decision: bool = False
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """An array of `shape` and `dtype`, made block by block: rows of the first axis in their order.
+
+    name: of the array in an .npz archive. summary: what it is, in a line. remarks: asked once all is written, as how good
+    the predictions are.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    name: str
+    summary: str
+    blocks: Callable[[Session], Iterator[NDArray]]
+    remarks: Callable[[], list[str]] = list
+
+
+def check_output(out: str | Path, verb: str) -> Path:
+    """`out`, absolute, if a new file of a kind that the verb writes can be made there."""
     target = check_new(out)
-    if target.suffix not in SUFFIXES:
-        raise InputError("not a kind of file to write", where="--out", got=repr(target.suffix), wanted=".npz or .npy")
-    stored = open_factor(run)
-    n, rank = stored.shape
-    known, file = _training_data(run), Path(data).absolute()
-    if known is not None and _is_same(file, known):
-        write_rows(target, (n, rank), (rows for _, rows in factor_blocks(run)), stored.dtype)
-        click.echo(f"{target}: the {n:,} rows of the factor, rank {rank}")
-        return
-    rows = load_rows(file)
-    check_values(rows)
-    if known is None:
-        raise StoreError(
-            "the run does not say what it was learned from", where=str(run.path), mend="use the learner's transform"
-        )
-    features = int(known["shape"][1])
-    if rows.n_features != features:
-        raise InputError("another number of features", where=str(file), got=rows.n_features, wanted=features)
-    learned = load_rows(check_unchanged(known, "patterns"))
-    factor = np.concatenate([part for _, part in factor_blocks(run)])
-    notes = graph_notes(run)
-    graph = SimpleNamespace(sigma=float(notes["sigma"]), n_neighbors=int(notes["n_neighbors"]))
-    result = np.asarray(extend_factor(_matrix(rows), _matrix(learned), factor, graph))
-    write_rows(target, result.shape, iter([result]), result.dtype)
-    click.echo(f"{target}: {rows.n:,} rows from those of their neighbours, rank {rank}")
-
-
-def _training_data(run: RunStore) -> dict[str, Any] | None:
-    inputs = run.config.get("inputs")
-    return inputs.get("data") if isinstance(inputs, dict) else None
-
-
-def _is_same(file: Path, known: dict[str, Any]) -> bool:
-    """Whether it is the very data of the run, also under another name."""
-    if not file.exists():
-        raise InputError("no such file", where=str(file))
-    if file.is_file() and file.stat().st_size != known["size"]:
-        return False
-    return bool(fingerprint(file)["crc32"] == known["crc32"])
-
-
-def _matrix(rows: RowSource) -> Any:
-    return rows.read(0, rows.n)
+    if target.suffix not in SUFFIXES[verb]:
+        wanted = " or ".join(SUFFIXES[verb])
+        raise InputError("not a kind of file to write", where="--out", got=repr(target.suffix), wanted=wanted)
+    return target
 
 
 def write_rows(
@@ -122,6 +106,6 @@ def _appearing(target: Path) -> Iterator[IO[bytes]]:
     except FileExistsError as error:
         raise InputError("exists already and is never overwritten", where=str(target)) from error
     except OSError as error:
-        raise DiskError(f"cannot be written ({error.strerror})", where=str(target), mend="free space") from error
+        raise DiskError(f"cannot be written ({error.strerror})", where=str(target), remedy="free space") from error
     finally:
         partial.unlink(missing_ok=True)

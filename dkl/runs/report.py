@@ -1,73 +1,86 @@
-"""What every kind of run has to tell, as text for a person or JSON for a program."""
+"""A run and its report, shown to a person or a program."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from dkl.errors import StoreError
+from dkl.errors import DklError, StoreError
 from dkl.resources import format_bytes
+from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
 
 WIDTH = 32
 """Of names in a list of them."""
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
+"""What reading a report raises that lacks a part, or has another in its place."""
 
-Report = dict[str, Any]
+
+def require(run: RunStore) -> dict[str, Any]:
+    """The report of a complete run; StoreError where there is none."""
+    found: dict[str, Any] = run.report()
+    if not found:
+        raise StoreError("no result yet", where=str(run.path), remedy="`dkl resume` it first")
+    return found
 
 
-def show(
-    run: RunStore,
-    state: str,
-    facts: dict[str, Any],
-    config: list[str],
-    result: Callable[[Report], dict[str, str]],
-    table: list[str],
-    *,
-    as_json: bool,
-) -> None:
-    """Print where a run stands, what it was begun with, what it came to, a table of its kind, and its plan.
+@contextmanager
+def damages(run: RunStore) -> Iterator[None]:
+    """A report that lacks a part is a StoreError, whoever reads it."""
+    try:
+        yield
+    except DklError:  # an InputError is a ValueError too
+        raise
+    except DAMAGED as error:
+        where = f"{run.path}/report.json"
+        raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
 
-    facts: more of them, for programs.
-    """
+
+def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -> None:
+    """Print where a run stands, what it was begun with, what it found, a table of its learner's, and its plan."""
     report = run.report()
     if as_json:
-        shown = {"path": str(run.path), "state": state, "config": run.config, "report": report, **facts}
-        click.echo(json.dumps(shown, indent=1))
+        shown = {"path": str(run.path), "state": facts.state, "config": run.config, "report": report}
+        click.echo(json.dumps({**shown, **facts.details}, indent=1))
         return
-    click.echo(f"{run.path}: {state}")
-    click.echo("\n".join(config))
+    click.echo(f"{run.path}: {facts.state}")
+    click.echo("\n".join(_config(run, facts, inputs)))
     if report:
-        click.echo(describe_report(report, result))
-    if table:
-        click.echo("\n" + "\n".join(table))
+        click.echo(describe_result(facts, report))
+    if facts.table:
+        click.echo("\n" + "\n".join(facts.table))
     if report:
-        click.echo("\n" + "\n".join(_describe_plan(report)))
+        click.echo("\n" + "\n".join(_plan(report)))
 
 
-def describe_report(report: Report, result: Callable[[Report], dict[str, str]]) -> str:
-    """The result as `result` names its parts, and what it cost; StoreError for a report that lacks them."""
+def describe_result(facts: Facts, report: dict[str, Any]) -> str:
+    """What a complete run has found, and what that cost; StoreError for a report that lacks it."""
     try:
-        return "\n".join(line(name, value) for name, value in {**result(report), **_costs(report)}.items())
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise StoreError("a damaged report", where="report.json", got=f"{type(error).__name__}: {error}") from error
-
-
-def describe_config(run: RunStore, inputs: Iterable[str]) -> list[str]:
-    """The named inputs' files, and the settings that are not left open."""
-    known: Any = run.config.get("inputs", {})
-    lines = [line(what, str(known[what].get("path"))) for what in inputs if what in known]
-    shown = {name: value for name, value in run.config["settings"].items() if value not in (None, {})}
-    return [*lines, line("settings", ", ".join(f"{name} {value}" for name, value in shown.items()))]
+        costs = _costs(report)
+    except DAMAGED as error:
+        got = f"{type(error).__name__}: {error}"
+        raise StoreError("a damaged report", where="report.json", got=got) from error
+    return "\n".join(line(name, value) for name, value in {**facts.result, **costs}.items())
 
 
 def line(name: str, value: str) -> str:
+    """A name and what belongs to it."""
     return f"  {name:<{WIDTH}}{value}"
 
 
-def _costs(report: Report) -> dict[str, str]:
+def _config(run: RunStore, facts: Facts, inputs: Iterable[str]) -> list[str]:
+    known: Any = run.config.get("inputs", {})
+    lines = [line(name, str(known[name].get("path"))) for name in inputs if name in known]
+    shown = {name: value for name, value in run.config["settings"].items() if value not in (None, {})}
+    lines.append(line("settings", ", ".join(f"{name} {value}" for name, value in shown.items())))
+    return [*lines, *(line(name, value) for name, value in facts.config.items())]
+
+
+def _costs(report: dict[str, Any]) -> dict[str, str]:
     seconds = report["seconds"]
     stages = ", ".join(f"{stage} {value:.3g}" for stage, value in seconds.items() if stage != "total")
     lines = {"seconds": f"{seconds['total']:.3g}   {stages}", "peak memory": format_bytes(report["peak_bytes"])}
@@ -78,7 +91,7 @@ def _costs(report: Report) -> dict[str, str]:
     return lines
 
 
-def _describe_plan(report: Report) -> list[str]:
+def _plan(report: dict[str, Any]) -> list[str]:
     plan = report.get("plan", {})
     lines = [f"plan: state in {plan.get('placement')}, {plan.get('processes')} process(es)"]
     for part in ("items", "disk"):

@@ -1,85 +1,57 @@
-"""Rows with what is to be learned of each: the files they come from, and whether these are what they were."""
+"""Rows with what is to be learned of each: the y beside them or a file of its own, and kernels that are kernels on them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
-from dkl.errors import InputError, StoreError
+from dkl.errors import InputError
 from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.files import check_unchanged, fingerprint
-from dkl.stores.run import RunStore
+from dkl.runs.files import Files, load_rows, peek_rows
 
 WITH_LABELS = (".npz", ".svmlight", ".svm", ".libsvm")
 """Kinds of files that may have targets beside the rows."""
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where rows and targets come from; no file for targets beside the rows."""
-
-    data: Path
-    targets: Path | None
-
-    @classmethod
-    def of(cls, data: str | Path, targets: str | Path | None) -> Files:
-        return cls(Path(data).absolute(), None if targets is None else Path(targets).absolute())
-
-    @classmethod
-    def again(cls, run: RunStore) -> Files:
-        """Those that a run was begun with, if they are still that."""
-        known = run.config.get("inputs")
-        try:
-            data, targets = known["data"], known["targets"]  # type: ignore[index]
-            beside = bool(targets["beside_rows"])
-        except (KeyError, TypeError) as error:
-            mend = "fit anew, with the data in files"
-            raise StoreError("the run does not say what it learns from", where=str(run.path), mend=mend) from error
-        return cls(check_unchanged(data, "rows"), None if beside else check_unchanged(targets, "targets"))
-
-    @property
-    def of_targets(self) -> Path:
-        """The file that has them; InputError where there can be none."""
-        if self.targets is None and self.data.suffix.lower() not in WITH_LABELS:
-            raise InputError("no targets", where=str(self.data), mend="name their file by --targets")
-        if self.targets is not None and self.targets.exists() and not self.targets.is_file():
-            raise InputError("not a file", where=str(self.targets), wanted=".csv, .npy or .npz")
-        return self.targets or self.data
-
-    @property
-    def may_have_targets(self) -> bool:
-        """Whether targets are named, or there is a y beside the rows."""
-        if self.targets is not None:
-            return True
-        suffix = self.data.suffix.lower()
-        if suffix != ".npz":
-            return suffix in WITH_LABELS
-        try:
-            read_array(self.data, "y")
-        except InputError as error:
-            return error.what != "no such array"
-        return True
-
-    def fingerprints(self, rows: RowSource, targets: NDArray) -> dict[str, Any]:
-        data = fingerprint(self.data)
-        labels = data if self.targets is None else fingerprint(self.targets)
-        return {
-            "data": {**data, "shape": [int(rows.n), int(rows.n_features)]},
-            "targets": {**labels, "shape": list(targets.shape), "beside_rows": self.targets is None},
-        }
-
-
-def check_square(rows: RowSource, data: Path) -> None:
-    """InputError for what is no whole kernel matrix."""
-    if rows.n != rows.n_features:
+def read_rows(files: Files, *, values: bool, square: bool) -> RowSource:
+    """The rows; without `values` their shape is enough. square: they must be (n, n)."""
+    rows = load_rows(files["data"]) if values else peek_rows(files["data"])
+    if square and rows.n != rows.n_features:
         got = f"shape {(rows.n, rows.n_features)}"
-        raise InputError("a precomputed kernel must be square", where=str(data), got=got, wanted="(n, n)")
+        raise InputError("a precomputed kernel must be square", where=str(files["data"]), got=got, wanted="(n, n)")
+    return rows
+
+
+def file_of_targets(files: Files) -> Path:
+    """The file that has the targets; InputError where there can be none."""
+    targets, data = files.paths["targets"], files["data"]
+    if targets is None and data.suffix.lower() not in WITH_LABELS:
+        raise InputError("no targets", where=str(data), remedy="name their file by --targets")
+    if targets is not None and targets.exists() and not targets.is_file():
+        raise InputError("not a file", where=str(targets), wanted=".csv, .npy or .npz")
+    return targets or data
+
+
+def where_targets(files: Files) -> str:
+    """Where the targets are, for messages."""
+    return f"y of {files['data']}" if files.paths["targets"] is None else str(files["targets"])
+
+
+def may_have_targets(files: Files) -> bool:
+    """Whether targets are named, or there is a y beside the rows."""
+    if files.paths["targets"] is not None:
+        return True
+    suffix = files["data"].suffix.lower()
+    if suffix != ".npz":
+        return suffix in WITH_LABELS
+    try:
+        read_array(files["data"], "y")
+    except InputError as error:
+        return error.what != "no such array"
+    return True
 
 
 def check_kernel(rows: RowSource, kernel: Kernel) -> None:
@@ -88,4 +60,4 @@ def check_kernel(rows: RowSource, kernel: Kernel) -> None:
         some = rows.read(0, min(rows.n, 2))
         kernel.diagonal(some)
         if not np.isfinite(kernel.columns(some, some)).all():
-            raise InputError("the kernel is not finite", where=kernel.where, mend="scale the features")
+            raise InputError("the kernel is not finite", where=kernel.where, remedy="scale the features")

@@ -19,8 +19,9 @@ from patience import PATIENCE
 from dkl import __version__
 from dkl.errors import WorkersLostError
 from dkl.runs import cluster as place
+from dkl.runs import driver, registry
 from dkl.runs import files as inputs
-from dkl.runs.pairwise import work as work_module
+from dkl.runs.pairwise import kind as pairwise_kind
 from dkl.stores.run import RunStore
 
 
@@ -70,10 +71,10 @@ def test_fit_is_the_estimator(work: Path) -> None:
     from dkl.blocks.graph import build_graph
     from dkl.blocks.session import Session
     from dkl.estimators.pairwise.fit import fit_problem, make_problem
-    from dkl.estimators.pairwise.settings import Settings
+    from dkl.estimators.pairwise.settings import PairwiseSettings
     from dkl.pairs import load_pairs
 
-    settings = Settings(gamma=10.0, rank=8, seed=3)
+    settings = PairwiseSettings(gamma=10.0, rank=8, seed=3)
     assert call(*FIT, "--gamma", "10", "--rank", "8", "--seed", "3").code == 0
     graph = build_graph(np.load("X.npz")["X"], session=Session(threads=1))
     problem = make_problem(graph.laplacian, load_pairs("pairs.csv").check(N), 10.0)
@@ -191,9 +192,11 @@ def test_transform_of_new_patterns(work: Path) -> None:
 
 
 def test_verify_of_a_run_without_result(work: Path) -> None:
-    settings = inputs.check_settings({})
-    read = inputs.read_inputs("X.npz", "pairs.csv", settings, values=True)
-    RunStore.create(work / "run.zarr", work_module.config_of(read, settings)).close()
+    kind = registry.kind("pairwise")
+    settings = kind.declaration.settings()
+    files = inputs.Files.of(kind.declaration.files, {"data": "X.npz", "pairs": "pairs.csv"})
+    read = kind.read(files, settings, values=True)
+    RunStore.create(work / "run.zarr", driver.config_of(kind, read, settings)).close()
     assert "not begun" in call("info", "run.zarr").out
     assert call("verify", "run.zarr").code == 6
     assert call("resume", "run.zarr").code == 0
@@ -201,7 +204,7 @@ def test_verify_of_a_run_without_result(work: Path) -> None:
 
 
 def test_a_refusal_by_the_graph_leaves_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "check_values", lambda rows: None)
+    monkeypatch.setattr(pairwise_kind, "check_values", lambda rows: None)
     X = np.load("X.npz")["X"]
     X[5, 5] = np.nan
     np.savez("X.npz", X=X)
@@ -231,7 +234,7 @@ def test_other_lacks_of_resources(error: Exception, work: Path, monkeypatch: pyt
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(work_module, "fit_problem", fail)
+    monkeypatch.setattr(pairwise_kind, "fit_problem", fail)
     assert call(*FIT).code == 5
 
 
@@ -239,7 +242,7 @@ def test_a_bug_leaves_its_traceback_in_a_file(work: Path, monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(work_module, "fit_problem", fail)
+    monkeypatch.setattr(pairwise_kind, "fit_problem", fail)
     answer = call(*FIT)
     assert answer.code == 1
     assert len(answer.err.splitlines()) == 1
@@ -262,14 +265,14 @@ def test_workers_of_its_own_listen_on_loopback_alone(work: Path, monkeypatch: py
     import psutil
 
     seen: list[str] = []
-    prepare = work_module.prepare
+    prepare = pairwise_kind._prepared
 
     def look(*arguments: Any) -> Any:
         for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
             seen.extend(at.laddr.ip for at in process.net_connections("inet") if at.status == psutil.CONN_LISTEN)
         return prepare(*arguments)
 
-    monkeypatch.setattr(work_module, "prepare", look)
+    monkeypatch.setattr(pairwise_kind, "_prepared", look)
     assert call(*FIT, "--workers", "2").code == 0
     assert seen and set(seen) == {"127.0.0.1"}
     assert RunStore.open("run.zarr").report()["worker_peak_bytes"] > 0

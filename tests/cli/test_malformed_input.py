@@ -11,8 +11,8 @@ import pytest
 import zarr
 from command_line import FIT, Answer, N, call, tree
 
-from dkl.stores.generations import write_json
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import write_json
 
 X = np.random.default_rng(1).standard_normal((N, 6))
 

@@ -16,8 +16,6 @@ from sklearn.linear_model import Lasso
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from dkl.cli import regression_options
-from dkl.linalg.kernel_columns import KERNELS
 from dkl.stores.run import RunStore
 
 
@@ -49,10 +47,6 @@ def columns(X, run):
     """C (n, M) by scikit-learn."""
     points = RunStore.open(run).read_arrays("candidates")["points"]
     return pairwise_kernels(X, points, metric="rbf", gamma=1 / D)
-
-
-def test_the_kernels_are_those_of_the_library():
-    assert set(regression_options.KERNELS) == set(KERNELS)
 
 
 def test_help():

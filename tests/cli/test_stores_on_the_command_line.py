@@ -12,8 +12,8 @@ import pytest
 import zarr
 from command_line import FIT, call, factor_bytes, tree
 
-from dkl.stores.generations import write_json
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import write_json
 
 COMMANDS = {
     "resume": ["resume", "run.zarr"],

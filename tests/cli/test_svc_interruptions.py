@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGKILL, a full disk and damaged states: a run goes on from the coefficients kept last, to a proven model."""
+"""Ctrl-C, SIGKILL, a full disk and damaged states: a run goes on from what was kept last, to the very bytes of a run that
+nothing disturbed."""
 
 import errno
-import json
 import os
 import random
 import shutil
@@ -13,20 +13,22 @@ import numpy as np
 import pytest
 import small_blocks
 from command_line import call
-from command_runs import arrays, commits, start
+from command_runs import bytes_of, commits, start
 from patience import PATIENCE
 from svc_files import FIT, rows_and_labels, write_inputs
 
-from dkl.estimators.svc.model import load_classifier
+from dkl.estimators.svc.fit import _MachineFit as MachineFit
+from dkl.estimators.svc.store import StoredMachines
+from dkl.solvers.svm_working_set import _Run
 from dkl.stores.run import RunStore
 
-TOL = 1e-8
-LONG = (*FIT, "--rho", "2", "--tol", str(TOL), "--checkpoint-every", "1")
+EACH = ("--checkpoint-every", "1")
+LONG = (*FIT, "--rho", "2", "--tol", "1e-8", *EACH)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """(folder with inputs and whole.zarr, its decision values, number of writes) of a run that has room and time."""
+    """(folder with inputs and whole.zarr, what it came to, number of writes) of a run that has room and time."""
     folder = tmp_path_factory.mktemp("whole")
     write_inputs(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +39,7 @@ def whole(tmp_path_factory):
                 writes = small_blocks.Writes(counting.setattr, lambda: None)
                 answer = call(*(out if word == "run.zarr" else word for word in LONG))
             assert answer.code == 0, answer.err
-        return folder, load_classifier("whole.zarr").decision_function(arrays("new.npz")["X"]), writes.count
+        return folder, result_of("whole.zarr"), writes.count
 
 
 @pytest.fixture
@@ -49,25 +51,27 @@ def work(whole, tmp_path, monkeypatch):
     return tmp_path
 
 
-def first_rows():
-    """Where each machine of the last attempt began: its row of the history."""
-    history = json.loads(call("info", "run.zarr", "--json").out)["history"]
-    found = {}
-    for row in history:
-        found.setdefault(row["machine"], row)
-    return found
+def result_of(run):
+    """All that a run came to: bytes of the model's and the history's arrays, and what the report says of them."""
+    report = RunStore.open(run).report()
+    return bytes_of(Path(run), "model", "history"), {name: report[name] for name in ("outcome", "n_iter", "outputs")}
 
 
 def goes_on(whole, solved=0):
-    """To the same machines; those that were solved begin where they ended."""
-    answer = call("resume", "run.zarr")
+    """To the same bytes; machines that were solved are not solved again."""
+    begun, real = set(), MachineFit._solve_one
+
+    def solve(self, problem, exact, watch, machine):
+        begun.add(machine.number)
+        return real(self, problem, exact, watch, machine)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MachineFit, "_solve_one", solve)
+        answer = call("resume", "run.zarr")
     assert answer.code == 0, answer.err
+    assert len(begun) <= 6 - solved
     assert call("verify", "run.zarr").code == 0
-    assert max(output["relative_gap"] for output in RunStore.open("run.zarr").report()["outputs"]) <= TOL
-    found = load_classifier("run.zarr").decision_function(arrays("new.npz")["X"])
-    assert np.allclose(found, whole[1], atol=1e-4)
-    begun = first_rows()
-    assert sum(row["relative_gap"] <= TOL and row["objective"] < 0 for row in begun.values()) >= solved
+    assert result_of("run.zarr") == whole[1]
     assert not Path("run.zarr/alphas").exists()
     assert not list(Path("run.zarr").glob("tmp-*"))
 
@@ -174,6 +178,7 @@ def chunk(run, pattern):
 DAMAGED = {
     "nothing": (lambda run: None, 3),
     "the coefficients": (lambda run: flipped(chunk(run, "alphas/alphas-*/alphas/c/*")), 0),
+    "a solver's state": (lambda run: flipped(chunk(run, "alphas/alphas-*/vectors/c/*")), 0),
     "whose they are": (lambda run: chunk(run, "alphas/alphas-*/machines/c/*/*").unlink(), 0),
     "the manifest": (lambda run: flipped(chunk(run, "alphas/alphas-*/MANIFEST.json")), 0),
     "all": (lambda run: shutil.rmtree(run / "alphas"), 0),
@@ -185,31 +190,65 @@ DAMAGED = {
 def test_damaged_states_are_computed_anew(case, stopped, whole):
     damage, solved = DAMAGED[case]
     damage(stopped)
+    assert f"machines solved: {solved}" in call("info", "run.zarr").out or not solved
     goes_on(whole, solved)
-    # Where nothing was left, every machine began at zero.
-    assert (first_rows()[0]["objective"] < 0) == bool(solved)
 
 
 def test_rounds_of_one_large_machine_are_kept(work):
-    """Beyond the rows that are solved at once: killed between rounds, it goes on from the last one's coefficients."""
+    """Beyond the rows that are solved at once: ended between rounds, it goes on from the state of the last one."""
     X, numbers = rows_and_labels(2400, 2)
-    np.savez("X.npz", X=X, y=numbers)
+    np.savez("X.npz", X=X + 1.5 * np.eye(2, 3)[numbers], y=numbers)  # far apart: few rows count
+    assert call(*("whole.zarr" if word == "run.zarr" else word for word in FIT)).code == 0
     with pytest.MonkeyPatch.context() as patch:
-        from dkl.estimators.svc.store import StoredMachines
-
         real, seen = StoredMachines.keep, []
 
-        def keep(self, machine, alpha, done):
-            real(self, machine, alpha, done)
-            seen.append(done)
+        def keep(self, machine, state):
+            real(self, machine, state)
+            seen.append(state)
             if len(seen) == 2:
                 full()
 
         patch.setattr(StoredMachines, "keep", keep)
-        assert call(*FIT, "--checkpoint-every", "1").code == 5
-    assert seen == [False, False]
+        assert call(*FIT, *EACH).code == 5
+    assert all(len(state["rows"]) < 2400 and "inner.alpha" not in state for state in seen)
     (kept,) = RunStore.open("run.zarr").events()[-1:]
     assert (kept["machines"], kept["solved"]) == (1, 0)
+    assert "resumable; machines solved: 0" in call("info", "run.zarr").out
+    with pytest.MonkeyPatch.context() as patch:
+        begun, real_round = [], _Run.round
+
+        def round(self, *given):
+            begun.append(self.rows)
+            return real_round(self, *given)
+
+        patch.setattr(_Run, "round", round)
+        assert call("resume", "run.zarr").code == 0
+    assert not any(np.array_equal(rows, state["rows"]) for rows in begun for state in seen)  # these rounds were over
+    assert call("verify", "run.zarr").code == 0
+    assert result_of("run.zarr") == result_of("whole.zarr")
+
+
+KINDS = {
+    "gradient": (150, 2, ("--solver", "gradient", "--tol", "1e-3")),
+    "level": (80, 3, ("--solver", "level", "--tol", "1e-2")),
+    "two kernels": (100, 3, ("--kernel", "rbf", "--kernel", "poly", "--tol", "1e-4")),
+    "float32": (150, 3, ("--dtype", "float32", "--tol", "1e-9")),
+    "working sets": (2400, 2, ("--C", "10", "--tol", "1e-8")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_solvers_killed_at_any_write(kind, work, seed):
+    n, classes, options = KINDS[kind]
+    X, names = rows_and_labels(n, classes)
+    np.savez("X.npz", X=X, y=names)
+    with pytest.MonkeyPatch.context() as patch:
+        writes = small_blocks.Writes(patch.setattr, lambda: None)
+        assert call(*FIT, *options, *EACH).code == 0
+    Path("run.zarr").rename("whole.zarr")
+    process = start(random.Random(seed).randint(writes.count // 4, int(0.9 * writes.count)), *FIT, *options, *EACH)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL, err
     assert call("resume", "run.zarr").code == 0
     assert call("verify", "run.zarr").code == 0
-    assert max(output["relative_gap"] for output in RunStore.open("run.zarr").report()["outputs"]) <= 1e-6
+    assert result_of("run.zarr") == result_of("whole.zarr")

@@ -52,7 +52,6 @@ OPTIONS = {
     "no scheduler there": (["--scheduler-file", "none.json"], 2),
     "of the other commands": (["--pairs", "X.npz"], 2),
     "of a regression": (["--nu", "1"], 2),
-    "no picture": (["--picture"], 2),
     "precomputed, not square": (["--kernel", "precomputed"], 2),
     "labels missing": (["--targets", "none.csv"], 2),
     "labels in a folder": (["--targets", "."], 2),
@@ -238,8 +237,8 @@ def test_a_damaged_model(damage, part, run, work):
 
 
 def rewritten(run, change):
-    from dkl.stores.generations import write_json
     from dkl.stores.run import RunStore
+    from dkl.stores.sealed_json import write_json
 
     config = RunStore.open(run).config
     change(config)

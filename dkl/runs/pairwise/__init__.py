@@ -1,1 +1,23 @@
-"""Runs of `PairwiseKernelLearner`."""
+"""Runs of `PairwiseKernelLearner`: a kernel from must-link and cannot-link pairs. Imports nothing large."""
+
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.runs.kind import Declaration, InputFile
+
+DECLARATION = Declaration(
+    task="pairwise",
+    help="Learn a kernel from must-link and cannot-link pairs.",
+    settings=PairwiseSettings,
+    files=(
+        InputFile("data", "patterns", "Patterns: .npz (key X), .npy, .csv, svmlight, zarr."),
+        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot, or .npz."),
+    ),
+    kind="dkl.runs.pairwise.kind:PairwiseRuns",
+    verb="transform",
+    remedies={
+        "iteration_limit": "raise --max-iter or --tol, or give --target-gap to finish by a second-order method; "
+        "`dkl resume` takes --max-iter and --target-gap too",
+        "stalled": "no further progress was made: raise --target-gap",
+        "numerical_error": "a value stopped being finite: lower --gamma, or use --dtype float64",
+    },
+    less_disk="a lower --rank",
+)

@@ -1,25 +1,38 @@
-"""What a run of pairs holds, as text for a person or JSON for a program."""
+"""What a run of pairs holds, and the parts of its folder that commands read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from dkl.runs import report as summary
-from dkl.runs.stored import graph_notes, has_problem, newest, open_run, rows_of
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.runs import report
+from dkl.runs.kind import Facts
+from dkl.runs.stored import events_of
+from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 
 LAST_ROWS = 5
-COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "seconds")
+COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "relative_gap", "seconds")
 
 
-def show_run(path: str, *, as_json: bool) -> None:
-    run = open_run(path)
-    rows = rows_of(run)
+def facts(run: RunStore) -> Facts:
+    """State, graph, certificate and the last iterations."""
+    rows, graph = history(run), graph_notes(run)
+    config = {}
+    if graph:
+        known = ", ".join(f"{name} {value}" for name, value in graph.items() if name != "summary")
+        config["graph"] = str(graph.get("summary", known))
+    with report.damages(run):
+        result = _result(run.report()) if run.is_complete else {}
     table = [f"last of {len(rows)} iterations", *_table(rows[-LAST_ROWS:])] if rows else []
-    summary.show(run, state_of(run), {"history": rows}, _describe_config(run), _result, table, as_json=as_json)
+    return Facts(state(run), config, result, table, {"history": rows})
 
 
-def state_of(run: RunStore) -> str:
+def state(run: RunStore) -> str:
     """Where the run stands."""
     if run.is_complete:
         return f"complete, {run.report().get('outcome')}"
@@ -29,33 +42,80 @@ def state_of(run: RunStore) -> str:
     return "not begun; graph and pairs are stored" if has_problem(run) else "not begun; the graph is not built yet"
 
 
-def describe_report(report: dict[str, Any]) -> str:
-    """Result, certificate and costs of a run that has ended."""
-    return summary.describe_report(report, _result)
-
-
-def _result(report: dict[str, Any]) -> dict[str, str]:
-    certificate = report["certificate"]
+def _result(found: dict[str, Any]) -> dict[str, str]:
+    certificate = found["certificate"]
     return {
-        "iterations": str(report["n_iter"]),
-        "rank": str(report["rank"]),
+        "iterations": str(found["n_iter"]),
+        "rank": str(found["rank"]),
         "objective": f"{certificate['objective']:.10g}",
         "proven relative gap": f"{certificate['relative_gap']:.3g}   no kernel of any rank is better by more than"
         f" {certificate['gap']:.3g}",
     }
 
 
-def _describe_config(run: RunStore) -> list[str]:
-    lines, notes = summary.describe_config(run, ("data", "pairs")), graph_notes(run)
-    if notes:
-        known = ", ".join(f"{name} {value}" for name, value in notes.items() if name != "summary")
-        lines.append(summary.line("graph", str(notes.get("summary", known))))
-    return lines
-
-
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    names = [name for name in COLUMNS if any(name in row for row in rows)]
+    names = [name for name in COLUMNS if any(isinstance(row.get(name), (int, float)) for row in rows)]
     lines = ["".join(f"{name.replace('_', ' '):>17}" for name in names)]
     for row in rows:
-        lines.append("".join(f"{row[name]:>17.8g}" if name in row else f"{'':>17}" for name in names))
+        cells = (row.get(name) for name in names)
+        lines.append("".join(f"{cell:>17.8g}" if isinstance(cell, (int, float)) else f"{'':>17}" for cell in cells))
     return lines
+
+
+def history(run: RunStore) -> list[dict[str, Any]]:
+    """A row an iteration, in order; of an iteration that was repeated, after a loss or by `dkl resume`, the last."""
+    rows: list[dict[str, Any]] = []
+    for event in events_of(run, "iteration"):
+        if isinstance(event.get("iteration"), int):
+            # An iteration that is written again follows from an earlier state: what stood beyond it is void.
+            while rows and rows[-1]["iteration"] >= event["iteration"]:
+                rows.pop()
+            rows.append({key: event[key] for key in event.keys() - {"event", "at", "attempt"}})
+    return rows
+
+
+def has_problem(run: RunStore) -> bool:
+    """Whether graph and pairs are stored; the graph comes last, and its attributes last in it."""
+    root = run.path / "graph" / "zarr.json"
+    return root.is_file() and "kind" in read_json(root).get("attributes", {})
+
+
+def graph_notes(run: RunStore) -> dict[str, Any]:
+    """sigma, n_neighbors and the like."""
+    notes = run.config.get("graph", {})
+    return notes if isinstance(notes, dict) else {}
+
+
+def newest(run: RunStore) -> Generation | None:
+    """The last commit that is whole."""
+    if not (run.path / "generations").is_dir():
+        return None
+    return next(run.generations().newest_first(), None)
+
+
+def open_factor(run: RunStore) -> Any:
+    """The result, (n, rank) in chunks of rows, not read yet; StoreError where it cannot be."""
+    where = f"{run.path}/factor"
+    try:
+        array: Any = run.factor()
+        shape, chunks = tuple(array.shape), tuple(array.chunks)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise StoreError("the result cannot be opened", where=where, got=f"{type(error).__name__}: {error}") from error
+    if len(shape) != 2 or min(shape) < 1 or chunks[1] != shape[1] or array.dtype not in (np.float64, np.float32):
+        raise StoreError("not a factor", where=where, got=f"{array.dtype} {shape} in chunks {chunks}")
+    return array
+
+
+def factor_blocks(run: RunStore) -> Iterator[tuple[int, NDArray]]:
+    """(first row, rows) of the result, chunk by chunk; StoreError for one that is missing or damaged."""
+    array = open_factor(run)
+    for lo in range(0, array.shape[0], array.chunks[0]):
+        where = f"{run.path}/factor, rows from {lo}"
+        try:
+            rows = np.asarray(array[lo : lo + array.chunks[0]])
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+            raise StoreError("a chunk of the result is damaged", where=where, got=error) from error
+        # A missing chunk reads as NaN.
+        if not np.isfinite(rows).all():
+            raise StoreError("a chunk of the result is missing, or holds NaN", where=where)
+        yield lo, rows

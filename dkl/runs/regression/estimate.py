@@ -1,68 +1,42 @@
-"""`dkl plan regression`, and the same check before a fit: bytes from shapes, seconds from a block that is measured."""
+"""What a kernel regression will take: seconds from a block that is measured."""
 
 from __future__ import annotations
 
 from math import ceil, log2
-from pathlib import Path
-from typing import Any
 
-import click
 import numpy as np
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.columns.fit import n_candidates, plan_fit
-from dkl.estimators.columns.settings import RegressionSettings
+from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.column_moments import add_moments, zero_moments
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_choice import FIRST_ROUND
 from dkl.problems.column_pass import block_rows
-from dkl.runs.cluster import Cluster
-from dkl.runs.driver import check_disk, describe_disk
-from dkl.runs.estimate import random_rows, timed
-from dkl.runs.files import check_new
-from dkl.runs.regression.inputs import RegressionInputs, check_settings, read_inputs
-
-MOST_COLUMNS, MOST_ROWS = 1000, 2048
-"""Of the block on which seconds are measured."""
-BYTES_A_SECOND = 5e8
-"""Assumed of a disk, which is not measured."""
+from dkl.runs.estimate import BYTES_A_SECOND, MOST_COLUMNS, MOST_ROWS, random_rows, timed
+from dkl.runs.kind import Estimate
+from dkl.runs.regression.inputs import RegressionInputs
 
 
-def show_plan(data: str, targets: str | None, out: str, chosen: dict[str, Any], placing: dict[str, Any]) -> None:
-    """Print what a fit takes, or refuse it as the fit would."""
-    from dkl.runs.regression.work import with_folds
-
-    settings = check_settings(chosen)
-    path = check_new(out, may_be_empty_folder=True)
-    cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
-    inputs = read_inputs(data, targets, settings, values=False)
-    settings = with_folds(settings, inputs.rows.n)
-    place = cluster.place()
-    plan = check_fits(inputs, settings, place, path.parent)
+def estimate(inputs: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
+    """Sizes before the plan, seconds after it."""
     rows, shape = inputs.rows, plan.shape
     folds = f", {shape['folds']} folds" if shape["folds"] > 1 else ""
-    click.echo(f"{rows.n:,} rows, {rows.n_features:,} features, {shape['targets']} target(s), "
-               f"{shape['columns']:,} columns{folds}")  # fmt: skip
-    click.echo(plan.describe())
-    click.echo(describe_disk(plan.disk_bytes, path.parent))
-    seconds, passes = seconds_of_pass(rows, plan, settings, place)
-    click.echo(f"about {seconds:.2g} s for {passes} pass(es) over the rows: measured here on one block and scaled; "
-               "disk taken at 500 MB/s")  # fmt: skip
+    before = [
+        f"{rows.n:,} rows, {rows.n_features:,} features, {shape['targets']} target(s), "
+        f"{shape['columns']:,} columns{folds}"
+    ]
+    seconds, passes = seconds_of_pass(rows, plan, settings, Place.of(session))
+    after = [
+        f"about {seconds:.2g} s for {passes} pass(es) over the rows: measured here on one block and scaled; "
+        "disk taken at 500 MB/s"
+    ]
     if settings.columns == "rpcholesky":
-        click.echo(f"before them {_rounds(shape['columns'])} shorter ones in which columns are drawn")
-    click.echo("what follows does not depend on the number of rows")
-
-
-def check_fits(inputs: RegressionInputs, settings: RegressionSettings, place: Place, folder: Path) -> Plan:
-    """The plan; MemoryBudgetError or DiskError where it does not fit."""
-    count = n_candidates(inputs.rows.n, settings, None)
-    n_targets = 1 if inputs.targets.ndim == 1 else inputs.targets.shape[1]
-    plan = plan_fit(inputs.rows, count, n_targets, settings, place, has_folder=True)
-    check_disk(plan.disk_bytes, folder, "choose another --out, or a lower --n-columns")
-    return plan
+        after.append(f"before them {_rounds(shape['columns'])} shorter ones in which columns are drawn")
+    return Estimate(before, [*after, "what follows does not depend on the number of rows"])
 
 
 def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, place: Place) -> tuple[float, int]:
@@ -73,7 +47,7 @@ def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, p
     block = random_rows(rows, height)
     points = np.arange(count) if settings.kernel == "precomputed" else block[np.arange(count) % height]
     with one_blas_thread():
-        columns = timed(lambda: settings.kernel_function.columns(block, points, settings.dtype))
+        columns = timed(lambda: kernel_of(settings).columns(block, points, settings.dtype))
         C = np.ones((height, count), settings.dtype)
         moments, y = zero_moments(1, count, plan.shape["targets"]), np.ones((height, plan.shape["targets"] + 1))
         sums = timed(lambda: add_moments(moments, C, y))

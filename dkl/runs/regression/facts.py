@@ -1,4 +1,4 @@
-"""What a regression run holds, as text for a person or JSON for a program."""
+"""What a run of kernel regression holds."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.runs import report as summary
-from dkl.runs.regression.inputs import open_run
+from dkl.runs import report
+from dkl.runs.kind import Facts
+from dkl.runs.stored import events_of
 from dkl.stores.run import RunStore
 
 MOST_OUTPUTS = 8
@@ -17,18 +18,19 @@ MOST_NUS = 9
 """Lines of a table."""
 
 
-def show_run(path: str, *, as_json: bool) -> None:
-    run = open_run(path)
+def facts(run: RunStore) -> Facts:
+    """State, nu, columns, certificates, and errors of cross-validation."""
     cv = cv_table(run) if run.is_complete else []
-    config, table = summary.describe_config(run, ("data", "targets")), _describe_cv(cv) if cv else []
-    summary.show(run, state_of(run), {"cv": cv}, config, _result, table, as_json=as_json)
+    with report.damages(run):
+        result = _result(run.report()) if run.is_complete else {}
+    return Facts(state(run), {}, result, _describe_cv(cv) if cv else [], {"cv": cv, "history": history(run)})
 
 
-def state_of(run: RunStore) -> str:
+def state(run: RunStore) -> str:
     """Where the run stands."""
     if run.is_complete:
         return f"complete, {run.report().get('outcome')}"
-    commits = [event for event in run.events() if event.get("event") == "commit"]
+    commits = events_of(run, "commit")
     if commits and any((run.path / "sums").glob("sums-*")):
         last = commits[-1]
         panels = "" if last.get("panels", 1) == 1 else f" of pass {last.get('panel', 0) + 1} of {last['panels']}"
@@ -36,9 +38,10 @@ def state_of(run: RunStore) -> str:
     return "not begun" if not (run.path / "candidates").is_dir() else "not begun; the columns are chosen"
 
 
-def describe_report(report: dict[str, Any]) -> str:
-    """Result, certificate and costs of a run that has ended."""
-    return summary.describe_report(report, _result)
+def history(run: RunStore) -> list[dict[str, Any]]:
+    """A row a check of the solver; [] of runs that kept none."""
+    rows = run.report().get("history", []) if run.is_complete else []
+    return rows if isinstance(rows, list) else []
 
 
 def _result(report: dict[str, Any]) -> dict[str, str]:

@@ -8,20 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.regression.store import Model, load_model
 from dkl.problems.column_predict import predict_block
-from dkl.runs.apply import Predictor, check_features
-from dkl.runs.regression.inputs import read_targets, settings_of
-from dkl.runs.supervised import Files
+from dkl.runs.files import Files
+from dkl.runs.output import Request
+from dkl.runs.predictions import Predictor
+from dkl.runs.regression.inputs import read_targets
+from dkl.runs.supervised import where_targets
 from dkl.stores.run import RunStore
 
 
-def predictor(run: RunStore, decision: bool) -> Predictor:
-    settings_of(run, {})
-    if decision:
-        raise InputError("a regression has no decision values", where="--decision", mend="leave it out")
+def predictor(run: RunStore, request: Request) -> Predictor:
+    """Of the stored model. InputError where decision values are asked for."""
+    if request.decision:
+        raise InputError("a regression has no decision values", where="--decision", remedy="leave it out")
     model = load_model(run)
     count = len(model.weights)
     targets = run.config.get("inputs", {}).get("targets", {}).get("shape", [0])
@@ -35,23 +36,23 @@ def predictor(run: RunStore, decision: bool) -> Predictor:
     return Predictor(
         () if is_flat else (count,),
         np.float64,
-        lambda rows, file: check_features(rows, file, _features_wanted(run, model, rows)),
+        lambda found: _features_wanted(run, model, found),
         blocks,
-        lambda files, n: Score.of(files, n, count),
+        lambda files, n: RegressionScore.of(files, n, count),
         f"predictions of {count} target(s)",
     )
 
 
-def _features_wanted(run: RunStore, model: Model, rows: RowSource) -> int:
+def _features_wanted(run: RunStore, model: Model, found: int) -> int:
     if model.n_features >= 0:
         return model.n_features
     # Rows of a precomputed kernel: as many numbers as there were rows.
-    wanted = int(run.config.get("inputs", {}).get("data", {}).get("shape", [0, rows.n_features])[1])
-    return wanted if rows.n_features > max(model.points, default=0) else int(max(model.points)) + 1
+    wanted = int(run.config.get("inputs", {}).get("data", {}).get("shape", [0, found])[1])
+    return wanted if found > max(model.points, default=0) else int(max(model.points)) + 1
 
 
 @dataclass
-class Score:
+class RegressionScore:
     """Errors of predictions as they pass by, beside targets (n, T)."""
 
     targets: NDArray[np.float64]
@@ -59,19 +60,22 @@ class Score:
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def of(cls, files: Files, n: int, n_targets: int) -> Score:
+    def of(cls, files: Files, n: int, n_targets: int) -> RegressionScore:
+        """With the targets in the files; InputError for another number of them."""
         y = read_targets(files, n).reshape(n, -1)
         if y.shape[1] != n_targets:
-            where = str(files.of_targets)
+            where = where_targets(files)
             raise InputError("another number of targets", where=where, got=y.shape[1], wanted=n_targets)
         return cls(y, squares=np.zeros(n_targets))
 
     def see(self, block: NDArray) -> None:
+        """Add the squared errors of the next predictions (m,) or (m, T)."""
         known = self.targets[self.seen : self.seen + len(block)]
         self.squares += ((known - block.reshape(len(block), -1)) ** 2).sum(axis=0)
         self.seen += len(block)
 
     def describe(self) -> str:
+        """R2 and mean squared error of each target, in lines."""
         spread = ((self.targets - self.targets.mean(axis=0)) ** 2).sum(axis=0)
         lines = []
         for number, (error, total) in enumerate(zip(self.squares, spread, strict=True)):

@@ -1,1 +1,21 @@
-"""Runs of `OptimalNeighborhoodSVC`."""
+"""Runs of `OptimalNeighborhoodSVC`: classification with a learned kernel. Imports nothing large."""
+
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.runs.kind import Declaration, InputFile
+from dkl.runs.targets import targets_file
+
+DECLARATION = Declaration(
+    task="svc",
+    help="Learn to tell classes apart: a support vector machine that learns its kernel in the neighbourhood of a given "
+    "one.",
+    settings=SVCSettings,
+    files=(
+        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
+        targets_file("Class labels, numbers or text: .csv, .npy, .npz."),
+    ),
+    kind="dkl.runs.svc.kind:SVCRuns",
+    remedies={
+        "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
+        "stalled": "rounding ends all progress: raise --tol, or use --dtype float64",
+    },
+)

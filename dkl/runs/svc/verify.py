@@ -13,19 +13,21 @@ max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
+from dkl.estimators.svc.kernels import kernel_names
 from dkl.estimators.svc.model import Model, load_model
-from dkl.estimators.svc.settings import SVCRunSettings
-from dkl.runs.svc.inputs import SVCInputs, inputs_again, open_run, settings_of
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.runs.comparison import Comparison
+from dkl.runs.svc.inputs import SVCInputs
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9
@@ -60,41 +62,24 @@ class Found:
     size: float
 
 
-def verify_run(path: str, memory_limit: int | None) -> None:
-    """Print both sets of numbers; StoreError where they differ."""
-    run = open_run(path)
-    report = run.report()
-    if not report:
-        raise StoreError("no result to verify", where=str(run.path), mend="`dkl resume` it first")
-    settings = settings_of(run, {})
-    inputs, model = inputs_again(run, settings), load_model(run)
+def claims(run: RunStore, inputs: SVCInputs, settings: SVCSettings, budget: int) -> Iterator[Comparison]:
+    """Each machine's numbers, from kernels made block by block of at most `budget` bytes."""
+    model = load_model(run)
     if not np.array_equal(inputs.classes, model.classes):
         raise StoreError("the stored classes are not those of the labels", where=f"{run.path}/config.json")
-    try:
-        claims = [{name: float(output[name]) for name in ("objective", "gap")} for output in report["outputs"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError("a damaged report", where=f"{run.path}/report.json", got=error) from error
+    reported = [{name: float(output[name]) for name in ("objective", "gap")} for output in run.report()["outputs"]]
     machines = _machines(run, inputs, model, settings)
-    if len(claims) != len(machines):
-        raise StoreError("model and report do not fit together", where=str(run.path), got=len(claims))
-    scores = _scores(run, inputs.rows, model, settings, min(BLOCK_BYTES, memory_limit or BLOCK_BYTES))
+    if len(reported) != len(machines):
+        raise StoreError("model and report do not fit together", where=str(run.path), got=len(reported))
+    scores = _scores(run, inputs.rows, model, settings, min(BLOCK_BYTES, budget))
     scales = _scales(inputs.rows, model, settings)
-    wrong: list[str] = []
-    click.echo(f"{run.path}\n  {'':<32}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
-    for number, (machine, claim) in enumerate(zip(machines, claims, strict=True)):
+    for number, (machine, claim) in enumerate(zip(machines, reported, strict=True)):
         found = _found(machine, scores[:, number][:, machine.rows], model, number, scales, settings)
         name = "" if len(machines) == 1 else f" of machine {number + 1}"
-        wrong += _compare(name, claim, found, settings, quiet=number >= MOST_MACHINES)
-    if len(machines) > MOST_MACHINES:
-        click.echo(f"  and {len(machines) - MOST_MACHINES} machines more")
-    if wrong:
-        raise StoreError(
-            "the report is not what the stored model gives", where=str(run.path), got=f"other {', '.join(wrong)}"
-        )
-    click.echo("  they agree")
+        yield from _of_machine(name, claim, found, settings, quiet=number >= MOST_MACHINES)
 
 
-def _machines(run: RunStore, inputs: SVCInputs, model: Model, settings: SVCRunSettings) -> list[Machine]:
+def _machines(run: RunStore, inputs: SVCInputs, model: Model, settings: SVCSettings) -> list[Machine]:
     """The two-class problems, from the labels alone, with what is stored of each alpha."""
     n, classes = inputs.rows.n, inputs.classes
     masks = [inputs.labels == name for name in classes]
@@ -123,11 +108,11 @@ def _machines(run: RunStore, inputs: SVCInputs, model: Model, settings: SVCRunSe
 
 
 def _scores(
-    run: RunStore, rows: RowSource, model: Model, settings: SVCRunSettings, block_bytes: int
+    run: RunStore, rows: RowSource, model: Model, settings: SVCSettings, block_bytes: int
 ) -> NDArray[np.float64]:
     """(kernels, machines, n): K_k Y alpha; StoreError where the stored support vectors are not the rows they are said to be."""
     support, points, n = model.support, model.machines.points, rows.n
-    kernels = range(len(settings.kernel_names))
+    kernels = range(len(kernel_names(settings)))
     out = np.empty((len(kernels), len(model.machines.coefficients), n))
     step = max(1, block_bytes // (8 * 2 * max(len(support), rows.n_features)))
     for lo in range(0, n, step):
@@ -142,19 +127,19 @@ def _scores(
     return out
 
 
-def _kernel(rows: Any, model: Model, k: int, settings: SVCRunSettings, points: Any) -> NDArray[np.float64]:
+def _kernel(rows: Any, model: Model, k: int, settings: SVCSettings, points: Any) -> NDArray[np.float64]:
     """k(x, z) in double precision."""
     if settings.kernel == "precomputed":
         return np.asarray(rows[:, points], np.float64)
     given = {"gamma": model.machines.kernels[k].gamma, "degree": settings.degree, "coef0": settings.coef0}
     rows, points = rows.astype(np.float64), points.astype(np.float64)
-    metric = settings.kernel_names[k]
+    metric = kernel_names(settings)[k]
     return np.asarray(pairwise_kernels(rows, points, metric=metric, filter_params=True, **given), np.float64)
 
 
-def _scales(rows: RowSource, model: Model, settings: SVCRunSettings) -> Vector:
+def _scales(rows: RowSource, model: Model, settings: SVCSettings) -> Vector:
     """Of several kernels, what gives each a mean of 1 on its diagonal."""
-    count = len(settings.kernel_names)
+    count = len(kernel_names(settings))
     sums = np.zeros(count)
     for lo in range(0, rows.n if count > 1 else 0, DIAGONAL_ROWS):
         block = rows.read(lo, min(lo + DIAGONAL_ROWS, rows.n))
@@ -164,7 +149,7 @@ def _scales(rows: RowSource, model: Model, settings: SVCRunSettings) -> Vector:
 
 
 def _found(
-    machine: Machine, scores: NDArray[np.float64], model: Model, number: int, scales: Vector, settings: SVCRunSettings
+    machine: Machine, scores: NDArray[np.float64], model: Model, number: int, scales: Vector, settings: SVCSettings
 ) -> Found:
     """From scores (kernels, rows)."""
     shares, b = model.machines.shares[number], float(model.machines.intercepts[number])
@@ -205,23 +190,16 @@ def _weights_gap(q: Vector, shares: Vector, scales: Vector) -> float:
     return max(float(q.max() - theta @ q), 0.0)
 
 
-def _compare(name: str, claim: dict[str, float], found: Found, settings: SVCRunSettings, *, quiet: bool) -> list[str]:
-    """Print a machine's numbers, or only those that differ; the names of these."""
+def _of_machine(
+    name: str, claim: dict[str, float], found: Found, settings: SVCSettings, *, quiet: bool
+) -> Iterator[Comparison]:
+    """A machine's numbers."""
     allowed = AGREE * found.size
     # A gap may be larger than it need be: the claim holds all the same. The level method has a bound and an
     # intercept of all its cuts, of which the last alpha does not tell.
     on_gap = np.inf if settings.solver == "level" else allowed
-    lines = {
-        "objective": (claim["objective"], found.objective, abs(claim["objective"] - found.objective), allowed),
-        "gap": (claim["gap"], found.gap, found.gap - claim["gap"], on_gap),
-        "gap at the intercept": (found.gap, found.gap_at_intercept, found.gap_at_intercept - found.gap, on_gap),
-        "y'alpha": (0.0, found.balance, abs(found.balance), AGREE * found.size),
-        "outside of [0, C]": (0.0, found.outside, found.outside, AGREE * settings.C),
-    }
-    wrong = []
-    for what, (old, new, apart, limit) in lines.items():
-        if not apart <= limit:
-            wrong.append(what + name)
-        if not (quiet and apart <= limit):
-            click.echo(f"  {what + name:<32}{old:>20.12g}{new:>20.12g}{abs(apart):>12.2g}{limit:>12.2g}")
-    return wrong
+    yield Comparison("objective" + name, claim["objective"], found.objective, allowed, quiet=quiet)
+    yield Comparison("gap" + name, claim["gap"], found.gap, on_gap, "above", quiet)
+    yield Comparison("gap at the intercept" + name, found.gap, found.gap_at_intercept, on_gap, "above", quiet)
+    yield Comparison("y'alpha" + name, 0.0, found.balance, AGREE * found.size, quiet=quiet)
+    yield Comparison("outside of [0, C]" + name, 0.0, found.outside, AGREE * settings.C, quiet=quiet)

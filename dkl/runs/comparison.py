@@ -1,0 +1,59 @@
+"""What `dkl verify` prints: each number as it was reported and as it is recomputed, how far apart, and how far allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import click
+
+from dkl.errors import StoreError
+from dkl.stores.run import RunStore
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One number. A bound may be larger than it need be, and the claim holds all the same: then the recomputed value
+    counts against the report only where it lies `above` it (gaps) or `below` it (eigenvalues).
+
+    quiet: shown only where it differs.
+    """
+
+    name: str
+    reported: float
+    recomputed: float
+    allowed: float
+    counts: str = "both"
+    quiet: bool = False
+
+    @property
+    def apart(self) -> float:
+        """How far the recomputed number lies on the side that counts; NaN agrees with nothing."""
+        difference = self.recomputed - self.reported
+        return {"both": abs(difference), "above": difference, "below": -difference}[self.counts]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the report's number holds."""
+        return self.apart <= self.allowed
+
+
+def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:
+    """Print all; StoreError names those that differ."""
+    wrong, hidden = [], 0
+    click.echo(f"{run.path}\n  {'':<32}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
+    for one in comparisons:
+        if not one.agrees:
+            wrong.append(one.name)
+        if one.quiet and one.agrees:
+            hidden += 1
+            continue
+        apart = abs(one.recomputed - one.reported)
+        click.echo(f"  {one.name:<32}{one.reported:>20.12g}{one.recomputed:>20.12g}{apart:>12.2g}{one.allowed:>12.2g}")
+    if hidden:
+        click.echo(f"  and {hidden} numbers more that agree")
+    if wrong:
+        raise StoreError(
+            "the report is not what the stored result gives", where=str(run.path), got=f"other {', '.join(wrong)}"
+        )
+    click.echo("  they agree")

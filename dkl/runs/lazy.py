@@ -1,0 +1,25 @@
+"""Inputs that are read when they are first asked for: a run of pairs is resumed after their files are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """What `read` returns, read once; `release` lets go of it, and it is read again where it is asked for again."""
+
+    def __init__(self, read: Callable[[], T], value: T | None = None) -> None:
+        self._read, self._value = read, value
+
+    def __call__(self) -> T:
+        """The value, read if it is not held."""
+        if self._value is None:
+            self._value = self._read()
+        return self._value
+
+    def release(self) -> None:
+        """Its memory is wanted for what comes next."""
+        self._value = None

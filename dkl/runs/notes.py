@@ -1,0 +1,27 @@
+"""Warnings, as a person at the command line reads them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from dkl.errors import ConvergenceWarning
+
+
+@contextmanager
+def notes() -> Iterator[None]:
+    """Warnings as lines; that of no convergence is left to the exit code and its line."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        click.echo(f"note: {' '.join(str(message).split())}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.showwarning = show
+        yield

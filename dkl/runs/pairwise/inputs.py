@@ -1,0 +1,48 @@
+"""Patterns and pairs, checked as far as can be before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import sparse
+
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.pairs import Pairs, load_pairs
+from dkl.problems.pairwise import target_matrix
+from dkl.runs.files import Files, load_rows, peek_rows
+
+
+@dataclass(frozen=True)
+class PairwiseInputs:
+    """Patterns and pairs that fit together, and the files that they came from."""
+
+    files: Files
+    rows: RowSource
+    pairs: Pairs
+
+    @property
+    def targets(self) -> sparse.csr_array:
+        """(n, n): T of problem (1), explicit zeros included."""
+        return target_matrix(self.rows.n, self.pairs.must_link, self.pairs.cannot_link)
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What the run keeps of both files."""
+        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
+
+
+def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
+    """Patterns with their pairs; without `values` the patterns' shape is enough. InputError for sizes that no fit can take."""
+    rows = load_rows(files["data"]) if values else peek_rows(files["data"])
+    n = rows.n
+    if n < 2:
+        got = f"shape {(n, rows.n_features)}"
+        raise InputError("too few patterns", where=str(files["data"]), got=got, wanted="2 or more")
+    if settings.n_neighbors >= n:
+        wanted = f"at most {n - 1}, the number of other patterns"
+        raise InputError("too many neighbours", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
+    if settings.rank != "auto" and int(settings.rank) > n:
+        raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
+    return PairwiseInputs(files, rows, load_pairs(files["pairs"]).check(n))

@@ -1,0 +1,126 @@
+"""Runs of pairs: the graph is built from the patterns and stored with the pairs; after that neither file is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dkl.blocks.graph import build_graph
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.errors import StoreError
+from dkl.estimators.pairwise.fit import fit_problem, make_problem
+from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+from dkl.estimators.pairwise.load import load_learner
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.runs.comparison import Comparison
+from dkl.runs.files import Files, check_values
+from dkl.runs.interrupt import Interrupt
+from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.lazy import Lazy
+from dkl.runs.output import Output, Request
+from dkl.runs.pairwise import DECLARATION, estimate, inputs, transform, verify
+from dkl.runs.pairwise.facts import facts, graph_notes, has_problem, history
+from dkl.runs.pairwise.inputs import PairwiseInputs
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
+from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import write_json
+
+
+class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
+    """KL-ADMM in a run's folder."""
+
+    declaration = DECLARATION
+
+    def read(self, files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
+        return inputs.read(files, settings, values=values)
+
+    def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
+        check_values(found.rows)
+
+    def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
+        return estimate.plan_of(found, settings, session)
+
+    def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
+        return estimate.estimate(found, settings, plan, session)
+
+    def fit(
+        self,
+        run: RunStore,
+        found: Lazy[PairwiseInputs],
+        settings: PairwiseSettings,
+        session: Session,
+        watch: Watch,
+        notes: Notes = dict,
+    ) -> Result:
+        seconds: dict[str, float] = {}
+        stored = has_problem(run)
+        problem = load_problem(run, settings.gamma) if stored else _prepared(run, found, settings, session, seconds)
+        fitted = fit_problem(problem, settings, session, run=run, watch=watch, seconds=seconds)
+        run.write_report(report_of(fitted, graph_notes(run)) | notes(), fitted.certificate.lift)
+        return fitted.result
+
+    def facts(self, run: RunStore) -> Facts:
+        return facts(run)
+
+    def claims(self, run: RunStore, found: Lazy[PairwiseInputs], budget: int) -> Iterator[Comparison]:
+        return verify.claims(run, budget)
+
+    def load(self, run: RunStore) -> PairwiseKernelLearner:
+        learner, known = load_learner(run, history(run)), transform.training_data(run)
+        if known is not None:  # new patterns are placed among those learned from, which are read when that is asked for
+            learner.n_features_in_, learner._fit_rows = int(known["shape"][1]), transform.Patterns(known)
+        return learner
+
+    def apply(self, run: RunStore, request: Request) -> Output:
+        return transform.transformed(run, request)
+
+    def needs_inputs(self, run: RunStore) -> bool:
+        if has_problem(run):
+            return False
+        if not isinstance(run.config.get("inputs"), dict):
+            raise StoreError(
+                "no graph is stored, nor what to build it from", where=str(run.path), remedy="begin a new run"
+            )
+        return True
+
+    def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
+        report = run.report()
+        gap = float(report.get("certificate", {}).get("relative_gap", 0.0))
+        if changes.get("target_gap", gap) < gap:
+            return True
+        return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > report.get("n_iter", 0)
+
+    def interrupt(self, again: str, settings: PairwiseSettings) -> Interrupt:
+        return Interrupt(again, settings.max_iter)
+
+    def is_begun(self, run: RunStore) -> bool:
+        return has_problem(run)
+
+
+def _prepared(
+    run: RunStore, found: Lazy[PairwiseInputs], settings: PairwiseSettings, session: Session, seconds: dict[str, float]
+) -> PairwiseKernel:
+    """The problem, whose graph is built and stored with the pairs; seconds by stage."""
+    graph = build_graph(
+        found().rows,
+        n_neighbors=settings.n_neighbors,
+        sigma=settings.sigma,
+        laplacian=settings.laplacian,
+        method=settings.neighbors_method,
+        memory_limit=settings.memory_limit,
+        session=session,
+    )
+    run.config["graph"] = {**notes_of(graph), "summary": graph.describe()}
+    write_json(run.path / "config.json", run.config)
+    pairs = found().pairs
+    found.release()  # the patterns' memory is the iterations' now
+    store_problem(run, graph.laplacian, pairs, notes_of(graph))
+    click.echo(graph.describe())
+    seconds["graph"] = graph.seconds
+    return make_problem(graph.laplacian, pairs, settings.gamma)

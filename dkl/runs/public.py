@@ -1,0 +1,148 @@
+"""Runs in Python: `dkl.open_run`, `dkl.resume` and `dkl.load`, the verbs of the command without its printing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from dkl.blocks.row_blocks import machine_memory
+from dkl.blocks.session import Session
+from dkl.errors import StoreError
+from dkl.estimators.common.progress import watch_for
+from dkl.runs import driver, registry
+from dkl.runs.comparison import Comparison
+from dkl.runs.kind import Facts
+from dkl.runs.lazy import Lazy
+from dkl.runs.picture import draw_picture
+from dkl.runs.report import damages, require
+from dkl.runs.stored import open_run as open_store
+from dkl.runs.stored import settings_of
+from dkl.stores.run import RunStore
+
+PathLike = str | os.PathLike[str]
+
+
+class Run:
+    """A run's folder, to look at: what `dkl info` prints, as values. It is read afresh at each question.
+
+    >>> dkl.open_run("run.zarr").report["outcome"]         # doctest: +SKIP
+    'solved'
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        """InputError where there is no run; StoreError for one that is damaged, or not understood."""
+        self._store = open_store(path)
+        self._kind = registry.kind(registry.task_of(self._store))
+
+    def __repr__(self) -> str:
+        return f"<run of {self.task} at {self.path}: {self.state}>"
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self._store.path
+
+    @property
+    def task(self) -> str:
+        """What it learns: "pairwise", "regression", "svc"."""
+        return self._kind.declaration.task
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it was begun with."""
+        return dict(settings_of(self._store, {}).as_dict())
+
+    @property
+    def state(self) -> str:
+        """Where it stands: "complete, solved", "resumable at iteration 40"."""
+        return self._facts().state
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has a result."""
+        return bool(self._store.is_complete)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Outcome, certificate, seconds, plan and settings of a complete run; {} before."""
+        return dict(self._store.report())
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """A row an iteration, or a check of the solver, in order."""
+        return list(self._facts().details.get("history", []))
+
+    def verify(self, memory_limit: int | None = None) -> list[Comparison]:
+        """The report's numbers beside the same recomputed from what is stored; `agrees` says of each whether they do.
+
+        Needs the training data for learners whose result is checked against it. StoreError where there is no result.
+        """
+        require(self._store)
+        with damages(self._store):
+            return list(self._kind.claims(self._store, self._inputs(), memory_limit or machine_memory() // 4))
+
+    def picture(self, path: PathLike) -> Path:
+        """Draw a complete run to a file of a kind that its suffix names (.png, .pdf, .svg). Needs matplotlib."""
+        require(self._store)
+        return draw_picture(self._kind, self._store, self._inputs(), Path(path).absolute())
+
+    def load(self) -> Any:
+        """The fitted estimator, from the folder alone."""
+        require(self._store)
+        return self._kind.load(self._store)
+
+    def _facts(self) -> Facts:
+        return self._kind.facts(self._store)
+
+    def _inputs(self) -> Lazy[Any]:
+        settings = settings_of(self._store, {})
+        return Lazy(lambda: driver.read_again(self._kind, self._store, settings))
+
+
+def open_run(path: PathLike) -> Run:
+    """A run's folder, to look at: state, settings, history, report; verified, drawn, loaded.
+
+    InputError where there is none; StoreError for one that is damaged, or of a learner that is not known.
+    """
+    return Run(path)
+
+
+def load(path: PathLike) -> Any:
+    """The fitted estimator that a complete run holds; needs no training data.
+
+    A `PairwiseKernelLearner` that transforms new patterns reads those it learned from, where the run has them from a file.
+    InputError, StoreError as `open_run`; StoreError where there is no result yet.
+    """
+    return Run(path).load()
+
+
+def resume(
+    path: PathLike,
+    *,
+    client: Any = None,
+    n_jobs: int | None = None,
+    callbacks: Any = None,
+    verbose: int = 0,
+    **changes: Any,
+) -> Any:
+    """Continue a run from its last commit to its end, and return the fitted estimator; of a complete run that.
+
+    client: a `distributed.Client`; None finds the current one, else uses threads of this process (`n_jobs`). callbacks,
+    verbose: as in the estimators. changes: what resuming may change, as `max_iter`; a run that ended unsolved goes further
+    with them.
+
+    InputError for a change that is not possible, or inputs that are not what they were; InterruptedRunError where a
+    callback with `comes_back` ends it.
+    """
+    run: RunStore = open_store(path)
+    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)
+    if not run.is_complete or kind.goes_further(run, changes):
+        inputs: Lazy[Any] = Lazy(lambda: driver.read_again(kind, run, settings))
+        if kind.needs_inputs(run):
+            inputs()
+        with driver.resumed(run), watch_for(callbacks, verbose) as watch:
+            kind.fit(run, inputs, settings, Session.find(client, threads=n_jobs), watch)
+    if not run.is_complete:
+        raise StoreError("the run ended without a result", where=str(run.path), remedy="resume it again")
+    return kind.load(run)

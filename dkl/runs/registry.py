@@ -1,0 +1,60 @@
+"""The learners that have runs, a line each. Nothing of a learner is imported before its name is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dkl.errors import InputError, StoreError
+from dkl.runs.kind import Declaration, RunKind
+
+TASKS = {
+    "pairwise": "dkl.runs.pairwise",
+    "regression": "dkl.runs.regression",
+    "svc": "dkl.runs.svc",
+}
+"""The module of each task's `DECLARATION`."""
+
+
+def declaration(task: str) -> Declaration:
+    """The declaration of a task; KeyError for one that is not registered."""
+    found: Declaration = importlib.import_module(TASKS[task]).DECLARATION
+    return found
+
+
+def kind(task: str) -> RunKind[Any, Any]:
+    """What does a task's work."""
+    module, _, name = declaration(task).kind.partition(":")
+    made: RunKind[Any, Any] = getattr(importlib.import_module(module), name)()
+    return made
+
+
+def task_of(run: Any) -> str:
+    """What a run learns, by its configuration; the oldest runs are of pairs and do not say. StoreError."""
+    task = run.config.get("task", "pairwise")
+    if not isinstance(task, str) or task not in TASKS:
+        wanted = " or ".join(TASKS)
+        raise StoreError("a run of a kind that is not understood", where=str(run.path), got=task, wanted=wanted)
+    return task
+
+
+def require_verb(run: Any, verb: str) -> str:
+    """The run's task, if `dkl <verb>` is for it; InputError that names what is."""
+    task = task_of(run)
+    if declaration(task).verb != verb:
+        wanted = " or ".join(f"`dkl fit {name}`" for name in TASKS if declaration(name).verb == verb)
+        remedy = f"use `dkl {declaration(task).verb}` for it"
+        raise InputError(f"not a run of {wanted}", where=str(run.path), got=task, remedy=remedy)
+    return task
+
+
+@contextmanager
+def registered(task: str, module: str) -> Iterator[None]:
+    """A further learner, of a package of your own, as long as this is entered."""
+    TASKS[task] = module
+    try:
+        yield
+    finally:
+        del TASKS[task]

@@ -1,0 +1,95 @@
+"""Runs of kernel regression: one pass over the rows, whose sums are kept in between, then the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from dkl.blocks.place import Place
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.errors import DklError
+from dkl.estimators.columns.plan import n_candidates, plan_fit
+from dkl.estimators.columns.targets import target_means
+from dkl.estimators.common import drawing
+from dkl.estimators.regression.learner import LowRankKernelRegressor
+from dkl.estimators.regression.load import load_regressor
+from dkl.estimators.regression.picture import draw
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.estimators.regression.shown import shown_of
+from dkl.estimators.regression.store import fit_in_run
+from dkl.runs.comparison import Comparison
+from dkl.runs.files import Files
+from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.lazy import Lazy
+from dkl.runs.output import Output, Request
+from dkl.runs.predictions import predictions
+from dkl.runs.regression import DECLARATION, estimate, inputs, verify
+from dkl.runs.regression.facts import facts
+from dkl.runs.regression.inputs import RegressionInputs
+from dkl.runs.regression.predict import predictor
+from dkl.runs.stored import settings_of
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
+from dkl.stores.run import RunStore
+
+
+class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
+    """SLKL in a run's folder."""
+
+    declaration = DECLARATION
+
+    def read(self, files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
+        return inputs.read(files, settings, values=values)
+
+    def check_values(self, found: RegressionInputs, settings: RegressionSettings) -> None:
+        inputs.check(found, settings)
+
+    def adapted(self, settings: RegressionSettings, found: RegressionInputs) -> RegressionSettings:
+        """No more folds than rows."""
+        return replace(settings, cv=min(settings.cv, found.rows.n)) if settings.nu == "cv" else settings
+
+    def config(self, found: RegressionInputs) -> dict[str, Any]:
+        return {"target_means": target_means(found.targets.reshape(found.rows.n, -1)).tolist()}
+
+    def plan(self, found: RegressionInputs, settings: RegressionSettings, session: Session) -> Plan:
+        count = n_candidates(found.rows.n, settings, None)
+        n_targets = 1 if found.targets.ndim == 1 else found.targets.shape[1]
+        return plan_fit(found.rows, count, n_targets, settings, Place.of(session), has_folder=True)
+
+    def estimate(self, found: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
+        return estimate.estimate(found, settings, plan, session)
+
+    def fit(
+        self,
+        run: RunStore,
+        found: Lazy[RegressionInputs],
+        settings: RegressionSettings,
+        session: Session,
+        watch: Watch,
+        notes: Notes = dict,
+    ) -> Result:
+        y, offsets = found().centered(settings, run.config.get("target_means"))
+        return fit_in_run(run, found().rows, y, None, offsets, settings, session, watch=watch, notes=notes).result
+
+    def facts(self, run: RunStore) -> Facts:
+        return facts(run)
+
+    def claims(self, run: RunStore, found: Lazy[RegressionInputs], budget: int) -> Iterator[Comparison]:
+        return verify.claims(run, found(), settings_of(run, {}), budget)
+
+    def load(self, run: RunStore) -> LowRankKernelRegressor:
+        return load_regressor(run)
+
+    def apply(self, run: RunStore, request: Request) -> Output:
+        return predictions(predictor(run, request), self.declaration.files, request)
+
+    def picture(self, run: RunStore, found: Lazy[RegressionInputs]) -> Any:
+        X = y = None
+        with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
+            X, y = found().rows, found().targets
+        figure = drawing.new_figure()
+        draw(figure, shown_of(self.load(run), X, y, whose="rows learned from"))
+        return figure

@@ -1,0 +1,142 @@
+"""For each learner of the registry: small inputs, a fit by the command, the same by the estimator, a number to change.
+
+A learner that is registered without a case here fails the contract: tests/runs/test_contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+import dkl
+from dkl.pairs import load_pairs
+from dkl.stores.run import RunStore
+
+
+@dataclass(frozen=True)
+class Case:
+    """write: makes the inputs in a folder. files: options that name them. options: what makes the fit small and exact.
+    fit: the estimator, fitted by the same data and settings, with the callbacks given. result: parts of the run's folder
+    that hold what was learned. tamper: changes one number of it."""
+
+    write: Callable[[Path], None]
+    files: tuple[str, ...]
+    options: tuple[str, ...]
+    fit: Callable[[Path, dict[str, Any]], Any]
+    result: tuple[str, ...]
+    attributes: tuple[str, ...]
+    tamper: Callable[[Path], None]
+    ends: str = "solved"
+
+
+def change(run: Path, array: str, by: float = 1e-3) -> None:
+    """The largest number of a stored array is another, with a checksum that fits: nothing but `verify` can tell."""
+    folder, _, name = array.partition("/")
+    store = RunStore.open(run)
+    if name:
+        held = store.read_arrays(folder)
+        held[name].flat[np.abs(held[name]).argmax()] *= 1 + by
+        store.write_arrays(folder, held)
+        return
+    stored = zarr.open_array(str(run / array), mode="r+")
+    values = np.asarray(stored[...])
+    values.flat[np.abs(values).argmax()] *= 1 + by
+    stored[...] = values
+
+
+# -- pairs --------------------------------------------------------------------------------------------------------------
+
+PATTERNS = 60
+
+
+def write_pairs(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(PATTERNS) % 4
+    np.savez(folder / "X.npz", X=rng.standard_normal((PATTERNS, 6)) + 4 * np.eye(6)[y], y=y)
+    lines = ["i,j,label"]
+    for i, j in rng.permutation(PATTERNS).reshape(-1, 2):
+        lines.append(f"{i},{j},{'must' if y[i] == y[j] else 'cannot'}")
+    (folder / "pairs.csv").write_text("\n".join(lines) + "\n")
+
+
+def fit_pairs(folder: Path, more: dict[str, Any]) -> Any:
+    pairs, X = load_pairs(folder / "pairs.csv").check(PATTERNS), np.load(folder / "X.npz")["X"]
+    # random_state=s draws the seed of the start, which the command is given: 0 there is this stream's first number here.
+    learner = dkl.PairwiseKernelLearner(rank=6, max_iter=40, tol=0.0, n_jobs=1, random_state=_Seed(0), **more)
+    return learner.fit(X, must_link=pairs.must_link, cannot_link=pairs.cannot_link)
+
+
+class _Seed(np.random.RandomState):
+    """A stream whose first integer is given: estimators draw the seed that a command is given."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(0)
+        self.seed_given = seed
+
+    def randint(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.seed_given
+
+
+# -- rows and targets -----------------------------------------------------------------------------------------------------
+
+
+def write_targets(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((120, 3))
+    np.savez(folder / "X.npz", X=X, y=np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(120))
+
+
+def fit_regression(folder: Path, more: dict[str, Any]) -> Any:
+    with np.load(folder / "X.npz") as held:
+        X, y = held["X"], held["y"]
+    return dkl.LowRankKernelRegressor(n_columns=30, n_nus=12, n_jobs=1, random_state=_Seed(0), **more).fit(X, y)
+
+
+def write_labels(folder: Path) -> None:
+    rng = np.random.default_rng(2)
+    numbers = np.arange(90) % 3
+    X = rng.standard_normal((90, 3)) + 1.5 * np.eye(3)[numbers]
+    np.savez(folder / "X.npz", X=X, y=np.array(["blue", "green", "red"])[numbers])
+
+
+def fit_svc(folder: Path, more: dict[str, Any]) -> Any:
+    with np.load(folder / "X.npz") as held:
+        X, y = held["X"], held["y"]
+    return dkl.OptimalNeighborhoodSVC(rho=2.0, n_jobs=1, **more).fit(X, y)
+
+
+CASES = {
+    "pairwise": Case(
+        write_pairs,
+        ("--data", "X.npz", "--pairs", "pairs.csv"),
+        ("--rank", "6", "--max-iter", "40", "--tol", "0"),
+        fit_pairs,
+        ("factor",),
+        ("factor_", "rank_"),
+        lambda run: change(run, "factor"),
+        ends="iteration_limit",
+    ),
+    "regression": Case(
+        write_targets,
+        ("--data", "X.npz"),
+        ("--n-columns", "30", "--n-nus", "12"),
+        fit_regression,
+        ("model", "candidates"),
+        ("coef_", "intercept_", "weights_", "support_", "support_vectors_", "nu_", "objective_", "duality_gap_"),
+        lambda run: change(run, "model/weights"),
+    ),
+    "svc": Case(
+        write_labels,
+        ("--data", "X.npz"),
+        ("--rho", "2"),
+        fit_svc,
+        ("model",),
+        ("dual_coef_", "intercept_", "support_", "support_vectors_", "classes_", "objective_", "duality_gap_"),
+        lambda run: change(run, "model/coefficients"),
+    ),
+}

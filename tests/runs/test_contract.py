@@ -1,0 +1,293 @@
+"""What holds for every learner that is registered: whoever adds one gets this whole battery by a case in run_cases.py."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import ridge_kind
+import small_blocks
+from command_line import call, tree
+from command_runs import bytes_of, start
+from patience import PATIENCE
+from run_cases import CASES
+
+import dkl
+from dkl.blocks.session import Session
+from dkl.cli.commands import COMMANDS
+from dkl.errors import InterruptedRunError
+from dkl.estimators.common.settings import declared
+from dkl.runs import registry
+from dkl.runs.files import Files
+from dkl.solvers.result import Outcome
+from dkl.stores.run import RunStore
+
+pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+ALL = {**CASES, "ridge": ridge_kind.CASE}
+TASKS = [*registry.TASKS, "ridge"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sixth():
+    """A learner that the package does not know, from a file of the tests."""
+    with registry.registered("ridge", "ridge_kind"):
+        yield
+
+
+def options(task):
+    case = ALL[task]
+    return ["fit", task, *case.files, *case.options, "--threads", "1", "--out", "run.zarr"]
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def finished(request, sixth, tmp_path_factory):
+    """(task, folder with inputs and a complete run, what the command answered)."""
+    folder = tmp_path_factory.mktemp(request.param)
+    ALL[request.param].write(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        small_blocks.make_small(patch.setattr)
+        answer = call(*options(request.param))
+    assert answer.code == (0 if ALL[request.param].ends == "solved" else 3), answer.err
+    return request.param, folder, answer
+
+
+@pytest.fixture
+def run(finished, tmp_path, monkeypatch):
+    """A copy of the complete run, alone in a folder: its inputs stand where it was made."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(finished[1] / "run.zarr", tmp_path / "run.zarr"))
+
+
+def learned(task, run):
+    return bytes_of(run, *ALL[task].result)
+
+
+def equal(one, other):
+    one, other = (np.asarray(value.toarray() if hasattr(value, "toarray") else value) for value in (one, other))
+    return one.dtype == other.dtype and np.array_equal(one, other)
+
+
+def test_every_learner_has_a_case():
+    assert CASES.keys() == registry.TASKS.keys() - {"ridge"}
+
+
+def test_the_command_is_the_estimator_to_the_byte(finished, monkeypatch):
+    task, folder, _ = finished
+    small_blocks.make_small(monkeypatch.setattr)
+    own, loaded = ALL[task].fit(folder, {}), dkl.load(folder / "run.zarr")
+    assert type(own) is type(loaded)
+    for name in ALL[task].attributes:
+        assert equal(getattr(own, name), getattr(loaded, name)), name
+    assert own.n_iter_ == loaded.n_iter_
+    assert loaded.result_.outcome is own.result_.outcome is Outcome(ALL[task].ends)
+
+
+def test_callbacks_see_the_history_and_stop(finished, monkeypatch):
+    """Each row once and in order; True ends the fit, and the result so far is returned as stopped."""
+    task, folder, _ = finished
+    small_blocks.make_small(monkeypatch.setattr)
+    seen = []
+    fitted = ALL[task].fit(folder, {"callbacks": lambda row: seen.append(row)})
+    assert seen == fitted.result_.history and len(seen) >= 1
+    assert all("iteration" in row and "seconds" in row for row in seen)
+    for last in sorted({1, (len(seen) + 1) // 2}):
+        taken = []
+        stopped = ALL[task].fit(folder, {"callbacks": [lambda row, to=taken: to.append(row) or len(to) == last]})  # noqa: B023
+        assert len(taken) == last and stopped.result_.history[: len(taken)] == _without_time(taken, stopped)
+        if last < len(seen):
+            assert stopped.result_.outcome is Outcome.STOPPED
+
+
+def _without_time(rows, fitted):
+    return fitted.result_.history[: len(rows)]
+
+
+def test_verbose_shows_progress(finished, capsys):
+    task, folder, _ = finished
+    ALL[task].fit(folder, {"verbose": 1})
+    assert capsys.readouterr().err.strip()
+
+
+def test_the_plan_is_what_is_used(finished):
+    task, folder, _ = finished
+    kind, run = registry.kind(task), RunStore.open(folder / "run.zarr")
+    settings = kind.declaration.settings(**run.config["settings"])
+    inputs = kind.read(Files.again(run, kind.declaration.files), settings, values=False)
+    planned, used = kind.plan(inputs, settings, Session(threads=1)).as_dict(), run.report()["plan"]
+    assert planned["placement"] == used["placement"] and planned["processes"] == used["processes"]
+    # Of a graph that is not built yet the most entries are planned.
+    assert planned["process_bytes"] >= used["process_bytes"] > 0
+
+
+def test_plan_prints_and_writes_nothing(finished, monkeypatch):
+    task, folder, _ = finished
+    monkeypatch.chdir(folder)
+    before = tree(folder)
+    words = ["plan" if word == "fit" else word for word in options(task)]
+    words[words.index("run.zarr")] = "other.zarr"
+    answer = call(*words)
+    assert (answer.code, answer.err) == (0, "") and "a process, at most" in answer.out
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("round", range(2))
+def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, monkeypatch, seed):
+    task, folder, _ = finished
+    monkeypatch.chdir(tmp_path)
+    ALL[task].write(tmp_path)
+    for name in os.listdir(tmp_path):  # archives hold the time they were made at
+        shutil.copy(folder / name, tmp_path)
+    small_blocks.make_small(monkeypatch.setattr)
+    with pytest.MonkeyPatch.context() as counting:
+        writes = small_blocks.Writes(counting.setattr, lambda: None)
+        call(*options(task))
+    shutil.rmtree("run.zarr")
+    extra = ["--checkpoint-every", "1"] if "checkpoint_every" in declared(registry.declaration(task).settings) else []
+    process = start(random.Random(seed).randint(writes.count // 2, writes.count), *options(task), *extra)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (-signal.SIGKILL, 0, 3), err
+    if not Path("run.zarr/config.json").exists():
+        shutil.rmtree("run.zarr", ignore_errors=True)
+        assert call(*options(task)).code in (0, 3)
+    else:
+        assert call("resume", "run.zarr").code in (0, 3)
+    assert learned(task, Path("run.zarr")) == learned(task, folder / "run.zarr")
+
+
+def test_resume_in_python_is_the_commands(finished, run, monkeypatch):
+    task, folder, _ = finished
+    small_blocks.make_small(monkeypatch.setattr)
+    whole = dkl.load(run)
+    assert equal(getattr(dkl.resume(run), ALL[task].attributes[0]), getattr(whole, ALL[task].attributes[0]))
+    (run / "report.json").unlink()
+    again = dkl.resume(run, n_jobs=1)
+    for name in ALL[task].attributes:
+        assert equal(getattr(again, name), getattr(whole, name)), name
+
+
+def test_verify_agrees_and_sees_a_changed_number(finished, run):
+    task = finished[0]
+    answer = call("verify", "run.zarr")
+    assert answer.code == 0 and "they agree" in answer.out, answer.err
+    assert all(one.agrees for one in dkl.open_run(run).verify())
+    ALL[task].tamper(run)
+    answer = call("verify", "run.zarr")
+    assert (answer.code, len(answer.err.splitlines())) == (6, 1), answer.out
+
+
+def test_info_as_text_and_json(finished, run):
+    task = finished[0]
+    before = tree(run)
+    text, held = call("info", "run.zarr"), json.loads(call("info", "run.zarr", "--json").out)
+    assert (text.code, text.err) == (0, "")
+    assert f"complete, {ALL[task].ends}" in text.out and "peak memory" in text.out and "settings" in text.out
+    assert held["state"] == f"complete, {ALL[task].ends}" and held["config"]["task"] == task
+    opened = dkl.open_run(run)
+    assert (opened.task, opened.state, opened.is_complete) == (task, held["state"], True)
+    assert opened.report == held["report"] and opened.history == held["history"] and opened.history
+    assert opened.settings == held["config"]["settings"]
+    assert tree(run) == before
+    (run / "report.json").unlink()
+    assert "complete" not in call("info", "run.zarr").out.splitlines()[0]
+
+
+def test_loaded_and_applied_without_training_data(finished, run):
+    """The training data is gone; only rows to apply it to are there."""
+    task, folder, _ = finished
+    held = RunStore.open(run)
+    rows = Path(held.config["inputs"]["data"]["path"])
+    shutil.copy(rows, "rows.npz")
+    away = folder / "away"
+    away.mkdir()
+    moved = [path for path in folder.iterdir() if path.is_file()]
+    for path in moved:
+        path.rename(away / path.name)
+    try:
+        verb = registry.declaration(task).verb
+        answer = call(verb, "run.zarr", "--data", "rows.npz", "--out", "out.npy")
+        assert answer.code == 0, answer.err
+        model, found = dkl.load(run), np.load("out.npy")
+        X = np.load("rows.npz")["X"]
+        wanted = model.factor_ if verb == "transform" else model.predict(X)
+        assert found.dtype.kind == np.asarray(wanted).dtype.kind and len(found) == len(X)
+        assert np.array_equal(found, np.asarray(wanted)) or np.allclose(found, wanted, rtol=1e-12)
+    finally:
+        for path in moved:
+            (away / path.name).rename(path)
+        away.rmdir()
+
+
+def not_blank(path):
+    from matplotlib.image import imread
+
+    pixels = np.asarray(imread(path))[..., :3]
+    return min(pixels.shape[:2]) > 200 and pixels.std() > 0.02
+
+
+def test_pictures_are_drawn(finished, run):
+    task, _, answer = finished
+    assert "picture: " in answer.out and not_blank(run / "report.png")
+    assert call("info", "run.zarr", "--picture", "again.png").code == 0
+    assert not_blank("again.png")
+    assert call("info", "run.zarr", "--picture", "again.png").code == 2  # never overwritten
+    assert not_blank(dkl.open_run(run).picture("mine.png"))
+    figure, buffer = dkl.load(run).plot(), io.BytesIO()
+    figure.savefig(buffer, format="png")
+    assert not_blank(io.BytesIO(buffer.getvalue()))
+
+
+def flags(command):
+    return {flag for option in command.params for flag in (*option.opts, *option.secondary_opts) if flag[:2] == "--"}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_help_and_remedies_name_only_what_there_is(task):
+    context = click.Context(click.Command("dkl"))
+    fit, resume = COMMANDS["fit"].get_command(context, task), COMMANDS["resume"]
+    known = flags(fit) | {flag for option in resume.get_params(context) for flag in option.opts} | {"--help"}
+    texts = [fit.get_help(context), *registry.declaration(task).remedies.values()]
+    for text in texts:
+        assert set(re.findall(r"--[a-z][\w-]+", text)) <= known
+    resumable = {one.flag for one in declared(registry.declaration(task).settings).values() if one.resumable}
+    assert resumable <= {flag for option in resume.get_params(context) for flag in option.opts}
+
+
+def test_a_change_that_resuming_cannot_make_is_refused(finished, run):
+    task = finished[0]
+    fixed = next(one for one in declared(registry.declaration(task).settings).values() if not one.resumable)
+    with pytest.raises(dkl.errors.InputError, match=fixed.flag):
+        dkl.resume(run, **{fixed.name: fixed.default})
+
+
+def test_who_means_to_resume_gets_an_interrupted_run(finished, tmp_path, monkeypatch):
+    """A callback with `comes_back` ends a run in its folder by an error; it is resumed to the same bytes."""
+    task, folder, _ = finished
+    kind = registry.kind(task)
+    if "checkpoint_every" not in declared(kind.declaration.settings):
+        pytest.skip("fits in one piece")
+    small_blocks.make_small(monkeypatch.setattr)
+    run = Path(shutil.copytree(folder / "run.zarr", tmp_path / "run.zarr"))
+    for part in (*ALL[task].result, "generations"):
+        shutil.rmtree(run / part, ignore_errors=True)
+    (run / "report.json").unlink()
+
+    class Away:
+        comes_back = True
+
+        def __call__(self, row):
+            return True
+
+    with contextlib.suppress(InterruptedRunError):
+        dkl.resume(run, n_jobs=1, callbacks=Away())
+        pytest.fail("it went to its end")
+    dkl.resume(run, n_jobs=1)
+    assert learned(task, run) == learned(task, folder / "run.zarr")

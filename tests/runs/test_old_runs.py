@@ -1,0 +1,64 @@
+"""Runs that earlier versions made still open, verify, load and resume. Each learner has a complete one and one that was
+killed between two commits, with the same inputs and options, in tests/old_runs."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from command_line import call
+
+import dkl
+from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import write_json
+
+OLD = Path(__file__).parents[1] / "old_runs"
+RESULT = {"pairwise": "factor", "regression": "model/weights", "svc": "model/coefficients"}
+pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+
+
+@pytest.fixture(params=sorted(RESULT))
+def old(request, tmp_path, monkeypatch):
+    """(task, folder with its inputs and both runs, which name the inputs where they stand now)."""
+    folder = Path(shutil.copytree(OLD / request.param, tmp_path / "old"))
+    for run in ("complete", "unfinished"):
+        config = RunStore.open(folder / run).config
+        for known in config["inputs"].values():
+            known["path"] = str(folder / known["path"])
+        write_json(folder / run / "config.json", config)
+    monkeypatch.chdir(folder)
+    return request.param, folder
+
+
+def stored(task, run):
+    return np.asarray(zarr.open_array(str(run / RESULT[task]), mode="r")[...])
+
+
+def test_a_complete_one_opens_verifies_and_loads(old):
+    task, folder = old
+    run, model = dkl.open_run(folder / "complete"), dkl.load(folder / "complete")
+    assert (run.task, run.is_complete) == (task, True) and run.report["settings"] == run.settings
+    assert all(one.agrees for one in run.verify())
+    assert call("verify", "complete").code == call("info", "complete").code == 0
+    held = stored(task, folder / "complete")
+    if task == "pairwise":
+        assert model.factor_.tobytes() == held.tobytes()
+    elif task == "svc":
+        assert model.dual_coef_.tobytes() == held.tobytes()
+    else:
+        assert np.array_equal(model.coef_ != 0, held[0][held[0] != 0] != 0)
+    verb = "transform" if task == "pairwise" else "predict"
+    assert call(verb, "complete", "--data", "X.npz", "--out", "out.npy").code == 0
+
+
+def test_an_unfinished_one_is_resumed_to_the_complete_one(old):
+    """To its very bytes on a processor of the kind that made it; here to what rounding leaves."""
+    task, folder = old
+    assert "complete" not in dkl.open_run(folder / "unfinished").state
+    answer = call("resume", "unfinished", "--threads", "1")
+    assert answer.code == (3 if task == "pairwise" else 0), answer.err
+    found, wanted = stored(task, folder / "unfinished"), stored(task, folder / "complete")
+    assert found.shape == wanted.shape and found.dtype == wanted.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+    assert call("verify", "unfinished").code == 0
