@@ -20,7 +20,9 @@ from dkl.datasets import load, two_gaussians
 from dkl.linalg.laplacian import average_width, laplacian_matrix, similarity_graph
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import target_matrix
+from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.watch import Watch
 
 GAPS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 GAMMA, SEED, THREADS = 100.0, 0, 2
@@ -37,26 +39,25 @@ def problem(x: np.ndarray, y: np.ndarray, k: int) -> tuple[sparse.csr_array, spa
 
 def measure(name: str, laplacian: sparse.csr_array, targets: sparse.csr_array, seconds: float) -> None:
     """Solve once to compile, once to measure, and print what each gap took."""
-    solve_to_gap(laplacian, targets, GAMMA, target_gap=GAPS[0], max_iter=1, threads=THREADS, seed=SEED)
+    problem = FactoredPairwise(laplacian, targets, GAMMA, threads=THREADS)
+    solve_to_gap(problem, target_gap=GAPS[0], max_iter=1, seed=SEED)
+    compiled = problem.n_products
     reached: dict[str, dict[str, float]] = {}
     busy = time.process_time()
 
-    def watch(row: dict) -> None:
+    def reach(row: dict) -> None:
         for gap in GAPS:
             if row["relative_gap"] is not None and row["relative_gap"] <= gap and f"{gap:g}" not in reached:
                 cpu = time.process_time() - busy
-                reached[f"{gap:g}"] = {"seconds": row["seconds"], "cpu_seconds": cpu, "products": row["products"]}
+                reached[f"{gap:g}"] = {
+                    "seconds": row["seconds"],
+                    "cpu_seconds": cpu,
+                    "products": row["products"] - compiled,
+                }
 
-    factor, certificate, rows, outcome = solve_to_gap(
-        laplacian,
-        targets,
-        GAMMA,
-        target_gap=GAPS[-1],
-        time_limit=seconds,
-        threads=THREADS,
-        seed=SEED,
-        callback=watch,
-    )
+    found = solve_to_gap(problem, target_gap=GAPS[-1], seed=SEED, watch=Watch([reach], time_limit=seconds))
+    problem.close()
+    factor, certificate = found.factor, found.certificate
     times = []
     for _ in range(7):
         began = time.perf_counter()
@@ -66,8 +67,17 @@ def measure(name: str, laplacian: sparse.csr_array, targets: sparse.csr_array, s
     for entry in reached.values():
         entry["ratio"] = entry["seconds"] / product
     report = {"data": name, "n": len(factor), "rank": factor.shape[1], "threads": THREADS, "load": os.getloadavg()[0]}
-    report |= {"outcome": outcome, "relative_gap": certificate.relative_gap, "objective": certificate.objective}
-    report |= {"iterations": len(rows), "seconds": rows[-1]["seconds"], "product_seconds": product, "gaps": reached}
+    report |= {
+        "outcome": found.outcome.value,
+        "relative_gap": certificate.relative_gap,
+        "objective": certificate.objective,
+    }
+    report |= {
+        "iterations": found.n_iter,
+        "seconds": found.history[-1]["seconds"],
+        "product_seconds": product,
+        "gaps": reached,
+    }
     print(json.dumps(report), flush=True)
 
 

@@ -36,8 +36,8 @@ from threadpoolctl import threadpool_limits
 
 from dkl.datasets import load
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_gram import CentredGram, DenseGram
-from dkl.problems.column_lasso import ColumnLasso
+from dkl.problems.column_gram import CenteredGram, DenseGram
+from dkl.problems.column_lasso import ColumnLasso, output_problems
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
 from dkl.solvers.lasso_path import solve_path
@@ -171,10 +171,14 @@ def by_coordinates(columns: Columns, kappas: NDArray[np.float64], tol: float) ->
 
 def by_path(columns: Columns, kappas: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
     zeros = np.zeros(len(columns.cross))
-    shared = CentredGram(
+    shared = CenteredGram(
         DenseGram(columns.gram), columns.cross[:, None], np.array([columns.square]), zeros, zeros[:1], float(columns.n)
     )
-    return np.array([found[0].weights for found in solve_path(shared, kappas**2, 1.0, ActiveSet(tol))])
+
+    def at(nu: float) -> list[ColumnLasso]:
+        return output_problems(shared, 1.0, nu)
+
+    return np.array([found[0].weights for found in solve_path(at, kappas**2, ActiveSet(tol))])
 
 
 def by_sklearn(columns: Columns, kappas: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
