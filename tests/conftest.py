@@ -5,8 +5,6 @@ import os
 # One BLAS thread a process, or the same sums round differently; read once, when numpy loads its BLAS.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
-# A timer left from a worker that was killed before would drop the one that its nanny has brought back, for good.
-os.environ["DASK_DISTRIBUTED__DEPLOY__LOST_WORKER_TIMEOUT"] = "1 hour"
 
 import signal
 import zlib

@@ -26,8 +26,6 @@ QUIET = "ignore:resource_tracker:UserWarning"
 DASK = {
     "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
     "distributed.scheduler.allowed-failures": 10,
-    # A timer left from a worker that died before would drop the one that its nanny has brought back, for good.
-    "distributed.deploy.lost-worker-timeout": "1 hour",
 }
 
 
