@@ -44,8 +44,6 @@ DECLARATION = Declaration(
     kind="ridge_kind:RidgeRuns",
     remedies={"iteration_limit": "raise --lam"},
 )
-
-
 ARRAYS = Arrays(
     StoredArray("model/a", ("support",), ("float64",), "Coefficients."),
     StoredArray("model/support", ("support",), ("int64",), "Rows with a coefficient."),
@@ -70,13 +68,12 @@ class Ridge(KernelRidgeRegressor):
         KernelRidgeRegressor.fit(self, X, y)
         ended = watch.record({"iteration": 1, "of": 1, "stage": "solve", "objective": objective(self, X, y)})
         watch.raise_if_interrupted("stopped")
-        seconds = {"total": time.perf_counter() - start}
-        self.result_ = Result(ended or Outcome.SOLVED, 1, watch.history, seconds, peak_rss(), plan=plan or {})
+        seconds, outcome = {"total": time.perf_counter() - start}, ended or Outcome.SOLVED
+        self.result_ = Result(outcome, 1, watch.history, seconds, peak_rss(), plan=plan or {})
         self.n_iter_ = 1
 
     def plot(self, ax=None):
-        figure = new_figure()
-        figure.subplots().plot(np.sort(np.abs(self.coef_)))
+        (figure := new_figure()).subplots().plot(np.sort(np.abs(self.coef_)))
         return figure
 
 
