@@ -36,12 +36,14 @@ class Real:
 
     @property
     def wanted(self) -> str:
+        """What it may be, in words."""
         bound = (
             f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
         )
         return f"a finite number{bound}"
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         if not isinstance(value, RealNumber) or isinstance(value, bool):
             return False
         try:
@@ -52,6 +54,7 @@ class Real:
         return math.isfinite(number) and number >= low and (self.above is None or number > self.above)
 
     def parse(self, text: str) -> float:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         return _accepted(self, float(text))
 
 
@@ -63,12 +66,15 @@ class Integer:
 
     @property
     def wanted(self) -> str:
+        """What it may be, in words."""
         return f"an integer >= {self.least}"
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return isinstance(value, Integral) and not isinstance(value, bool) and self.least <= int(value) < 2**63
 
     def parse(self, text: str) -> int:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         return _accepted(self, int(text))
 
 
@@ -83,12 +89,15 @@ class Word:
 
     @property
     def wanted(self) -> str:
+        """What it may be, in words."""
         return " or ".join(map(repr, self.words))
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return isinstance(value, str) and value in self.words
 
     def parse(self, text: str) -> str:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         return _accepted(self, text)
 
 
@@ -99,9 +108,11 @@ class Flag:
     wanted = "True or False"
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, before 2 and since
 
     def parse(self, text: str) -> bool:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         raise ValueError(text)  # options of flags have no text
 
 
@@ -112,9 +123,11 @@ class NotGiven:
     wanted = "None"
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return value is None
 
     def parse(self, text: str) -> Any:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         raise ValueError(text)  # an option that is left out says it
 
 
@@ -125,6 +138,7 @@ class Size:
     wanted = 'a size in bytes such as "4 GB", or None'
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         try:
             parse_bytes(value)
         except InputError:
@@ -132,6 +146,7 @@ class Size:
         return True
 
     def parse(self, text: str) -> int | None:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         return parse_bytes(text)
 
 
@@ -142,9 +157,11 @@ class Folder:
     wanted = "a path, or None"
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return value is None or isinstance(value, str) or hasattr(value, "__fspath__")
 
     def parse(self, text: str) -> str:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         return text
 
 
@@ -156,9 +173,11 @@ class Instance:
     wanted: str
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return bool(self.test(value))
 
     def parse(self, text: str) -> Any:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         raise ValueError(text)
 
 
@@ -170,12 +189,15 @@ class ListOf:
 
     @property
     def wanted(self) -> str:
+        """What it may be, in words."""
         return f"a list of two or more, each {self.each.wanted}"
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return isinstance(value, list) and len(value) > 1 and all(map(self.each.accepts, value))
 
     def parse(self, text: str) -> Any:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         return self.each.parse(text)  # an option that is given several times
 
 
@@ -190,12 +212,15 @@ class Either:
 
     @property
     def wanted(self) -> str:
+        """What it may be, in words."""
         return ", or ".join(rule.wanted for rule in self.rules)
 
     def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
         return any(rule.accepts(value) for rule in self.rules)
 
     def parse(self, text: str) -> Any:
+        """The value that a command's text stands for; ValueError for a text that stands for none."""
         for rule in self.rules:
             try:
                 return rule.parse(text)

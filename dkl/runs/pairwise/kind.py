@@ -38,15 +38,19 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
     declaration = DECLARATION
 
     def read(self, files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
+        """See `RunKind.read`."""
         return inputs.read(files, settings, values=values)
 
     def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
+        """Every value is finite, and the kernel is one on these rows, where there is one."""
         check_values(found.rows)
 
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
+        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
         return estimate.plan_of(found, settings, session)
 
     def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
         return estimate.estimate(found, settings, plan, session)
 
     def fit(
@@ -58,6 +62,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
+        """From wherever the run stands to its stored result and report."""
         seconds: dict[str, float] = {}
         stored = has_problem(run)
         problem = load_problem(run, settings.gamma) if stored else _prepared(run, found, settings, session, seconds)
@@ -66,21 +71,26 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         return fitted.result
 
     def facts(self, run: RunStore) -> Facts:
+        """What `dkl info` says of the run."""
         return facts(run)
 
     def claims(self, run: RunStore, found: Lazy[PairwiseInputs], budget: int) -> Iterator[Comparison]:
+        """The report's numbers beside the same recomputed, by verify.py beside this file."""
         return verify.claims(run, budget)
 
     def load(self, run: RunStore) -> PairwiseKernelLearner:
+        """The fitted estimator, from the run alone."""
         learner, known = load_learner(run, history(run)), transform.training_data(run)
         if known is not None:  # new patterns are placed among those learned from, which are read when that is asked for
             learner.n_features_in_, learner._fit_rows = int(known["shape"][1]), transform.Patterns(known)
         return learner
 
     def apply(self, run: RunStore, request: Request) -> Output:
+        """What the command's verb writes for the rows of a file."""
         return transform.transformed(run, request)
 
     def needs_inputs(self, run: RunStore) -> bool:
+        """Only until graph and pairs are stored."""
         if has_problem(run):
             return False
         if not isinstance(run.config.get("inputs"), dict):
@@ -90,6 +100,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         return True
 
     def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
+        """Whether a smaller gap is asked for than is proven, or more iterations than were made."""
         report = run.report()
         gap = float(report.get("certificate", {}).get("relative_gap", 0.0))
         if changes.get("target_gap", gap) < gap:
@@ -97,9 +108,11 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > report.get("n_iter", 0)
 
     def interrupt(self, again: str, settings: PairwiseSettings) -> Interrupt:
+        """Ctrl-C is answered after the iteration under way."""
         return Interrupt(again, settings.max_iter)
 
     def is_begun(self, run: RunStore) -> bool:
+        """Whether graph and pairs are stored."""
         return has_problem(run)
 
 

@@ -42,9 +42,11 @@ class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
     declaration = DECLARATION
 
     def read(self, files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
+        """See `RunKind.read`."""
         return inputs.read(files, settings, values=values)
 
     def check_values(self, found: RegressionInputs, settings: RegressionSettings) -> None:
+        """Every value is finite, and the kernel is one on these rows, where there is one."""
         inputs.check(found, settings)
 
     def adapted(self, settings: RegressionSettings, found: RegressionInputs) -> RegressionSettings:
@@ -52,14 +54,17 @@ class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
         return replace(settings, cv=min(settings.cv, found.rows.n)) if settings.nu == "cv" else settings
 
     def config(self, found: RegressionInputs) -> dict[str, Any]:
+        """What else the run remembers of its inputs."""
         return {"target_means": target_means(found.targets.reshape(found.rows.n, -1)).tolist()}
 
     def plan(self, found: RegressionInputs, settings: RegressionSettings, session: Session) -> Plan:
+        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
         count = n_candidates(found.rows.n, settings, None)
         n_targets = 1 if found.targets.ndim == 1 else found.targets.shape[1]
         return plan_fit(found.rows, count, n_targets, settings, Place.of(session), has_folder=True)
 
     def estimate(self, found: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
         return estimate.estimate(found, settings, plan, session)
 
     def fit(
@@ -71,22 +76,28 @@ class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
+        """From wherever the run stands to its stored result and report."""
         y, offsets = found().centered(settings, run.config.get("target_means"))
         return fit_in_run(run, found().rows, y, None, offsets, settings, session, watch=watch, notes=notes).result
 
     def facts(self, run: RunStore) -> Facts:
+        """What `dkl info` says of the run."""
         return facts(run)
 
     def claims(self, run: RunStore, found: Lazy[RegressionInputs], budget: int) -> Iterator[Comparison]:
+        """The report's numbers beside the same recomputed, by verify.py beside this file."""
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LowRankKernelRegressor:
+        """The fitted estimator, from the run alone."""
         return load_regressor(run)
 
     def apply(self, run: RunStore, request: Request) -> Output:
+        """What the command's verb writes for the rows of a file."""
         return predictions(predictor(run, request), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[RegressionInputs]) -> Any:
+        """The learner's picture, of the rows it learned from where these are still there."""
         X = y = None
         with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
             X, y = found().rows, found().targets

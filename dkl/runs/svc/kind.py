@@ -44,9 +44,11 @@ class SVCRuns(RunKind[SVCSettings, SVCInputs]):
     declaration = DECLARATION
 
     def read(self, files: Files, settings: SVCSettings, *, values: bool) -> SVCInputs:
+        """See `RunKind.read`."""
         return inputs.read(files, settings, values=values)
 
     def check_values(self, found: SVCInputs, settings: SVCSettings) -> None:
+        """Every value is finite, and the kernel is one on these rows, where there is one."""
         inputs.check(found, settings)
 
     def adapted(self, settings: SVCSettings, found: SVCInputs) -> SVCSettings:
@@ -57,16 +59,20 @@ class SVCRuns(RunKind[SVCSettings, SVCInputs]):
         return replace(settings, work_dir=str(Path(settings.work_dir).absolute()))
 
     def config(self, found: SVCInputs) -> dict[str, Any]:
+        """What else the run remembers of its inputs."""
         return {"classes": describe_classes(found.classes)}
 
     def plan(self, found: SVCInputs, settings: SVCSettings, session: Session) -> Plan:
+        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
         place = kernel_place(found.rows, settings, session)
         return plan_machines(place, kernels_of(settings, found.rows), found.machines(settings), 1, settings)
 
     def disk_bytes(self, found: SVCInputs, settings: SVCSettings, plan: Plan) -> int:
+        """Of the run's folder, at most."""
         return estimate.run_bytes(found, settings)
 
     def estimate(self, found: SVCInputs, settings: SVCSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
         return estimate.estimate(found, settings, plan)
 
     def fit(
@@ -78,6 +84,7 @@ class SVCRuns(RunKind[SVCSettings, SVCInputs]):
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
+        """From wherever the run stands to its stored result and report."""
         inputs = found()
         kernels = kernels_of(settings, inputs.rows)
         training = Training.of(inputs.rows, inputs.classes, inputs.numbers, kernels, settings.C, settings.class_weight)
@@ -86,18 +93,23 @@ class SVCRuns(RunKind[SVCSettings, SVCInputs]):
         return result
 
     def facts(self, run: RunStore) -> Facts:
+        """What `dkl info` says of the run."""
         return facts(run)
 
     def claims(self, run: RunStore, found: Lazy[SVCInputs], budget: int) -> Iterator[Comparison]:
+        """The report's numbers beside the same recomputed, by verify.py beside this file."""
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> OptimalNeighborhoodSVC:
+        """The fitted estimator, from the run alone."""
         return load_classifier(run)
 
     def apply(self, run: RunStore, request: Request) -> Output:
+        """What the command's verb writes for the rows of a file."""
         return predictions(predictor(run, request), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[SVCInputs]) -> Any:
+        """The learner's picture, of the rows it learned from where these are still there."""
         X = y = None
         with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
             X, y = found().rows, found().labels
