@@ -24,15 +24,13 @@ from dkl.blocks.graph_plan import SPARE
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.blocks.slab_worker import is_cluster_failure
-from dkl.errors import DataWarning, InputError, WorkersLostError
+from dkl.errors import DataWarning, InputError
 from dkl.linalg import neighbors_ivf
 from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, largest_value, search_tree
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 RECALL_WANTED = 0.99
 """Share of the true neighbors that an approximate search must find on the sample."""
-RESENDS = 5
-"""Times that copies lost with a worker are sent again before the search fails."""
 _SAMPLE = 1000
 _FIRST_PROBES = 8
 # With more of the cells an inverted file is slower than a look at all rows: 7 ns a row and query against 1 to 2.
@@ -137,7 +135,7 @@ class NeighborSearch:
         if not self.session.is_distributed:
             with one_blas_thread():
                 return self.session.map(function, items, *shared, *arguments)
-        for _ in range(RESENDS):
+        for _ in waiting.attempts():
             try:
                 return self.session.map(function, items, *map(self._shared, shared), *arguments)
             except Exception as error:
@@ -146,7 +144,7 @@ class NeighborSearch:
                 # Scattered data has no task that could compute it again: what died with a worker is gone for good.
                 self._copies.clear()
                 waiting.workers(self.session)
-        raise WorkersLostError("workers were lost with their rows", got=f"{RESENDS} times", wanted="workers that stay")
+        raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def _inverted_file(self, rng: np.random.Generator) -> neighbors_ivf.InvertedFile:
         """The index of all rows, trained and filled in this process from blocks of rows.

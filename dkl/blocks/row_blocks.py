@@ -55,8 +55,6 @@ BLOCKS_AIMED_AT = 256
 """Between the two sizes: enough blocks for the threads of a large cluster."""
 MEMORY_SHARE = 0.75
 """Of the machine's memory, which a plan without a limit may take."""
-RESENDS = 5
-"""Times that a pass is submitted again after workers were lost."""
 LARGE_ARGUMENT = 10**6
 """Bytes above which an argument is sent to each worker once, instead of inside each task."""
 
@@ -101,7 +99,8 @@ class RowBlocks:
     def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
         """[function(block, *shared) for each block], in block order; only for blocks with an index in `only`, if given.
 
-        Raises what the function raises, and WorkersLostError when workers are lost RESENDS times, or several in one task.
+        Raises what the function raises, and WorkersLostError when workers are lost in each of `waiting.attempts()`, or
+        several of them in one task.
         """
         pairs = [pair for part in self._run(map_piece, function, only, *shared) for pair in part]
         return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
@@ -176,7 +175,7 @@ class RowBlocks:
         """task(piece, *shared) for each piece, in order; submitted again when rows that were sent are lost with their worker."""
         if self.session.client is None:
             return self.session.map(task, self._placed_items(), *shared)
-        for _ in range(RESENDS):
+        for _ in waiting.attempts():
             try:
                 return self._run_on_workers(task, *shared)
             except CancelledError:  # sent again by the next attempt
@@ -188,7 +187,7 @@ class RowBlocks:
                     raise
                 remedy = "give workers more memory, or set memory_limit lower"
                 raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
-        raise WorkersLostError("workers were lost with their rows", got=f"{RESENDS} times", wanted="workers that stay")
+        raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
         """One attempt of `_run`. Raises CancelledError where a task will never run; all pieces are then placed again."""

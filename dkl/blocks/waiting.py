@@ -6,7 +6,8 @@ when a worker with the old address comes back, even where other workers were all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -17,6 +18,22 @@ LOOK_AGAIN_SECONDS = 5.0
 """How often `gather` asks the scheduler whether its tasks can still run."""
 GIVE_UP_SECONDS = 60.0
 """How long a cluster may be without any worker."""
+RESEND_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0)
+"""Seconds before each further attempt at a pass whose rows were lost. They grow, for a busy scheduler may be told of a
+worker's end only after seconds: until then it names that worker, and whatever is sent there fails at once."""
+
+
+def attempts() -> Iterator[int]:
+    """0, 1, ...: one for each attempt at a pass that loses its rows when workers die, with RESEND_PAUSES between them.
+
+    Raises WorkersLostError when there have been enough.
+    """
+    yield 0
+    for attempt, pause in enumerate(RESEND_PAUSES, start=1):
+        time.sleep(pause)
+        yield attempt
+    got = f"{1 + len(RESEND_PAUSES)} times"
+    raise WorkersLostError("workers were lost with their rows", got=got, wanted="workers that stay")
 
 
 def workers(session: Session) -> list[str]:
