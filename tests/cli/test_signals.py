@@ -28,13 +28,13 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_lines(file: Path, count: int) -> None:
+def wait_for_lines(file: Path, count: int, of: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and of.poll() is None:
         if file.exists() and file.read_bytes().count(b"\n") >= count:
             return
         time.sleep(0.002)
-    pytest.fail(f"{file} did not come to {count} lines")
+    pytest.fail(f"{file} did not come to {count} lines; the process that writes it ended with {of.poll()}")
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> byt
 def test_a_run_goes_on_to_the_same_bytes(number: int, work: Path, undisturbed: bytes, seed: int) -> None:
     process = start(*LONG)
     try:
-        wait_for_lines(work / "run.zarr" / "events.jsonl", random.Random(seed).randint(1, 600))
+        wait_for_lines(work / "run.zarr" / "events.jsonl", random.Random(seed).randint(1, 600), process)
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=PATIENCE)
     finally:
@@ -89,7 +89,7 @@ def test_an_interrupt_before_the_run_is_made(work: Path, interrupts: None) -> No
 def test_two_fits_to_one_folder(work: Path) -> None:
     first = start(*LONG)
     try:
-        wait_for_lines(work / "run.zarr" / "events.jsonl", 1)
+        wait_for_lines(work / "run.zarr" / "events.jsonl", 1, first)
         answer = call("resume", "run.zarr")
         assert answer.code == 2
         assert f"pid {first.pid} " in answer.err
