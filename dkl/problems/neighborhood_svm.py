@@ -20,47 +20,11 @@ for every b; the least such bound is the duality gap of (3), and its b is the ma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
-
-
-class KernelOperator(Protocol):
-    """K (n, n), symmetric positive semidefinite, by its products."""
-
-    @property
-    def n(self) -> int:
-        """Rows of K."""
-
-    def times(self, v: Vector) -> Vector:
-        """K v for v (n,), in float64."""
-
-    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of K."""
-
-    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of K."""
-
-
-class PartedKernel(KernelOperator, Protocol):
-    """A kernel of which a solver takes the part at a working set."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Precision of its products."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether the part of all rows is held in memory."""
-
-    def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
-        """K of these rows, for many products, perhaps in less precision."""
-
-    def roughly(self, v: Vector) -> Vector:
-        """K v in the precision of parts."""
+from dkl.linalg.kernel_operators import KernelOperator, Vector
 
 
 @dataclass(frozen=True)

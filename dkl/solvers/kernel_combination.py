@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_problem import KernelOperator, SVMProblem, SVMSolution, Vector
+from dkl.solvers.svm_problem import SVMProblem, SVMSolution
 from dkl.solvers.watch import Row, Watch, verdict
 
 INNER = 0.1

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dkl.linalg.kernel_operators import Vector
 from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_face import FaceNewton
 from dkl.solvers.svm_interior import interior_point
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, Vector, record_point, relative_gap
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point, relative_gap
 from dkl.solvers.svm_state import Kept, State, point_of, point_state
 from dkl.solvers.watch import Stall, Watch, verdict
 

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve
 from scipy.optimize import linprog
 
+from dkl.linalg.kernel_operators import Vector
 from dkl.linalg.projections import project
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, Vector, record_point
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
 from dkl.solvers.svm_state import Kept, State, point_of, point_state
 from dkl.solvers.watch import Stall, Watch, verdict
 

@@ -9,49 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_state import Kept, State
 from dkl.solvers.watch import Row, Watch
-
-Vector = NDArray[np.float64]
-
-
-class KernelOperator(Protocol):
-    """K (n, n), symmetric positive semidefinite, by its products."""
-
-    @property
-    def n(self) -> int:
-        """Rows."""
-
-    def times(self, v: Vector) -> Vector:
-        """K v."""
-
-    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(n, k): these columns of K."""
-
-    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(k, k): these rows and columns of K."""
-
-
-class PartedKernel(KernelOperator, Protocol):
-    """One of which parts are taken; `fits`: whether the part of all rows is held in memory, as smaller ones are."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of products."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether all rows may be a part."""
-
-    def part(self, chosen: NDArray[np.intp]) -> PartedKernel:
-        """K of these rows, for many products, perhaps in less precision."""
-
-    def roughly(self, v: Vector) -> Vector:
-        """K v in the precision of parts."""
 
 
 class Point(Protocol):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol, Self
 
+from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_problem import KernelOperator, Point, Solve, SVMProblem, SVMSolution, Vector
+from dkl.solvers.svm_problem import Point, Solve, SVMProblem, SVMSolution
 from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
 from dkl.solvers.watch import Watch
 

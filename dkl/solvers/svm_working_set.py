@@ -14,10 +14,11 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.kernel_operators import KernelOperator, PartedKernel, Vector
 from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_problem import KernelOperator, PartedKernel, Point, SVMProblem, SVMSolution, Vector
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution
 from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
 from dkl.solvers.watch import Stall, Watch, verdict
 

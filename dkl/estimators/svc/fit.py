@@ -19,7 +19,8 @@ from dkl.estimators.svc.kept import Ended, KeptMachine, held_by, hold
 from dkl.estimators.svc.kernels import KernelPlace, kernel_place
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.neighborhood_svm import KernelOperator, NeighborhoodSVM, Vector
+from dkl.linalg.kernel_operators import KernelOperator, Vector
+from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.resources import peak_rss
 from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
 from dkl.solvers.result import Outcome, Result, remedies

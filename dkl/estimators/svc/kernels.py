@@ -25,8 +25,8 @@ from dkl.errors import DiskError, InputError
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernel_operators import KernelOperator
 from dkl.problems.column_pass import check_rows
-from dkl.problems.neighborhood_svm import KernelOperator
 from dkl.resources import format_bytes
 from dkl.stores.kernel_tiles import stored_bytes
 
