@@ -236,11 +236,14 @@ class RowBlocks:
             return client.submit(task, Piece(source, bounds), pure=False, allow_other_workers=True, workers=home)
         start, stop = bounds[0][1], bounds[-1][2]
         if source.is_dask:
-            from dask.delayed import delayed
+            import dask
 
             rows = source.array[start:stop].rechunk(-1).to_delayed().item()
-            piece = delayed(piece_of, pure=False)(rows, bounds, source.dtype)
-            return client.compute(piece, allow_other_workers=True, workers=home)
+            # The piece alone is sent to its worker. If the array's own tasks were as well, those of a worker that dies as
+            # the last one would be set aside for ever, and under names that everybody who uses the array shares.
+            with dask.annotate(workers=home, allow_other_workers=True):
+                piece = dask.delayed(piece_of, pure=False)(rows, bounds, source.dtype)
+            return client.compute(piece)
         return self._scattered(Piece(source.part(start, stop), bounds), workers=home)
 
     def _sent(self, argument: Any) -> Any:

@@ -291,20 +291,29 @@ def test_lost_rows_are_sent_again(X, tmp_path, monkeypatch):
         # Else the cluster looks 15 s after the first loss whether that worker is back, and would let it go for good if
         # it happened to be starting anew from the second.
         dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
-        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # the default port may be taken
+        ) as cluster,  # fmt: skip
         Client(cluster) as client,
     ):
         want = RowBlocks(X, Session(threads=1)).map(describe)
         stored = zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(700, R))
         sent, read = RowBlocks(X, Session(client)), RowBlocks(stored, Session(client))
-        assert sent.map(describe) == read.map(describe) == want
+        # Two hold the same Dask array, and so futures of tasks with the same names.
+        array = da.from_array(X, chunks=(450, R))
+        made, held = RowBlocks(array, Session(client)), RowBlocks(array, Session(client))
+        assert sent.map(describe) == read.map(describe) == made.map(describe) == held.map(describe) == want
         client.restart_workers(Session(client).workers()[:1], timeout=PATIENCE)
         assert sent.map(describe) == want
         assert read.map(describe) == want
         # Both end up on the only worker, whose death sets their tasks aside.
         monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", 1.0)
         scale(cluster, client, 1)
-        for k, rows in enumerate((sent, read)):
+        for k, rows in enumerate((sent, read, made)):
             assert rows.map(die_once, tmp_path / f"died{k}") == [part[3] for part in want]
         scale(cluster, client, 0)
         monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.5)

@@ -5,6 +5,7 @@ import pickle
 import signal
 import time
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -162,8 +163,13 @@ def test_rows_that_workers_have_no_room_for_are_sent_in_small_pieces(rows, targe
 @pytest.fixture
 def mortal(monkeypatch):
     """A cluster that is there to be killed."""
-    monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", 1.0)
-    with local_cluster(2) as cluster, Client(cluster) as client:
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", 0.3)
+    with (
+        # Else a worker that a loaded machine takes 15 s to start again is let go for good.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"}),
+        local_cluster(2) as cluster,
+        Client(cluster) as client,
+    ):
         yield client
 
 
