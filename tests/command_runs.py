@@ -1,12 +1,11 @@
 """What tests of the commands that learn from rows and targets share: their runs, copied, read and disturbed."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import small_blocks
+from preloaded import Forked
 
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import write_json
@@ -50,10 +49,7 @@ def read(run, name):
 
 def start(place, *arguments):
     """`dkl` with these arguments in a process of its own, with small blocks; killed at its write number `place`, if any."""
-    return subprocess.Popen(
-        [sys.executable, small_blocks.__file__, str(place), *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    return Forked(small_blocks.main, str(place), *arguments)
 
 
 def commits(run="run.zarr"):

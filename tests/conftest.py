@@ -125,8 +125,9 @@ def _children_of(pid: int) -> list[int]:
 
 def _remains(processes: set[psutil.Process], patience: float = 3.0) -> list[str]:
     """The command lines of those `processes` that are still there after `patience` seconds; these are killed."""
-    # Python's own resource trackers live as long as the process that they serve.
-    suspects = [process for process in processes if "resource_tracker" not in _command(process)]
+    # Python's own resource trackers and fork servers live as long as the process that they serve.
+    own = ("resource_tracker", "multiprocessing.forkserver")
+    suspects = [process for process in processes if not any(name in _command(process) for name in own)]
     _, alive = psutil.wait_procs(suspects, timeout=patience)
     commands = [f"{process.pid} {_command(process)}" for process in alive]
     for process in alive:

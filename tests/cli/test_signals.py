@@ -12,23 +12,19 @@ import numpy as np
 import pytest
 from command_line import FIT, N, call, factor_bytes
 from patience import PATIENCE
+from preloaded import Forked
 
+from dkl.cli.main import main as dkl
 from dkl.runs.interrupt import Interrupt, resume_command
 
 LONG = (*FIT, "--tol", "0", "--max-iter", "1500", "--rank", "20", "--threads", "1", "--checkpoint-every", "200")
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "dkl.cli.main", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def start(*arguments: str) -> Forked:
+    return Forked(dkl, *arguments)
 
 
-def wait_for_lines(file: Path, count: int, of: subprocess.Popen[str]) -> None:
+def wait_for_lines(file: Path, count: int, of: Forked) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and of.poll() is None:
         if file.exists() and file.read_bytes().count(b"\n") >= count:

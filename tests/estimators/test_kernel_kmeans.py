@@ -142,11 +142,11 @@ def same(got, want):
 
 
 def test_every_kind_of_input_gives_the_same_bits(blobs, small_blocks, tmp_path):
-    want = KernelKMeans(9, n_init=2, random_state=0).fit(blobs)
+    want = KernelKMeans(4, n_init=2, tol=0.01, random_state=0).fit(blobs)
     for name, X in inputs(blobs, tmp_path).items():
         # The limit is below the rows' 96 kB: stored rows are read anew in each pass, and nothing else is remembered.
         for limit in (None, "90 kB"):
-            got = KernelKMeans(9, n_init=2, random_state=0, memory_limit=limit).fit(X)
+            got = KernelKMeans(4, n_init=2, tol=0.01, random_state=0, memory_limit=limit).fit(X)
             same(got, want)
             np.testing.assert_array_equal(got.predict(X), want.labels_, err_msg=name)
 
@@ -164,9 +164,11 @@ def test_threads_and_workers_give_the_same_bits(blobs, small_blocks, client, mon
 
 
 def test_cluster_reads_every_kind_of_input(blobs, small_blocks, client, tmp_path):
-    want = KernelKMeans(4, n_init=2, random_state=0).fit(blobs)
-    for X in inputs(blobs, tmp_path).values():
-        same(KernelKMeans(4, n_init=2, random_state=0, client=client).fit(X), want)
+    drawn, given = {"n_init": 2, "random_state": 0, "tol": 0.01}, {"init": blobs[:4], "tol": 0.01}
+    want = {id(start): KernelKMeans(4, **start).fit(blobs) for start in (drawn, given)}
+    for name, X in inputs(blobs, tmp_path).items():
+        start = drawn if name in ("zarr", "learner of dask") else given  # drawing centers takes the most passes
+        same(KernelKMeans(4, client=client, **start).fit(X), want[id(start)])
 
 
 def test_size_of_blocks_does_not_matter(blobs, monkeypatch):

@@ -1,0 +1,86 @@
+"""The `dkl` command in processes of its own which need not import anything: forked from one that has imported it all.
+
+A new Python spends two to three seconds on imports, longer than most runs that tests disturb. What is tested is the same:
+a process, in a session of its own, with the default answers to signals, that can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "dkl.cli.main",
+        "dkl.runs.pairwise.kind",
+        "dkl.runs.regression.kind",
+        "dkl.runs.svc.kind",
+        "sklearn.metrics.pairwise",
+    ]
+)
+
+
+class Forked:
+    """A function with `sys.argv` in a process of its own; as far as tests need it, as `subprocess.Popen` of text."""
+
+    def __init__(self, program: Callable[[], None], *arguments: str) -> None:
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._streams = [str(Path(folder, name)) for name in ("out", "err")]
+        for name in self._streams:
+            Path(name).touch()
+        given = (program, arguments, str(Path.cwd()), dict(os.environ), self._streams)
+        self._process = FORKS.Process(target=_run, args=given)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """As Popen's: negative where a signal ended it, None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def errors(self) -> str:
+        """What it has written to stderr so far."""
+        return Path(self._streams[1]).read_text()
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """(stdout, stderr) once it has ended; TimeoutExpired if it does not."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(" ".join(sys.argv), timeout)
+        out, err = (Path(name).read_text() for name in self._streams)
+        return out, err
+
+
+def _run(
+    program: Callable[[], None],
+    arguments: tuple[str, ...],
+    folder: str,
+    environment: dict[str, str],
+    streams: list[str],
+) -> None:
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, name in enumerate(streams, start=1):
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.argv = ["dkl", *arguments]
+    program()
