@@ -40,6 +40,17 @@ class Keeper(Protocol[State]):
         """Put the state on disk, whole or not at all, in place of older ones. Raises DiskError."""
 
 
+class Ends(Protocol):
+    """What may end a fit for it to be resumed: a watch."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it has."""
+
+    def raise_if_interrupted(self, what: str) -> None:
+        """InterruptedRunError if it has."""
+
+
 class CommitRule:
     """When a commit is due: every so many steps, or ("auto") by time.
 
@@ -102,3 +113,39 @@ class RunKeeper(ABC, Generic[State]):
         with self.rule.committing():
             told = self.write(state)
         self.run.log(event="commit", **told, cost=self.rule.cost)
+
+
+class HoldingKeeper(RunKeeper[State]):
+    """A keeper that holds the newest state at all times, so that nothing is lost where something ends the fit.
+
+    held: the state, changed in place by whoever takes note of a step, and says so by `_kept`.
+    """
+
+    held: State
+
+    def commit_due(self, *, at_end: bool = False) -> None:
+        """Commit what is held, if a commit should come now. Raises DiskError."""
+        if self.due(at_end=at_end):
+            self.commit(self.held)
+
+    def _kept(self, *, at_end: bool) -> None:
+        """A step more has gone into what is held, the last of a stage or not."""
+        self.rule.step += 1
+        self.commit_due(at_end=at_end)
+
+    def commit_rest(self) -> None:
+        """What has come since the last commit, if anything, is kept. Raises DiskError."""
+        if self.rule.is_new:
+            self.commit(self.held)
+
+    @contextmanager
+    def kept_to_the_end(self, watch: Ends, what: str) -> Iterator[None]:
+        """A fit of which all is kept where Ctrl-C ends it, or a watch that means to resume it: InterruptedRunError(what)."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.commit_rest()
+            raise
+        if watch.is_interrupted:
+            self.commit_rest()
+            watch.raise_if_interrupted(what)

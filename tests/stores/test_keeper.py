@@ -1,9 +1,21 @@
 """One rule on when a state is committed; a commit that fails does not count; each has a line in the run's log."""
 
+from contextlib import nullcontext
+
 import pytest
 
-from dkl.errors import DiskError
-from dkl.stores.keeper import AT_END_SECONDS, COMMIT_SECONDS, COMMIT_SHARE, UNLIMITED, CommitRule, Keeper, RunKeeper
+from dkl.errors import DiskError, InterruptedRunError
+from dkl.solvers.watch import Watch
+from dkl.stores.keeper import (
+    AT_END_SECONDS,
+    COMMIT_SECONDS,
+    COMMIT_SHARE,
+    UNLIMITED,
+    CommitRule,
+    HoldingKeeper,
+    Keeper,
+    RunKeeper,
+)
 from dkl.stores.run import RunStore
 
 
@@ -93,4 +105,48 @@ def test_a_commit_is_logged_and_one_that_fails_does_not_count(tmp_path):
     assert not keeper.due() and keeper.load() == 7
     (event,) = run.events()
     assert (event["event"], event["number"]) == ("commit", 7) and event["cost"] >= 0
+    run.close()
+
+
+class Steps(HoldingKeeper[list[int]]):
+    def __init__(self, run, every):
+        super().__init__(run, every)
+        self.held = []
+
+    def step(self, number):
+        self.held.append(number)
+        self._kept(at_end=False)
+
+    def load(self):
+        return None
+
+    def write(self, state):
+        return {"steps": list(state)}
+
+
+def come_back(row):
+    return True
+
+
+come_back.comes_back = True
+
+
+@pytest.mark.parametrize("by", ["Ctrl-C", "a callback that comes back", "itself", "an error"])
+def test_what_is_held_is_kept_when_a_fit_is_interrupted(by, tmp_path):
+    run = RunStore.create(tmp_path / "run.zarr", {})
+    keeper, watch = Steps(run, 2), Watch([come_back])
+    raised = {"Ctrl-C": KeyboardInterrupt, "an error": ZeroDivisionError}.get(by)
+    expected = raised or (InterruptedRunError if by.startswith("a callback") else None)
+    with pytest.raises(expected) if expected else nullcontext(), keeper.kept_to_the_end(watch, "stopped"):
+        for number in (1, 2, 3):
+            keeper.step(number)
+        if by.startswith("a callback"):
+            watch.record({"iteration": 1})
+        if raised:
+            raise raised
+    committed = [event["steps"] for event in run.events()]
+    assert committed == ([[1, 2], [1, 2, 3]] if "a callback" in by or by == "Ctrl-C" else [[1, 2]])
+    keeper.commit_rest()
+    keeper.commit_rest()  # nothing has come since
+    assert [event["steps"] for event in run.events()] == [[1, 2], [1, 2, 3]]
     run.close()
