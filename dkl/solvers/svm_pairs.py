@@ -10,22 +10,24 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """The rows (k,) of a machine, and their labels of 1 and -1."""
+    """The rows (k,) of a machine, their labels of 1 and -1, and which class is positive, which negative: None for the rest."""
 
     rows: NDArray[np.intp]
     y: NDArray[np.float64]
+    between: tuple[int, int | None]
 
 
 def machines(labels: NDArray[np.intp], n_classes: int, scheme: str) -> list[TwoClasses]:
     """labels (n,) from 0 on. Two classes: one machine, positive for class 1. "ovr": class k against the rest; "ovo": i
     against j > i, positive for i, in the order (0, 1), (0, 2), ..., as SVC has them."""
     if n_classes == 2:
-        return [TwoClasses(np.arange(len(labels)), np.where(labels == 1, 1.0, -1.0))]
+        return [TwoClasses(np.arange(len(labels)), np.where(labels == 1, 1.0, -1.0), (1, 0))]
     if scheme == "ovr":
-        return [TwoClasses(np.arange(len(labels)), np.where(labels == k, 1.0, -1.0)) for k in range(n_classes)]
+        everything = np.arange(len(labels))
+        return [TwoClasses(everything, np.where(labels == k, 1.0, -1.0), (k, None)) for k in range(n_classes)]
     found = []
     for i in range(n_classes):
         for j in range(i + 1, n_classes):
             rows = np.flatnonzero((labels == i) | (labels == j))
-            found.append(TwoClasses(rows, np.where(labels[rows] == i, 1.0, -1.0)))
+            found.append(TwoClasses(rows, np.where(labels[rows] == i, 1.0, -1.0), (i, j)))
     return found

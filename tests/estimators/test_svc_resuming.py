@@ -12,10 +12,10 @@ from svc_files import rows_and_labels
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
+from dkl.estimators.common.classes import describe_classes
 from dkl.estimators.svc import fit as svc_fit
 from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.kernels import KernelPlace, kernels_of
-from dkl.estimators.svc.model import describe_classes
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.store import StoredMachines, fit_in_run
 from dkl.solvers import svm_working_set

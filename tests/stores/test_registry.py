@@ -13,9 +13,9 @@ from dkl import LowRankKernelRegressor, PairwiseKernelLearner
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import ConvergenceWarning, StoreError
+from dkl.estimators.common.classes import describe_classes
 from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.model import describe_classes
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.store import fit_in_run
 from dkl.solvers.watch import Watch

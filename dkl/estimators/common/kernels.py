@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkl.estimators.common.rules import Instance, Word
+from dkl.estimators.common.rules import Instance, ListOf, Word
 
 KERNEL_NAMES = (
     *("additive_chi2", "chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "precomputed", "rbf"),
@@ -11,6 +11,8 @@ KERNEL_NAMES = (
 """Those of `dkl.linalg.kernel_columns`, which takes scikit-learn to import; a test holds the two equal."""
 
 KERNEL = Word(*KERNEL_NAMES)
+NAMED_KERNELS = ListOf(Word(*(name for name in KERNEL_NAMES if name != "precomputed")))
+"""To be combined, as a run's folder holds them."""
 KERNEL_FUNCTION = Instance(callable, "a function")
 KERNEL_KEYS = {"kernel", "gamma", "degree", "coef0", "kernel_params"}
 """Of a dictionary that stands for a kernel with parameters of its own."""

@@ -10,16 +10,35 @@ from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.solvers.result import Outcome, Result
+from dkl.stores.arrays import declaration_of
 from dkl.stores.run import RunStore
 
 
-def read_arrays(run: RunStore, folder: str, *names: str) -> dict[str, NDArray]:
-    """Stored arrays, the named ones among them; StoreError where one is not there."""
-    found = run.read_arrays(folder)
-    for name in names:
-        if name not in found:
-            raise StoreError(f"no {name} in it", where=f"{run.path}/{folder}", got=", ".join(sorted(found)))
-    return found
+def check_lengths(run: RunStore, folder: str, found: dict[str, NDArray], what: str, where: str, **known: int) -> None:
+    """StoreError(what, where) unless all arrays of a folder have the same length along dimensions of the same name.
+
+    found: the arrays, by the names that their declarations have. known: lengths that follow from elsewhere, by dimension.
+    """
+    lengths = dict(known)
+    for name, values in found.items():
+        dims = declaration_of(run.arrays, f"{folder}/{name}", run.path).dims_of(values.ndim)
+        for dim, length in zip(dims, values.shape, strict=True):
+            if lengths.setdefault(dim, length) != length:
+                raise StoreError(what, where=where)
+
+
+def columns_of(rows: list[dict[str, Any]], *names: str) -> dict[str, NDArray]:
+    """(rows,) numbers by name, of rows that have them all: of a history, or of a report's outputs."""
+    return {name: np.array([row[name] for row in rows]) for name in names}
+
+
+def trained_on(run: RunStore) -> tuple[int, int]:
+    """The shape (n, d) of the rows that a run's configuration names; StoreError where it does not say."""
+    try:
+        n, n_features = run.config["inputs"]["data"]["shape"]
+        return int(n), int(n_features)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError("no shape of the training rows", where=f"{run.path}/config.json", got=error) from error
 
 
 def point_arrays(points: Any) -> dict[str, NDArray]:
@@ -60,11 +79,11 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
     }
 
 
-def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Result | None:
-    """What `report_of` kept of a result; None of a run that has none. history: where the report does not hold it."""
+def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Result:
+    """What `report_of` kept of a result; StoreError of a run that has none. history: where the report does not hold it."""
     report = run.report()
     if not report:
-        return None
+        raise StoreError("no result yet", where=str(run.path), remedy="`dkl resume` it first")
     try:
         return Result(
             Outcome(report["outcome"]),

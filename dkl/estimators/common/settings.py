@@ -13,7 +13,7 @@ Settings modules import nothing large, so that a wrong option is reported before
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from numbers import Integral
 from numbers import Real as RealNumber
@@ -167,6 +167,15 @@ def gathered(kind: type[S], estimator: Any, **known: Any) -> S:
         if name not in known and hasattr(estimator, name)
     }
     return kind(**{**values, **known})
+
+
+E = TypeVar("E")
+
+
+def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[str, Any], **others: Any) -> E:
+    """The estimator, not fitted, with the parameters that a run's folder holds; `others` in place of what it cannot hold."""
+    known = {name: stored[name] for name in parameters(kind) if name in stored}
+    return estimator(**{**known, **others})
 
 
 def _plain(value: Any, default: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from dkl.blocks.export import as_dask
 from dkl.errors import StoreError
 from dkl.estimators.common.run_arrays import result_in
-from dkl.estimators.common.settings import parameters
+from dkl.estimators.common.settings import remade
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.certificate import Certificate
@@ -27,8 +27,6 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
     Its certificate has no `direction`, and it cannot `transform` new patterns: those it learned from are elsewhere.
     """
     result, report = result_in(run, history), run.report()
-    if result is None:
-        raise StoreError("no result yet", where=str(run.path), remedy="`dkl resume` it first")
     stored = run.factor()
     factor = np.asarray(stored[...]) if stored.nbytes <= IN_MEMORY else as_dask(run)
     notes = dict(run.config.get("graph", {}))
@@ -43,8 +41,7 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
     except (KeyError, TypeError) as error:
         where = f"{run.path}/report.json"
         raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
-    learner = PairwiseKernelLearner(**{name: run.config["settings"][name] for name in parameters(PairwiseSettings)
-                                       if name in run.config["settings"]})  # fmt: skip
+    learner = remade(PairwiseKernelLearner, PairwiseSettings, run.config["settings"])
     learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
     learner._pairs_kept = run.read_pairs()
     learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, str(run.path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.run_arrays import read_arrays, result_in
-from dkl.estimators.common.settings import parameters
+from dkl.estimators.common.run_arrays import columns_of, result_in
+from dkl.estimators.common.settings import remade
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import load_candidates, load_model
@@ -16,23 +16,19 @@ from dkl.stores.run import RunStore
 
 def load_regressor(run: RunStore) -> LowRankKernelRegressor:
     """The fitted regressor of a complete run, from its folder alone."""
-    report, arrays = run.report(), read_arrays(run, "model", "weights", "intercepts", "kernel_weights")
+    report, arrays, result = run.report(), run.read_arrays("model"), result_in(run)
     settings, candidates = run.config["settings"], load_candidates(run)
-    known = {name: settings[name] for name in parameters(RegressionSettings) if name in settings}
-    if known.get("columns") == "given":
-        known["columns"] = candidates.indices if load_model(run).kernel.is_precomputed else candidates.points
-    found = LowRankKernelRegressor(**known)
+    found = remade(LowRankKernelRegressor, RegressionSettings, settings)
+    if found.columns == "given":
+        found.columns = candidates.indices if load_model(run).kernel.is_precomputed else candidates.points
     weights, targets = arrays["weights"], run.config.get("inputs", {}).get("targets", {}).get("shape", [0])
     found._is_flat = len(targets) == 1 and len(weights) == 1
     found._set_weights(candidates, weights, arrays["intercepts"])
-    outputs = report["outputs"]
-    told = {name: np.array([output[name] for output in outputs]) for name in ("objective", "gap", "relative_gap")}
+    told = columns_of(report["outputs"], "objective", "gap", "relative_gap")
     for name, key in (("objective_", "objective"), ("duality_gap_", "gap"), ("relative_gap_", "relative_gap")):
         setattr(found, name, float(told[key][0]) if found._is_flat else told[key])
     found.weights_ = arrays["kernel_weights"][0] if found._is_flat else arrays["kernel_weights"]
     found.nu_, found.nu_max_ = float(report["nu"]), float(report["nu_max"])
-    result = result_in(run)
-    assert result is not None
     found.cv_, found.run_path_ = _cross_validation(arrays, found.nu_), str(run.path)
     found.result_, found.n_iter_ = result, result.n_iter
     is_precomputed = settings["kernel"] == "precomputed"

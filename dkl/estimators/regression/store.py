@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
-from dkl.errors import StoreError
 from dkl.estimators.columns.fit import Candidates, Keeper, make_pass
 from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.common.run_arrays import point_arrays, read_arrays, read_points, report_of
+from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of
 from dkl.estimators.regression.arrays import SUMS
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
 from dkl.estimators.regression.settings import RegressionSettings
@@ -134,11 +133,10 @@ def store_candidates(run: RunStore, candidates: Candidates) -> None:
 
 def load_candidates(run: RunStore) -> Candidates:
     """The stored candidate columns. Raises StoreError."""
-    found = read_arrays(run, "candidates", "indices", "scale")
-    candidates = Candidates(found["indices"], read_points(found, f"{run.path}/candidates"), found["scale"])
-    if not candidates.points.shape[0] == len(candidates.indices) == len(candidates.scale):
-        raise StoreError("candidates that do not fit together", where=f"{run.path}/candidates")
-    return candidates
+    found, where = run.read_arrays("candidates"), f"{run.path}/candidates"
+    points = read_points(found, where)
+    check_lengths(run, "candidates", found, "candidates that do not fit together", where, column=points.shape[0])
+    return Candidates(found["indices"], points, found["scale"])
 
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
@@ -169,11 +167,11 @@ class Model:
 
 def load_model(run: RunStore) -> Model:
     """The stored model, less columns without a weight. Raises StoreError."""
-    candidates, found = load_candidates(run), read_arrays(run, "model", "weights", "intercepts")
+    candidates, found = load_candidates(run), run.read_arrays("model")
+    what, columns = "model and candidates do not fit together", len(candidates.scale)
+    check_lengths(run, "model", found, what, str(run.path), column=columns)
     settings = RegressionSettings(**run.config["settings"])
     weights, intercepts = found["weights"], found["intercepts"]
-    if weights.ndim != 2 or weights.shape != (len(intercepts), len(candidates.scale)):
-        raise StoreError("model and candidates do not fit together", where=str(run.path))
     active = np.flatnonzero((weights != 0).any(axis=0))
     kernel, points = kernel_of(settings), candidates.points
     return Model(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
+from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
 from dkl.stores.kernel_tiles import TILES
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 
 NUMBER = ("float64",)
-_COUNT = StoredArray("history/iteration", ("check",), INTEGERS, "Of the solver's checks: its iteration.", optional=True)
-_VALUE = StoredArray("history/objective", ("check",), NUMBER, "Of the checks: the objective.", optional=True)
 
 ALPHAS = Arrays(
     StoredArray(
@@ -43,12 +42,14 @@ ARRAYS = Arrays(
     StoredArray("model/kernel_weights", ("machine", "kernel"), NUMBER, "Shares of the kernels that are combined."),
     StoredArray("model/gammas", ("kernel",), (*NUMBER, "int64"), "The kernels' gamma."),
     *declared_points("model", "support", "The support vectors"),
-    _COUNT.at("history/machine", "Of the solver's checks: the machine."),
-    _COUNT,
-    _COUNT.at("history/products", "Of the checks: products with the kernel matrix so far."),
-    _VALUE,
-    _VALUE.at("history/gap", "Of the checks: the duality gap."),
-    _VALUE.at("history/relative_gap", "Of the checks: the gap relative to the objective."),
+    *declared_history(
+        {
+            "machine": "Of the solver's checks: the machine.",
+            **ITERATION,
+            "products": "Of the checks: products with the kernel matrix so far.",
+        },
+        CERTIFICATE,
+    ),
     TILES,
     files={
         "alphas/alphas-*/MANIFEST.json": "A state of the machines: its arrays; of each machine its numbers, rows of the "

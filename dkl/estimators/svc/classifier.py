@@ -54,17 +54,24 @@ class Training:
 
 
 @dataclass(frozen=True)
-class FittedClassifier:
-    """support (s,): row numbers of the support vectors; machines: what decides; objective, gap and relative gap of each."""
+class Model:
+    """All that predictions need. support (s,): row numbers of the support vectors; machines: what decides; n_features: of
+    its rows, which with a precomputed kernel is how many it learned from."""
 
     classes: NDArray
     support: NDArray[np.intp]
     machines: Machines
+    n_features: int
+
+
+@dataclass(frozen=True)
+class FittedClassifier(Model):
+    """Also objective, gap and relative gap (M,) of the machines, and how they were found."""
+
     objectives: NDArray[np.float64]
     gaps: NDArray[np.float64]
     relative_gaps: NDArray[np.float64]
-    n_features: int
-    result: Result | None = None
+    result: Result
 
     @classmethod
     def of(cls, training: Training, found: list[FittedMachine], result: Result) -> FittedClassifier:
@@ -90,10 +97,10 @@ class FittedClassifier:
             training.classes,
             support,
             machines,
+            source.n_features,
             np.array([point.objective for point in ends]),
             np.array([point.gap for point in ends]),
             np.array([point.relative_gap for point in ends]),
-            source.n_features,
             result,
         )
 

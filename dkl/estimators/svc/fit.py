@@ -132,7 +132,7 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
         raise InputError(
             "all samples of a class have weight zero", where="sample_weight", wanted="two classes at least"
         )
-    return TwoClasses(pair.rows[kept], y)
+    return replace(pair, rows=pair.rows[kept], y=y)
 
 
 @dataclass(frozen=True)

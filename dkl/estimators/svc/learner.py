@@ -14,6 +14,7 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
+from dkl.estimators.common.classes import checked_labels
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import listed_callbacks, watch_for
@@ -25,7 +26,6 @@ from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classi
 from dkl.estimators.svc.decisions import Machines, Scheme
 from dkl.estimators.svc.fit import FittedMachine, result_of
 from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.labels import checked_labels
 from dkl.estimators.svc.path import Grid, SVCPath
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.shown import RowsShown, shown_of, training_rows
@@ -180,7 +180,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def _training(self, X: Any, y: Any, sample_weight: Any, C: float) -> Training:
         """Rows, labels, weights and kernels, checked against each other."""
         source = row_source(given_rows(self, X, reset=True))
-        classes, numbers = checked_labels(y, source.n)
+        classes, numbers = checked_labels(y, source.n, type(self).__name__)
         weights = checked_weights(sample_weight, source.n)
         kernels = kernels_of(gathered(SVCSettings, self, kernel=self.kernel), source, self.kernel_params)
         return Training.of(source, classes, numbers, kernels, C, self.class_weight, weights)
@@ -233,5 +233,4 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         if not machines.kernels[0].is_precomputed:
             self.support_vectors_ = machines.points
         self.objective_, self.duality_gap_, self.relative_gap_ = fitted.objectives, fitted.gaps, fitted.relative_gaps
-        if fitted.result is not None:
-            self.result_, self.n_iter_ = fitted.result, fitted.result.n_iter
+        self.result_, self.n_iter_ = fitted.result, fitted.result.n_iter

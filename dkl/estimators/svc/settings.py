@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, KERNEL_NAMES
-from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Integer, ListOf, NotGiven, Real, Size, Word
+from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, NAMED_KERNELS
+from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import ANYTHING, EVERYWHERE, RESUMABLE, InPython, Settings
-
-COMBINED = ListOf(Word(*(name for name in KERNEL_NAMES if name != "precomputed")))
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class SVCSettings(Settings):
     rho: Annotated[float, Real(above=0), "The smaller, the further the kernel may be learned from the given."] = 100.0
     kernel: Annotated[
         Any,
-        Either(KERNEL, COMBINED),
+        Either(KERNEL, NAMED_KERNELS),
         "As scikit-learn calls it; several are combined.",
         InPython(Either(KERNEL, KERNEL_FUNCTION, KERNEL_LIST)),
     ] = "rbf"

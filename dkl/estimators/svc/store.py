@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of
+from dkl.estimators.common.work_folder import folder_of
 from dkl.estimators.svc.arrays import ALPHAS
 from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier
 from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, from_arrays
@@ -23,8 +20,7 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.svm_pairs import machines
 from dkl.solvers.svm_state import State
 from dkl.solvers.watch import Row, Watch
-from dkl.stores.disk import disk_errors
-from dkl.stores.keeper import RunKeeper
+from dkl.stores.keeper import HoldingKeeper
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
 
@@ -34,7 +30,7 @@ def states_of(run: RunStore) -> KeptStates:
     return KeptStates(run.path / "alphas", ALPHAS, "alphas", "the machines")
 
 
-class StoredMachines(RunKeeper[dict[int, KeptMachine]]):
+class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
     """Keeps the machines in a run's folder: every so many checks of their solvers, or by time. A step of the rule is a check.
 
     A commit is of all machines at one moment; what it is on disk: `kept.as_arrays`.
@@ -45,7 +41,7 @@ class StoredMachines(RunKeeper[dict[int, KeptMachine]]):
         self.states = states_of(run)
         self.states.remove_leftovers()
         self.number = 0
-        self.machines = self.load() or {}
+        self.held = self.machines = self.load() or {}
         self.rows: dict[int, list[Row]] = {}
 
     def begun(self, machine: int) -> KeptMachine | None:
@@ -67,22 +63,11 @@ class StoredMachines(RunKeeper[dict[int, KeptMachine]]):
         self.machines[machine] = replace(kept, ended=ended) if goes_on else KeptMachine(ended)
         self._kept(at_end=True)
 
-    def _kept(self, *, at_end: bool) -> None:
-        self.rule.step += 1
-        if self.due(at_end=at_end):
-            self.commit(self.machines)
-
     def __call__(self, row: Row) -> None:
         """A callback of the fit: collects the machines' rows, and commits: the next check may be long in coming."""
         if "machine" in row:
             self.rows.setdefault(row["machine"], []).append(row)
-        if self.due():
-            self.commit(self.machines)
-
-    def commit_rest(self) -> None:
-        """What has come since the last commit, if anything, is kept."""
-        if self.rule.is_new:
-            self.commit(self.machines)
+        self.commit_due()
 
     def load(self) -> dict[int, KeptMachine] | None:
         """The machines of the newest state that is whole."""
@@ -114,17 +99,12 @@ def fit_in_run(
     resumed.
     """
     keeper = StoredMachines(run, settings.checkpoint_every)
-    with _kernels_beside(run, settings.work_dir) as work_dir:
-        try:
-            local = settings.changed(work_dir=work_dir)
-            fitted = fit_classifier(training, local, session, watch.stage(callbacks=[keeper]), keeper)
-        except KeyboardInterrupt:
-            keeper.commit_rest()
-            raise
-    if watch.is_interrupted:
-        keeper.commit_rest()
-        watch.raise_if_interrupted("stopped between two steps of a machine")
-    assert fitted.result is not None
+    with (
+        folder_of(run.path, settings.work_dir, "kernels") as work_dir,
+        keeper.kept_to_the_end(watch, "stopped between two steps of a machine"),
+    ):
+        local = settings.changed(work_dir=work_dir)
+        fitted = fit_classifier(training, local, session, watch.stage(callbacks=[keeper]), keeper)
     store_model(run, fitted)
     if not fitted.result.outcome.converged:
         keeper.commit_rest()  # for whoever resumes it
@@ -134,45 +114,18 @@ def fit_in_run(
     return fitted
 
 
-@contextmanager
-def _kernels_beside(run: RunStore, work_dir: str | None) -> Iterator[Path | None]:
-    """A folder in `work_dir` for this run's kernel matrices. What a killed attempt has left in it goes, as all does."""
-    if work_dir is None:
-        yield None
-        return
-    folder = Path(work_dir) / f"dkl-kernels-{zlib.crc32(str(run.path).encode()):08x}"
-    shutil.rmtree(folder, ignore_errors=True)
-    with disk_errors("cannot be made", folder):
-        folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings) -> dict[str, Any]:
-    classes, decided = fitted.classes.tolist(), fitted.machines
-    pairs = machines(training.numbers, len(classes), settings.multi_class)
+    names, decided = fitted.classes.tolist(), fitted.machines
     outputs = [
         {
-            "between": between,
+            "between": [None if number is None else names[number] for number in pair.between],
             "rows": len(pair.rows),
-            "n_support": int(np.count_nonzero(decided.coefficients[number])),
-            "objective": float(fitted.objectives[number]),
-            "gap": float(fitted.gaps[number]),
-            "relative_gap": float(fitted.relative_gaps[number]),
-            "kernel_weights": decided.shares[number].tolist(),
+            "n_support": int(np.count_nonzero(decided.coefficients[machine])),
+            "objective": float(fitted.objectives[machine]),
+            "gap": float(fitted.gaps[machine]),
+            "relative_gap": float(fitted.relative_gaps[machine]),
+            "kernel_weights": decided.shares[machine].tolist(),
         }
-        for number, (pair, between) in enumerate(zip(pairs, _opponents(classes, settings.multi_class), strict=True))
+        for machine, pair in enumerate(machines(training.numbers, len(names), settings.multi_class))
     ]
-    assert fitted.result is not None
     return report_of(fitted.result, settings.as_dict(), n_support=len(fitted.support), outputs=outputs)
-
-
-def _opponents(classes: list[Any], multi_class: str) -> list[list[Any]]:
-    """Of each machine, the class that is positive, and the other or none (the rest)."""
-    if len(classes) == 2:
-        return [[classes[1], classes[0]]]
-    if multi_class == "ovr":
-        return [[name, None] for name in classes]
-    return [[first, other] for k, first in enumerate(classes) for other in classes[k + 1 :]]

@@ -20,7 +20,6 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
-from dkl.estimators.common.run_arrays import read_arrays
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import load_candidates
 from dkl.runs.comparison import Comparison
@@ -53,7 +52,7 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
     """Each target's numbers, from one pass over the rows by blocks of at most `budget` bytes."""
     report = run.report()
     nu, reported = float(report["nu"]), [_claimed(output) for output in report["outputs"]]
-    found = read_arrays(run, "model", "weights", "intercepts", "kernel_weights")
+    found = run.read_arrays("model")
     w = found["weights"]
     if w.shape != (len(reported), len(load_candidates(run).scale)) or found["intercepts"].shape != (len(w),):
         raise StoreError("model, candidates and report do not fit together", where=str(run.path))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dkl.estimators.svc.model import read_classes, read_history
+from dkl.estimators.common.classes import read_classes
+from dkl.estimators.common.stored_history import read_history
 from dkl.estimators.svc.store import states_of
 from dkl.runs import report
 from dkl.runs.kind import Facts

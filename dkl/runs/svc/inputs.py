@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_labels
 from dkl.errors import InputError
+from dkl.estimators.common.classes import checked_labels
 from dkl.estimators.svc.kernels import kernels_of
-from dkl.estimators.svc.labels import checked_labels
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.files import Files, check_values
 from dkl.runs.supervised import check_kernel, file_of_targets, read_rows, where_targets

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.common import drawing
-from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.common.classes import describe_classes
+from dkl.estimators.common.work_folder import checked_folder
 from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.fit import plan_machines
 from dkl.estimators.svc.kernels import kernel_place, kernels_of
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
-from dkl.estimators.svc.model import describe_classes, load_classifier
+from dkl.estimators.svc.model import load_classifier
 from dkl.estimators.svc.picture import draw
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.shown import shown_of
@@ -55,8 +55,7 @@ class SVCRuns(RunKind[SVCSettings, SVCInputs]):
         """The folder for kernel matrices as an absolute path, if it can be written to."""
         if settings.work_dir is None:
             return settings
-        next_run(settings.work_dir, "kernel")
-        return replace(settings, work_dir=str(Path(settings.work_dir).absolute()))
+        return replace(settings, work_dir=checked_folder(settings.work_dir))
 
     def config(self, found: SVCInputs) -> dict[str, Any]:
         """What else the run remembers of its inputs."""
@@ -88,9 +87,7 @@ class SVCRuns(RunKind[SVCSettings, SVCInputs]):
         inputs = found()
         kernels = kernels_of(settings, inputs.rows)
         training = Training.of(inputs.rows, inputs.classes, inputs.numbers, kernels, settings.C, settings.class_weight)
-        result = fit_in_run(run, training, settings, session, watch, notes).result
-        assert result is not None
-        return result
+        return fit_in_run(run, training, settings, session, watch, notes).result
 
     def facts(self, run: RunStore) -> Facts:
         """What `dkl info` says of the run."""

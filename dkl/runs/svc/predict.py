@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
+from dkl.estimators.svc.decisions import Scheme
 from dkl.estimators.svc.model import load_model
 from dkl.runs.files import Files
 from dkl.runs.output import Request
 from dkl.runs.predictions import Predictor
+from dkl.runs.stored import settings_of
 from dkl.runs.supervised import where_targets
 from dkl.runs.svc.inputs import read_class_labels
 from dkl.stores.run import RunStore
@@ -21,7 +23,8 @@ from dkl.stores.run import RunStore
 def predictor(run: RunStore, request: Request) -> Predictor:
     """Labels of the stored model, or its decision values."""
     model = load_model(run)
-    classes, scheme = model.classes, model.scheme
+    classes, settings = model.classes, settings_of(run, {})
+    scheme = Scheme(len(classes), settings.multi_class)
 
     def values(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
         return scheme.values(model.machines.decide(rows, some))

@@ -23,8 +23,9 @@ from sklearn.metrics.pairwise import pairwise_kernels
 
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
+from dkl.estimators.svc.classifier import Model
 from dkl.estimators.svc.kernels import kernel_names
-from dkl.estimators.svc.model import Model, load_model
+from dkl.estimators.svc.model import load_model
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.comparison import Comparison
 from dkl.runs.svc.inputs import SVCInputs

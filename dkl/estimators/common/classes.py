@@ -1,0 +1,59 @@
+"""Class labels of any classifier: checked, and kept in a run's folder as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from dkl.errors import InputError, StoreError
+from dkl.stores.run import RunStore
+
+
+def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArray, NDArray[np.intp]]:
+    """(classes in order, (n,) the number of each row's class); InputError for what is no label of n rows, or one class.
+
+    learner: whom labels are missing to, where y is None.
+    """
+    if y is None:
+        what = f"{learner} requires y to be passed, but the target y is None"
+        raise InputError(what, remedy="pass the labels")
+    try:
+        given = column_or_1d(y, warn=True)
+        if given.dtype.kind == "S":  # scikit-learn refuses them only from 1.7 on
+            raise TypeError("labels must not be bytes: turn them into text")
+        if given.dtype.kind == "f":
+            assert_all_finite(given, input_name="y")
+        check_classification_targets(given)
+    except (ValueError, TypeError) as error:
+        raise InputError(" ".join(str(error).split()), where="y") from error
+    if len(given) != n:
+        raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
+    classes, numbers = np.unique(given, return_inverse=True)
+    if len(classes) < 2:
+        got = f"{len(classes)} class"
+        raise InputError("The number of classes has to be greater than one", where="y", got=got)
+    return classes, numbers
+
+
+def describe_classes(classes: NDArray) -> dict[str, Any]:
+    """Class labels, numbers or text, as JSON keeps them."""
+    return {"values": classes.tolist(), "dtype": classes.dtype.str}
+
+
+def read_classes(run: RunStore) -> NDArray:
+    """The class labels of a run, in their order; StoreError where its configuration has none that are understood."""
+    known = run.config.get("classes")
+    try:
+        dtype = np.dtype(known["dtype"])  # type: ignore[index]
+        if dtype.kind not in "biufU":
+            raise ValueError(f"dtype {dtype}")
+        classes = np.array(known["values"], dtype)  # type: ignore[index]
+        if classes.ndim != 1 or len(np.unique(classes)) != len(classes) or len(classes) < 2:
+            raise ValueError(f"{classes.size} values")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StoreError("no classes that are understood", where=f"{run.path}/config.json", got=error) from error
+    return classes

@@ -1,0 +1,40 @@
+"""A history of many rows as arrays in a run's folder, one a column; a short one stands in the report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dkl.estimators.common.run_arrays import columns_of
+from dkl.stores.registry import INTEGERS, Arrays, StoredArray
+from dkl.stores.run import RunStore
+
+FOLDER = "history"
+ITERATION = {"iteration": "Of the solver's checks: its iteration."}
+CERTIFICATE = {
+    "objective": "Of the checks: the objective.",
+    "gap": "Of the checks: the duality gap.",
+    "relative_gap": "Of the checks: the gap relative to the objective.",
+}
+"""Columns that most solvers record, and what they mean."""
+
+
+def declared_history(counts: dict[str, str], values: dict[str, str]) -> tuple[StoredArray, ...]:
+    """Declarations of a history's columns, names to what they mean: those of whole numbers, then the others."""
+    value = StoredArray(FOLDER, ("check",), ("float64",), "", optional=True)
+    count = replace(value, dtypes=INTEGERS)
+    columns = [(count, counts), (value, values)]
+    return tuple(one.at(f"{FOLDER}/{name}", text) for one, named in columns for name, text in named.items())
+
+
+def write_history(run: RunStore, rows: list[dict[str, Any]]) -> None:
+    """Keep the declared columns that all rows have. Raises DiskError."""
+    declared = [one.name for one in (run.arrays or Arrays()).inside(FOLDER)]
+    run.write_arrays(FOLDER, columns_of(rows, *(name for name in declared if all(name in row for row in rows))))
+
+
+def read_history(run: RunStore) -> list[dict[str, Any]]:
+    """A row a check of the solver; StoreError where none were kept, or they are damaged."""
+    found = run.read_arrays(FOLDER)
+    names = sorted(found)
+    return [dict(zip(names, row, strict=True)) for row in zip(*(found[name].tolist() for name in names), strict=True)]
