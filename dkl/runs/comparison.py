@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import click
 
@@ -36,6 +36,12 @@ class Comparison:
     def agrees(self) -> bool:
         """Whether the report's number holds."""
         return self.apart <= self.allowed
+
+
+def named(comparisons: Iterable[Comparison], which: str, *, quiet: bool = False) -> Iterator[Comparison]:
+    """The numbers of one of several outputs: `which` follows their names, as " of target 2"; quiet: all of them are."""
+    for one in comparisons:
+        yield replace(one, name=one.name + which, quiet=one.quiet or quiet)
 
 
 def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
+from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resources import format_bytes, peak_rss
+
+if TYPE_CHECKING:  # it takes scikit-learn
+    from dkl.linalg.kernel_columns import Kernel
 
 BYTES_A_SECOND = 5e8
 """Assumed of disk and network, which are not measured."""
@@ -39,6 +44,27 @@ def random_rows(rows: RowSource, count: int) -> Any:
         places = rng.integers(count, size=entries), rng.integers(rows.n_features, size=entries)
         return sparse.csr_array((rng.random(entries), places), shape=(count, rows.n_features))
     return rng.random((count, rows.n_features)).astype(rows.dtype)
+
+
+def seconds_of_columns(kernel: Kernel, rows: RowSource, height: int, count: int, dtype: str) -> float:
+    """Of one thread here, for `count` columns of the kernel on `height` rows, which are made up."""
+    block = random_rows(rows, height)
+    points = np.arange(count) if kernel.is_precomputed else block[np.arange(count) % height]
+    with one_blas_thread():
+        return timed(lambda: kernel.columns(block, points, dtype))
+
+
+def time_of_matrices(kernels: Sequence[Kernel], rows: RowSource, dtype: str, plan: Plan) -> list[str]:
+    """A plan's lines on the seconds of the kernels' matrices (n, n): of a block's columns, scaled to all and to the threads."""
+    n = rows.n
+    count, height = min(n, MOST_COLUMNS), min(n, MOST_ROWS)
+    seconds = sum(seconds_of_columns(kernel, rows, height, count, dtype) for kernel in kernels)
+    pairs = n * (n + 1) / 2 if plan.placement == "memory" else float(n) * n
+    seconds *= pairs / (count * height) / (plan.processes * plan.threads)
+    lines = [f"about {seconds:.2g} s to make the whole kernel matrix once: measured here on one block and scaled"]
+    if plan.placement == "recomputed":
+        lines.append("of which solvers take the columns that they need, as often as they do")
+    return lines
 
 
 def check_disk(needed: int, folder: Path, remedy: str) -> None:

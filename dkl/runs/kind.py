@@ -139,8 +139,11 @@ class RunKind(ABC, Generic[S, I]):
     # -- where a learner differs from most ----------------------------------------------------------------------------
 
     def adapted(self, settings: S, inputs: I) -> S:
-        """The settings as these inputs allow them."""
-        return settings
+        """The settings as these inputs allow them. A `work_dir` becomes an absolute path, if it can be written to."""
+        from dkl.estimators.common.work_folder import checked_folder
+
+        folder = getattr(settings, "work_dir", None)
+        return settings if folder is None else settings.changed(work_dir=checked_folder(folder))
 
     def check_values(self, inputs: I, settings: S) -> None:
         """Look at all values once, when a run begins; InputError for the first that no fit can take."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,10 @@ from dkl.stores.run import RunStore
 
 WIDTH = 32
 """Of names in a list of them."""
+MOST_OUTPUTS = 8
+"""Of which a learner says more than the largest gap."""
+MOST_NAMES = 12
+"""In a line."""
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
 """What reading a report raises that lacks a part, or has another in its place."""
 
@@ -38,6 +42,47 @@ def damages(run: RunStore) -> Iterator[None]:
     except DAMAGED as error:
         where = f"{run.path}/report.json"
         raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
+
+
+# -- parts of a learner's facts -------------------------------------------------------------------------------------------
+
+
+def state(run: RunStore, under_way: Callable[[RunStore], str]) -> str:
+    """Where a run stands: complete with its outcome, or what `under_way` says of one that is not."""
+    return f"complete, {run.report().get('outcome')}" if run.is_complete else under_way(run)
+
+
+def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:
+    """Objective and proven gap of what has them in a report; `of` follows their names, as " of target 2"."""
+    return {
+        f"objective{of}": f"{output['objective']:.10g}",
+        f"proven relative gap{of}": f"{output['relative_gap']:.3g}",
+    }
+
+
+def largest_gap(outputs: list[dict[str, Any]]) -> str:
+    """Of a report's outputs, the largest relative gap that is proven."""
+    return f"{max(output['relative_gap'] for output in outputs):.3g}"
+
+
+def worst_first(outputs: list[dict[str, Any]], describe: Callable[[dict[str, Any]], str]) -> list[str]:
+    """A line each of a report's outputs, those of the largest gaps; and how many more there are."""
+    ordered = sorted(outputs, key=lambda output: -output["relative_gap"])
+    more = [f"and {len(ordered) - MOST_OUTPUTS} more, of smaller gaps"] if len(ordered) > MOST_OUTPUTS else []
+    return [*map(describe, ordered[:MOST_OUTPUTS]), *more]
+
+
+def in_a_line(names: list[Any]) -> str:
+    """Names of classes, say, the first ones where they are many.
+
+    >>> in_a_line(["a", "b"])
+    'a, b'
+    """
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(map(str, names[:MOST_NAMES])) + more
+
+
+# -- what commands print --------------------------------------------------------------------------------------------------
 
 
 def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
@@ -14,6 +17,19 @@ from dkl.runs.files import Files, load_rows, peek_rows
 
 WITH_LABELS = (".npz", ".svmlight", ".svm", ".libsvm")
 """Kinds of files that may have targets beside the rows."""
+
+
+@dataclass(frozen=True)
+class SupervisedInputs:
+    """Rows and targets (n,) or (n, T) that fit together, and the files that they came from."""
+
+    files: Files
+    rows: RowSource
+    targets: NDArray
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What the run keeps of its files."""
+        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features), targets=self.targets.shape)
 
 
 def read_rows(files: Files, *, values: bool, square: bool) -> RowSource:

@@ -29,13 +29,10 @@ def facts(run: RunStore) -> Facts:
     with report.damages(run):
         result = _result(run.report()) if run.is_complete else {}
     table = [f"last of {len(rows)} iterations", *_table(rows[-LAST_ROWS:])] if rows else []
-    return Facts(state(run), config, result, table, {"history": rows})
+    return Facts(report.state(run, _under_way), config, result, table, {"history": rows})
 
 
-def state(run: RunStore) -> str:
-    """Where the run stands."""
-    if run.is_complete:
-        return f"complete, {run.report().get('outcome')}"
+def _under_way(run: RunStore) -> str:
     generation = newest(run)
     if generation is not None:
         return f"resumable at iteration {generation.iteration}"

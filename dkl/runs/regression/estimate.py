@@ -16,7 +16,7 @@ from dkl.linalg.column_moments import add_moments, zero_moments
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_choice import FIRST_ROUND
 from dkl.problems.column_pass import block_rows
-from dkl.runs.estimate import BYTES_A_SECOND, MOST_COLUMNS, MOST_ROWS, random_rows, timed
+from dkl.runs.estimate import BYTES_A_SECOND, MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
 from dkl.runs.kind import Estimate
 from dkl.runs.regression.inputs import RegressionInputs
 
@@ -44,10 +44,8 @@ def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, p
     n, M, panel = plan.shape["n"], plan.shape["columns"], plan.shape["panel"]
     count = min(M, MOST_COLUMNS)
     height = min(n, MOST_ROWS, block_rows(M, rows.n_features, settings.dtype))
-    block = random_rows(rows, height)
-    points = np.arange(count) if settings.kernel == "precomputed" else block[np.arange(count) % height]
+    columns = seconds_of_columns(kernel_of(settings), rows, height, count, settings.dtype)
     with one_blas_thread():
-        columns = timed(lambda: kernel_of(settings).columns(block, points, settings.dtype))
         C = np.ones((height, count), settings.dtype)
         moments, y = zero_moments(1, count, plan.shape["targets"]), np.ones((height, plan.shape["targets"] + 1))
         sums = timed(lambda: add_moments(moments, C, y))

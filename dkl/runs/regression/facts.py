@@ -13,7 +13,6 @@ from dkl.runs.kind import Facts
 from dkl.runs.stored import events_of
 from dkl.stores.run import RunStore
 
-MOST_OUTPUTS = 8
 MOST_NUS = 9
 """Lines of a table."""
 
@@ -23,13 +22,11 @@ def facts(run: RunStore) -> Facts:
     cv = cv_table(run) if run.is_complete else []
     with report.damages(run):
         result = _result(run.report()) if run.is_complete else {}
-    return Facts(state(run), {}, result, _describe_cv(cv) if cv else [], {"cv": cv, "history": history(run)})
+    table = _describe_cv(cv) if cv else []
+    return Facts(report.state(run, _under_way), {}, result, table, {"cv": cv, "history": history(run)})
 
 
-def state(run: RunStore) -> str:
-    """Where the run stands."""
-    if run.is_complete:
-        return f"complete, {run.report().get('outcome')}"
+def _under_way(run: RunStore) -> str:
     commits = events_of(run, "commit")
     if commits and any((run.path / "sums").glob("sums-*")):
         last = commits[-1]
@@ -44,20 +41,18 @@ def history(run: RunStore) -> list[dict[str, Any]]:
     return rows if isinstance(rows, list) else []
 
 
-def _result(report: dict[str, Any]) -> dict[str, str]:
-    outputs = report["outputs"]
-    how = "by cross-validation" if report["settings"]["nu"] == "cv" else "given"
+def _result(found: dict[str, Any]) -> dict[str, str]:
+    outputs = found["outputs"]
+    how = "by cross-validation" if found["settings"]["nu"] == "cv" else "given"
     lines = {
-        "nu": f"{report['nu']:.6g}   {how}; from {report['nu_max']:.6g} on all weights are zero",
-        "columns": f"{report['n_columns']:,}, of which active {report['n_active']:,}",
-        "steps": str(report["n_iter"]),
+        "nu": f"{found['nu']:.6g}   {how}; from {found['nu_max']:.6g} on all weights are zero",
+        "columns": f"{found['n_columns']:,}, of which active {found['n_active']:,}",
+        "steps": str(found["n_iter"]),
     }
-    for number, output in enumerate(outputs[:MOST_OUTPUTS]):
-        name = "" if len(outputs) == 1 else f" of target {number}"
-        lines[f"objective{name}"] = f"{output['objective']:.10g}"
-        lines[f"proven relative gap{name}"] = f"{output['relative_gap']:.3g}"
-    if len(outputs) > MOST_OUTPUTS:
-        lines["largest relative gap"] = f"{max(output['relative_gap'] for output in outputs):.3g}"
+    for number, output in enumerate(outputs[: report.MOST_OUTPUTS]):
+        lines |= report.certificate(output, "" if len(outputs) == 1 else f" of target {number}")
+    if len(outputs) > report.MOST_OUTPUTS:
+        lines["largest relative gap"] = report.largest_gap(outputs)
     return lines
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
-from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.files import Files, check_values
-from dkl.runs.supervised import check_kernel, file_of_targets, read_rows, where_targets
+from dkl.runs.files import Files
+from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
 
 
-@dataclass(frozen=True)
-class RegressionInputs:
-    """Rows and targets (n,) or (n, T) that fit together, and the files that they came from."""
-
-    files: Files
-    rows: RowSource
-    targets: NDArray[np.float64]
+class RegressionInputs(SupervisedInputs):
+    """Rows with targets that are finite numbers."""
 
     def centered(
         self, settings: RegressionSettings, known: list[float] | None
@@ -38,10 +30,6 @@ class RegressionInputs:
         offsets = means if settings.fit_intercept else np.zeros(y.shape[1])
         return y - offsets, offsets
 
-    def fingerprints(self) -> dict[str, Any]:
-        """What the run keeps of its files."""
-        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features), targets=self.targets.shape)
-
 
 def read(files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
     """Rows with their targets; without `values` the rows' shape is enough."""
@@ -50,12 +38,6 @@ def read(files: Files, settings: RegressionSettings, *, values: bool) -> Regress
         remedy = "give --nu as a number"
         raise InputError("cross-validation needs 2 rows", where=str(files["data"]), got=f"{rows.n}", remedy=remedy)
     return RegressionInputs(files, rows, read_targets(files, rows.n))
-
-
-def check(inputs: RegressionInputs, settings: RegressionSettings) -> None:
-    """InputError for a value that is not finite, or a kernel that is none on these rows."""
-    check_values(inputs.rows)
-    check_kernel(inputs.rows, kernel_of(settings))
 
 
 def read_targets(files: Files, n: int) -> NDArray[np.float64]:

@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.errors import DklError
-from dkl.estimators.columns.plan import n_candidates, plan_fit
+from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
 from dkl.estimators.columns.targets import target_means
-from dkl.estimators.common import drawing
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.regression.load import load_regressor
 from dkl.estimators.regression.picture import draw
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.shown import shown_of
 from dkl.estimators.regression.store import fit_in_run
+from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.comparison import Comparison
 from dkl.runs.files import Files
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.lazy import Lazy
-from dkl.runs.output import Output, Request
-from dkl.runs.predictions import predictions
+from dkl.runs.output import Request
+from dkl.runs.predictions import Predictor
 from dkl.runs.regression import DECLARATION, estimate, inputs, verify
 from dkl.runs.regression.facts import facts
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.predict import predictor
 from dkl.runs.stored import settings_of
+from dkl.runs.supervised_runs import WHOSE, SupervisedRuns
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 
-class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
+class RegressionRuns(SupervisedRuns[RegressionSettings, RegressionInputs]):
     """SLKL in a run's folder."""
 
     declaration = DECLARATION
@@ -45,9 +44,9 @@ class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
         """See `RunKind.read`."""
         return inputs.read(files, settings, values=values)
 
-    def check_values(self, found: RegressionInputs, settings: RegressionSettings) -> None:
-        """Every value is finite, and the kernel is one on these rows, where there is one."""
-        inputs.check(found, settings)
+    def kernels(self, found: RegressionInputs, settings: RegressionSettings) -> list[Kernel]:
+        """That of the columns."""
+        return [kernel_of(settings)]
 
     def adapted(self, settings: RegressionSettings, found: RegressionInputs) -> RegressionSettings:
         """No more folds than rows."""
@@ -92,15 +91,10 @@ class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
         """The fitted estimator, from the run alone."""
         return load_regressor(run)
 
-    def apply(self, run: RunStore, request: Request) -> Output:
-        """What the command's verb writes for the rows of a file."""
-        return predictions(predictor(run, request), self.declaration.files, request)
+    def predictor(self, run: RunStore, request: Request) -> Predictor:
+        """Of the stored model."""
+        return predictor(run, request)
 
-    def picture(self, run: RunStore, found: Lazy[RegressionInputs]) -> Any:
-        """The learner's picture, of the rows it learned from where these are still there."""
-        X = y = None
-        with suppress(DklError):  # the rows are gone, or have changed: what needs them is left out
-            X, y = found().rows, found().targets
-        figure = drawing.new_figure()
-        draw(figure, shown_of(self.load(run), X, y, whose="rows learned from"))
-        return figure
+    def draw(self, figure: Any, model: LowRankKernelRegressor, X: Any, y: Any) -> None:
+        """Cross-validation, weights and fit."""
+        draw(figure, shown_of(model, X, y, whose=WHOSE))

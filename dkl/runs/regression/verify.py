@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics.pairwise import pairwise_kernels
 
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
+from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import load_candidates
-from dkl.runs.comparison import Comparison
+from dkl.runs.comparison import Comparison, named
+from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.stores.run import RunStore
 
@@ -30,7 +31,6 @@ AGREE = 1e-9
 """Relative to the objective."""
 ROUNDINGS = 16
 """Of the columns' precision, relative to the squares that are summed up: they cancel in the solver's sums."""
-BLOCK_BYTES = 64_000_000
 
 Vector = NDArray[np.float64]
 
@@ -58,13 +58,13 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
         raise StoreError("model, candidates and report do not fit together", where=str(run.path))
     y, offsets = inputs.centered(settings, run.config.get("target_means"))
     intercepts = found["intercepts"] - offsets
-    sums = pass_over(run, inputs.rows, y, w, intercepts, settings, min(BLOCK_BYTES, budget))
+    sums = pass_over(run, inputs.rows, y, w, intercepts, settings, budget)
     kappa, mu = float(np.sqrt(settings.lam * nu)), np.sqrt(settings.lam / nu) * np.abs(w)
     apart = 0.0 if _same(found["kernel_weights"], mu) else 1.0
     yield Comparison("kernel_weights", 0.0, apart, 0.0, quiet=True)
     for number, claimed in enumerate(reported):
-        name = "" if len(reported) == 1 else f" of target {number}"
-        yield from _of_target(name, claimed, sums, number, w[number], kappa, settings)
+        which = "" if len(reported) == 1 else f" of target {number}"
+        yield from named(_of_target(claimed, sums, number, w[number], kappa, settings), which)
 
 
 def _claimed(output: dict[str, Any]) -> dict[str, float]:
@@ -74,7 +74,7 @@ def _claimed(output: dict[str, Any]) -> dict[str, float]:
 
 
 def _of_target(
-    name: str, claimed: dict[str, float], sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
+    claimed: dict[str, float], sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
 ) -> Iterator[Comparison]:
     """P, D and the gap of one target, from the sums."""
     residual, with_targets = float(sums.residual[t]), float(sums.with_targets[t])
@@ -95,31 +95,29 @@ def _of_target(
     # A gap may be larger than it need be: the claim holds all the same. An intercept makes the residuals' mean zero.
     on_relative, on_sum = on_gap / max(objective, np.finfo(float).tiny), np.sqrt(sums.n)
     on_mean = float(eps * length * on_sum + AGREE * on_sum * np.sqrt(residual))
-    yield Comparison("objective" + name, claimed["objective"], objective, allowed)
-    yield Comparison("dual" + name, claimed["dual"], dual, on_gap)
-    yield Comparison("gap" + name, claimed["gap"], gap, on_gap, "above")
-    yield Comparison("relative gap" + name, claimed["relative_gap"], relative, on_relative, "above")
-    yield Comparison("active" + name, claimed["active"], float(np.count_nonzero(w)), 0.0)
-    yield Comparison("sum of residuals" + name, 0.0, mean, on_mean)
+    yield Comparison("objective", claimed["objective"], objective, allowed)
+    yield Comparison("dual", claimed["dual"], dual, on_gap)
+    yield Comparison("gap", claimed["gap"], gap, on_gap, "above")
+    yield Comparison("relative gap", claimed["relative_gap"], relative, on_relative, "above")
+    yield Comparison("active", claimed["active"], float(np.count_nonzero(w)), 0.0)
+    yield Comparison("sum of residuals", 0.0, mean, on_mean)
 
 
 def pass_over(
     run: RunStore, rows: RowSource, y: NDArray[np.float64], w: NDArray[np.float64], intercepts: Vector,
-    settings: RegressionSettings, block_bytes: int,
+    settings: RegressionSettings, budget: int,
 ) -> Sums:  # fmt: skip
     """The sums over all rows; StoreError where the stored candidates are not rows of the data, or their scale is wrong."""
-    candidates = load_candidates(run)
-    scale = _scale(rows, candidates.points, settings)
+    candidates, kernel = load_candidates(run), kernel_of(settings)
+    scale = _scale(rows, candidates.points, kernel)
     if not _same(candidates.scale, scale):
         raise StoreError("the stored scale of the columns is not the kernel's", where=f"{run.path}/candidates")
-    n, M = rows.n, len(scale)
-    step = max(1, block_bytes // (8 * max(M, rows.n_features) * 2))
+    M = len(scale)
     residual, with_targets, total, squares = (np.zeros(y.shape[1]) for _ in range(4))
     correlations, norms = np.zeros((M, y.shape[1])), np.zeros(M)
-    for lo in range(0, n, step):
-        block = rows.read(lo, min(lo + step, n))
-        C = _kernel(block, candidates.points, settings) * scale
-        here = y[lo : lo + step]
+    for lo, block in blocks(rows, M, budget):
+        C = kernel_matrix(kernel, block, candidates.points) * scale
+        here = y[lo : lo + block.shape[0]]
         r = here - C @ w.T - intercepts
         residual += (r * r).sum(axis=0)
         with_targets += (here * r).sum(axis=0)
@@ -127,44 +125,20 @@ def pass_over(
         squares += (here * here).sum(axis=0)
         correlations += C.T @ r
         norms += (C * C).sum(axis=0)
-        _check_points(run, block, lo, candidates, settings)
-    return Sums(residual, with_targets, total, squares, correlations, norms, n)
+        far = apart_from_rows(candidates.points, candidates.indices, block, lo)
+        if not far == 0:
+            raise StoreError("a stored candidate is not that row of the data", where=f"{run.path}/candidates", got=far)
+    return Sums(residual, with_targets, total, squares, correlations, norms, rows.n)
 
 
-def _kernel(rows: Any, points: Any, settings: RegressionSettings) -> NDArray[np.float64]:
-    """k(x, z) in double precision."""
-    if settings.kernel == "precomputed":
-        return np.asarray(rows[:, points], np.float64)
-    given = {name: getattr(settings, name) for name in ("gamma", "degree", "coef0")}
-    if settings.gamma is None:
-        del given["gamma"]
-    rows, points = rows.astype(np.float64), points.astype(np.float64)
-    found = pairwise_kernels(
-        rows, points, metric=settings.kernel, filter_params=True, **given, **settings.kernel_params
-    )
-    return np.asarray(found, np.float64)
-
-
-def _scale(rows: RowSource, points: Any, settings: RegressionSettings) -> Vector:
+def _scale(rows: RowSource, points: Any, kernel: Any) -> Vector:
     """1 / sqrt(k(x_m, x_m)), and 0 where that is 0."""
-    if settings.kernel == "precomputed":
+    if kernel.name == "precomputed":
         diagonal = np.array([rows.read(int(m), int(m) + 1)[0, m] for m in points], np.float64)
     else:
-        one = [_kernel(points[m : m + 1], points[m : m + 1], settings)[0, 0] for m in range(points.shape[0])]
+        one = [kernel_matrix(kernel, points[m : m + 1], points[m : m + 1])[0, 0] for m in range(points.shape[0])]
         diagonal = np.array(one)
     return np.divide(1.0, np.sqrt(diagonal), out=np.zeros(len(diagonal)), where=diagonal > 0)
-
-
-def _check_points(run: RunStore, block: Any, lo: int, candidates: Any, settings: RegressionSettings) -> None:
-    """The stored points are the rows that they are said to be (those given from Python are rows of nothing)."""
-    if settings.kernel == "precomputed":
-        return
-    places = np.flatnonzero((candidates.indices >= lo) & (candidates.indices < lo + block.shape[0]))
-    if not places.size:
-        return
-    apart = abs(candidates.points[places] - block[candidates.indices[places] - lo]).max()
-    if not apart == 0:
-        raise StoreError("a stored candidate is not that row of the data", where=f"{run.path}/candidates", got=apart)
 
 
 def _same(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> bool:

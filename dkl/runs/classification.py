@@ -1,0 +1,158 @@
+"""The runs of any classifier: rows with class labels, two-class problems of them, predicted labels and how many are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.datasets import read_labels
+from dkl.errors import InputError
+from dkl.estimators.common.classes import checked_labels, describe_classes
+from dkl.estimators.common.settings import Settings
+from dkl.runs.files import Files
+from dkl.runs.output import Request
+from dkl.runs.predictions import Predictor
+from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
+from dkl.runs.supervised_runs import SupervisedRuns
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True)
+class ClassInputs(SupervisedInputs):
+    """Rows and their class labels, targets (n,); the classes (k,) in order, and each row's number of one (n,)."""
+
+    classes: NDArray
+    numbers: NDArray[np.intp]
+
+    @classmethod
+    def read(cls, files: Files, *, values: bool, square: bool) -> ClassInputs:
+        """From files; without `values` the rows' shape is enough; square: they must be (n, n). InputError for what is no
+        label of these rows, and for less than two classes."""
+        rows = read_rows(files, values=values, square=square)
+        labels = read_class_labels(files, rows.n)
+        try:
+            classes, numbers = checked_labels(labels, rows.n)
+        except InputError as error:
+            raise InputError(error.what, where=where_targets(files), got=error.got, wanted=error.wanted) from error
+        return cls(files, rows, labels, classes, numbers)
+
+    def masks(self) -> list[NDArray[np.bool_]]:
+        """Of each class, which rows (n,) are of it, by their labels alone."""
+        return [self.targets == name for name in self.classes]
+
+    def sides(self, multi_class: str) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Which rows (n,) are positive and which negative in each two-class problem, from the labels alone.
+
+        Two classes: the second is positive. "ovr": each class against the rest; "ovo": each against each that comes later.
+        """
+        masks = self.masks()
+        if len(masks) == 2:
+            return [(masks[1], masks[0])]
+        if multi_class == "ovr":
+            return [(mask, ~mask) for mask in masks]
+        return [(first, other) for k, first in enumerate(masks) for other in masks[k + 1 :]]
+
+    def weights(self, class_weight: Any) -> NDArray[np.float64]:
+        """(n,) of the rows: 1, or n / (k n_c) where a class of n_c rows is to weigh as much as any ("balanced")."""
+        weights = np.ones(self.rows.n)
+        if class_weight == "balanced":
+            for mask in self.masks():
+                weights[mask] = self.rows.n / (len(self.classes) * np.count_nonzero(mask))
+        return weights
+
+
+def read_class_labels(files: Files, n: int) -> NDArray:
+    """(n,) labels: from their own file, or those that stand beside the rows."""
+    found = read_labels(file_of_targets(files), n)
+    bad = np.flatnonzero(~np.isfinite(found)) if found.dtype.kind == "f" else np.empty(0, int)
+    if bad.size:
+        raise InputError("not finite", where=f"{where_targets(files)} [{bad[0]}]", got=found[bad[0]])
+    return found
+
+
+class ClassifierRuns(SupervisedRuns[S, ClassInputs]):
+    """A classifier in a run's folder, which remembers its classes. Its settings have a `kernel`."""
+
+    def read(self, files: Files, settings: Any, *, values: bool) -> ClassInputs:
+        """See `RunKind.read`."""
+        return ClassInputs.read(files, values=values, square=settings.kernel == "precomputed")
+
+    def config(self, found: ClassInputs) -> dict[str, Any]:
+        """What else the run remembers of its inputs."""
+        return {"classes": describe_classes(found.classes)}
+
+
+class Scheme(Protocol):
+    """How what a model finds for rows makes up k classes."""
+
+    def values(self, found: Any) -> NDArray[np.float64]:
+        """Decision values: (m,) of two classes, or (m, k)."""
+
+    def classes(self, found: Any) -> NDArray[np.intp]:
+        """(m,) class numbers."""
+
+
+def class_predictor(
+    classes: NDArray, n_features: int, decide: Callable[[RowBlocks, set[int]], Any], scheme: Scheme, request: Request
+) -> Predictor:
+    """Labels of rows with so many features, or their decision values where the request asks for these.
+
+    decide: what the model finds for the rows of some blocks, of which `scheme` makes classes.
+    """
+
+    def values(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
+        return scheme.values(decide(rows, some))
+
+    def labels(rows: RowBlocks, some: set[int]) -> NDArray:
+        return np.asarray(classes[scheme.classes(decide(rows, some))])
+
+    width = () if len(classes) == 2 else (len(classes),)
+    what = "rows of decision values of" if request.decision else "labels of"
+    return Predictor(
+        width if request.decision else (),
+        np.float64 if request.decision else classes.dtype,
+        lambda found: n_features,
+        values if request.decision else labels,
+        lambda files, n: ClassScore.of(files, n, classes, request.decision),
+        f"{what} {len(classes)} classes",
+    )
+
+
+@dataclass
+class ClassScore:
+    """How many labels are right as they pass by, or the largest decision value's class is; beside class labels (n,)."""
+
+    known: NDArray
+    classes: NDArray
+    decision: bool
+    seen: int = 0
+    right: int = 0
+
+    @classmethod
+    def of(cls, files: Files, n: int, classes: NDArray, decision: bool) -> ClassScore:
+        """With the labels in the files; InputError for text where classes are numbers, or the reverse."""
+        known = read_class_labels(files, n)
+        if (known.dtype.kind == "U") != (classes.dtype.kind == "U"):
+            got, wanted = ("text", "numbers") if known.dtype.kind == "U" else ("numbers", "text")
+            raise InputError("labels of another kind", where=where_targets(files), got=got, wanted=wanted)
+        return cls(known, classes, decision)
+
+    def see(self, block: NDArray) -> None:
+        """Count what is right among the next labels (m,), or decision values (m,) or (m, classes)."""
+        labels = block
+        if self.decision:
+            numbers = (block > 0).astype(np.intp) if block.ndim == 1 else block.argmax(axis=1)
+            labels = self.classes[numbers]
+        self.right += int(np.count_nonzero(labels == self.known[self.seen : self.seen + len(block)]))
+        self.seen += len(block)
+
+    def describe(self) -> str:
+        """The accuracy, in a line."""
+        wrong = self.seen - self.right
+        return f"  accuracy {self.right / self.seen:.6g}, {wrong:,} of {self.seen:,} wrong"
