@@ -191,7 +191,7 @@ PREDICT = {
 
 @pytest.fixture
 def run(work):
-    assert call("fit", *arguments()).code == 0
+    assert call("fit", *arguments("--no-picture")).code == 0
     return work / "run.zarr"
 
 
