@@ -67,6 +67,12 @@ def test_a_history_keeps_the_declared_columns_that_all_rows_have(run):
     assert read_history(run) == [{"gap": 1.0, "iteration": 1, "objective": np.pi, "part": 3}]
 
 
+def test_columns_of_a_history_that_differ_are_damage(run):
+    run.write_arrays("history", {"iteration": np.arange(3), "objective": np.ones(2)})
+    with pytest.raises(StoreError, match="columns of different lengths"):
+        read_history(run)
+
+
 def test_what_a_run_was_trained_on(run, tmp_path):
     assert trained_on(run) == (7, 3)
     with pytest.raises(StoreError, match="no shape of the training rows"):

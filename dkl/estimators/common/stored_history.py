@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dkl.estimators.common.run_arrays import columns_of
+from dkl.estimators.common.run_arrays import check_lengths, columns_of
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import RunStore
 
@@ -36,5 +36,6 @@ def write_history(run: RunStore, rows: list[dict[str, Any]]) -> None:
 def read_history(run: RunStore) -> list[dict[str, Any]]:
     """A row a check of the solver; StoreError where none were kept, or they are damaged."""
     found = run.read_arrays(FOLDER)
+    check_lengths(run, FOLDER, found, "columns of different lengths", f"{run.path}/{FOLDER}")
     names = sorted(found)
     return [dict(zip(names, row, strict=True)) for row in zip(*(found[name].tolist() for name in names), strict=True)]
