@@ -171,7 +171,7 @@ def share(session: Session, item: Any) -> Any:
         if not item.is_in_memory:
             return item
         item = item.array
-    return session.client.scatter(item, broadcast=True, hash=False)
+    return session.send(item)
 
 
 def blocks(source: RowSource, n_rows: int, lo: int = 0, hi: int | None = None) -> Iterator[tuple[int, Rows]]:

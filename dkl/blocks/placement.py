@@ -150,7 +150,7 @@ class ClusterPlacement:
         # Sent once to each worker, straight from here. Scattered data is lost with its worker, but then this placement is
         # of no use either, and the next one sends it again.
         try:
-            constants = self.client.scatter(program, broadcast=True, hash=False)
+            constants = session.send(program)
         except Exception as error:
             raise self._lost(error) from error
         self._wait(

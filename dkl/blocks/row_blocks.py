@@ -43,7 +43,7 @@ from dkl.blocks.row_pieces import (
 )
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.errors import MemoryBudgetError, WorkersLostError
+from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
 from dkl.resources import format_bytes, parse_bytes
 
 __all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
@@ -178,7 +178,7 @@ class RowBlocks:
         for _ in waiting.attempts():
             try:
                 return self._run_on_workers(task, *shared)
-            except CancelledError:  # sent again by the next attempt
+            except (CancelledError, StateLost):  # sent again by the next attempt
                 continue
             except Exception as error:
                 # By name: distributed is not imported where there is no cluster. Dask raises this once several workers
@@ -190,7 +190,8 @@ class RowBlocks:
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
-        """One attempt of `_run`. Raises CancelledError where a task will never run; all pieces are then placed again."""
+        """One attempt of `_run`. Raises CancelledError where a task will never run, StateLost where it could not be sent what it
+        needs; all pieces are then placed again."""
         # Not Session.map: it would wait for ever for pieces that Dask set aside when all workers were lost. For the same
         # reason tasks name a worker but may run on others.
         client = self.session.client
@@ -204,7 +205,7 @@ class RowBlocks:
                 for k, item in enumerate(items)
             ]
             return waiting.gather(client, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
-        except CancelledError:
+        except (CancelledError, StateLost):
             # Everything is sent again. The client may not have heard yet that scattered rows died with their worker; and
             # tasks of a Dask array that wait for a lost worker have the same names as those submitted again, so that
             # Dask would take the former for the latter.
@@ -244,7 +245,7 @@ class RowBlocks:
             with dask.annotate(workers=home, allow_other_workers=True):
                 piece = dask.delayed(piece_of, pure=False)(rows, bounds, source.dtype)
             return client.compute(piece)
-        return self._scattered(Piece(source.part(start, stop), bounds), workers=home)
+        return self.session.send(Piece(source.part(start, stop), bounds), home)
 
     def _sent(self, argument: Any) -> Any:
         """A future of a large argument, sent to the workers once and not inside each task; the last two are kept.
@@ -256,16 +257,9 @@ class RowBlocks:
         known, future = self._shared.get(id(argument), (None, None))
         if known is not argument or future.status != "finished":
             self._shared = {key: value for key, value in list(self._shared.items())[-1:] if key != id(argument)}
-            future = self._scattered(argument, broadcast=True)
+            future = self.session.send(argument)
             self._shared[id(argument)] = argument, future
         return future
-
-    def _scattered(self, item: Any, **how: Any) -> Any:
-        """A future of what is sent; CancelledError where a worker dies meanwhile, as of what was sent to it before."""
-        try:
-            return self.session.client.scatter(item, hash=False, **how)
-        except OSError as error:
-            raise CancelledError("a worker was lost while it was sent to") from error
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """The rows with these indices, in their order, repeats included: (m, n_features), dense or CSR as the rows are."""

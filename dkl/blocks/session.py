@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from dkl.errors import InputError, WorkersLostError
+from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
 Item = TypeVar("Item")
@@ -124,6 +124,22 @@ class Session:
         except CancelledError:
             self.require_scheduler()
             raise
+
+    def send(self, item: Any, workers: Sequence[str] | None = None) -> Any:
+        """A future of `item`, which is copied to one of these workers, or to all; it is lost with them.
+
+        Raises StateLost where the transfer fails: a worker that dies meanwhile is told of by the worker, the scheduler or
+        the connection, each with errors of its own (among them a KeyError), and sending it again is the answer to all. What
+        cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
+        """
+        how: dict[str, Any] = {"broadcast": True} if workers is None else {"workers": list(workers)}
+        try:
+            return self.client.scatter(item, hash=False, **how)
+        except (TypeError, AttributeError, MemoryError):
+            raise
+        except Exception as error:
+            self.require_scheduler()
+            raise StateLost(f"a worker was lost while it was sent to: {type(error).__name__}: {error}") from error
 
     def require_scheduler(self) -> None:
         """Raises WorkersLostError where the scheduler is gone. A connection that broke has RECONNECT_SECONDS to be restored."""

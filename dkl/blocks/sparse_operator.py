@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.session import Session
+from dkl.errors import StateLost
 
 WORTHWHILE = 30_000_000
 """Stored entries of the matrix."""
@@ -44,7 +45,7 @@ class SharedMatrix:
     """
 
     def __init__(self, matrix: sparse.csr_array, session: Session) -> None:
-        self.matrix, self.client = matrix, session.client
+        self.matrix, self.session, self.client = matrix, session, session.client
         addresses = session.workers()
         # Cut by entries, not rows: a product takes as long as the worker with the most of them.
         shares = np.linspace(0, matrix.nnz, len(addresses) + 1)[1:-1]
@@ -52,8 +53,11 @@ class SharedMatrix:
         self.blocks: list[tuple[str, Any]] = []
         for address, lo, hi in zip(addresses, cuts[:-1], cuts[1:], strict=True):
             if hi > lo:
-                block = self.client.scatter(matrix[lo:hi], workers=[address], hash=False)
-                self.blocks.append((address, block))
+                try:
+                    self.blocks.append((address, session.send(matrix[lo:hi], [address])))
+                except StateLost:
+                    self.blocks = []
+                    break
 
     def product(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """A x for x (n,): the same bits as scipy's product, since every row is summed in its own order.
@@ -63,7 +67,7 @@ class SharedMatrix:
         if self.blocks:
             try:
                 # One transfer to each worker, outside the task graph: vectors in tasks would pass through the scheduler.
-                sent = self.client.scatter(x, broadcast=True, hash=False)
+                sent = self.session.send(x)
                 futures = [
                     self.client.submit(_times, block, sent, pure=False, workers=[address])
                     for address, block in self.blocks

@@ -27,6 +27,7 @@ from dkl.blocks import neighbor_search, session
 from dkl.blocks.graph import build_graph
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
+from dkl.blocks.sparse_operator import SharedMatrix
 from dkl.errors import ConvergenceWarning, DiskError, StateLost, WorkersLostError
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -242,6 +243,31 @@ def test_a_graph_whose_shared_rows_are_lost(client, rng, monkeypatch):
     monkeypatch.setattr(neighbor_search, "share", share)
     assert (build_graph(X, session=Session(client)).laplacian != wanted).nnz == 0
     assert len(times) >= 2
+
+
+@pytest.mark.parametrize("place", ["placement", "neighbors", "products"])
+def test_a_transfer_that_fails_is_made_again(place, question, client, rng, monkeypatch):
+    """As the scheduler tells of a worker that died while rows were copied to it: by a KeyError."""
+    scatter, sent = client.scatter, []
+
+    def broken(item, **how):
+        sent.append(item)
+        if len(sent) == 1:
+            raise KeyError("tcp://127.0.0.1:1")
+        return scatter(item, **how)
+
+    monkeypatch.setattr(client, "scatter", broken)
+    X = rng.standard_normal((80, 5))
+    if place == "placement":
+        fitted = fit_problem(question[0], SETTINGS.changed(max_iter=3), Session(client))
+        assert (fitted.result.restarts, fitted.result.n_iter) == (1, 3)
+    elif place == "neighbors":
+        wanted = build_graph(X, session=Session(None, threads=1)).laplacian
+        assert (build_graph(X, session=Session(client)).laplacian != wanted).nnz == 0
+    else:  # the driver, which has the matrix, multiplies
+        matrix, x = question[0].laplacian, rng.standard_normal(question[0].laplacian.shape[0])
+        assert np.array_equal(SharedMatrix(matrix, Session(client)).product(x), matrix @ x)
+    assert sent
 
 
 # -- a full disk ----------------------------------------------------------------------------------------------------------

@@ -264,15 +264,16 @@ def scale(cluster, client, n_workers):
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("error", [CommClosedError("Stream is closed"), KeyError("tcp://127.0.0.1:1"), TimeoutError()])
 @pytest.mark.parametrize("what", ["rows", "argument"])
-def test_a_worker_that_dies_while_it_is_sent_to(what, X, client, monkeypatch):
-    """As Dask's own error of a connection that was closed by the other side."""
+def test_a_worker_that_dies_while_it_is_sent_to(what, error, X, client, monkeypatch):
+    """Dask's own errors: of a connection closed by the other side, of the scheduler's copying, of a worker that hangs."""
     scatter, sent = client.scatter, []
 
     def broken(item, **how):
         sent.append(item)
         if len(sent) == (1 if what == "rows" else 3):
-            raise CommClosedError("in <TCP (closed) ConnectionPool.scatter>: Stream is closed")
+            raise error
         return scatter(item, **how)
 
     monkeypatch.setattr(client, "scatter", broken)
