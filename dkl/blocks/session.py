@@ -39,23 +39,22 @@ class Session:
     def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
         """A session on `client`; else on the `distributed.Client` that is current, if any; else on threads.
 
-        No cluster is ever started here. Raises InputError for a client that is none.
+        Inside a Dask task the work stays on the threads that fall to it of its worker's, unless a client is given: then the
+        task gives its place on the worker to others (`distributed.secede`), as it would wait for them. No cluster is ever
+        started here. Raises InputError for a client that is none.
         """
         if client is None:
-            import sys
-
-            # A current client can only exist if somebody has imported distributed.
-            if "distributed" in sys.modules:
-                from distributed import get_client
-
-                try:
-                    client = get_client()
-                except ValueError:
-                    client = None
+            if (of_task := _threads_of_task()) is not None:
+                return cls(None, threads=threads or of_task)
+            client = _current_client()
         elif not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
             raise InputError(
                 "not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client"
             )
+        elif _threads_of_task() is not None:
+            from distributed import secede
+
+            secede()
         return cls(client, threads=threads)
 
     @property
@@ -148,6 +147,36 @@ class Session:
             time.sleep(0.05)
         if self.client.status != "running":
             raise _no_scheduler()
+
+
+def _current_client() -> Any:
+    """The `distributed.Client` that is current, or None."""
+    import sys
+
+    # There can only be one if somebody has imported distributed.
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def _threads_of_task() -> int | None:
+    """The threads of a task's worker, shared with the tasks that it executes now; None outside of tasks."""
+    import sys
+
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_worker
+
+    try:
+        state = get_worker().state
+    except ValueError:
+        return None
+    return max(1, int(state.nthreads) // max(1, int(state.executing_count)))
 
 
 def _no_scheduler() -> WorkersLostError:

@@ -4,8 +4,14 @@ import time
 from typing import Any
 
 import dask
+import joblib
+import numpy as np
 import pytest
+from on_workers import labels_in_a_task
+from patience import PATIENCE
+from sklearn.model_selection import cross_val_score
 
+from dkl import KernelKMeans, LowRankKernelRegressor
 from dkl.blocks.session import Session
 from dkl.errors import WorkersLostError
 
@@ -20,6 +26,24 @@ def test_the_clients_heartbeat_does_not_hide_the_workers(cluster: Any) -> None:
         until = time.monotonic() + 1.0
         while time.monotonic() < until:
             assert session.workers() == expected
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_fit_in_a_task_does_not_wait_for_the_thread_that_it_holds(given: bool, client: Any, rng: Any) -> None:
+    X = rng.standard_normal((300, 4))
+    wanted = KernelKMeans(3, random_state=0, client=client).fit(X).labels_
+    futures = [client.submit(labels_in_a_task, X, 3, given, pure=False) for _ in range(2)]  # all threads
+    for future in futures:
+        assert np.array_equal(future.result(timeout=PATIENCE), wanted)
+    assert np.array_equal(KernelKMeans(3, random_state=0, client=client).fit(X).labels_, wanted)
+
+
+def test_cross_validation_by_joblib_on_dask(client: Any, rng: Any) -> None:
+    X = rng.standard_normal((120, 4))
+    learner = LowRankKernelRegressor(n_columns=10, nu=0.5, random_state=0)
+    wanted = cross_val_score(learner, X, X[:, 0], cv=3)
+    with joblib.parallel_config(backend="dask"):
+        assert np.array_equal(cross_val_score(learner, X, X[:, 0], cv=3), wanted)
 
 
 def test_a_scheduler_that_went_is_told(cluster: Any) -> None:
