@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 import zipfile
 import zlib
@@ -16,33 +15,32 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from dkl._npy_headers import check_npy, member_header
+from dkl._paths import as_path, require_file
 from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name, not a number
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, OverflowError, NotImplementedError, MemoryError, RuntimeError),
+    *(csv.Error, zipfile.BadZipFile, zlib.error),
+)
+"""What libraries raise on damaged files; encrypted members of archives are RuntimeErrors."""
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
-
-
-def as_path(path: Any) -> Path:
-    """`path` as a Path. InputError for what is neither a string nor path-like; whether it exists is not checked."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError("not a path", where="path", got=repr(path), wanted="a string or pathlib.Path")
-    return Path(path)
 
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError` that names it.
 
-    DklErrors pass unchanged.
+    DklErrors pass unchanged. Only ordinary files are read: of a pipe or a device there may be no end.
     """
+    require_file(path)
     try:
         yield
     except DklError:
         raise
-    except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path)) from error
-    except (OSError, ValueError, EOFError, KeyError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         # NumPy refuses to unpickle with a ValueError, told from others by its text alone.
         objects = "pickle" in str(error) or "Python objects" in str(error)
         remedy = "arrays of objects are never read; store numbers" if objects else None
@@ -73,6 +71,7 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
         return _from_npz(path, key)
     with reading(path):
         if suffix == ".npy":
+            check_npy(path)
             return _numbers(np.load(path, mmap_mode="r", allow_pickle=False), path)
         return _from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
 
@@ -95,9 +94,10 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
             name = "y" if "y" in names or len(names) != 1 else names[0]
             if name not in names:
                 raise InputError("no such array", where=str(path), got=repr(name), wanted=", ".join(names))
-            found = archive[name]
+            found = _member(archive, name, path)
     elif suffix == ".npy":
         with reading(path):
+            check_npy(path)
             found = np.load(path, allow_pickle=False)
     elif suffix == ".csv":
         with reading(path):
@@ -133,7 +133,14 @@ def _labels_from_csv(path: Path, n: int) -> NDArray[Any]:
 def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name, or those of them among `names`. Errors: `InputError`; nothing is unpickled."""
     with _archive(path) as archive:
-        return {name: archive[name] for name in archive.files if not names or name in names}
+        return {name: _member(archive, name, path) for name in archive.files if not names or name in names}
+
+
+def _member(archive: Any, name: str, path: str | Path) -> NDArray[Any]:
+    """An array of an .npz archive, once its header is known to promise no more than there is."""
+    member_header(archive.zip, name, path)
+    found: NDArray[Any] = archive[name]
+    return found
 
 
 @contextmanager
@@ -156,13 +163,13 @@ def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr
     if not arrays.keys() >= _CSR_PARTS:
         wanted = "X, or data, indices, indptr and shape of a CSR matrix"
         raise InputError("no X in the file", where=str(where), got=", ".join(sorted(arrays)), wanted=wanted)
-    if "format" in arrays and arrays["format"].item() not in (b"csr", "csr"):
-        raise InputError("not a CSR matrix", where=str(where), got=arrays["format"].item(), wanted="csr")
+    if "format" in arrays and arrays["format"].tolist() not in (b"csr", "csr"):
+        raise InputError("not a CSR matrix", where=str(where), got=arrays["format"].tolist(), wanted="csr")
     data = _numbers(arrays["data"], where)
     try:
         matrix = csr_array((data, arrays["indices"], arrays["indptr"]), shape=tuple(map(int, arrays["shape"])))
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise InputError("damaged CSR matrix", where=str(where), got=error) from error
     return matrix
 

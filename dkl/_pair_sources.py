@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._array_files import as_path, read_npz, reading
+from dkl._array_files import read_npz, reading
 from dkl._pair_checks import Integers
+from dkl._paths import as_path
 from dkl.datasets import generator
 from dkl.errors import InputError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,7 +97,7 @@ def _write_lines(file: IO[bytes], block: NDArray) -> None:
 @contextmanager
 def _appearing(target: Path) -> Iterator[IO[bytes]]:
     """A file that stands at `target` once all is written, unless something has come there in the meantime."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".dkl-{uuid.uuid4().hex[:12]}.partial")  # not longer for a long name
     try:
         with open(partial, "xb") as file:
             yield file

@@ -70,7 +70,7 @@ def save(figure: Any, path: str | Path) -> Path:
         )
     from dkl.estimators.common.figure import write
 
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".dkl-{os.getpid()}.partial")  # not longer for a long name
     try:
         write(figure, partial, kind)
         os.replace(partial, path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dkl._paths import as_path
 from dkl.errors import DiskError, InputError
 
 
@@ -16,7 +17,7 @@ def next_run(work_dir: Any, kind: str) -> Path:
     """The first free `<kind>-NNN.zarr` in the work folder."""
     if not isinstance(work_dir, (str, os.PathLike)) or not os.fspath(work_dir):
         raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
-    folder = Path(work_dir)
+    folder = as_path(work_dir, "work_dir")
     if not folder.is_dir():
         raise InputError("no such folder", where="work_dir", got=str(folder), remedy="create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
