@@ -159,7 +159,7 @@ def contradiction_error(must: Integers, cannot: Integers, bad: Flags, n: int) ->
         where="cannot_link",
         got="; ".join(shown) + _others(len(positions)),
         wanted="ends in different must-link components",
-        remedy='correct the pairs, or give contradictions="warn" or "drop"',
+        remedy='correct the pairs; in Python dkl.Pairs(...).check(n, contradictions="drop") gives those that do not contradict',
     )
 
 

@@ -55,9 +55,18 @@ class Session:
                     client = get_client()
                 except ValueError:
                     client = None
+                if client is not None and client.asynchronous:
+                    client = None  # of no use to calls that wait
         elif not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
             raise InputError(
                 "not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client"
+            )
+        elif client.asynchronous:  # its calls give coroutines, which nobody here awaits
+            raise InputError(
+                "an asynchronous client",
+                where="client",
+                got="Client(asynchronous=True), or a call from within its event loop",
+                wanted="distributed.Client(address)",
             )
         return cls(client, threads=threads)
 

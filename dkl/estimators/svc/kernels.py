@@ -89,7 +89,7 @@ def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> 
     """Where the kernels stand. The level method's bound is of all its cuts: none is evaluated again, in double, at its
     last point, so all its work is in double."""
     dtype = "float64" if settings.solver == "level" else settings.dtype
-    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
+    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir, settings.solver != "level")
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ class KernelPlace:
     dtype: str
     memory_limit: int | None
     work_dir: Any = None
+    may_be_single: bool = True
 
     def plan(self, kernels: list[Kernel], largest_machine: int, *, is_whole: bool, may_use_disk: bool) -> Plan:
         """MemoryBudgetError or DiskError where K cannot stand anywhere."""
@@ -121,6 +122,7 @@ class KernelPlace:
             limit=place.allowed(self.memory_limit) or here,
             driver_limit=self.memory_limit or here,
             may_use_disk=may_use_disk and self.work_dir is not None,
+            may_be_single=self.may_be_single,
         ).validate()
         if plan.placement == "disk":
             self._check_disk(plan)
