@@ -14,6 +14,7 @@ from dkl._array_files import read_npz, reading
 from dkl._csv_files import WITHOUT_INDEX, is_unnamed
 from dkl._pair_checks import Integers
 from dkl._paths import as_path
+from dkl._plain_arrays import refuse_masked
 from dkl.datasets import generator
 from dkl.errors import InputError
 
@@ -31,6 +32,7 @@ def encode_labels(y: Any) -> Integers:
     fractional or incomparable labels, and where y holds -1 and only one label besides.
     """
     wanted = "one class label a row, -1 (or None among strings) for unlabeled"
+    refuse_masked(y, "y")
     try:
         labels = np.asarray(y)
     except ValueError as error:

@@ -55,7 +55,8 @@ def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str
         chosen = {**common, **(item if isinstance(item, dict) else {"kernel": item})}
         gamma = _width(chosen["kernel"], chosen["gamma"], source)
         params = dict(chosen["kernel_params"] or {})
-        made.append(Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], params))
+        of_matrices = callable(chosen["kernel"])  # as SVC calls it
+        made.append(Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], params, of_matrices))
     return made
 
 
