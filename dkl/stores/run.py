@@ -27,6 +27,7 @@ from dkl.stores.arrays import create_array, declaration_of, open_array, read_arr
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.generations import Generations
+from dkl.stores.private_files import MODE, PrivateFiles, require_plain_tree
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -78,7 +79,7 @@ class RunStore:
             if not is_unbegun(folder):
                 raise taken  # somebody else was quicker
             _clear_beginnings(folder)
-            zarr.create_group(str(folder), attributes={"kind": KIND, "version": VERSION})
+            zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
         except (OSError, DiskError) as error:
@@ -101,6 +102,7 @@ class RunStore:
         folder = as_path(path, "run").absolute()
         if not folder.is_dir():
             raise InputError("no such run", where=str(folder), wanted="a folder made by `dkl fit`")
+        require_plain_tree(folder)
         if not (folder / "zarr.json").is_file() or not (folder / "config.json").is_file():
             remedy = "begin it again: `dkl fit` with the same --out" if is_unbegun(folder) else None
             raise StoreError("not a run of dkl, or one that was never begun", where=str(folder), remedy=remedy)
@@ -116,7 +118,7 @@ class RunStore:
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
-        descriptor = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -169,7 +171,7 @@ class RunStore:
         line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float) + "\n"
         path = self.path / "events.jsonl"
         with disk_errors("the log could not be written", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
             try:
                 size = os.fstat(descriptor).st_size
                 if not self._log_is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":

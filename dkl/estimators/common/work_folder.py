@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,9 @@ import numpy as np
 
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError
+from dkl.stores.disk import disk_errors
+
+LOCK = "LOCK"
 
 
 def next_run(work_dir: Any, kind: str) -> Path:
@@ -26,6 +33,58 @@ def next_run(work_dir: Any, kind: str) -> Path:
     while os.path.lexists(folder / f"{kind}-{number:03d}.zarr"):
         number += 1
     return folder / f"{kind}-{number:03d}.zarr"
+
+
+def claimed_folder(work_dir: Any, kind: str) -> Path:
+    """As `next_run`, made: whoever asks at the same moment gets another."""
+    while True:
+        path = next_run(work_dir, kind)
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise DiskError(f"cannot be made ({error.strerror})", where=str(path)) from error
+        return path
+
+
+@contextmanager
+def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
+    """A new folder `name`-`attempt` in the work folder, removed at the end, and locked until then.
+
+    What attempts that died have left under the same name goes too. One that is locked belongs to somebody who lives:
+    a run of the same path on another machine, or in another container.
+    """
+    root = Path(work_dir)
+    for left in [root / name, *root.glob(f"{name}-*")]:
+        if left.is_dir() and not left.is_symlink() and not _is_locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder, unlocked = root / f"{name}-{attempt}", root / f".{name}-{attempt}"
+    with disk_errors("cannot be made", folder):
+        unlocked.mkdir(mode=0o700)
+        lock = os.open(unlocked / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(folder)  # nobody sees it without its lock
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether a process that lives holds the folder's lock; a folder without one is of an earlier version."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def plain(value: Any) -> Any:

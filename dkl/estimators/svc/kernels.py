@@ -22,7 +22,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.stored_kernel import StoredKernel
 from dkl.errors import DiskError, InputError
-from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.common.work_folder import claimed_folder, next_run
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.kernel_operators import KernelOperator
@@ -166,9 +166,10 @@ class KernelPlace:
 
     def _stored(self, kept: ExitStack, recomputed: RecomputedKernel) -> KernelOperator:
         """On disk, until nobody holds it, and no longer than `kept`; where the disk is too small, as it is."""
-        path = next_run(self.work_dir, "kernel")
-        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(path.parent).free:
+        folder = next_run(self.work_dir, "kernel").parent
+        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(folder).free:
             return recomputed
+        path = claimed_folder(self.work_dir, "kernel")
         remove = partial(shutil.rmtree, path, ignore_errors=True)
         with ExitStack() as unfinished:
             unfinished.callback(remove)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import numpy as np
 
 from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of
+from dkl.estimators.common.work_folder import locked_folder
 from dkl.estimators.svc.arrays import ALPHAS
 from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier
 from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, from_arrays
@@ -23,7 +23,6 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.svm_pairs import machines
 from dkl.solvers.svm_state import State
 from dkl.solvers.watch import Row, Watch
-from dkl.stores.disk import disk_errors
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
@@ -140,14 +139,8 @@ def _kernels_beside(run: RunStore, work_dir: str | None) -> Iterator[Path | None
     if work_dir is None:
         yield None
         return
-    folder = Path(work_dir) / f"dkl-kernels-{zlib.crc32(str(run.path).encode()):08x}"
-    shutil.rmtree(folder, ignore_errors=True)
-    with disk_errors("cannot be made", folder):
-        folder.mkdir(mode=0o700)
-    try:
+    with locked_folder(work_dir, f"dkl-kernels-{zlib.crc32(str(run.path).encode()):08x}", run.attempt) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings) -> dict[str, Any]:
