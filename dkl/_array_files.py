@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +14,32 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from dkl._csv_files import labels_from_csv, numbers_from_csv
+from dkl._npy_headers import check_npy, member_header
+from dkl._paths import as_path, require_file
 from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
-_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name, not a number
+_UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, OverflowError, NotImplementedError, MemoryError, RuntimeError),
+    *(csv.Error, zipfile.BadZipFile, zlib.error),
+)
+"""What libraries raise on damaged files; encrypted members of archives are RuntimeErrors."""
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
-
-
-def as_path(path: Any) -> Path:
-    """`path` as a Path. InputError for what is neither a string nor path-like; whether it exists is not checked."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError("not a path", where="path", got=repr(path), wanted="a string or pathlib.Path")
-    return Path(path)
 
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError` that names it.
 
-    DklErrors pass unchanged.
+    DklErrors pass unchanged. Only ordinary files are read: of a pipe or a device there may be no end.
     """
+    require_file(path)
     try:
         yield
     except DklError:
         raise
-    except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path)) from error
-    except (OSError, ValueError, EOFError, KeyError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         # NumPy refuses to unpickle with a ValueError, told from others by its text alone.
         objects = "pickle" in str(error) or "Python objects" in str(error)
         remedy = "arrays of objects are never read; store numbers" if objects else None
@@ -73,8 +70,9 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
         return _from_npz(path, key)
     with reading(path):
         if suffix == ".npy":
+            check_npy(path)
             return _numbers(np.load(path, mmap_mode="r", allow_pickle=False), path)
-        return _from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
+        return numbers_from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
 
 
 def read_labels(path: str | Path, n: int) -> NDArray[Any]:
@@ -94,14 +92,15 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
             names = archive.files
             name = "y" if "y" in names or len(names) != 1 else names[0]
             if name not in names:
-                raise InputError("no such array", where=str(path), got=repr(name), wanted=", ".join(names))
-            found = archive[name]
+                raise _no_such_array(path, name, names)
+            found = _member(archive, name, path)
     elif suffix == ".npy":
         with reading(path):
+            check_npy(path)
             found = np.load(path, allow_pickle=False)
     elif suffix == ".csv":
         with reading(path):
-            found = _labels_from_csv(path, n)
+            found = labels_from_csv(path, n)
     else:
         wanted = ".npy, .npz, .csv, " + ", ".join(sorted(_SVMLIGHT))
         raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted)
@@ -114,26 +113,17 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
     return found
 
 
-def _labels_from_csv(path: Path, n: int) -> NDArray[Any]:
-    """The labels of a one-column file; one line more than n is a header."""
-    with open(path, encoding="utf-8-sig", newline="") as text:
-        rows = [row for row in csv.reader(text) if row]
-    for number, row in enumerate(rows, 1):
-        if len(row) != 1:
-            raise InputError("malformed line", where=f"{path}, label {number}", got=f"{len(row)} cells", wanted="1")
-    cells = [row[0].strip() for row in rows]
-    # A header cannot be told from a label of text, but the number of rows is known.
-    cells = cells[1:] if len(cells) == n + 1 else cells
-    if all(map(_INTEGER.fullmatch, cells)):
-        with suppress(OverflowError):
-            return np.array([int(cell) for cell in cells], np.int64)
-    return np.array(cells, np.str_)
-
-
 def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name, or those of them among `names`. Errors: `InputError`; nothing is unpickled."""
     with _archive(path) as archive:
-        return {name: archive[name] for name in archive.files if not names or name in names}
+        return {name: _member(archive, name, path) for name in archive.files if not names or name in names}
+
+
+def _member(archive: Any, name: str, path: str | Path) -> NDArray[Any]:
+    """An array of an .npz archive, once its header is known to promise no more than there is."""
+    member_header(archive.zip, name, path)
+    found: NDArray[Any] = archive[name]
+    return found
 
 
 @contextmanager
@@ -156,15 +146,21 @@ def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr
     if not arrays.keys() >= _CSR_PARTS:
         wanted = "X, or data, indices, indptr and shape of a CSR matrix"
         raise InputError("no X in the file", where=str(where), got=", ".join(sorted(arrays)), wanted=wanted)
-    if "format" in arrays and arrays["format"].item() not in (b"csr", "csr"):
-        raise InputError("not a CSR matrix", where=str(where), got=arrays["format"].item(), wanted="csr")
+    if "format" in arrays and arrays["format"].tolist() not in (b"csr", "csr"):
+        raise InputError("not a CSR matrix", where=str(where), got=arrays["format"].tolist(), wanted="csr")
     data = _numbers(arrays["data"], where)
     try:
         matrix = csr_array((data, arrays["indices"], arrays["indptr"]), shape=tuple(map(int, arrays["shape"])))
         matrix.check_format(full_check=True)
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, IndexError, OverflowError) as error:
         raise InputError("damaged CSR matrix", where=str(where), got=error) from error
     return matrix
+
+
+def _no_such_array(path: Path, name: str, names: list[str]) -> InputError:
+    """The error of an archive without an array; its remedy is one for files, since commands have no option for a key."""
+    remedy = f"save the array that is meant under the key {name}: numpy.savez(path, {name}=...)"
+    return InputError("no such array", where=str(path), got=repr(name), wanted=", ".join(names), remedy=remedy)
 
 
 def _from_npz(path: Path, key: str | None) -> Any:
@@ -175,47 +171,8 @@ def _from_npz(path: Path, key: str | None) -> Any:
         return csr_from_parts(read_npz(path, "format", *_CSR_PARTS), path)
     wanted = key or (names[0] if len(names) == 1 else "X")
     if wanted not in names:
-        remedy = "name the array that is meant by its key"
-        raise InputError("no such array", where=str(path), got=repr(wanted), wanted=", ".join(names), remedy=remedy)
+        raise _no_such_array(path, wanted, names)
     return _numbers(read_npz(path, wanted)[wanted], path)
-
-
-def _from_csv(path: Path) -> NDArray[np.float64]:
-    """(n, d) float64 of a comma-separated file; the line that is no numbers is named by the error."""
-    with open(path, encoding="utf-8-sig") as text:
-        first = text.readline().split(",")
-        header = not any(map(_is_number, first))  # a damaged first row is not a header
-        if header and not any(line.strip() for line in text):
-            raise InputError("no rows in the file", where=str(path))
-    try:
-        X = np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=2, comments=None, encoding="utf-8-sig")
-        if X.shape[1] != len(first):
-            raise ValueError("header and rows differ in length")
-    except ValueError as error:
-        raise _malformed_line(path, header, len(first)) or error from error
-    return X
-
-
-def _malformed_line(path: Path, header: bool, width: int) -> InputError | None:
-    """The error that names the first line of a CSV file that is not `width` numbers."""
-    with open(path, encoding="utf-8-sig") as text:
-        for number, line in enumerate(text, 1):
-            cells = line.split(",")
-            good = len(cells) == width and all(map(_is_number, cells))
-            if line.strip() and not good and not (header and number == 1):
-                got = f"{len(cells)} cells, {line.strip()[:60]!r}"
-                where = f"{path}, line {number}"
-                return InputError("malformed line", where=where, got=got, wanted=f"{width} numbers")
-    return None
-
-
-def _is_number(cell: str) -> bool:
-    """Whether Python reads the cell as a float."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _from_svmlight(path: Path, key: str | None) -> Any:

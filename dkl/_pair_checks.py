@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from dkl._plain_arrays import refuse_masked
 from dkl.errors import InconsistentPairsError, InputError
 
 Integers = npt.NDArray[np.int64]
@@ -58,6 +59,7 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
 
     Floats are refused even where whole: above 2^53 they may be another row number than the one that was written.
     """
+    refuse_masked(value, where)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -159,7 +161,7 @@ def contradiction_error(must: Integers, cannot: Integers, bad: Flags, n: int) ->
         where="cannot_link",
         got="; ".join(shown) + _others(len(positions)),
         wanted="ends in different must-link components",
-        remedy='correct the pairs, or give contradictions="warn" or "drop"',
+        remedy='correct the pairs; in Python dkl.Pairs(...).check(n, contradictions="drop") gives those that do not contradict',
     )
 
 

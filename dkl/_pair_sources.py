@@ -10,14 +10,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._array_files import as_path, read_npz, reading
+from dkl._array_files import read_npz, reading
+from dkl._csv_files import WITHOUT_INDEX, is_unnamed
 from dkl._pair_checks import Integers
+from dkl._paths import as_path
+from dkl._plain_arrays import refuse_masked
 from dkl.datasets import generator
 from dkl.errors import InputError
 
 PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
 _MUST = frozenset({"must", "must_link", "must-link", "1", "+1"})
 _CANNOT = frozenset({"cannot", "cannot_link", "cannot-link", "0", "-1"})
+_SHOWN = 60  # characters of a malformed line
 _COLUMNS = ["i", "j", "label"]
 
 
@@ -28,6 +32,7 @@ def encode_labels(y: Any) -> Integers:
     fractional or incomparable labels, and where y holds -1 and only one label besides.
     """
     wanted = "one class label a row, -1 (or None among strings) for unlabeled"
+    refuse_masked(y, "y")
     try:
         labels = np.asarray(y)
     except ValueError as error:
@@ -179,5 +184,7 @@ def _is_must(row: dict[str, str], path: str | Path, number: int, line: list[str]
     label = row.get("label", "")
     if not all(end.removeprefix("-").isdecimal() for end in ends) or label not in _MUST | _CANNOT:
         wanted = "i,j,label with integers i and j and a label must or cannot (or 1 and 0, or 1 and -1)"
-        raise InputError("malformed line", where=f"{path}, line {number}", got=repr(",".join(line)), wanted=wanted)
+        remedy = WITHOUT_INDEX if number == 1 and len(line) == 4 and is_unnamed(line[0]) else None
+        got = repr(",".join(line)[:_SHOWN])
+        raise InputError("malformed line", where=f"{path}, line {number}", got=got, wanted=wanted, remedy=remedy)
     return label in _MUST

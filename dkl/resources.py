@@ -8,6 +8,7 @@ import resource
 import sys
 from numbers import Real
 
+from dkl._cgroups import cgroup_cpus, cgroup_memory
 from dkl.errors import InputError
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -76,7 +77,13 @@ def current_rss() -> int:
 
 
 def n_cpus() -> int:
-    """Processors that this process may run on; fewer than the machine has where its affinity is set."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Processors that this process may use; fewer than the machine has where its affinity or a control group says so."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(count, cgroup_cpus() or count)
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process may use: the machine's, or what its control groups or RLIMIT_RSS leave of it."""
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = (cgroup_memory(), resource.getrlimit(resource.RLIMIT_RSS)[1])
+    return min([whole, *(limit for limit in limits if limit is not None and limit > 0)])

@@ -6,13 +6,16 @@ more, that of the process that asks: it receives the workers' sums, and solves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import log2
+from typing import Any
 
 import numpy as np
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.blocks.row_groups import n_groups, reading_bytes
 
 SMALLEST_PANEL = 64
@@ -74,13 +77,28 @@ def plan_columns(
     *,
     own_limit: int | None = None,
     may_use_disk: bool = False,
+    block_rows_of: Callable[[int], int] | None = None,
 ) -> Plan:
     """The plan with B in memory or, where that does not fit and `may_use_disk`, with B on disk, computed some rows at a time.
 
     limit: bytes that a process of `place` may use; own_limit: those of the process that asks, where it is another. The rows
     of a pass ("panel" of the plan's shape) are halved until the plan fits. The plan returned may still not fit:
-    `Plan.validate` raises.
+    `Plan.validate` raises, and advises what helps. block_rows_of: rows of a block for another number of columns.
     """
+    found = _smallest(rows, shape, place, limit, own_limit, may_use_disk)
+    if found.fits:
+        return found
+
+    def fits(place: Place = place, disk: bool = may_use_disk, **changes: Any) -> bool:
+        return _smallest(rows, replace(shape, **changes), place, limit, own_limit, disk).fits
+
+    return replace(found, remedy=_remedy(shape, place, may_use_disk, fits, block_rows_of))
+
+
+def _smallest(
+    rows: RowsHeld, shape: Shape, place: Place, limit: int, own_limit: int | None, may_use_disk: bool
+) -> Plan:
+    """The plan with all of B in memory, or the first with a part of it that fits, or the last."""
     panel: int | None = None
     chosen = _plan(rows, shape, place, limit, own_limit, panel, may_use_disk)
     height = shape.n_columns
@@ -121,7 +139,6 @@ def _plan(
             "n": rows.n, "columns": shape.n_columns, "targets": shape.n_targets, "folds": shape.n_folds,
             "dtype": shape.dtype, "panel": panel, "rows_budget": held["rows"] // (rows.copies if rows.kept == "sent" else 1),
         },
-        remedy=_remedy(shape, may_use_disk),
     )  # fmt: skip
 
 
@@ -211,13 +228,30 @@ def _points(rows: RowsHeld, shape: Shape, copies: int) -> Items:
     return {"candidate points": 2 * shape.n_columns * rows.row_bytes + copies * min(dense, LARGEST_DENSE_POINTS)}
 
 
-def _remedy(shape: Shape, may_use_disk: bool) -> str:
-    """The settings that make the plan smaller, as one sentence."""
-    ways = ["raise memory_limit", "lower n_columns"]
+def _remedy(
+    shape: Shape,
+    place: Place,
+    may_use_disk: bool,
+    fits: Callable[..., bool],
+    block_rows_of: Callable[[int], int] | None,
+) -> str:
+    """The settings that make the plan fit, as one sentence."""
+
+    def of_columns(count: int) -> bool:
+        height = shape.block_rows if block_rows_of is None else block_rows_of(count)
+        return fits(n_columns=count, block_rows=height)
+
+    def of_threads(count: int) -> bool:
+        return fits(replace(place, threads=count), solvers=min(count, shape.solvers))
+
+    ways = fewer("lower n_columns to {}", of_columns, shape.n_columns) if shape.columns != "given" else []
+    if not place.distributed:
+        ways += fewer("use {} thread(s)", of_threads, place.threads)
     if shape.n_folds > 1:
-        ways.append("give nu as a number (a fold of cross-validation takes twice as much again)")
+        words = "give nu as a number (a fold of cross-validation takes twice as much again)"
+        ways.append((words, lambda: fits(n_folds=1)))
     if shape.whole_columns:
-        ways.append("use another solver, which needs none of the columns")
-    if not may_use_disk:
-        ways.append("give work_dir, so that the Gram matrix can be kept on disk")
-    return ", or ".join([", ".join(ways[:-1]), ways[-1]])
+        ways.append(("use another solver, which needs none of the columns", lambda: fits(whole_columns=False)))
+    elif not may_use_disk:
+        ways.append(("give work_dir, so that the Gram matrix can be kept on disk", lambda: fits(disk=True)))
+    return what_helps(ways)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
+from typing import Any
 
+from dkl.blocks.plan_remedies import Way, fewer, what_helps
 from dkl.errors import MemoryBudgetError
 from dkl.linalg import neighbors_ivf
 from dkl.linalg.laplacian import SIGMA_NEIGHBORS
@@ -42,6 +45,36 @@ def plan_graph(
     `lists` (neighbors, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
     (W and L, beside the lists) and `peak`, the largest stage. Raises MemoryBudgetError if `peak` exceeds the limit.
     """
+    given = {"n_neighbors": n_neighbors, "n_slots": n_slots, "chunk_rows": chunk_rows, "index": index}
+
+    def plan(**changes: Any) -> dict[str, int]:
+        sizes = (n, n_features, itemsize, memory_limit)
+        return _plan(*sizes, n_tasks=n_tasks, density=density, in_place=in_place, **{**given, **changes})
+
+    def fits(**changes: Any) -> bool:
+        return memory_limit is None or plan(**changes)["peak"] <= memory_limit
+
+    found = plan()
+    if memory_limit is not None and found["peak"] > memory_limit:
+        _refuse(found, memory_limit, _ways(n_slots, n_neighbors, chunk_rows, index, fits))
+    return found
+
+
+def _plan(
+    n: int,
+    n_features: int,
+    itemsize: int,
+    memory_limit: int | None,
+    *,
+    n_neighbors: int,
+    n_slots: int,
+    n_tasks: int,
+    chunk_rows: int,
+    density: float,
+    in_place: bool,
+    index: str,
+) -> dict[str, int]:
+    """The bytes of `plan_graph`, whether they fit or not."""
     k = max(n_neighbors, min(SIGMA_NEIGHBORS, n - 1))
     entries = ceil(density * n_features)
     if density < 1:
@@ -81,25 +114,34 @@ def plan_graph(
         "assembly": assembly,
     }
     plan["peak"] = max(plan[stage] for stage in ("search", "check", "assembly"))
-    if memory_limit is not None and plan["peak"] > memory_limit:
-        _refuse(plan, memory_limit, n_slots)
     return plan
 
 
-def _refuse(plan: dict[str, int], memory_limit: int, n_slots: int) -> None:
-    """Raises MemoryBudgetError for the stage of the plan that takes most, with the setting that lowers it."""
+def _ways(n_slots: int, n_neighbors: int, chunk_rows: int, index: str, fits: Callable[..., bool]) -> list[Way]:
+    """What may make the graph's plan smaller."""
+    ways = fewer("use {} thread(s)", lambda count: fits(n_slots=count), n_slots)
+    ways += fewer("lower n_neighbors to {}", lambda count: fits(n_neighbors=count), n_neighbors)
+    if chunk_rows > 1:
+        ways += fewer("store X in chunks of {} rows", lambda count: fits(chunk_rows=count), chunk_rows)
+    if index != "none":
+        ways.append(("use method='exact'", lambda: fits(index="none")))
+    return ways
+
+
+def _refuse(plan: dict[str, int], memory_limit: int, ways: list[Way]) -> None:
+    """Raises MemoryBudgetError for the stage of the plan that takes most, with what makes it fit."""
     stage = max(("search", "check", "assembly"), key=lambda name: plan[name])
-    what, remedy = {
-        "search": ("the search for neighbors", f"use fewer threads than {n_slots}, smaller chunks, or method='exact'"),
-        "check": ("the first pass over X", f"use fewer threads than {n_slots}, or smaller chunks"),
-        "assembly": ("putting the graph together", "lower n_neighbors"),
+    what = {
+        "search": "the search for neighbors",
+        "check": "the first pass over X",
+        "assembly": "putting the graph together",
     }[stage]
     raise MemoryBudgetError(
         f"{what} does not fit",
         where="build_graph",
         got=f"memory_limit={format_bytes(memory_limit)}",
         wanted=f"{format_bytes(plan['peak'])}",
-        remedy=f"raise memory_limit, or {remedy}",
+        remedy=what_helps(ways),
     )
 
 

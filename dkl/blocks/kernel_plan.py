@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.linalg.packed_symmetric import PARTS, packed_bytes
 from dkl.stores.kernel_tiles import STORED_TILE, stored_bytes
 
@@ -69,13 +70,33 @@ def plan_kernel(
     limit: int | None,
     driver_limit: int | None,
     may_use_disk: bool = False,
+    may_be_single: bool = True,
 ) -> Plan:
     """The plan of an SVM's kernel. K whole in this process' memory, where many products will use it and it fits `driver_limit`;
     else on disk, if `may_use_disk`; else recomputed by the processes within `limit`.
 
     What is left of `driver_limit` is the memory for K of a working set ("working_set_bytes" of the plan's shape). Without a
-    client this process is the one that works, and all is counted in it. `Plan.validate` raises where nothing fits.
+    client this process is the one that works, and all is counted in it. `Plan.validate` raises where nothing fits, and
+    advises what helps. may_be_single: whether single precision is to be had.
     """
+
+    def placed(threads: int, shape: KernelShape = shape) -> Plan:
+        return _placed(shape, processes, threads, limit, driver_limit, may_use_disk)
+
+    found = placed(threads)
+    if found.fits:
+        return found
+    single = replace(shape, dtype="float32")
+    ways = fewer("use {} thread(s)", lambda count: placed(count).fits, threads) if processes == 1 else []
+    if may_be_single and np.dtype(shape.dtype).itemsize == 8:
+        ways.append(("use dtype='float32'", lambda: placed(threads, single).fits))
+    return replace(found, remedy=what_helps(ways))
+
+
+def _placed(
+    shape: KernelShape, processes: int, threads: int, limit: int | None, driver_limit: int | None, may_use_disk: bool
+) -> Plan:
+    """See `plan_kernel`."""
     n = shape.n
     common = {"vectors": (VECTORS + PARTS) * 8 * n, "face": 8 * (2 * 1500**2 + 220 * n)}
 
@@ -90,7 +111,6 @@ def plan_kernel(
             disk={name.replace("_", " "): count for name, count in disk.items()},
             limit=bound,
             shape={"n": n, "dtype": np.dtype(shape.dtype).name, "working_set_bytes": 0},
-            remedy="raise memory_limit, or use dtype='float32'",
         )
 
     # In order of speed: memory, then the disk, which is read once a product, then recomputing.

@@ -18,7 +18,6 @@ must be able to import it, and may run it again when one of them is lost: it sho
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError
 from typing import Any
@@ -44,7 +43,7 @@ from dkl.blocks.row_pieces import (
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
-from dkl.resources import format_bytes, parse_bytes
+from dkl.resources import format_bytes, machine_memory, parse_bytes
 
 __all__ = ["MEMORY_SHARE", "Block", "RowBlocks", "machine_memory", "row_bounds"]
 
@@ -307,8 +306,3 @@ def _worker_budget(session: Session) -> int:
     workers = session.members().values()
     limits = [worker.get("memory_limit") or machine_memory() // max(1, len(workers)) for worker in workers]
     return int(0.4 * min(limits, default=machine_memory()))
-
-
-def machine_memory() -> int:
-    """Physical memory, in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -18,6 +18,10 @@ Rows = Any
 """(m, r) C-contiguous, aligned ndarray of float32 or float64, or scipy.sparse.csr_array of one of them."""
 
 
+MOST_SPARSE_COLUMNS = 2**26
+"""Of sparse rows, empty columns too: transposed, or spread out one by one, they take 8 bytes a column, half a gigabyte."""
+
+
 class RowSource:
     """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some.
 
@@ -123,6 +127,9 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
     if shape[0] == 0 or shape[1] == 0:
         got = f"shape {tuple(shape)}"
         raise InputError("no rows or no columns", where=where, got=got, wanted="a minimum of 1 is required of each")
+    if sp.issparse(array) and shape[1] > MOST_SPARSE_COLUMNS:
+        wanted, remedy = f"at most {MOST_SPARSE_COLUMNS:,}", "number the columns that are used, or hash them to fewer"
+        raise InputError("too many columns", where=where, got=f"shape {shape}", wanted=wanted, remedy=remedy)
     return RowSource(array)
 
 

@@ -20,6 +20,9 @@ Out = TypeVar("Out")
 RECONNECT_SECONDS = 10.0
 """How long a scheduler whose connection broke has to answer again."""
 
+LEAST_THREADS, THREADS_A_CPU = 64, 8
+"""The most threads: so many on any machine, or so many a processor."""
+
 ASKED_AGAIN = 3
 """Times that the scheduler is asked for its workers, where the connection breaks meanwhile."""
 
@@ -33,7 +36,7 @@ class Session:
 
     def __init__(self, client: Any = None, *, threads: int | None = None) -> None:
         self.client = client
-        self.threads = threads or n_cpus()
+        self.threads = n_cpus() if threads is None else checked_threads(threads)
 
     @classmethod
     def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
@@ -50,6 +53,13 @@ class Session:
         elif not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
             raise InputError(
                 "not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client"
+            )
+        elif client.asynchronous:  # its calls give coroutines, which nobody here awaits
+            raise InputError(
+                "an asynchronous client",
+                where="client",
+                got="Client(asynchronous=True), or a call from within its event loop",
+                wanted="distributed.Client(address)",
             )
         elif _threads_of_task() is not None:
             from distributed import secede
@@ -159,9 +169,10 @@ def _current_client() -> Any:
     from distributed import get_client
 
     try:
-        return get_client()
+        client = get_client()
     except ValueError:
         return None
+    return None if client.asynchronous else client  # of no use to calls that wait
 
 
 def _threads_of_task() -> int | None:
@@ -177,6 +188,18 @@ def _threads_of_task() -> int | None:
     except ValueError:
         return None
     return max(1, int(state.nthreads) // max(1, int(state.executing_count)))
+
+
+def checked_threads(threads: int, where: str = "n_jobs") -> int:
+    """`threads`, if this process can be asked for so many; InputError, which names the argument `where`, for far more
+    than there are processors: each takes memory and a place in the system's tables, and none makes anything faster."""
+    most = max(LEAST_THREADS, THREADS_A_CPU * n_cpus())
+    if threads > most:
+        got, wanted = f"{threads} on {n_cpus()} processors", f"at most {most}"
+        raise InputError(
+            "too many threads", where=where, got=got, wanted=wanted, remedy="leave it out: one a processor"
+        )
+    return threads
 
 
 def _no_scheduler() -> WorkersLostError:

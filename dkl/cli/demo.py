@@ -42,7 +42,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
     digits = load("digits")
     X, y = digits.X, digits.y
     pairs = Pairs.from_labels(y, random_state=SEED)
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     write_inputs(folder, X, y, pairs)
     click.echo(f"{len(X):,} handwritten digits of 8 x 8 pixels; {pairs.n_must:,} must-link and {pairs.n_cannot:,} "
                "cannot-link pairs drawn from their labels")  # fmt: skip

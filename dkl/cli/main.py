@@ -25,6 +25,9 @@ SCARCE = {
 }
 """What the system says when it cannot give, as against when we asked for nonsense."""
 
+MISNAMED = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR}
+"""What it says of a path that can lead nowhere, should it not have been seen before."""
+
 HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """click 8.1 prints the help itself."""
 
@@ -71,6 +74,8 @@ def exit_status(error: BaseException) -> int:
         return int(getattr(error, "exit_status", BUG))
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SCARCE):
         return RESOURCES
+    if isinstance(error, OSError) and error.errno in MISNAMED:
+        return BAD_INPUT
     if isinstance(error, FloatingPointError):
         return NOT_CONVERGED
     # Lost workers and schedulers come in many types, none of which a caller could tell apart.

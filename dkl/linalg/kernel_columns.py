@@ -27,13 +27,15 @@ DENSE_POINTS_BYTES = 64_000_000
 
 KERNELS = ("precomputed", *sorted(PAIRWISE_KERNEL_FUNCTIONS))
 
+OF_ROWS = "a function of two rows is functools.partial(sklearn.metrics.pairwise.pairwise_kernels, metric=function)"
+
 
 @dataclass(frozen=True)
 class Kernel:
     """k(x, z): a name that scikit-learn knows, "precomputed" (rows are rows of the kernel matrix), or a callable.
 
-    gamma=None is scikit-learn's default, 1 / n_features where the kernel has one at all. A callable gets two rows, or,
-    where it is one of scikit-learn's functions on matrices, both matrices.
+    gamma=None is scikit-learn's default, 1 / n_features where the kernel has one at all. A callable gets two rows, as in
+    `pairwise_kernels`, or both matrices, as in SVC: where it is `of_matrices`, or one of scikit-learn's own functions.
     """
 
     name: str | Callable[..., Any] = "rbf"
@@ -41,6 +43,7 @@ class Kernel:
     degree: float = 3
     coef0: float = 1
     params: dict[str, Any] = field(default_factory=dict)
+    of_matrices: bool = False
 
     @property
     def is_precomputed(self) -> bool:
@@ -152,16 +155,27 @@ class Kernel:
         if sp.issparse(rows) and not sp.issparse(points):
             points = sp.csr_array(points)  # some kernels take both alike alone
         try:
-            if self.name in PAIRWISE_KERNEL_FUNCTIONS.values():
-                found = self.name(rows, points, **given)  # type: ignore[operator]
+            if callable(self.name) and (self.of_matrices or self.name in PAIRWISE_KERNEL_FUNCTIONS.values()):
+                found = self._as_matrix(self.name(rows, points, **given), (rows.shape[0], points.shape[0]))
             else:
                 found = pairwise_kernels(rows, points, metric=self.name, filter_params=not callable(self.name), **given)
+        except InputError:
+            raise
         except (ValueError, TypeError) as error:
-            raise InputError("the kernel cannot be evaluated", where=self.where, got=error) from error
+            remedy = OF_ROWS if self.of_matrices else None
+            raise InputError("the kernel cannot be evaluated", where=self.where, got=error, remedy=remedy) from error
         if not np.isfinite(found).all():
             i, m = np.argwhere(~np.isfinite(found))[0]
             raise InputError("the kernel is not finite", where=self.where, got=f"{found[i, m]} at ({i}, {m})")
         return np.ascontiguousarray(found)
+
+    def _as_matrix(self, found: Any, shape: tuple[int, int]) -> NDArray[np.floating]:
+        """What a function of matrices has returned, dense; InputError for anything but a matrix of that shape."""
+        matrix = np.asarray(found.toarray() if sp.issparse(found) else found, dtype=np.float64)
+        if matrix.shape != shape:
+            got, wanted = f"shape {matrix.shape}", f"{shape}: a function of two matrices"
+            raise InputError("not a kernel matrix", where=self.where, got=got, wanted=wanted, remedy=OF_ROWS)
+        return matrix
 
 
 class GaussianPoints:

@@ -14,11 +14,12 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+from dkl._paths import as_path, require_file
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.session import Session
+from dkl.blocks.session import Session, checked_threads
 from dkl.errors import InputError, ResourceError, WorkersLostError
-from dkl.resources import format_bytes, n_cpus
+from dkl.resources import format_bytes, machine_memory, n_cpus
 
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 30
@@ -50,21 +51,23 @@ class Cluster:
         memory_limit: int | None = None,
     ) -> Cluster:
         """From the command's options; InputError for an address that is none, or too many workers for the memory."""
-        address = scheduler if scheduler_file is None else _address_in(Path(scheduler_file))
+        address = scheduler if scheduler_file is None else _address_in(as_path(scheduler_file, "--scheduler-file"))
         if address is not None:
             _check_address(address, insecure)
+        if threads is not None:
+            checked_threads(threads, "--threads")
         chosen = cls(address, workers, threads, memory_limit)
-        if workers is not None and workers > n_cpus() and chosen.worker_bytes < PROCESS_BASE:
-            got, wanted = f"{workers} of {format_bytes(chosen.worker_bytes)}", f"{format_bytes(PROCESS_BASE)} a worker"
+        # A limit is no promise: however high it is, the machine has what it has.
+        each = min(chosen.worker_bytes, machine_memory() // (workers or 1))
+        if workers is not None and workers > n_cpus() and each < PROCESS_BASE:
+            got, wanted = f"{workers} of {format_bytes(each)}", f"{format_bytes(PROCESS_BASE)} a worker"
             raise InputError("too many workers for the memory", where="--workers", got=got, wanted=f"at least {wanted}")
         return chosen
 
     @property
     def worker_bytes(self) -> int:
         """What a worker of our own may use, unless it is said: an equal share of the machine."""
-        from distributed.system import MEMORY_LIMIT
-
-        return self.memory_limit or int(MEMORY_LIMIT) // (self.workers or 1)
+        return self.memory_limit or machine_memory() // (self.workers or 1)
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -179,6 +182,7 @@ def _wait_for_workers(client: Any, count: int, where: str) -> None:
 
 def _address_in(file: Path) -> str:
     """The address in a file that `dask scheduler --scheduler-file` wrote."""
+    require_file(file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

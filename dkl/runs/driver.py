@@ -16,10 +16,10 @@ from typing import Any
 import click
 
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_blocks import machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError
 from dkl.estimators.common.progress import progress
+from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.cluster import Cluster
 from dkl.runs.comparison import compare
@@ -223,7 +223,7 @@ def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     if picture is not None:
         report.require(run)
-        target = check_new(picture)
+        target = check_new(picture, option="--picture")
         draw_picture(kind, run, Lazy(lambda: read_again(kind, run, settings)), target)
     report.show(run, kind.facts(run), [file.name for file in kind.declaration.files], as_json=as_json)
 

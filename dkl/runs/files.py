@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from dkl._npy_headers import member_header
+from dkl._paths import as_path, require_file
 from dkl.blocks.neighbor_search import NeighborSearch
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.datasets import read_array
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.runs.kind import InputFile
-from dkl.stores.run import RunStore
+from dkl.stores.run import RunStore, is_unbegun
 
 READ_BYTES = 64_000_000
 WHOLE_BYTES = 256_000_000
@@ -37,7 +39,8 @@ class Files:
     def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, str | Path | None]) -> Files:
         """From what was typed."""
         paths = {file.name: given.get(file.name) for file in declared}
-        return cls(declared, {name: None if path is None else Path(path).absolute() for name, path in paths.items()})
+        found = {name: None if path is None else as_path(path, f"--{name}").absolute() for name, path in paths.items()}
+        return cls(declared, found)
 
     @classmethod
     def again(cls, run: RunStore, declared: tuple[InputFile, ...]) -> Files:
@@ -80,8 +83,7 @@ def load_rows(path: Path) -> RowSource:
     """The patterns in a file or zarr array; those that can stay on disk do."""
     if path.is_dir():
         return row_source(str(path), where=str(path))
-    if not path.is_file():
-        raise InputError("a device or pipe, not a file" if path.exists() else "no such file", where=str(path))
+    require_file(path)
     return row_source(read_array(path), where=str(path))
 
 
@@ -101,11 +103,8 @@ def _npz_header(path: Path) -> tuple[tuple[int, ...], np.dtype] | None:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             name = "X.npy" if "X.npy" in names or len(names) > 1 else names[0]
-            with archive.open(name) as file:
-                version = np.lib.format.read_magic(file)
-                read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-                shape, _, dtype = read[version](file)
-    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile, zlib.error):
+            shape, dtype = member_header(archive, name, path)
+    except (OSError, ValueError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return None
     return (shape, dtype) if dtype.kind in "biuf" else None
 
@@ -116,18 +115,18 @@ def check_values(rows: RowSource) -> None:
     NeighborSearch(rows, Session(None), block, block, 1).check()
 
 
-def check_new(path: str | Path, *, may_be_empty_folder: bool = False) -> Path:
-    """`path`, absolute, if something new can be made there."""
-    path = Path(path).absolute()
-    empty = may_be_empty_folder and path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: str = "--out") -> Path:
+    """`path`, absolute, if something new can be made there. option: what named it, for errors."""
+    path = as_path(path, option).absolute()
+    empty = may_be_empty_folder and is_unbegun(path)
     if os.path.lexists(path) and not empty:
-        raise InputError("exists already and is never overwritten", where=str(path), remedy="choose another --out")
+        raise InputError("exists already and is never overwritten", where=str(path), remedy=f"choose another {option}")
     if not path.parent.is_dir():
         raise InputError(
-            "its folder does not exist", where=str(path), remedy="make the folder, or choose another --out"
+            "its folder does not exist", where=str(path), remedy=f"make the folder, or choose another {option}"
         )
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise DiskError("its folder cannot be written to", where=str(path), remedy="choose another --out")
+        raise DiskError("its folder cannot be written to", where=str(path), remedy=f"choose another {option}")
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,14 @@ from numpy.typing import NDArray
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.runs.files import check_new
+from dkl.stores.private_files import create_private
 
 SUFFIXES = {"predict": (".npy", ".npz", ".csv"), "transform": (".npz", ".npy")}
 """Kinds of files that each verb writes."""
+
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""What a cell begins with that a spreadsheet takes for a formula."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +95,27 @@ def _write_lines(file: IO[bytes], block: NDArray) -> None:
         np.savetxt(file, block, delimiter=",", fmt="%.17g" if block.dtype.kind == "f" else "%d")
         return
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([cell] for cell in block.tolist())
+    csv.writer(text, lineterminator="\n").writerows([_as_text(cell)] for cell in block.tolist())
     file.write(text.getvalue().encode())
+
+
+def _as_text(label: str) -> str:
+    """A label as a spreadsheet shows it: one that it would run as a formula stands behind an apostrophe, as is usual."""
+    if not label.startswith(FORMULAS):
+        return label
+    try:
+        float(label)  # a signed number is no formula
+    except ValueError:
+        return f"'{label}"
+    return label
 
 
 @contextmanager
 def _appearing(target: Path) -> Iterator[IO[bytes]]:
     """A file that stands at `target` once all is written, unless something has come there in the meantime."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = target.with_name(f".dkl-{uuid.uuid4().hex[:12]}.partial")  # not longer for a long name
     try:
-        with open(partial, "xb") as file:
+        with create_private(partial) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

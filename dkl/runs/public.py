@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dkl.blocks.row_blocks import machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.common.progress import watch_for
+from dkl.resources import machine_memory
 from dkl.runs import driver, registry
 from dkl.runs.comparison import Comparison
 from dkl.runs.kind import Facts

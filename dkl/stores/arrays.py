@@ -18,6 +18,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
+from dkl.stores.private_files import PrivateFiles
 from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
 
 _COMPRESSORS: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
@@ -43,7 +44,7 @@ def create_array(
     dtype = np.dtype(dtype)
     chunks, dims = declared.chunks.of(shape, rows), declared.dims_of(len(shape)) if declared.named else None
     require(declared, Layout(shape, chunks, str(dtype), dims, declared.codecs, declared.version), _name(target))
-    store, name = (str(target), None) if isinstance(target, Path) else (target[0].store_path, target[1])
+    store, name = (PrivateFiles(target), None) if isinstance(target, Path) else (target[0].store_path, target[1])
     nothing = np.nan if dtype.kind == "f" else -1
     return zarr.create_array(
         store=store,
@@ -72,13 +73,17 @@ def open_array(
     """
     where = _name(target)
     try:
-        array = zarr.open_array(str(target), mode=mode) if isinstance(target, Path) else target[0][target[1]]
+        array = _opened(target, mode) if isinstance(target, Path) else target[0][target[1]]
         layout = layout_of(array)
     except Exception as error:  # damaged metadata fails in as many ways as it has parts
         got = f"{type(error).__name__}: {error}"
         raise StoreError(failure, where=where, got=got) from error
     require(declared, layout, where)
     return array
+
+
+def _opened(path: Path, mode: Any) -> zarr.Array:
+    return zarr.open_array(PrivateFiles(path, read_only=mode == "r"), mode=mode)
 
 
 def layout_of(array: Any) -> Layout:

@@ -27,6 +27,7 @@ from scipy.sparse import csr_array, vstack
 from dkl.errors import InputError, StoreError
 from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.disk import disk_errors
+from dkl.stores.private_files import PrivateFiles
 from dkl.stores.registry import COMPRESSED, StoredArray
 
 KIND, VERSION = "dkl.csr-blocks", 1
@@ -241,7 +242,7 @@ def _new_group(target: Target) -> zarr.Group:
                 "something stands there already", where=str(path), remedy="choose a new path, or remove it"
             )
         # Never "w", which deletes what stands there.
-        return zarr.open_group(str(path), mode="a", zarr_format=3)
+        return zarr.open_group(PrivateFiles(path), mode="a", zarr_format=3)
     if len(target.attrs) or any(True for _ in target.keys()):  # noqa: SIM118 - a group is no dict
         raise StoreError("the group is not empty", where=_name(target), remedy="choose a new one")
     return target

@@ -5,9 +5,13 @@ A `StoredRows` is small to send: it carries where the rows stand, and opens them
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,25 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dkl.errors import InputError
+from dkl._npy_headers import check_npy, require_sizes
+from dkl._paths import as_path, require_file
+from dkl.errors import DklError, InputError
+from dkl.resources import format_bytes, machine_memory
+
+SPARSEST = 1000
+METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
+SMALLER = "store it in smaller chunks"
+
+
+class PlainFiles(zarr.storage.LocalStore):
+    """An array in a folder, of which ordinary files alone are read: of a pipe or /dev/zero there is no end."""
+
+    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+        """A file's bytes, None where there is none; InputError for a device or pipe."""
+        path = Path(self.root, key)
+        if os.path.lexists(path):  # a folder in a chunk's place would be read as fill values
+            require_file(path)
+        return await super().get(key, prototype, byte_range)
 
 
 @dataclass
@@ -40,12 +62,18 @@ class StoredRows:
     def read(self, start: int, stop: int) -> NDArray:
         """Rows start to stop. Chunks are read whole; when rows are read in order, each is read once.
 
-        The last window that was read is kept for that: the rows asked for, out to the borders of their chunks.
+        The last window that was read is kept for that: the rows asked for, out to the borders of their chunks. Raises
+        InputError for a chunk that is damaged.
         """
         if self._array is None:
             self._array = _open(self.location)
         if self.mapped:
             return self._array[start:stop]
+        with _reading(self.location, start, stop):
+            return self._read_chunks(start, stop)
+
+    def _read_chunks(self, start: int, stop: int) -> NDArray:
+        """Rows of a zarr array, by way of the last window."""
         chunk, n = self.rows_per_chunk, self.shape[0]
         first, last = start // chunk * chunk, min(n, -(-stop // chunk) * chunk)
         window = self._window
@@ -75,8 +103,25 @@ def stored_rows(X: Any) -> StoredRows | None:
     return None
 
 
+@contextmanager
+def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
+    """An InputError for a chunk that cannot be read: codecs fail in as many ways as there are codecs."""
+    try:
+        yield
+    except (DklError, MemoryError):
+        raise
+    except Exception as error:
+        where = str(location if isinstance(location, Path) else getattr(location, "store_path", location))
+        raise InputError(
+            "a chunk cannot be read",
+            where=f"{where}, rows {start} to {stop - 1}",
+            got=f"{type(error).__name__}: {error}",
+            remedy="write that array again",
+        ) from error
+
+
 def _from_path(path: Path) -> StoredRows:
-    path = path.absolute()
+    path = as_path(path, "X").absolute()
     array = _open(path)
     if isinstance(array, np.memmap):
         rows = _from_memmap(array)
@@ -86,9 +131,38 @@ def _from_path(path: Path) -> StoredRows:
 
 
 def _from_zarr(array: Any, location: Any) -> StoredRows:
+    _check_layout(array, location)
     # The unit of reading is a chunk, also where several of them lie in one shard.
     rows_per_chunk = array.chunks[0] if array.ndim else 1
     return StoredRows(tuple(array.shape), np.dtype(array.dtype), False, max(1, rows_per_chunk), location)
+
+
+def _check_layout(array: Any, location: Any) -> None:
+    """InputError for what no array of a user's has, but metadata may claim: it would be worked on for hours, as zeros."""
+    where = str(location if isinstance(location, Path) else array.store_path)
+    require_sizes(array.shape, where)
+    if min(array.chunks, default=1) < 1:
+        raise InputError("no chunks of an array", where=where, got=f"chunks {array.chunks}")
+    chunk_bytes = math.prod(array.chunks) * np.dtype(array.dtype).itemsize
+    if chunk_bytes > (most := machine_memory()):
+        got, wanted = f"chunks {array.chunks}, {format_bytes(chunk_bytes)} each", f"at most {format_bytes(most)}"
+        raise InputError("a chunk is larger than the memory", where=where, got=got, wanted=wanted, remedy=SMALLER)
+    if isinstance(location, Path) and 0 not in array.shape:
+        _check_stored(array, location)
+
+
+def _check_stored(array: Any, path: Path) -> None:
+    """InputError where fewer than one chunk in SPARSEST is stored: zarr reads the others as fill values without a word."""
+    expected = math.prod(
+        -(-size // chunk) for size, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
+    )
+    enough = -(-expected // SPARSEST)
+    files = (name for _, _, names in os.walk(path) for name in names if name not in METADATA)
+    found = sum(1 for _ in islice(files, enough))
+    if found < enough:
+        got, wanted = f"{found} of {expected} chunks", "an array that has been written"
+        remedy = "write it again, also chunks of fill values alone (config={'write_empty_chunks': True})"
+        raise InputError("hardly a chunk of it is stored", where=str(path), got=got, wanted=wanted, remedy=remedy)
 
 
 def _from_memmap(array: np.memmap) -> StoredRows | None:
@@ -122,9 +196,13 @@ def _open(location: Any) -> Any:
             _, dtype, offset, shape, order = location
             return np.memmap(path, dtype, "r", offset, shape, order)
         if path.suffix == ".npy":
+            require_file(path)
+            check_npy(path)
             return np.load(path, mmap_mode="r", allow_pickle=False)
-        return zarr.open_array(str(path), mode="r")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return zarr.open_array(PlainFiles(path, read_only=True), mode="r")
+    except DklError:
+        raise
+    except Exception as error:  # damaged metadata fails in as many ways as it has parts
         raise InputError(
             "cannot open the rows",
             where=str(path),

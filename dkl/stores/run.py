@@ -20,12 +20,14 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import commits
 from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, write_array
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.generations import Generations
+from dkl.stores.private_files import MODE, PrivateFiles, require_plain_tree
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -58,14 +60,14 @@ class RunStore:
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunStore:
         """A new run, locked. The folder must not exist (or be empty); nothing that exists is ever overwritten."""
-        folder = Path(path).absolute()
+        folder = as_path(path, "run").absolute()
         taken = InputError(
             "exists already and is never overwritten",
             where=str(folder),
             wanted="a new path",
             remedy="choose another path, or `dkl resume` it if it is a run",
         )
-        if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        if os.path.lexists(folder) and not is_unbegun(folder):
             raise taken
         if not folder.parent.is_dir():
             raise InputError("its parent folder does not exist", where=str(folder), remedy="create the parent folder")
@@ -74,9 +76,10 @@ class RunStore:
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # an empty folder that was there may be open to others
             run.lock()
-            if {entry.name for entry in folder.iterdir()} != {"LOCK"}:
+            if not is_unbegun(folder):
                 raise taken  # somebody else was quicker
-            zarr.create_group(str(folder), attributes={"kind": KIND, "version": VERSION})
+            _clear_beginnings(folder)
+            zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
         except (OSError, DiskError) as error:
@@ -96,11 +99,13 @@ class RunStore:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunStore:
         """An existing run, not locked; StoreError if it is none, damaged, or of another version."""
-        folder = Path(path).absolute()
+        folder = as_path(path, "run").absolute()
         if not folder.is_dir():
             raise InputError("no such run", where=str(folder), wanted="a folder made by `dkl fit`")
+        require_plain_tree(folder)
         if not (folder / "zarr.json").is_file() or not (folder / "config.json").is_file():
-            raise StoreError("not a run of dkl, or one that was never begun", where=str(folder))
+            remedy = "begin it again: `dkl fit` with the same --out" if is_unbegun(folder) else None
+            raise StoreError("not a run of dkl, or one that was never begun", where=str(folder), remedy=remedy)
         attributes = read_json(folder / "zarr.json").get("attributes")
         attributes = attributes if isinstance(attributes, dict) else {}
         if attributes.get("kind") != KIND:
@@ -113,7 +118,7 @@ class RunStore:
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
-        descriptor = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -166,7 +171,7 @@ class RunStore:
         line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float) + "\n"
         path = self.path / "events.jsonl"
         with disk_errors("the log could not be written", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
             try:
                 size = os.fstat(descriptor).st_size
                 if not self._log_is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -287,6 +292,34 @@ class RunStore:
         if not (self.path / FACTOR.path / "zarr.json").is_file():
             raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
         return open_array(self.path / FACTOR.path, FACTOR)
+
+
+def is_unbegun(folder: Path) -> bool:
+    """Whether a folder is empty, or holds no more than what `RunStore.create` leaves when it is killed on its way.
+
+    A configuration comes last: with it a run can be resumed. The lock comes first: without it the folder is not ours.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    names = {entry.name for entry in folder.iterdir()}
+    if not names:
+        return True
+    if "LOCK" not in names or not all(name == "LOCK" or _is_beginning(name) for name in names):
+        return False
+    lock = folder / "LOCK"
+    return lock.is_file() and lock.read_bytes()[:4] in (b"", b"pid ")
+
+
+def _is_beginning(name: str) -> bool:
+    """Whether a file of that name is written before a run has its configuration."""
+    return name == "zarr.json" or (name.startswith(("zarr.", "config.json.")) and name.endswith(".partial"))
+
+
+def _clear_beginnings(folder: Path) -> None:
+    """Remove what an attempt that died has left before its configuration; only under the lock. Raises OSError."""
+    for entry in list(folder.iterdir()):
+        if _is_beginning(entry.name):
+            entry.unlink()
 
 
 def rows_per_chunk(n: int, rank: int, dtype: Any) -> int:

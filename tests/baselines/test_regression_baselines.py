@@ -1,5 +1,8 @@
 """The baselines of the SLKL paper against explicit n x n matrices and against scikit-learn."""
 
+import subprocess
+import sys
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -251,3 +254,11 @@ def repeats_count(estimator):
 @parametrize_with_checks([method() for method in ALL], expected_failed_checks=repeats_count)
 def test_sklearn_contract(estimator, check):
     check(estimator)
+
+
+def test_the_package_has_them_once_they_are_asked_for():
+    code = (
+        "import sys, dkl; assert not {'dkl.baselines', 'sklearn', 'scipy', 'zarr'} & sys.modules.keys(), sys.modules.keys();"
+        "assert dkl.baselines.__name__ == 'dkl.baselines' and 'baselines' in dir(dkl)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

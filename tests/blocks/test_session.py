@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_val_score
 
 from dkl import KernelKMeans, LowRankKernelRegressor
 from dkl.blocks.session import Session
-from dkl.errors import WorkersLostError
+from dkl.errors import InputError, WorkersLostError
 
 
 def test_the_clients_heartbeat_does_not_hide_the_workers(cluster: Any) -> None:
@@ -53,3 +53,22 @@ def test_a_scheduler_that_went_is_told(cluster: Any) -> None:
         session = Session(client)
     with pytest.raises(WorkersLostError, match="the scheduler is gone"):
         session.workers()
+
+
+def test_an_asynchronous_client_is_refused():
+    class Asynchronous:
+        asynchronous = True
+
+        def submit(self):
+            """As a client has it."""
+
+        scheduler_info = submit
+
+    with pytest.raises(InputError, match="client: an asynchronous client; got .*asynchronous=True"):
+        Session.find(Asynchronous())
+
+
+def test_more_threads_than_help_are_refused():
+    assert Session(None, threads=64).threads == 64
+    with pytest.raises(InputError, match="n_jobs: too many threads; got 100000 on .* leave it out"):
+        Session(None, threads=100_000)

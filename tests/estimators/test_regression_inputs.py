@@ -268,11 +268,9 @@ def test_too_little_memory_is_told_with_its_worst_item_and_a_remedy():
     for limit in ("1 kB", "280 MB"):
         refused(
             lambda limit=limit: model(memory_limit=limit, work_dir="work").fit(X, Y),
-            r"memory plan: the plan does not fit: \S.* takes \S+ \w+ of 280 MB.*raise memory_limit, or lower n_columns",
+            r"memory plan: the plan does not fit: \S.* takes \S+ \w+ of 280 MB.*raise memory_limit$",  # all else is too little
             MemoryBudgetError,
         )
-    refused(lambda: model(memory_limit="280 MB", nu="cv").fit(X, Y), "give nu as a number", MemoryBudgetError)
-    refused(lambda: model(memory_limit="280 MB", solver="paper").fit(X, Y), "another solver", MemoryBudgetError)
 
 
 NEW_ROWS = {"other features": X[:, :3], "NaN": changed(np.nan), "one-dimensional": X[0], "no rows": X[:0],

@@ -100,14 +100,14 @@ def test_a_work_folder_is_the_runs_alone(tmp_path):
     assert checked_folder(str(tmp_path)) == str(tmp_path)
     with pytest.raises(InputError, match="work_dir: no such folder"):
         checked_folder(str(tmp_path / "none"))
-    with folder_of(tmp_path / "run", None, "tiles") as folder:
+    with folder_of(tmp_path / "run", None, "tiles", "aaaa") as folder:
         assert folder is None
-    with folder_of(tmp_path / "run", str(tmp_path), "tiles") as first:
-        (first / "left").write_text("by an attempt that was killed")
-        with folder_of(tmp_path / "other", str(tmp_path), "tiles") as other:
+    with folder_of(tmp_path / "run", str(tmp_path), "tiles", "aaaa") as first:
+        with folder_of(tmp_path / "other", str(tmp_path), "tiles", "aaaa") as other:
             assert other != first and first.parent == other.parent == tmp_path
-        with folder_of(tmp_path / "run", str(tmp_path), "tiles") as again:
-            assert again == first and not list(again.iterdir())
+        with folder_of(tmp_path / "run", str(tmp_path), "tiles", "bbbb") as again:
+            assert again != first and first.is_dir()
     assert not list(tmp_path.iterdir())
-    with pytest.raises(DiskError, match="cannot be made"), folder_of(tmp_path, str(tmp_path / "none"), "tiles"):
+    missing = str(tmp_path / "none")
+    with pytest.raises(DiskError, match="cannot be made"), folder_of(tmp_path, missing, "tiles", "aaaa"):
         pass

@@ -1,6 +1,7 @@
 """The neighbourhood classifier: scikit-learn's contract, SVC as its limit, weights, data of every form, and its path."""
 
 import pickle
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -197,7 +198,8 @@ def test_kernels_of_every_form_are_one(binary, tmp_path):
     assert not hasattr(given, "support_vectors_")
     called = OptimalNeighborhoodSVC(kernel=laplacian_kernel, kernel_params={"gamma": 0.4}).fit(X, y)
     assert_allclose(called.decision_function(Z), wanted, atol=1e-8)
-    pairwise = OptimalNeighborhoodSVC(kernel=lambda a, b: np.exp(-0.4 * np.abs(a - b).sum())).fit(X, y)
+    of_rows = partial(pairwise_kernels, metric=lambda a, b: np.exp(-0.4 * np.abs(a - b).sum()))
+    pairwise = OptimalNeighborhoodSVC(kernel=of_rows).fit(X, y)
     assert_allclose(pairwise.decision_function(Z), wanted, atol=1e-8)
     rounded = OptimalNeighborhoodSVC(kernel="precomputed").fit(K.astype(np.float32), y)
     assert_allclose(rounded.decision_function(across), wanted, atol=1e-4)

@@ -59,6 +59,7 @@ def plan_fit(
         limit or machine // (place.processes if place.distributed else 1),
         own_limit=own_limit,
         may_use_disk=has_folder and not settings.whole_columns,
+        block_rows_of=lambda columns: block_rows(columns, source.n_features, settings.dtype),
     )
     return plan.validate() if refuse else plan
 

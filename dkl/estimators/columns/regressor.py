@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from dkl._plain_arrays import refuse_masked, refuse_text
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -130,6 +131,8 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
     def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
         if sp.issparse(y):
             raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
+        refuse_masked(y, "y")
+        refuse_text(y, "y")
         try:
             found = np.asarray(y)
             if found.dtype.kind in "mMV":

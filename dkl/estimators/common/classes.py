@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
+from dkl._plain_arrays import refuse_masked
 from dkl.errors import InputError, StoreError
 from dkl.stores.run import RunStore
 
@@ -21,6 +22,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
     if y is None:
         what = f"{learner} requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass the labels")
+    refuse_masked(y, "y")
     try:
         given = column_or_1d(y, warn=True)
         if given.dtype.kind == "S":  # scikit-learn refuses them only from 1.7 on

@@ -70,9 +70,10 @@ def save(figure: Any, path: str | Path) -> Path:
         )
     from dkl.estimators.common.figure import write
 
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".dkl-{os.getpid()}.partial")  # not longer for a long name
     try:
         write(figure, partial, kind)
+        partial.chmod(0o600)  # it shows the data
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
+from dkl._plain_arrays import refuse_masked, refuse_text
 from dkl.errors import InputError
 from dkl.estimators.common.validation import in_short
 
@@ -17,6 +18,8 @@ def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
     """(n,) weights, none negative, of a finite positive sum; None stays None."""
     if sample_weight is None:
         return None
+    refuse_masked(sample_weight, "sample_weight")
+    refuse_text(sample_weight, "sample_weight")
     try:
         found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
     except (ValueError, TypeError) as error:
@@ -36,22 +39,12 @@ def box_bounds(
     labels: NDArray[np.intp],
     sample_weight: NDArray[np.float64] | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(C_i (n,), weight of each class): C times class weight times sample weight. "balanced" counts sample weights."""
+    """(C_i (n,), weight of each class): C times class weight times sample weight. "balanced" counts rows, as in SVC."""
     try:
-        if isinstance(class_weight, str) and class_weight == "balanced":
-            weights = _balanced(labels, sample_weight)
-        else:
-            weights = compute_class_weight(class_weight, classes=classes, y=classes[labels])
+        weights = compute_class_weight(class_weight, classes=classes, y=classes[labels])
     except (ValueError, TypeError) as error:
         raise InputError(" ".join(str(error).split()), where="class_weight") from error
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise InputError("not weights", where="class_weight", got=repr(class_weight), wanted="finite numbers >= 0")
     bounds = C * weights[labels]
     return bounds if sample_weight is None else bounds * sample_weight, weights
-
-
-def _balanced(labels: NDArray[np.intp], sample_weight: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """(classes,): total weight / (classes * weight of the class); scikit-learn counts weights only from 1.7 on."""
-    counts = np.bincount(labels, weights=sample_weight).astype(np.float64)
-    with np.errstate(divide="ignore", over="ignore"):
-        return counts.sum() / (len(counts) * counts)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from dkl._plain_arrays import refuse_masked, refuse_text
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import InputError, InputTypeError
 
@@ -23,9 +24,11 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
 
     Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
     """
+    refuse_masked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", "f")
     if kind in "mMV":
         raise InputError("rows must be real numbers", where="X", got=f"dtype {X.dtype}", wanted="float32 or float64")
+    refuse_text(X, "X")
     try:
         return validate_data(
             estimator,

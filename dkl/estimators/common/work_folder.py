@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import zlib
@@ -13,15 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from dkl._paths import as_path
 from dkl.errors import DiskError, InputError
 from dkl.stores.disk import disk_errors
+
+LOCK = "LOCK"
 
 
 def next_run(work_dir: Any, kind: str) -> Path:
     """The first free `<kind>-NNN.zarr` in the work folder."""
     if not isinstance(work_dir, (str, os.PathLike)) or not os.fspath(work_dir):
         raise InputError("not a folder", where="work_dir", got=repr(work_dir), wanted="a path")
-    folder = Path(work_dir)
+    folder = as_path(work_dir, "work_dir")
     if not folder.is_dir():
         raise InputError("no such folder", where="work_dir", got=str(folder), remedy="create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -38,21 +42,66 @@ def checked_folder(work_dir: Any) -> str:
     return str(Path(work_dir).absolute())
 
 
+def claimed_folder(work_dir: Any, kind: str) -> Path:
+    """As `next_run`, made: whoever asks at the same moment gets another."""
+    while True:
+        path = next_run(work_dir, kind)
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise DiskError(f"cannot be made ({error.strerror})", where=str(path)) from error
+        return path
+
+
 @contextmanager
-def folder_of(run: Path, work_dir: str | None, kind: str) -> Iterator[Path | None]:
-    """A folder in `work_dir` that is the run's alone while this is entered; what a killed attempt has left in it goes, as
-    all does at the end. None of None. Raises DiskError."""
+def folder_of(run: Path, work_dir: str | None, kind: str, attempt: str) -> Iterator[Path | None]:
+    """As `locked_folder`, of a run's path: None of None."""
     if work_dir is None:
         yield None
         return
-    folder = Path(work_dir) / f"dkl-{kind}-{zlib.crc32(str(run).encode()):08x}"
-    shutil.rmtree(folder, ignore_errors=True)
+    with locked_folder(work_dir, f"dkl-{kind}-{zlib.crc32(str(run).encode()):08x}", attempt) as folder:
+        yield folder
+
+
+@contextmanager
+def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
+    """A new folder `name`-`attempt` in the work folder, removed at the end, and locked until then. Raises DiskError.
+
+    What attempts that died have left under the same name goes too. One that is locked belongs to somebody who lives:
+    a run of the same path on another machine, or in another container.
+    """
+    root = Path(work_dir)
+    for left in [root / name, *root.glob(f"{name}-*")]:
+        if left.is_dir() and not left.is_symlink() and not _is_locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    folder, unlocked = root / f"{name}-{attempt}", root / f".{name}-{attempt}"
     with disk_errors("cannot be made", folder):
-        folder.mkdir(mode=0o700)
+        unlocked.mkdir(mode=0o700)
+        lock = os.open(unlocked / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(folder)  # nobody sees it without its lock
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether a process that lives holds the folder's lock; a folder without one is of an earlier version."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def plain(value: Any) -> Any:

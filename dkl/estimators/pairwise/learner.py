@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl._pair_checks import inside_cross_validation
 from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.row_sources import row_source
@@ -157,7 +158,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         """Learn the kernel of the rows of X.
 
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
-        `dkl.Pairs`, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which pairs are drawn.
+        `dkl.Pairs`, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which pairs are drawn. Beside
+        pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
         """
         check_parameters(self, PairwiseSettings)
         watch, settings = watch_for(self.callbacks, self.verbose), self._settings()
@@ -169,6 +171,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 "PairwiseKernelLearner requires y to be passed, but the target y is None",
                 remedy="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
             )
+        _note_unused(y, sample_ids, given=any(side is not None for side in (must_link, cannot_link, pairs)))
         resolved = resolve_pairs(
             n,
             y=y,
@@ -300,3 +303,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             self.factor_ = np.asarray(kept.scratch.factor()[...])
         self.certificate_, self.result_ = fitted.certificate, fitted.result
         self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
+
+
+def _note_unused(y: Any, sample_ids: Any, *, given: bool) -> None:
+    """A DataWarning for labels beside pairs that are `given`; folds of cross-validation have both, y for their scores."""
+    if given and y is not None and sample_ids is None and not inside_cross_validation():
+        told = "y is not learned from, since must_link, cannot_link or pairs are given; leave y out, or pass it alone"
+        warnings.warn(told, DataWarning, stacklevel=3)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from scipy import sparse
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan, plan_pairwise
+from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -48,23 +52,36 @@ def plan_at(
     """The plan of a problem of which the targets are there, and of the graph its number of entries."""
     systems = SmallSystems.of(targets)
 
-    def plan(on_disk: bool) -> Plan:
+    def plan(on_disk: bool, rank: int = rank, threads: int = place.threads, dtype: str = settings.dtype) -> Plan:
         return plan_pairwise(
             int(targets.shape[0]),
             rank,
-            settings.dtype,
+            dtype,
             laplacian_entries=laplacian_entries,
             target_entries=targets.nnz,
             dot_products=systems.n_pairs + systems.indices.size,
             gathered_rows=systems.gathered.size,
             processes=place.processes,
-            threads=place.threads,
+            threads=threads,
             memory_limit=place.allowed(settings.memory_limit),
             on_disk=on_disk,
             checkpoints=has_store,
             driver_shares=not place.distributed,
         )
 
-    in_memory = plan(False)
-    chosen = in_memory if in_memory.fits or not has_store else plan(True)
+    def best(**changes: Any) -> Plan:
+        in_memory = plan(False, **changes)
+        return in_memory if in_memory.fits or not has_store else plan(True, **changes)
+
+    chosen = best()
+    if chosen.fits:
+        return chosen
+    ways = fewer("lower rank to {}", lambda rank: best(rank=rank).fits, rank)
+    if not place.distributed:
+        ways += fewer("use {} thread(s)", lambda threads: best(threads=threads).fits, place.threads)
+    if settings.dtype != "float32":
+        ways.append(("use dtype='float32'", lambda: best(dtype="float32").fits))
+    if not has_store:
+        ways.append(("give work_dir so that the state can be kept on disk", lambda: plan(True).fits))
+    chosen = replace(chosen, remedy=what_helps(ways))
     return chosen.validate() if refuse else chosen

@@ -22,7 +22,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.stored_kernel import StoredKernel
 from dkl.errors import DiskError, InputError
-from dkl.estimators.common.work_folder import next_run
+from dkl.estimators.common.work_folder import claimed_folder, next_run
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.kernel_operators import KernelOperator
@@ -55,7 +55,8 @@ def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str
         chosen = {**common, **(item if isinstance(item, dict) else {"kernel": item})}
         gamma = _width(chosen["kernel"], chosen["gamma"], source)
         params = dict(chosen["kernel_params"] or {})
-        made.append(Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], params))
+        of_matrices = callable(chosen["kernel"])  # as SVC calls it
+        made.append(Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], params, of_matrices))
     return made
 
 
@@ -89,7 +90,7 @@ def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> 
     """Where the kernels stand. The level method's bound is of all its cuts: none is evaluated again, in double, at its
     last point, so all its work is in double."""
     dtype = "float64" if settings.solver == "level" else settings.dtype
-    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir)
+    return KernelPlace(source, session, dtype, settings.memory_limit, settings.work_dir, settings.solver != "level")
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class KernelPlace:
     dtype: str
     memory_limit: int | None
     work_dir: Any = None
+    may_be_single: bool = True
 
     def plan(self, kernels: list[Kernel], largest_machine: int, *, is_whole: bool, may_use_disk: bool) -> Plan:
         """MemoryBudgetError or DiskError where K cannot stand anywhere."""
@@ -121,6 +123,7 @@ class KernelPlace:
             limit=place.allowed(self.memory_limit) or here,
             driver_limit=self.memory_limit or here,
             may_use_disk=may_use_disk and self.work_dir is not None,
+            may_be_single=self.may_be_single,
         ).validate()
         if plan.placement == "disk":
             self._check_disk(plan)
@@ -163,9 +166,10 @@ class KernelPlace:
 
     def _stored(self, kept: ExitStack, recomputed: RecomputedKernel) -> KernelOperator:
         """On disk, until nobody holds it, and no longer than `kept`; where the disk is too small, as it is."""
-        path = next_run(self.work_dir, "kernel")
-        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(path.parent).free:
+        folder = next_run(self.work_dir, "kernel").parent
+        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(folder).free:
             return recomputed
+        path = claimed_folder(self.work_dir, "kernel")
         remove = partial(shutil.rmtree, path, ignore_errors=True)
         with ExitStack() as unfinished:
             unfinished.callback(remove)

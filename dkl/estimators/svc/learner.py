@@ -52,7 +52,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A
         list of kernels (names, functions, or dictionaries of `kernel` with parameters of its own) is combined: their
         weights are learned together with the machine, and each must be positive semidefinite. A single one of your own,
-        or "sigmoid", is not checked: where it is indefinite the gap proves nothing.
+        or "sigmoid", is not checked: where it is indefinite the gap proves nothing. A function gets two matrices, as in
+        SVC, blocks of rows (t, d) and points (m, d), beside `kernel_params`, and returns (t, m).
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
         the latter for up to some thousand rows.
@@ -61,6 +62,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     decision_function_shape : "ovr" or "ovo"
         Of one-against-one machines, as in SVC.
     class_weight : None, "balanced" or dict
+        As in SVC: "balanced" counts the rows of a class, whatever their sample weights, which come on top.
     tol, max_iter
         Relative duality gap; gradient steps of a machine.
     dtype : "float64" or "float32"

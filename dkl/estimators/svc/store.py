@@ -100,7 +100,7 @@ def fit_in_run(
     """
     keeper = StoredMachines(run, settings.checkpoint_every)
     with (
-        folder_of(run.path, settings.work_dir, "kernels") as work_dir,
+        folder_of(run.path, settings.work_dir, "kernels", run.attempt) as work_dir,
         keeper.kept_to_the_end(watch, "stopped between two steps of a machine"),
     ):
         local = settings.changed(work_dir=work_dir)

@@ -45,8 +45,11 @@ def read_targets(files: Files, n: int) -> NDArray[np.float64]:
     file, where = file_of_targets(files), where_targets(files)
     found = read_array(file, "y") if files.paths["targets"] is None else _own_file(file)
     if not isinstance(found, np.ndarray) or found.ndim not in (1, 2) or len(found) != n or 0 in found.shape:
-        got = f"shape {getattr(found, 'shape', None)}"
-        raise InputError("not targets of these rows", where=where, got=got, wanted=f"({n},) or ({n}, T)")
+        shape = getattr(found, "shape", None)
+        one_more = file.suffix.lower() == ".csv" and shape is not None and shape[0] == n + 1
+        remedy = "is its first line a header? One of numbers is read as a row" if one_more else None
+        wanted = f"({n},) or ({n}, T)"
+        raise InputError("not targets of these rows", where=where, got=f"shape {shape}", wanted=wanted, remedy=remedy)
     y = np.array(found, dtype=np.float64)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     bad = np.argwhere(~(np.abs(y) <= np.sqrt(np.finfo(float).max / n) / 4))  # their squares are added up
@@ -61,6 +64,7 @@ def _own_file(path: Path) -> Any:
     try:
         return read_array(path, "y" if path.suffix.lower() == ".npz" else None)
     except InputError as error:
-        if error.what != "no such array":
+        # Of several arrays none is called X for us: what is missing is y.
+        if error.what != "no such array" or len(str(error.wanted).split(", ")) > 1:
             raise
         return read_array(path)

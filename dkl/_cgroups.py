@@ -1,0 +1,62 @@
+"""What the control groups of Linux leave of the machine to this process: containers and batch systems set their limits so.
+
+dask.system and distributed.system read these files too, but to import them takes most of a second, which a wrong option
+or a fit on threads does not wait for; and they look at some of the groups alone, not at all that enclose this process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+
+
+def cgroup_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
+    """Bytes that the tightest group around this process may hold; None without a limit. root, own: where the system
+    mounts the groups, and lists those of this process."""
+    found = [_number(folder / name) for folder, name in _files(root, own, "memory", "memory.max", "limit_in_bytes")]
+    return min((value for value in found if value is not None and value > 0), default=None)
+
+
+def cgroup_cpus(root: Path = ROOT, own: Path = OWN) -> int | None:
+    """Processors, rounded up, that the tightest group around this process may keep busy; None without a limit."""
+    shares = []
+    for folder, name in _files(root, own, "cpu", "cpu.max", "cfs_quota_us"):
+        if name == "cpu.max":
+            quota, _, period = _text(folder / name).partition(" ")
+        else:
+            quota, period = _text(folder / name), _text(folder / "cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal() and int(quota) and int(period):  # no limit: "max", or -1
+            shares.append(int(quota) / int(period))
+    return math.ceil(min(shares)) if shares else None
+
+
+def _files(root: Path, own: Path, controller: str, second: str, first: str) -> Iterator[tuple[Path, str]]:
+    """(folder, file) of a limit in every group around this process, of the second version of groups and of the first."""
+    for line in _text(own).splitlines():
+        number, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if number == "0" and not controllers:
+            bases, name = [root], second
+        elif controller in controllers.split(","):
+            bases, name = [root / controllers, root / controller], f"{controller}.{first}"
+        else:
+            continue
+        # In a container the path may be the host's, of which nothing is mounted here but what stands at the root.
+        inner = PurePosixPath(path.lstrip("/") or ".")
+        for folder in dict.fromkeys((inner, *inner.parents)):
+            yield from ((base / folder, name) for base in bases)
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    """What a file of the system says; "" where it is not there."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,74 @@
+"""Headers of .npy files and of the members of .npz archives, compared with the bytes that follow them.
+
+NumPy makes an array of the shape that a header claims before it reads, and some shapes end in errors that are not about
+files at all. Here a claim that the file cannot keep is an `InputError` that names it.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from dkl.errors import DklError, InputError
+
+_READERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_MOST = 2**63 - 1
+_DEFLATED, _OVERHEAD = 1032, 1024
+"""Bytes that a deflated byte can stand for at most, and what may come on top."""
+
+Header = tuple[tuple[int, ...], np.dtype[Any]]
+
+
+def read_header(file: IO[bytes], size: int, where: str | Path) -> Header:
+    """(shape, dtype) of the array that starts where `file`, of `size` bytes, stands; InputError for one that it cannot hold."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in _READERS:
+            # Later ones exist for names of fields alone, which numbers do not have.
+            raise InputError("not an array of numbers", where=str(where), got=f"version {version} of its header")
+        shape, _, dtype = _READERS[version](file)
+    except (DklError, OSError, zipfile.BadZipFile):
+        raise
+    except Exception as error:  # Python's own parser reads it, which fails in many ways
+        raise InputError("the file cannot be read", where=str(where), got=f"a header that is none: {error}") from error
+    require_sizes(shape, where)
+    needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if needed > there and not dtype.hasobject:
+        got = f"shape {shape} of {dtype}, and {there} bytes"
+        raise InputError("shorter than its header says", where=str(where), got=got, wanted=f"{needed} bytes")
+    return shape, dtype
+
+
+def require_sizes(shape: tuple[Any, ...], where: str | Path) -> None:
+    """InputError for a shape that no array has: with a size below 0, or beyond 64 bits."""
+    if any(isinstance(size, bool) or not 0 <= size <= _MOST for size in shape):
+        raise InputError("no shape of an array", where=str(where), got=f"shape {tuple(shape)}")
+
+
+def check_npy(path: str | Path) -> None:
+    """InputError for a .npy file that does not hold the array that its header claims; an ordinary file is expected."""
+    with open(path, "rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        read_header(file, size, path)
+
+
+def member_header(archive: zipfile.ZipFile, name: str, where: str | Path) -> Header:
+    """(shape, dtype) of the array `name` in an archive; InputError for what is none, and for more than it can hold.
+
+    KeyError for a name that is not there.
+    """
+    info = archive.getinfo(name if name in archive.namelist() else f"{name}.npy")
+    most = {zipfile.ZIP_STORED: info.compress_size, zipfile.ZIP_DEFLATED: _DEFLATED * info.compress_size + _OVERHEAD}
+    if info.file_size > most.get(info.compress_type, info.file_size):
+        got = f"{info.file_size} bytes of {name} from {info.compress_size}"
+        raise InputError("shorter than its header says", where=str(where), got=got)
+    with archive.open(info) as member:
+        return read_header(member, info.file_size, where)

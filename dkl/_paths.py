@@ -1,0 +1,50 @@
+"""What a user names: a path that the system can look up, and a file that ends. Imports neither NumPy nor zarr."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from dkl.errors import InputError
+
+_SHOWN = 40  # characters of a name that is too long to be shown
+
+
+def as_path(path: Any, where: str = "path") -> Path:
+    """`path` as a Path. InputError for what is none, and for names that no file can have; whether it exists is not checked.
+
+    >>> as_path("X" * 300 + ".npz")
+    Traceback (most recent call last):
+    dkl.errors.InputError: path: a name that is too long for a file; got XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX...
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError("not a path", where=where, got=repr(path), wanted="a string or pathlib.Path")
+    named = Path(os.fsdecode(path))
+    try:
+        # The system is asked: how long a name may be differs from one file system to the next.
+        os.lstat(named.absolute())
+    except ValueError as error:  # a zero byte
+        raise InputError("not a path", where=where, got=ascii(str(named))[:_SHOWN]) from error
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(
+                "a name that is too long for a file", where=where, got=f"{str(named)[:_SHOWN]}..."
+            ) from error
+    return named
+
+
+def require_file(path: str | Path) -> None:
+    """InputError for anything but an ordinary file: of a pipe, or of /dev/zero, reading would never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path)) from error
+    except OSError as error:
+        raise InputError("the file cannot be read", where=str(path), got=error.strerror) from error
+    if stat.S_ISDIR(mode):
+        raise InputError("a folder cannot be read as a file", where=str(path))
+    if not stat.S_ISREG(mode):
+        raise InputError("a device or pipe, not a file", where=str(path))

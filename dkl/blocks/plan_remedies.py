@@ -1,0 +1,41 @@
+"""What to advise where a plan does not fit: each change is tried on the plan itself, and only those that help are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from dkl.errors import MemoryBudgetError
+
+Way = tuple[str, Callable[[], bool]]
+"""Words for a change, and whether the plan fits with it."""
+
+
+def what_helps(ways: Iterable[Way]) -> str:
+    """A sentence of the ways that make it fit; more memory is one of them always.
+
+    >>> what_helps([("lower n_columns", lambda: False), ("use 1 thread", lambda: True)])
+    'raise memory_limit, or use 1 thread'
+    """
+    found = ["raise memory_limit", *(words for words, fits in ways if fits())]
+    return found[0] if len(found) == 1 else ", or ".join([", ".join(found[:-1]), found[-1]])
+
+
+def fewer(words: str, fits: Callable[[int], bool], count: int, least: int = 1) -> list[Way]:
+    """The way of taking fewer than `count` of something: `words` with the most of the halves of `count` that fits.
+
+    >>> what_helps(fewer("lower rank to {}", lambda rank: rank < 5, 16))
+    'raise memory_limit, or lower rank to 4'
+    """
+    while (count := count // 2) >= least:
+        if fits(count):
+            return [(words.format(count), lambda: True)]
+    return []
+
+
+def fits_in(attempt: Callable[[], object]) -> bool:
+    """Whether a plan that raises where it does not fit is made."""
+    try:
+        attempt()
+    except MemoryBudgetError:
+        return False
+    return True

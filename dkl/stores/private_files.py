@@ -1,0 +1,59 @@
+"""Files for the owner's eyes alone, whatever the umask; and folders of runs, in which links are not followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO, Any
+
+from zarr.storage import LocalStore
+
+from dkl.errors import StoreError
+
+MODE = 0o600
+
+
+class PrivateFiles(LocalStore):
+    """A store in a folder, whose files are for the owner alone; zarr's own are as the umask leaves them."""
+
+    async def set(self, key: str, value: Any) -> None:
+        """Write a file."""
+        await super().set(key, value)
+        os.chmod(Path(self.root, key), MODE)
+
+    async def set_if_not_exists(self, key: str, value: Any) -> None:
+        """Write a file, unless there is one."""
+        await super().set_if_not_exists(key, value)
+        os.chmod(Path(self.root, key), MODE)
+
+
+def create_private(path: Path) -> IO[bytes]:
+    """A new file to write to, for the owner alone. Raises OSError, FileExistsError too."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+    os.fchmod(descriptor, MODE)  # a umask may have taken the owner's rights too
+    return os.fdopen(descriptor, "wb")
+
+
+def require_plain_tree(folder: Path) -> None:
+    """StoreError for a link, device or pipe anywhere in a run's folder: what it leads to is not the run's."""
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:  # a checkpoint that goes while we look
+        return
+    except OSError as error:
+        raise StoreError("a folder that cannot be read", where=str(folder), got=error.strerror) from error
+    for entry in entries:
+        if entry.is_symlink():
+            raise StoreError("a link in a run's folder", where=entry.path, remedy="put the file itself there")
+        if entry.is_dir():
+            require_plain_tree(Path(entry.path))
+        elif not entry.is_file() and _is_special(entry.path):
+            raise StoreError("a device or pipe in a run's folder", where=entry.path, remedy="remove it")
+
+
+def _is_special(path: str) -> bool:
+    try:
+        return not stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
