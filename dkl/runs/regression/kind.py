@@ -40,6 +40,7 @@ class RegressionRuns(RunKind[RegressionSettings, RegressionInputs]):
     """SLKL in a run's folder."""
 
     declaration = DECLARATION
+    made_from = ("candidates",)
 
     def read(self, files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
         """See `RunKind.read`."""
