@@ -29,6 +29,7 @@ def export_factor(session: Session, run: RunStore, generation: Generation, name:
     starts = list(range(0, source.n, rows))
     pieces = [starts[k :: session.n_slots] for k in range(min(session.n_slots, len(starts)))]
     session.map(_copy_rows, pieces, str(generation.folder / name), str(run.path / "factor"), rows, rank, scale)
+    run.seal_part("factor")
 
 
 def exported_columns(generation: Generation, name: str, rank: int, scale: float) -> Iterator[NDArray]:
@@ -36,7 +37,7 @@ def exported_columns(generation: Generation, name: str, rank: int, scale: float)
     source = SlabArray.open(generation.folder / name)
     block = np.empty((source.n, source.width), source.dtype)
     for slab in range(source.n_slabs):
-        source.read(slab, block)
+        _read_committed(source, slab, block, generation.folder, generation.files)
         yield block[:, : rank - slab * source.width] * source.dtype.type(scale)
 
 
@@ -44,8 +45,15 @@ def _check_slabs(slabs: range, folder: str, name: str, files: dict[str, tuple[in
     source = SlabArray.open(Path(folder) / name)
     block = np.empty((source.n, source.width), source.dtype)
     for slab in slabs:
-        if source.read(slab, block) != files[str(source.chunk(slab).relative_to(folder))][1]:
-            raise StoreError("a slab is not the one that was committed", where=str(source.chunk(slab)))
+        _read_committed(source, slab, block, Path(folder), files)
+
+
+def _read_committed(
+    source: SlabArray, slab: int, block: NDArray, folder: Path, files: dict[str, tuple[int, int]]
+) -> None:
+    """Read a slab into `block`; StoreError where it is not the one of the manifest."""
+    if source.read(slab, block) != files[str(source.chunk(slab).relative_to(folder))][1]:
+        raise StoreError("a slab is not the one that was committed", where=str(source.chunk(slab)))
 
 
 def _copy_rows(starts: list[int], source_path: str, target: str, rows: int, rank: int, scale: float) -> None:
@@ -68,6 +76,7 @@ def store_factor(run: RunStore, factor: NDArray) -> None:
     rows = run.create_factor(len(factor), factor.shape[1], factor.dtype)
     for lo in range(0, len(factor), rows):
         write_factor_rows(str(run.path / "factor"), lo, factor[lo : lo + rows])
+    run.seal_part("factor")
 
 
 def as_dask(run: RunStore) -> Any:

@@ -83,6 +83,11 @@ class RowGroups(RowBlocks):
         threads = self.session.most_threads
         return min(self.n_groups, threads * self._processes)
 
+    def starts(self, wanted: Collection[int]) -> list[int]:
+        """The first rows of the blocks of these groups."""
+        groups = frozenset(wanted)
+        return [start for (start, _), group in zip(self.bounds, self._group_of, strict=True) if group in groups]
+
     def in_turn(self) -> list[int]:
         """All groups, in an order in which consecutive ones lie with different processes.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -156,12 +156,16 @@ def check_rows(block: Block) -> None:
 
 @dataclass
 class Wave:
-    """The state after a wave of groups: how many of `total` are done, seconds since the pass began, and the partial sums."""
+    """The state after a wave of groups: how many of `total` are done, seconds since the pass began, and the partial sums.
+
+    starts: the first rows of the wave's blocks, whose columns are now written where they are kept.
+    """
 
     done: int
     total: int
     seconds: float
     partials: Partials
+    starts: Sequence[int] = ()
 
 
 def run_pass(
@@ -188,7 +192,8 @@ def run_pass(
         groups.fold_groups(add_block, wave, partials, job)
         now = time.perf_counter()
         size = max(least, (1 << int(len(wave) * WAVE_SECONDS / (now - began)).bit_length()) >> 1)
-        note = Wave(groups.n_groups - len(waiting), groups.n_groups, now - start, partials)
+        written = groups.starts(wave) if job.store is not None else ()
+        note = Wave(groups.n_groups - len(waiting), groups.n_groups, now - start, partials, written)
         if after_wave is not None and after_wave(note) and waiting:
             return None
     (total,) = partials.values()

@@ -17,7 +17,7 @@ import click
 
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError
+from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
 from dkl.estimators.common.progress import progress
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
@@ -128,15 +128,27 @@ def resume(path: str, changes: Given, placing: Given) -> int:
     settings = settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     if run.is_complete and not kind.goes_further(run, dict(changes)):
-        click.echo(f"{run.path}: complete, nothing to do")
-        click.echo(report.describe_result(kind.facts(run), run.report()))
-        return SOLVED
+        damage = damaged_result(kind, run)
+        if damage is None:
+            click.echo(f"{run.path}: complete, nothing to do")
+            click.echo(report.describe_result(kind.facts(run), run.report()))
+            return SOLVED
+        click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
     inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
     if kind.needs_inputs(run):
         inputs()  # an error of theirs comes before any cluster is started
     interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
     with resumed(run), interrupt, cluster.session() as session, notes():
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
+
+
+def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
+    """What is wrong with a complete run's result, all bytes of it read; StoreError for what it would be made again from."""
+    damages = run.damages(whole=True)
+    for part in kind.made_from:
+        if part in damages:
+            raise damages[part]
+    return next(iter(damages.values()), None)
 
 
 @contextmanager
@@ -212,6 +224,7 @@ def verify(path: str, memory_limit: int | None) -> None:
     run = open_run(path)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     report.require(run)
+    run.check(whole=True)
     inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
     with report.damages(run):
         compare(run, kind.claims(run, inputs, memory_limit or machine_memory() // 4))
@@ -221,6 +234,8 @@ def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     """Print what a run holds, for a person or a program; draw it into a file."""
     run = open_run(path)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
+    if run.is_complete:
+        run.check()
     if picture is not None:
         report.require(run)
         target = check_new(picture, option="--picture")
@@ -232,6 +247,8 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     """Write what a run's learner makes of the rows of a file: all of it, or nothing."""
     run = open_run(path)
     kind = registry.kind(registry.require_verb(run, verb))
+    report.require(run)
+    run.check()
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
     request = Request(**options)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from dkl._npy_headers import member_header
@@ -23,9 +24,10 @@ from dkl.runs.kind import InputFile
 from dkl.stores.run import RunStore, is_unbegun
 
 READ_BYTES = 64_000_000
-WHOLE_BYTES = 256_000_000
-"""Files up to this size have all their bytes in the fingerprint; of larger ones pieces spread over the file."""
+HASHED_BYTES = 1 << 22
+"""Of a file that are read at a time for its checksum."""
 PIECES, PIECE_BYTES = 64, 1 << 20
+"""Earlier runs know files above 256 MB by so many pieces, spread over the file."""
 
 
 @dataclass(frozen=True)
@@ -130,24 +132,35 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
     return path
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
-    """Absolute path, bytes and a checksum of a file, or of the files in a folder with their names."""
+def fingerprint(path: Path, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Absolute path, bytes and a checksum of all bytes of a file, or of the files in a folder with their names.
+
+    Read once, at the speed of the disk. like: a fingerprint that it is to be compared with, whose checksum earlier versions
+    took of pieces of a large file, or by another formula.
+    """
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    size = sum(file.stat().st_size for file in files)
+    found = {"path": str(path), "size": sum(file.stat().st_size for file in files)}
+    name, whole = "crc32c", True
+    if like is not None and "crc32c" not in like:
+        name, whole = "crc32", like.get("checksum_of", "whole") == "whole"
+    extended = _crc32c if name == "crc32c" else zlib.crc32
     checksum = 0
     for file in files:
-        checksum = zlib.crc32(str(file.relative_to(path)).encode(), checksum)
-        for piece in _pieces(file, whole=size <= WHOLE_BYTES, count=max(2, PIECES // len(files))):
-            checksum = zlib.crc32(piece, checksum)
-    kind = "whole" if size <= WHOLE_BYTES else f"pieces of {PIECE_BYTES} bytes"
-    return {"path": str(path), "size": size, "crc32": checksum, "checksum_of": kind}
+        checksum = extended(str(file.relative_to(path)).encode(), checksum)
+        for piece in _pieces(file, whole=whole, count=max(2, PIECES // len(files))):
+            checksum = extended(piece, checksum)
+    return {**found, name: checksum, "checksum_of": "whole" if whole else f"pieces of {PIECE_BYTES} bytes"}
+
+
+def _crc32c(piece: bytes, checksum: int) -> int:
+    return int(google_crc32c.extend(checksum, piece))
 
 
 def _pieces(file: Path, *, whole: bool, count: int) -> Iterator[bytes]:
     size = file.stat().st_size
-    with open(file, "rb") as content:
+    with open(file, "rb", buffering=0) as content:
         if whole or size <= count * PIECE_BYTES:
-            while piece := content.read(PIECE_BYTES):
+            while piece := content.read(HASHED_BYTES):
                 yield piece
             return
         for start in np.linspace(0, size - PIECE_BYTES, count).astype(np.int64):
@@ -160,8 +173,8 @@ def check_unchanged(known: dict[str, Any], what: str) -> Path:
     path = Path(str(known["path"]))
     if not path.exists():
         raise InputError(f"the {what} of this run are gone", where=str(path), remedy="put the file back")
-    now = fingerprint(path)
-    for name in ("size", "crc32"):
+    now = fingerprint(path, known)
+    for name in ("size", *(now.keys() & {"crc32c", "crc32"})):
         if now[name] != known[name]:
             raise InputError(
                 f"the {what} have changed since the run began",

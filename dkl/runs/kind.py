@@ -90,6 +90,8 @@ class RunKind(ABC, Generic[S, I]):
     """The runs of one learner. S: its settings; I: its inputs, read and checked, with `fingerprints()`."""
 
     declaration: ClassVar[Declaration]
+    made_from: ClassVar[tuple[str, ...]] = ()
+    """Parts of a run's folder that a resumed fit reads and does not make again."""
 
     # -- what every learner supplies ----------------------------------------------------------------------------------
 

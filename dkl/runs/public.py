@@ -20,6 +20,9 @@ from dkl.runs.stored import open_run as open_store
 from dkl.runs.stored import settings_of
 from dkl.stores.run import RunStore
 
+READ_WHOLE = 64_000_000
+"""Bytes of a part of a run up to which all of it is read before it is loaded."""
+
 PathLike = str | os.PathLike[str]
 
 
@@ -55,13 +58,14 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Where it stands: "complete, solved", "resumable at iteration 40"."""
-        return self._facts().state
+        """Where it stands: "complete, solved", "resumable at iteration 40", "damaged: ..." where parts of a result are gone."""
+        damage = self._damage()
+        return self._facts().state if damage is None else f"damaged: {damage}"
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has a result."""
-        return bool(self._store.is_complete)
+        """Whether it has a result, of which all files are there."""
+        return bool(self._store.is_complete) and self._damage() is None
 
     @property
     def report(self) -> dict[str, Any]:
@@ -79,6 +83,7 @@ class Run:
         Needs the training data for learners whose result is checked against it. StoreError where there is no result.
         """
         require(self._store)
+        self._store.check(whole=True)
         with damages(self._store):
             return list(self._kind.claims(self._store, self._inputs(), memory_limit or machine_memory() // 4))
 
@@ -88,9 +93,17 @@ class Run:
         return draw_picture(self._kind, self._store, self._inputs(), Path(path).absolute())
 
     def load(self) -> Any:
-        """The fitted estimator, from the folder alone."""
+        """The fitted estimator, from the folder alone.
+
+        What is loaded is compared byte by byte with what was written; of a factor that stays on disk each chunk is, when it
+        is read.
+        """
         require(self._store)
+        self._store.check(whole=True, largest=READ_WHOLE)
         return self._kind.load(self._store)
+
+    def _damage(self) -> StoreError | None:
+        return next(iter(self._store.damages().values()), None)
 
     def _facts(self) -> Facts:
         return self._kind.facts(self._store)
@@ -137,7 +150,7 @@ def resume(
     """
     run: RunStore = open_store(path)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)
-    if not run.is_complete or kind.goes_further(run, changes):
+    if not run.is_complete or kind.goes_further(run, changes) or driver.damaged_result(kind, run) is not None:
         inputs: Lazy[Any] = Lazy(lambda: driver.read_again(kind, run, settings))
         if kind.needs_inputs(run):
             inputs()

@@ -1,13 +1,15 @@
 """A sparse matrix on disk as CSR blocks of rows, zarr v3: the graph Laplacian, for any reader of anndata's layout.
 
-    root                attrs: kind, version, shape, nnz, row_bounds [0, ..., n], and the writer's own (sigma, ...)
+    root                attrs: kind, version, shape, nnz, row_bounds [0, ..., n], blocks (a checksum of each one's
+                        attributes), and the writer's own (sigma, ...)
     block_00017/        attrs: encoding-type csr_matrix, encoding-version 0.1.0, shape, nnz, crc32 of each array
         data            float64 (nnz,)     one chunk each, closed by a crc32c; the indices are compressed
         indices         int32 (nnz,)       sorted within a row; int64 where there are 2^31 columns or more
         indptr          int64 (rows + 1,)
 
-The root's attributes are written last: a store that has them is whole. In zarr a missing chunk reads as zeros, without
-an error; so each array is compared with the checksum in its block's attributes.
+The root's attributes are written after all blocks: a store that has them is whole. In zarr a missing chunk reads as
+zeros, without an error; so each array is compared with the checksum in its block's attributes, and these with those in
+the root's: of two blocks that were swapped each is whole.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from dkl.stores.private_files import PrivateFiles
 from dkl.stores.registry import COMPRESSED, StoredArray
 
 KIND, VERSION = "dkl.csr-blocks", 1
-_RESERVED = {"kind", "version", "shape", "nnz", "row_bounds"}
+_RESERVED = {"kind", "version", "shape", "nnz", "row_bounds", "blocks"}
 _ENCODING = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 
 # The format is anndata's: dimensions have no names, and zeros stand for what is not there, so every chunk is written.
@@ -79,14 +81,14 @@ def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs:
 
 
 def _write_all(group: zarr.Group, csr: csr_array, bounds: list[int], notes: dict[str, Any]) -> None:
-    for number, (lo, hi) in enumerate(pairwise(bounds)):
-        _write_block(group, number, csr[lo:hi])
+    blocks = [_write_block(group, number, csr[lo:hi]) for number, (lo, hi) in enumerate(pairwise(bounds))]
     own: dict[str, Any] = {
         "kind": KIND,
         "version": VERSION,
         "shape": list(csr.shape),
         "nnz": int(csr.nnz),
         "row_bounds": bounds,
+        "blocks": blocks,
     }
     group.attrs.put({**notes, **own})
 
@@ -101,9 +103,12 @@ def open_csr_blocks(target: Target) -> zarr.Group:
         got = f"kind {attrs['kind']!r}, version {attrs.get('version')!r}"
         raise StoreError("not a store that is understood here", where=where, got=got, wanted=f"{KIND!r}, {VERSION}")
     shape: Any = attrs.get("shape")
-    nnz, bounds = attrs.get("nnz"), attrs.get("row_bounds")
+    bounds: Any = attrs.get("row_bounds")
+    nnz = attrs.get("nnz")
     if not (_are_counts(shape, 2) and _are_counts([nnz]) and _are_bounds(bounds, shape[0])):
         raise StoreError("shape, nnz and row_bounds do not make sense", where=where, got=f"{shape}, {nnz}, {bounds}")
+    if not _are_counts(attrs.get("blocks", bounds[1:]), len(bounds) - 1):  # earlier stores have none
+        raise StoreError("checksums of the blocks that make no sense", where=where)
     return group
 
 
@@ -111,7 +116,7 @@ def read_csr_rows(target: Target, lo: int, hi: int) -> csr_array:
     """Rows lo to hi, (hi - lo, m); reads the blocks they touch. Raises InputError (range), StoreError (damage)."""
     group = open_csr_blocks(target)
     attrs = _attributes(group)
-    bounds, (n, m) = attrs["row_bounds"], attrs["shape"]
+    bounds, (n, m), known = attrs["row_bounds"], attrs["shape"], attrs.get("blocks")
     if not 0 <= lo <= hi <= n:
         raise InputError("rows out of range", where=_name(group), got=f"{lo} to {hi}", wanted=f"0 <= lo <= hi <= {n}")
     if lo == hi:
@@ -121,7 +126,7 @@ def read_csr_rows(target: Target, lo: int, hi: int) -> csr_array:
     parts = []
     for number in range(first, last):
         start, stop = bounds[number], bounds[number + 1]
-        block = _read_block(group, number, (stop - start, m))
+        block = _read_block(group, number, (stop - start, m), known[number] if known else None)
         inside = start >= lo and stop <= hi
         parts.append(block if inside else block[max(lo, start) - start : min(hi, stop) - start])
     return parts[0] if len(parts) == 1 else csr_array(vstack(parts, format="csr"))
@@ -137,7 +142,8 @@ def read_csr(target: Target) -> csr_array:
     return csr
 
 
-def _write_block(group: zarr.Group, number: int, block: csr_array) -> None:
+def _write_block(group: zarr.Group, number: int, block: csr_array) -> int:
+    """Store a block; the checksum of its attributes, which hold those of its arrays."""
     width = np.int32 if block.shape[1] <= np.iinfo(np.int32).max else np.int64
     arrays = {
         "data": block.data,
@@ -155,9 +161,11 @@ def _write_block(group: zarr.Group, number: int, block: csr_array) -> None:
         stored = create_array((child, name), GRAPH[name], array.shape, array.dtype)
         if array.size:
             stored[:] = array
+    return _sum_of(attrs)
 
 
-def _read_block(group: zarr.Group, number: int, shape: tuple[int, int]) -> csr_array:
+def _read_block(group: zarr.Group, number: int, shape: tuple[int, int], known: int | None) -> csr_array:
+    """known: the checksum of its attributes; None in stores that were written before the root had them."""
     name = _block_name(number)
     where = f"{_name(group)}/{name}"
     try:
@@ -167,6 +175,8 @@ def _read_block(group: zarr.Group, number: int, shape: tuple[int, int]) -> csr_a
         wanted = {"shape": list(shape), "encoding-type": "csr_matrix"}
         if claims != wanted or not _are_counts([attrs.get("nnz")]) or not isinstance(attrs.get("crc32"), dict):
             raise StoreError("a block is not what the root says", where=where, got=claims, wanted=wanted)
+        if known is not None and known != _sum_of(attrs):
+            raise StoreError("not the block that was written here", where=where, remedy="write the store again")
         nnz = attrs["nnz"]
         sizes = {"data": nnz, "indices": nnz, "indptr": shape[0] + 1}
         arrays = {key: _read_array(child, key, size, attrs["crc32"], where) for key, size in sizes.items()}
@@ -199,6 +209,10 @@ def _read_array(child: Any, key: str, size: int, checksums: dict[str, int], wher
 
 def _checksum(array: NDArray) -> int:
     return zlib.crc32(np.ascontiguousarray(array).data.cast("B"))
+
+
+def _sum_of(attrs: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(attrs, sort_keys=True).encode())
 
 
 def _block_name(number: int) -> str:

@@ -1,7 +1,7 @@
 """States of work under way, kept in between: each is on disk whole, or not at all (stores/commits.py).
 
     root/state-000012/{name, ...}       an array each, with checksums
-                     /MANIFEST.json     their names, and notes on the state; its own crc32c
+                     /MANIFEST.json     their names and seals, and notes on the state; its own crc32c
 
 A new state is written beside the old one and committed, and the old one goes: one is kept, as plans count one and one
 in progress, and partial sums may be gigabytes. What is damaged counts as not there: it is computed again.
@@ -17,7 +17,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.stores import commits
+from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, read_array, write_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import Arrays, StoredArray
@@ -48,7 +48,8 @@ class KeptStates:
         with commits.replaced_folder(target, self.failure) as folder:
             for name, values in arrays.items():
                 write_array(folder / name, values, self._declared(target, name))
-            write_json(folder / "MANIFEST.json", {"arrays": list(arrays), **notes})
+            content = {"arrays": list(arrays), "of": target.name, "files": seals.files_in(folder), **notes}
+            write_json(folder / seals.MANIFEST, content)
         commits.keep_newest(self.root, self.name, number, KEPT)
 
     def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, dict[str, NDArray], Notes]:
@@ -60,12 +61,20 @@ class KeptStates:
         number = commits.number_of(states[-1]) if states else 0
         for folder in reversed(states):
             try:
-                notes = read_json(folder / "MANIFEST.json", sealed=True)
+                notes = read_json(folder / seals.MANIFEST, sealed=True)
+                self._require_place(folder, notes)
                 if wanted(notes):
                     return number, self._arrays(folder, notes["arrays"]), notes
             except (StoreError, KeyError, TypeError, ValueError):
                 continue
         return number, {}, {}
+
+    def _require_place(self, folder: Path, notes: Notes) -> None:
+        """StoreError for arrays that stand in each other's place; states of earlier versions do not tell."""
+        if "files" in notes:
+            if notes.get("of") != folder.name:
+                raise StoreError("a state under another's name", where=str(folder), got=notes.get("of"))
+            seals.check_files(folder, seals.files_of(notes, folder))
 
     def _arrays(self, folder: Path, names: list[str]) -> dict[str, NDArray]:
         return {name: read_array(folder / name, self._declared(folder, name)) for name in names}

@@ -1,9 +1,13 @@
-"""Kernel columns C (n x M) and rows of their Gram matrix in zarr, in whole chunks of rows with checksums."""
+"""Kernel columns C (n x M) and rows of their Gram matrix in zarr, in whole chunks of rows with checksums.
+
+Both are sealed (stores/seals.py): B as its rows are written, C by who hears from the workers what they wrote.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,10 @@ from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ROWS, StoredArray
+from dkl.stores.seals import Files, check_files, file_sum, files_in, is_sealed, read_seal, seal_folder
 
+SEALED = "sealed"
+"""The attribute of an array that has a seal, or gets one when its first rows are written."""
 GRAM_CHUNK_BYTES = 4_000_000
 """Of rows of the Gram matrix that are read together; a solver asks for single rows."""
 
@@ -39,14 +46,14 @@ GRAM = StoredArray(
 def create_columns(path: str | os.PathLike[str], n: int, n_columns: int, block_rows: int, dtype: Any) -> None:
     """An array without values for the columns (n, n_columns), a block of rows a chunk. Raises DiskError."""
     with disk_errors("could not make the columns' store", Path(path)):
-        create_array(Path(path), COLUMNS, (n, n_columns), dtype, rows=block_rows)
+        create_array(Path(path), COLUMNS, (n, n_columns), dtype, rows=block_rows, attributes={SEALED: 1})
 
 
 def create_gram(path: str | os.PathLike[str], n_columns: int) -> None:
     """An array without values for B (n_columns, n_columns). Raises DiskError."""
     rows = max(1, min(n_columns, GRAM_CHUNK_BYTES // (8 * n_columns)))
     with disk_errors("could not make the Gram matrix' store", Path(path)):
-        create_array(Path(path), GRAM, (n_columns, n_columns), float, rows=rows)
+        create_array(Path(path), GRAM, (n_columns, n_columns), float, rows=rows, attributes={SEALED: 1})
 
 
 def is_created(path: str | os.PathLike[str]) -> bool:
@@ -58,9 +65,11 @@ def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]
     """(first row, rows) of kept columns, chunk by chunk; StoreError for one that is missing or damaged."""
     array = open_array(Path(path), COLUMNS, failure="the kept columns cannot be opened")
     n, step = int(array.shape[0]), int(array.chunks[0])
+    files = read_seal(Path(path), COLUMNS.name)[0] if is_sealed(Path(path)) else None
     for lo in range(0, n, step):
         where = f"{path}, rows from {lo}"
         try:
+            _require_place(Path(path), array, files, lo, lo + 1)
             rows = np.asarray(array[lo : lo + step])
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
@@ -75,15 +84,58 @@ def write_columns(path: str | os.PathLike[str], start: int, rows: NDArray) -> No
     _write_rows(Path(path), COLUMNS, start, rows)
 
 
+def column_sums(path: str | os.PathLike[str], starts: Iterable[int]) -> Files:
+    """What a seal keeps of the chunks of columns that begin at these rows and are written. Raises DiskError, StoreError."""
+    if not (starts := list(starts)):
+        return {}
+    array = open_array(Path(path), COLUMNS)
+    with disk_errors("the columns' checksums could not be read", Path(path)):
+        return {name: file_sum(Path(path, name)) for lo in starts for name in _chunks_of(array, lo, lo + 1)}
+
+
+def seal_columns(path: str | os.PathLike[str], files: Files) -> None:
+    """Seal chunks of columns, beside those that are sealed. Raises DiskError, StoreError.
+
+    Of columns that an earlier version began all else is taken as it stands.
+    """
+    _seal_more(Path(path), COLUMNS, files)
+
+
 def write_gram(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
-    """Store rows (count, M) of B from `start` on, whole chunks. Raises DiskError, StoreError."""
-    _write_rows(Path(path), GRAM, start, rows)
+    """Store rows (count, M) of B from `start` on, whole chunks, and seal them. Raises DiskError, StoreError."""
+    array = _write_rows(Path(path), GRAM, start, rows)
+    with disk_errors("could not be sealed", Path(path)):
+        files = {name: file_sum(Path(path, name)) for name in _chunks_of(array, start, start + len(rows))}
+    _seal_more(Path(path), GRAM, files)
 
 
-def _write_rows(path: Path, declared: StoredArray, start: int, rows: NDArray) -> None:
+def _write_rows(path: Path, declared: StoredArray, start: int, rows: NDArray) -> Any:
     array = open_array(path, declared, mode="r+")
     with disk_errors("could not be written", path):
         array[start : start + len(rows)] = rows
+    return array
+
+
+def _seal_more(path: Path, declared: StoredArray, files: Files) -> None:
+    known: Files = {}
+    if is_sealed(path):
+        with suppress(StoreError):  # damaged: what is not written again will not be found in the seal
+            known = read_seal(path, declared.name)[0]
+    elif SEALED not in open_array(path, declared).attrs:
+        known = files_in(path)
+    seal_folder(path, declared.name, {**known, "zarr.json": file_sum(path / "zarr.json"), **files})
+
+
+def _chunks_of(array: Any, start: int, stop: int) -> list[str]:
+    """Names of the files of the chunks that some rows lie in."""
+    rows = int(array.chunks[0])
+    return [array.metadata.encode_chunk_key((k, 0)) for k in range(start // rows, -(-stop // rows))]
+
+
+def _require_place(path: Path, array: Any, files: Files | None, start: int, stop: int) -> None:
+    """StoreError where a chunk of these rows is not the one that was written there."""
+    if files is not None:
+        check_files(path, files, only=_chunks_of(array, start, stop))
 
 
 class GramRows:
@@ -93,9 +145,15 @@ class GramRows:
         self.path = path
         self._array = open_array(Path(path), GRAM, failure="the Gram matrix cannot be opened")
         self.rows_per_chunk = int(self._array.chunks[0])
+        self._files: Files | None = None
 
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
+        if self._files is None and (is_sealed(Path(self.path)) or SEALED in self._array.attrs):
+            if not is_sealed(Path(self.path)):
+                raise StoreError("rows of the Gram matrix are missing", where=str(self.path), got=f"rows {rows}")
+            self._files = read_seal(Path(self.path), GRAM.name)[0]
         try:
+            _require_place(Path(self.path), self._array, self._files, rows.start, rows.stop)
             found = np.asarray(self._array[rows])
         except Exception as error:
             got = f"{type(error).__name__}: {error}"

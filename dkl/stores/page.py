@@ -25,6 +25,8 @@ not as declared is refused when it is opened, by name, with what was found and w
 - Small arrays, those in one chunk, have attributes `rows` and `crc32c`, of shape, type and content: zarr has no array of no
   rows, and a chunk that is valid by itself may be another array's.
 - Earlier runs have their dimensions numbered (`weights_0`): they open as well.
+- **Seals**: a chunk's checksum says that its bytes are whole, its part's manifest that they belong there. Runs of earlier
+  versions have none.
 - What is in *italics* is not in every run.
 """
 
@@ -33,7 +35,9 @@ FILES = {
     "config.json": "Parameters, inputs and their fingerprints; with a crc32c of its content.",
     "LOCK": "Who works on the run (flock; without meaning once its holder is gone).",
     "events.jsonl": "A line an iteration and a line an event.",
-    "report.json": "Outcome, certificate, plan, seconds; written last: a run with a report is complete.",
+    "report.json": "Outcome, certificate, plan, seconds, checksums of the manifests; written last: a run with a report, and "
+    "with all that the manifests name, is complete.",
+    "*/MANIFEST.json": "A part's seal: bytes and crc32c of each of its files, by their names; with a crc32c of its content.",
     "report-*.json": "Earlier reports of a run that was resumed after its end, by their number of iterations.",
     "tmp-*, del-*": "Being written, or on its way out; what a dead attempt has left goes when the run is resumed.",
 }

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.stores import commits
+from dkl.stores import commits, seals
 from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, write_array
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
@@ -30,8 +30,11 @@ from dkl.stores.generations import Generations
 from dkl.stores.private_files import MODE, PrivateFiles, require_plain_tree
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.unsealed import unsealed_damages
 
 KIND, VERSION = "dkl-run", 1
+SEALS = "seals"
+"""In a report's file: the checksums of the parts that it is of."""
 CHUNK_BYTES = 8_000_000
 """Of a chunk of the factor: below 4 MB the round through zarr's event loop shows, far above it a reader's memory does."""
 
@@ -51,6 +54,8 @@ class RunStore:
 
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path, self.config = path, config
+        self.is_sealed = True
+        """Whether its parts have seals, as those of runs since they were introduced; older ones are read without."""
         self.attempt = uuid.uuid4().hex[:8]
         self._lock: int | None = None
         self._log_is_whole = False
@@ -79,7 +84,7 @@ class RunStore:
             if not is_unbegun(folder):
                 raise taken  # somebody else was quicker
             _clear_beginnings(folder)
-            zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION})
+            zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION, "seals": 1})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
         except (OSError, DiskError) as error:
@@ -114,7 +119,9 @@ class RunStore:
             raise StoreError(
                 "a run of another version", where=str(folder), got=attributes.get("version"), wanted=VERSION
             )
-        return cls(folder, read_json(folder / "config.json", sealed=True))
+        run = cls(folder, read_json(folder / "config.json", sealed=True))
+        run.is_sealed = "seals" in attributes
+        return run
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
@@ -214,9 +221,11 @@ class RunStore:
             target = self.path / declared.path
             shutil.rmtree(target, ignore_errors=True)
             write_array(target, pairs.astype(np.int64), declared, attributes={"count": len(pairs)})
+        self.seal_part("pairs")
 
     def read_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(must-link, cannot-link) pairs of row numbers, (m, 2) each. Raises StoreError."""
+        self.check_part("pairs")
         must_link, cannot_link = (read_array(self.path / one.path, one) for one in (MUST_LINK, CANNOT_LINK))
         return must_link, cannot_link
 
@@ -235,11 +244,55 @@ class RunStore:
         if lift is not None:
             shutil.rmtree(self.path / LIFT.path, ignore_errors=True)
             write_array(self.path / LIFT.path, lift, LIFT)
+            self.seal_part(LIFT.path)
+        if (self.path / FACTOR.path).is_dir() and not seals.is_sealed(self.path / FACTOR.path):
+            self.seal_part(FACTOR.path)
         with disk_errors("could not be written", self.path):
             for part in ("factor", "lift", "model"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
-        write_json(self.path / "report.json", report)
+        write_json(self.path / "report.json", {**report, SEALS: self._parts()})
+
+    def _parts(self) -> dict[str, int]:
+        """The checksums of the manifests of all parts, by which a report knows them."""
+        found = sorted(path.parent for path in self.path.glob(f"*/{seals.MANIFEST}"))
+        return {folder.name: seals.read_seal(folder, folder.name)[1] for folder in found}
+
+    def damages(self, *, whole: bool = False, largest: int | None = None) -> dict[str, StoreError]:
+        """What is wrong with a complete run, by the part of it: gone, cut short, or another's; {} where it is sound.
+
+        whole: all bytes are compared, of parts up to `largest` bytes (None: of all). StoreError for a damaged report.
+        """
+        known = self._report().get(SEALS)
+        if not isinstance(known, dict):
+            return unsealed_damages(self.path, self.arrays, whole=whole)
+        found = {}
+        for part, checksum in known.items():
+            try:
+                self._require_part(part, checksum, whole, largest)
+            except StoreError as damage:
+                found[part] = damage
+        return found
+
+    def _require_part(self, part: str, checksum: int, whole: bool, largest: int | None) -> None:
+        files, own = seals.read_seal(self.path / part, part)
+        if own != checksum:
+            raise StoreError("not the part that the report is of", where=str(self.path / part), remedy=seals.REMEDY)
+        size = sum(size for size, _ in files.values())
+        seals.check_files(self.path / part, files, whole=whole and (largest is None or size <= largest))
+
+    def check(self, *, whole: bool = False, largest: int | None = None) -> None:
+        """StoreError for the first of the `damages`."""
+        for damage in self.damages(whole=whole, largest=largest).values():
+            raise damage
+
+    def seal_part(self, part: str) -> None:
+        """Seal a part whose files are all written. Raises DiskError."""
+        seals.seal_folder(self.path / part, part)
+
+    def check_part(self, part: str) -> None:
+        """StoreError where files of a part are gone, cut short, or stand in each other's place."""
+        seals.check_folder(self.path / part, part, must=self.is_sealed)
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
         """Small arrays under `folder`, in place of any that are there; all of them are there or none.
@@ -249,6 +302,7 @@ class RunStore:
         with commits.replaced_folder(self.path / folder, "could not be written", self.attempt) as partial:
             for name, values in arrays.items():
                 write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
+            seals.seal_folder(partial, folder)
 
     def read_arrays(self, folder: str) -> dict[str, NDArray]:
         """What `write_arrays` wrote, by name.
@@ -264,14 +318,20 @@ class RunStore:
         for one in (self.arrays or Arrays()).inside(folder):
             if one.name not in declared and not one.optional:
                 raise StoreError(f"no {one.name} in it", where=str(target), got=", ".join(names))
-        return {name: read_array(target / name, one) for name, one in declared.items()}
+        found = {name: read_array(target / name, one) for name, one in declared.items()}
+        self.check_part(folder)  # last: what is not as declared has said so by now
+        return found
 
     def report(self) -> dict[str, Any]:
         """What `write_report` was given; {} before. Raises StoreError where it was altered."""
+        return {name: value for name, value in self._report().items() if name != SEALS}
+
+    def _report(self) -> dict[str, Any]:
         return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
 
     def lift(self) -> NDArray[np.float64]:
         """What `write_report` was given, (n,). Raises StoreError."""
+        self.check_part(LIFT.path)
         return read_array(self.path / LIFT.path, LIFT)
 
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
@@ -288,9 +348,14 @@ class RunStore:
         return rows
 
     def factor(self) -> zarr.Array:
-        """The result as a zarr array (n, rank), read-only. Raises StoreError where it is not there, or not a factor."""
+        """The result as a zarr array (n, rank), read-only; each chunk is the one that was written there.
+
+        A chunk's bytes are compared with its checksum when they are read. Raises StoreError where it is not there, or not
+        a factor.
+        """
         if not (self.path / FACTOR.path / "zarr.json").is_file():
             raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
+        seals.check_folder(self.path / FACTOR.path, FACTOR.path, must=self.is_sealed and self.is_complete)
         return open_array(self.path / FACTOR.path, FACTOR)
 
 

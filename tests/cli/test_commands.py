@@ -2,10 +2,12 @@
 
 import errno
 import json
+import os
 import re
 import stat
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -13,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import FIT, N, call, factor_bytes, tree, write_inputs
+from command_line import FIT, N, call, factor_bytes, tree
 from patience import PATIENCE
 
 from dkl import __version__
-from dkl.errors import WorkersLostError
+from dkl.errors import InputError, WorkersLostError
 from dkl.runs import cluster as place
 from dkl.runs import driver, registry
 from dkl.runs import files as inputs
@@ -328,24 +330,38 @@ def test_demo_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names == ["dkl-demo", "dkl-demo-2", "dkl-demo-3"]
 
 
-def test_fingerprint_sees_every_byte_of_a_small_file(tmp_path: Path) -> None:
-    write_inputs(tmp_path)
-    file = tmp_path / "X.npz"
-    before = inputs.fingerprint(file)
-    content = bytearray(file.read_bytes())
-    content[len(content) // 3] ^= 1
-    file.write_bytes(content)
-    after = inputs.fingerprint(file)
-    assert after["size"] == before["size"]
-    assert after["crc32"] != before["crc32"]
-
-
-def test_fingerprint_of_a_large_file_is_of_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "WHOLE_BYTES", 1000)
-    monkeypatch.setattr(inputs, "PIECE_BYTES", 10)
+def test_fingerprint_sees_every_byte_of_a_file_of_any_size(tmp_path: Path) -> None:
+    """Most of it takes no disk; of 260 MB a changed byte between two of 64 pieces went unseen."""
     file = tmp_path / "large"
+    file.touch()
+    os.truncate(file, 260_000_000)
+    before = inputs.fingerprint(file)
+    assert before["checksum_of"] == "whole"
+    assert inputs.check_unchanged(before, "rows") == file
+    for byte in (0, 3_000_001, 259_999_999):
+        with open(file, "r+b") as content:
+            content.seek(byte)
+            content.write(b"x")
+        after = inputs.fingerprint(file)
+        assert after["size"] == before["size"] and after["crc32c"] != before["crc32c"]
+        with pytest.raises(InputError, match="have changed"):
+            inputs.check_unchanged(before, "rows")
+        before = after
+
+
+@pytest.mark.parametrize("size", [25_600, 80 << 20])
+def test_fingerprints_of_earlier_runs_are_compared_as_they_were_made(size: int, tmp_path: Path) -> None:
+    file = tmp_path / "rows"
     file.write_bytes(bytes(range(256)) * 100)
-    first = inputs.fingerprint(file)
-    assert first["checksum_of"].startswith("pieces")
-    file.write_bytes(bytes(range(256)) * 99 + bytes(256))
-    assert inputs.fingerprint(file)["crc32"] != first["crc32"]
+    os.truncate(file, size)
+    checksum, content = zlib.crc32(b"."), np.memmap(file, np.uint8, "r")
+    starts = [0] if size < 1e6 else np.linspace(0, size - (1 << 20), 64).astype(int)
+    for start in starts:
+        checksum = zlib.crc32(content[start : start + (1 << 20)], checksum)
+    kind = "whole" if size < 1e6 else "pieces of 1048576 bytes"
+    known = {"path": str(file), "size": size, "crc32": checksum, "checksum_of": kind}
+    assert inputs.check_unchanged(known, "rows") == file
+    with open(file, "r+b") as changed:
+        changed.write(b"x")
+    with pytest.raises(InputError, match="have changed"):
+        inputs.check_unchanged(known, "rows")

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import small_blocks
 import zarr
 from command_line import call, tree
 from command_runs import arrays, copied, read
@@ -207,6 +208,20 @@ def test_kept_columns_are_the_kernel(work):
     assert call(*FIT, *SMALL, "--nu", "1", "--store-columns").code == 0
     kept = np.asarray(zarr.open_array("run.zarr/columns", mode="r")[...])
     assert np.allclose(kept, columns(arrays("X.npz")["X"], "run.zarr"), rtol=1e-10)
+
+
+def test_kept_columns_in_each_others_place_are_seen(work, monkeypatch):
+    small_blocks.make_small(monkeypatch.setattr)
+    assert call(*FIT, *SMALL, "--nu", "1", "--store-columns").code == 0
+    assert call("verify", "run.zarr").code == 0
+    first, second = sorted((work / "run.zarr/columns/c").iterdir())[:2]
+    first.rename(work / "aside")
+    second.rename(first)
+    (work / "aside").rename(second)
+    assert call("verify", "run.zarr").code == call("info", "run.zarr").code == 6
+    answer = call("resume", "run.zarr")
+    assert answer.code == 0 and "damaged" in answer.err
+    assert call("verify", "run.zarr").code == 0
 
 
 def test_not_converged_is_written_and_goes_further(work):

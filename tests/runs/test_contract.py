@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import random
@@ -178,6 +179,72 @@ def test_verify_agrees_and_sees_a_changed_number(finished, run):
     ALL[task].tamper(run)
     answer = call("verify", "run.zarr")
     assert (answer.code, len(answer.err.splitlines())) == (6, 1), answer.out
+
+
+def result_files(task, run):
+    return sorted(path for part in ALL[task].result for path in (run / part).rglob("*") if path.is_file())
+
+
+def test_a_complete_run_is_one_whose_result_is_there(finished, run):
+    """Every file of the result, one at a time gone and cut short: nothing calls the run complete then."""
+    task = finished[0]
+    shutil.copy(finished[1] / "X.npz", "X.npz")
+    verb = registry.declaration(task).verb
+    for file in result_files(task, run):
+        content = file.read_bytes()
+        for damage in (file.unlink, lambda: file.write_bytes(content[: len(content) // 2])):  # noqa: B023
+            damage()
+            answer = call("info", "run.zarr")
+            assert (answer.code, len(answer.err.splitlines())) == (6, 1) and "complete" not in answer.out, file
+            assert not dkl.open_run(run).is_complete and "damaged" in dkl.open_run(run).state
+        assert call("verify", "run.zarr").code == 6
+        assert call(verb, "run.zarr", "--data", "X.npz", "--out", "out.npy").code == 6
+        with pytest.raises(dkl.errors.StoreError):
+            dkl.load(run)
+        file.write_bytes(content)
+    assert call("info", "run.zarr").code == 0
+
+
+def test_files_of_a_result_in_each_others_place_are_seen(finished, run):
+    """Each is whole by itself: its own checksum is right."""
+    task, swapped = finished[0], 0
+    files = result_files(task, run)
+    for one, other in itertools.combinations(files, 2):
+        contents = one.read_bytes(), other.read_bytes()
+        if len(contents[0]) == len(contents[1]) and contents[0] != contents[1]:
+            one.write_bytes(contents[1]), other.write_bytes(contents[0])
+            assert call("info", "run.zarr").code == call("verify", "run.zarr").code == 6
+            one.write_bytes(contents[0]), other.write_bytes(contents[1])
+            swapped += 1
+    assert swapped or len(files) < 8, task
+
+
+def test_resume_makes_a_destroyed_result_again(finished, run, monkeypatch):
+    """A flipped bit in its largest file: to the same bytes."""
+    task, folder, _ = finished
+    given = registry.kind(task).made_from
+    small_blocks.make_small(monkeypatch.setattr)
+    files = [path for path in result_files(task, run) if path.relative_to(run).parts[0] not in given]
+    file = max(files, key=lambda path: path.stat().st_size * (path.suffix == ""))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 8
+    file.write_bytes(content)
+    assert call("verify", "run.zarr").code == 6
+    with pytest.raises(dkl.errors.StoreError):
+        dkl.load(run)
+    answer = call("resume", "run.zarr", "--threads", "1")
+    assert answer.code == (0 if ALL[task].ends == "solved" else 3), answer.err
+    assert "damaged" in answer.err and "nothing to do" not in answer.out
+    assert learned(task, run) == learned(task, folder / "run.zarr")
+    assert "nothing to do" in call("resume", "run.zarr").out
+
+
+def test_a_run_without_a_report_is_not_applied(finished, run):
+    """What stands there may be of an earlier stage than the result."""
+    shutil.copy(finished[1] / "X.npz", "X.npz")
+    (run / "report.json").unlink()
+    answer = call(registry.declaration(finished[0]).verb, "run.zarr", "--data", "X.npz", "--out", "out.npy")
+    assert answer.code == 6 and "`dkl resume`" in answer.err and not Path("out.npy").exists()
 
 
 def test_info_as_text_and_json(finished, run):

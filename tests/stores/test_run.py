@@ -38,7 +38,7 @@ def mode(path):
 def test_a_run_is_made_and_opened_again(run):
     again = RunStore.open(run.path)
     assert again.config == CONFIG and again.path == run.path and again.attempt != run.attempt
-    assert dict(zarr.open_group(str(run.path), mode="r").attrs) == {"kind": "dkl-run", "version": 1}
+    assert dict(zarr.open_group(str(run.path), mode="r").attrs) == {"kind": "dkl-run", "version": 1, "seals": 1}
     assert not again.is_complete and again.report() == {} and again.events() == []
 
 

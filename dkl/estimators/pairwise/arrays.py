@@ -20,7 +20,8 @@ ARRAYS = Arrays(
     FACTOR,
     LIFT,
     files={
-        "graph/zarr.json": "Shape, entries and row blocks of the graph, sigma and n_neighbors; written last.",
+        "graph/zarr.json": "Shape, entries, row blocks and their checksums, sigma and n_neighbors; written after the "
+        "blocks.",
         "graph/block_*/zarr.json": "anndata's csr_matrix; shape, entries and a crc32 of each array.",
         "generations/gen-*/MANIFEST.json": "A checkpoint: iteration, carry, and bytes and crc32c of every file.",
     },

@@ -21,6 +21,7 @@ from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel, target_matrix
 from dkl.stores.graph import read_csr, write_csr_blocks
 from dkl.stores.run import RunStore
+from dkl.stores.seals import is_sealed
 
 ROWS_A_BLOCK = 65_536
 
@@ -35,12 +36,15 @@ def store_problem(run: RunStore, laplacian: sparse.csr_array, pairs: Pairs, note
     run.write_pairs(pairs.must_link, pairs.cannot_link)
     shutil.rmtree(run.path / "graph", ignore_errors=True)
     write_csr_blocks(str(run.path / "graph"), laplacian, max(1, min(laplacian.shape[0], ROWS_A_BLOCK)), notes)
+    run.seal_part("graph")
 
 
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     """Problem (1) of the stored graph and pairs."""
     must_link, cannot_link = run.read_pairs()
     laplacian = read_csr(str(run.path / "graph"))
+    if run.is_sealed and not is_sealed(run.path / "graph"):  # killed when all but the seal was written
+        run.seal_part("graph")
     return PairwiseKernel(laplacian, target_matrix(int(laplacian.shape[0]), must_link, cannot_link), gamma)
 
 

@@ -22,9 +22,10 @@ from dkl.solvers.watch import Watch
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.keeper import RunKeeper
-from dkl.stores.kernel_columns import stored_columns
+from dkl.stores.kernel_columns import column_sums, is_created, seal_columns, stored_columns
 from dkl.stores.partial_sums import Partials, PartialSums
 from dkl.stores.run import RunStore
+from dkl.stores.seals import Files
 
 
 class StoredPass(Keeper, RunKeeper[Partials]):
@@ -34,6 +35,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         RunKeeper.__init__(self, run, every)
         self.sums = PartialSums(run.path / "sums", SUMS)
         self.number = 0
+        self.columns: Files = {}
         self.progress = {"panel": 0}
         """The panel (rows of B) that is under way; after a wave, also of how many, and groups of rows done of all."""
 
@@ -57,6 +59,8 @@ class StoredPass(Keeper, RunKeeper[Partials]):
     def after(self, panel: int, panels: int, wave: Wave, is_stopped: bool) -> None:
         """Log a wave, and commit where that is due or the watch has ended the pass. Raises DiskError."""
         self.rule.step += 1
+        # What workers have written just now, before anybody can put it elsewhere.
+        self.columns |= column_sums(self.run.path / "columns", wave.starts)
         self.progress = {"panel": panel, "panels": panels, "done": wave.done, "of": wave.total}
         self.run.log(event="wave", panel=panel, done=wave.done, of=wave.total, seconds=wave.seconds)
         # What follows the last wave, cross-validation and the solver, may be long and commits nothing.
@@ -71,9 +75,18 @@ class StoredPass(Keeper, RunKeeper[Partials]):
     def write(self, state: Partials) -> dict[str, Any]:
         """Put the sums on disk, and before them the columns that went in: rows that are summed are not made again."""
         self._fsync("columns")
+        self.seal_columns()
         self.number += 1
         self.sums.save(self.number, self.progress["panel"], state)
         return dict(self.progress)
+
+    def seal_columns(self) -> None:
+        """Seal the columns that this attempt and those before it have made, where they are kept. Raises DiskError.
+
+        Rows that no committed sum holds are made again and sealed again, so this need not be of one step with the sums.
+        """
+        if is_created(self.run.path / "columns"):
+            seal_columns(self.run.path / "columns", self.columns)
 
     def panel_written(self, panel: int) -> None:
         """Note that a panel's rows of B are stored, once they outlast a power cut. Raises DiskError."""
@@ -115,6 +128,7 @@ def fit_in_run(
     fitted = fit_columns(passed, settings, session, watch)
     fitted.intercepts = fitted.intercepts + offsets
     if passed.columns_path is not None and passed.sums is not None:
+        keeper.seal_columns()
         for _ in stored_columns(passed.columns_path):
             pass  # each chunk is there, and what was written
     store_model(run, fitted, settings)

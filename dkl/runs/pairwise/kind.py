@@ -36,6 +36,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
     """KL-ADMM in a run's folder."""
 
     declaration = DECLARATION
+    made_from = ("graph", "pairs")
 
     def read(self, files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
         """See `RunKind.read`."""

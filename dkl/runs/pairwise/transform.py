@@ -78,4 +78,5 @@ def _is_same(file: Path, known: dict[str, Any]) -> bool:
         raise InputError("no such file", where=str(file))
     if file.is_file() and file.stat().st_size != known["size"]:
         return False
-    return bool(fingerprint(file)["crc32"] == known["crc32"])
+    now = fingerprint(file, known)
+    return all(now[name] == known[name] for name in now.keys() & {"crc32c", "crc32"})

@@ -39,6 +39,7 @@ class RegressionRuns(SupervisedRuns[RegressionSettings, RegressionInputs]):
     """SLKL in a run's folder."""
 
     declaration = DECLARATION
+    made_from = ("candidates",)
 
     def read(self, files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
         """See `RunKind.read`."""

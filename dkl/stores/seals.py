@@ -1,0 +1,134 @@
+"""Seals that know their place: bytes and checksum of every file of a folder, under the file's name.
+
+    part/MANIFEST.json      {"of": "factor", "files": {"c/0/0": [bytes, crc32c], "zarr.json": [...]}}; its own crc32c
+
+A chunk's crc32c says that its bytes are whole, not that they belong there: two chunks that were swapped both pass. The
+codec has left that number in the chunk's last four bytes, so a seal is made, and compared, at four bytes a chunk; the
+chunk itself is compared with them by whoever reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from dkl.errors import StoreError
+from dkl.stores.disk import disk_errors
+from dkl.stores.sealed_json import read_json, write_json
+
+MANIFEST = "MANIFEST.json"
+TAIL = 4
+"""Bytes at the end of a chunk: the crc32c of all before them."""
+PIECE = 1 << 22
+REMEDY = "put the folder back from a copy, or begin a new run"
+
+Files = dict[str, tuple[int, int]]
+"""(bytes, crc32c) by the file's name in its folder."""
+
+
+def file_sum(path: Path) -> tuple[int, int]:
+    """(bytes, crc32c) that a seal keeps of a file: of a chunk what its codec has left, of metadata of its content.
+
+    Raises OSError.
+    """
+    if path.suffix == ".json":
+        content = path.read_bytes()
+        return len(content), int(google_crc32c.value(content))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        return size, int.from_bytes(os.pread(descriptor, TAIL, max(0, size - TAIL)), "little")
+    finally:
+        os.close(descriptor)
+
+
+def files_in(folder: Path) -> Files:
+    """What a seal keeps of all files below a folder but its manifest. Raises OSError."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
+    return {str(path.relative_to(folder)): file_sum(path) for path in files if path.suffix != ".partial"}
+
+
+def seal_folder(folder: Path, of: str, files: Files | None = None) -> None:
+    """Write the manifest of a folder whose files are written. Raises DiskError.
+
+    of: the name under which it stands in a run, which goes with it. files: where they are known already.
+    """
+    with disk_errors("could not be sealed", folder):
+        found = files_in(folder) if files is None else files
+    write_json(folder / MANIFEST, {"of": of, "files": dict(sorted(found.items()))})
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether there is a manifest."""
+    return (folder / MANIFEST).is_file()
+
+
+def read_seal(folder: Path, of: str | None = None) -> tuple[Files, int]:
+    """(files, checksum of the manifest) of a sealed folder; StoreError where it is not, or under another's name (`of`)."""
+    content = read_json(folder / MANIFEST, sealed=True)
+    if of is not None and content.get("of") != of:
+        raise StoreError("a folder under another's name", where=str(folder), got=content.get("of"), wanted=of)
+    return files_of(content, folder), content_sum(content)
+
+
+def content_sum(content: Mapping[str, Any]) -> int:
+    """By which a report knows a manifest."""
+    listed = [[name, *numbers] for name, numbers in sorted(content["files"].items())]
+    return int(google_crc32c.value(repr((content.get("of"), listed)).encode()))
+
+
+def files_of(content: Mapping[str, Any], where: Path) -> Files:
+    """The files of a manifest that was read; StoreError where it names none that are understood."""
+    try:
+        return {str(name): (int(size), int(checksum)) for name, (size, checksum) in content["files"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError("a manifest that is not understood", where=str(where), got=type(error).__name__) from error
+
+
+def check_files(folder: Path, files: Files, *, whole: bool = False, only: Iterable[str] | None = None) -> None:
+    """StoreError for the first file that is missing, of another length, or another's. whole: all bytes are read."""
+    for name in files if only is None else only:
+        path = folder / name
+        if name not in files:
+            raise StoreError("a file that was not sealed", where=str(path), remedy=REMEDY)
+        try:
+            found = file_sum(path)
+            body = _body_sum(path, found) if whole else found[1]
+        except OSError as error:
+            raise StoreError("a file is missing", where=str(path), got=error.strerror, remedy=REMEDY) from error
+        if found[0] != files[name][0]:
+            wanted = f"{files[name][0]} bytes"
+            raise StoreError("a file is cut short", where=str(path), got=f"{found[0]}", wanted=wanted, remedy=REMEDY)
+        if found[1] != files[name][1]:
+            raise StoreError("not the file that was written here", where=str(path), remedy=REMEDY)
+        if body != found[1]:
+            raise StoreError("a file's checksum does not match its bytes", where=str(path), remedy=REMEDY)
+
+
+def check_folder(folder: Path, of: str | None = None, *, must: bool = False, whole: bool = False) -> int | None:
+    """Compare a folder with its seal; the manifest's checksum.
+
+    None where there is no seal, as in runs of earlier versions; `must`: that is a StoreError.
+    """
+    if not is_sealed(folder):
+        if must:
+            raise StoreError("its seal is missing", where=str(folder / MANIFEST), remedy=REMEDY)
+        return None
+    files, checksum = read_seal(folder, of)
+    check_files(folder, files, whole=whole)
+    return checksum
+
+
+def _body_sum(path: Path, found: tuple[int, int]) -> int:
+    """crc32c of a chunk before its tail, read; metadata was read."""
+    if path.suffix == ".json":
+        return found[1]
+    checksum, left = 0, found[0] - TAIL
+    with open(path, "rb", buffering=0) as file:
+        while left > 0 and (piece := file.read(min(PIECE, left))):
+            checksum, left = google_crc32c.extend(checksum, piece), left - len(piece)
+    return int(checksum)
