@@ -90,10 +90,12 @@ class Run:
     def load(self) -> Any:
         """The fitted estimator, from the folder alone."""
         require(self._store)
-        return self._kind.load(self._store)
+        with damages(self._store, "run", "."):
+            return self._kind.load(self._store)
 
     def _facts(self) -> Facts:
-        return self._kind.facts(self._store)
+        with damages(self._store, "run", "."):
+            return self._kind.facts(self._store)
 
     def _inputs(self) -> Lazy[Any]:
         settings = settings_of(self._store, {})
