@@ -33,7 +33,7 @@ def parse_bytes(text: int | float | str | None, *, where: str = "memory_limit") 
     elif isinstance(text, bool) or not isinstance(text, Real) or text != text:
         raise InputError("not a size in bytes", where=where, got=repr(text), wanted='a size such as "750 MB"')
     else:
-        value = float(text)
+        value = float(text) if abs(text) < 2**64 else float("inf")  # an integer may be beyond every float
     if not 0 < value < 2**63:
         raise InputError("a size must be positive and finite", where=where, got=repr(text), wanted="more than 0 bytes")
     return int(value)

@@ -140,7 +140,7 @@ class ClusterPlacement:
         self.slabs = n_slabs(program.rank, program.width)
         addresses = session.workers()
         if not addresses:
-            raise WorkersLostError("the cluster has no workers", where="client", remedy="add workers, then try again")
+            raise WorkersLostError("the cluster has no workers", where="client", remedy=session.more_workers())
         # By groups, not slabs: a subtree of the sums must belong to one owner to be sent as one vector.
         self.shares = share(len(group_bounds(self.slabs)), len(addresses))
         self.addresses = addresses[: len(self.shares)]

@@ -124,7 +124,7 @@ class Session:
             with ThreadPoolExecutor(self.threads) as pool:
                 return list(pool.map(lambda piece: function(piece, *shared), pieces))
         if not self.workers():
-            raise WorkersLostError("the cluster has no workers", where="client", remedy="add workers and try again")
+            raise WorkersLostError("the cluster has no workers", where="client", remedy=self.more_workers())
         # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
         # pure=False: Dask would otherwise hash the arguments, and answer a repeated call from what it still holds.
         futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
@@ -149,6 +149,12 @@ class Session:
         except Exception as error:
             self.require_scheduler()
             raise StateLost(f"a worker was lost while it was sent to: {type(error).__name__}: {error}") from error
+
+    def more_workers(self) -> str:
+        """What to do about workers that are gone: those of a cluster that we started ourselves are not the user's to add."""
+        if getattr(self.client, "cluster", None) is None:
+            return "add workers, then try again"
+        return "fewer workers with more memory each may stay: give workers or memory_limit another value"
 
     def require_scheduler(self) -> None:
         """Raises WorkersLostError where the scheduler is gone. A connection that broke has RECONNECT_SECONDS to be restored."""

@@ -127,16 +127,17 @@ def resume(path: str, changes: Given, placing: Given) -> int:
     kind = registry.kind(registry.task_of(run))
     settings = settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
-    if run.is_complete and not kind.goes_further(run, dict(changes)):
-        damage = damaged_result(kind, run)
-        if damage is None:
-            click.echo(f"{run.path}: complete, nothing to do")
-            click.echo(report.describe_result(kind.facts(run), run.report()))
-            return SOLVED
-        click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
     inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
-    if kind.needs_inputs(run):
-        inputs()  # an error of theirs comes before any cluster is started
+    with report.damages(run, "run", "."):
+        if run.is_complete and not kind.goes_further(run, dict(changes)):
+            damage = damaged_result(kind, run)
+            if damage is None:
+                click.echo(f"{run.path}: complete, nothing to do")
+                click.echo(report.describe_result(kind.facts(run), run.report()))
+                return SOLVED
+            click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
+        if kind.needs_inputs(run):
+            inputs()  # an error of theirs comes before any cluster is started
     interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
     with resumed(run), interrupt, cluster.session() as session, notes():
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
@@ -239,8 +240,10 @@ def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     if picture is not None:
         report.require(run)
         target = check_new(picture, option="--picture")
-        draw_picture(kind, run, Lazy(lambda: read_again(kind, run, settings)), target)
-    report.show(run, kind.facts(run), [file.name for file in kind.declaration.files], as_json=as_json)
+        with report.damages(run, "run", "."):
+            draw_picture(kind, run, Lazy(lambda: read_again(kind, run, settings)), target)
+    with report.damages(run, "run", "."):
+        report.show(run, kind.facts(run), [file.name for file in kind.declaration.files], as_json=as_json)
 
 
 def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> None:
@@ -252,7 +255,8 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
     request = Request(**options)
-    prepared = kind.apply(run, request)
+    with report.damages(run, "run", "."):
+        prepared = kind.apply(run, request)
     with cluster.session() as session:
         write_rows(target, prepared.shape, prepared.blocks(session), prepared.dtype, prepared.name)
     click.echo(f"{target}: {prepared.summary}")

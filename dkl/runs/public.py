@@ -100,13 +100,15 @@ class Run:
         """
         require(self._store)
         self._store.check(whole=True, largest=READ_WHOLE)
-        return self._kind.load(self._store)
+        with damages(self._store, "run", "."):
+            return self._kind.load(self._store)
 
     def _damage(self) -> StoreError | None:
         return next(iter(self._store.damages().values()), None)
 
     def _facts(self) -> Facts:
-        return self._kind.facts(self._store)
+        with damages(self._store, "run", "."):
+            return self._kind.facts(self._store)
 
     def _inputs(self) -> Lazy[Any]:
         settings = settings_of(self._store, {})

@@ -14,13 +14,24 @@ from dkl.resources import format_bytes
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
 
+SHOWN = 200
+"""Characters of an error that is told: it may hold a number of any length."""
 WIDTH = 32
 """Of names in a list of them."""
 MOST_OUTPUTS = 8
 """Of which a learner says more than the largest gap."""
 MOST_NAMES = 12
 """In a line."""
-DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
+DAMAGED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ZeroDivisionError,
+    OverflowError,
+    RecursionError,
+)
 """What reading a report raises that lacks a part, or has another in its place."""
 
 
@@ -33,15 +44,15 @@ def require(run: RunStore) -> dict[str, Any]:
 
 
 @contextmanager
-def damages(run: RunStore) -> Iterator[None]:
-    """A report that lacks a part is a StoreError, whoever reads it."""
+def damages(run: RunStore, part: str = "report", file: str = "report.json") -> Iterator[None]:
+    """A report, or another part of a run, that lacks something is a StoreError, whoever reads it."""
     try:
         yield
     except DklError:  # an InputError is a ValueError too
         raise
     except DAMAGED as error:
-        where = f"{run.path}/report.json"
-        raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
+        got = f"{type(error).__name__}: {error}"[:SHOWN]
+        raise StoreError(f"a damaged {part}", where=str(run.path / file), got=got) from error
 
 
 # -- parts of a learner's facts -------------------------------------------------------------------------------------------

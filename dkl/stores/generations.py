@@ -149,16 +149,32 @@ def _load(folder: Path) -> Generation:
     manifest = read_json(folder / "MANIFEST.json", sealed=True)
     if manifest.get("kind") != "dkl-generation" or manifest.get("version") != VERSION:
         raise StoreError("not a checkpoint of this version", where=str(folder), got=manifest.get("version"))
-    if f"gen-{manifest['iteration']:06d}" != folder.name:
-        raise StoreError("a checkpoint under another's name", where=str(folder), got=manifest["iteration"])
-    files = {name: (int(size), int(checksum)) for name, (size, checksum) in manifest["files"].items()}
+    iteration, carry, files = _parts(manifest, folder)
+    if f"gen-{iteration:06d}" != folder.name:
+        raise StoreError("a checkpoint under another's name", where=str(folder), got=iteration)
     for name, (size, checksum) in files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
             raise StoreError("a checkpoint's file is missing or short", where=str(path), wanted=f"{size} bytes")
         if path.name == "zarr.json" and _sum_of(path) != (size, checksum):
             raise StoreError("a checkpoint's metadata is not what was committed", where=str(path))
-    return Generation(folder, manifest["iteration"], manifest["carry"], files)
+    return Generation(folder, iteration, carry, files)
+
+
+def _parts(manifest: dict[str, Any], folder: Path) -> tuple[int, dict[str, Any], dict[str, tuple[int, int]]]:
+    """(iteration, carry, files) of a manifest; StoreError for any that is not what a commit writes.
+
+    Its seal is no proof: whoever can write to the folder can seal what he likes.
+    """
+    try:
+        iteration, carry = manifest["iteration"], manifest["carry"]
+        files = {str(name): (int(size), int(checksum)) for name, (size, checksum) in manifest["files"].items()}
+        inside = all(".." not in Path(name).parts and not Path(name).is_absolute() for name in files)
+        if not (type(iteration) is int and 0 <= iteration < 2**63 and isinstance(carry, dict) and inside):
+            raise ValueError("parts of other types")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise StoreError("a damaged manifest", where=str(folder), got=f"{type(error).__name__}: {error}") from error
+    return iteration, carry, files
 
 
 def _sum_of(path: Path) -> tuple[int, int]:

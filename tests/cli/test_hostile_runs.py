@@ -1,0 +1,108 @@
+"""Files of a run that are well sealed and say what nobody wrote: a damaged store or bad input, never a bug of ours.
+
+Every value in them is changed in turn, a seeded sample of them, and all that reads a run is asked. `pytest -m slow` takes
+more of them, and resumes too.
+"""
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import call, write_inputs
+
+from dkl.stores.sealed_json import read_json, write_json
+
+FITS = {
+    "pairwise": ["--pairs", "pairs.csv", "--checkpoint-every", "20", "--max-iter", "50"],
+    "regression": ["--nu", "0.1", "--checkpoint-every", "1"],
+    "svc": ["--checkpoint-every", "1"],
+}
+VALUES: list[Any] = [None, [], {}, "x", -1, 10**400, float("nan"), True, [[1]], {"a": 1}, "../../x"]
+FEW, MANY = 6, 60
+"""Changes of a file."""
+
+
+@pytest.fixture(scope="module", params=FITS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete run, and the same without its report."""
+    made = tmp_path_factory.mktemp(request.param)
+    write_inputs(made)
+    given = [str(made / word) if word.endswith(".csv") else word for word in FITS[request.param]]
+    files = ["--data", made / "X.npz", "--out", made / "run.zarr"]
+    assert call("fit", request.param, "--no-picture", *given, *files).code in (0, 3)
+    shutil.copytree(made / "run.zarr", made / "half.zarr")
+    (made / "half.zarr" / "report.json").unlink()
+    return made
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where values stand in JSON; of long lists the first two."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield from places(part, (*path, key))
+
+
+def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    copy = json.loads(json.dumps(content))
+    part = copy
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return copy
+
+
+def mutations(file: Path, rng: random.Random, count: int) -> Iterator[None]:
+    """The file changed in `count` ways, one after the other; as it was at the end."""
+    before = file.read_bytes()
+    is_log = file.suffix == ".jsonl"
+    content = [json.loads(line) for line in before.splitlines()][-3:] if is_log else read_json(file)
+    ways = [(path, value) for path in places(content) for value in VALUES]
+    for path, value in rng.sample(ways, min(count, len(ways))):
+        found = changed(content, path, value)
+        if is_log:
+            file.write_text("".join(json.dumps(event) + "\n" for event in found))
+        else:
+            write_json(file, found)
+        yield
+    file.write_bytes(before)
+
+
+def outcomes(folder: Path, count: int, *, resumes: bool) -> Counter[str]:
+    """Exit codes by verb."""
+    found: Counter[str] = Counter()
+    apply = "transform" if folder.name.startswith("pairwise") else "predict"
+    rng, out = random.Random(0), folder / "new.npz"
+    for run in (folder / "run.zarr", folder / "half.zarr"):
+        files = [file for file in run.rglob("*.json*") if file.name != "zarr.json" and file.is_file()]
+        for file in sorted(files):
+            for _ in mutations(file, rng, count):
+                verbs = [("info", run), ("info", "--json", run), ("verify", run)]
+                verbs.append((apply, run, "--data", folder / "X.npz", "--out", out))
+                if resumes:
+                    shutil.rmtree(folder / "again.zarr", ignore_errors=True)
+                    shutil.copytree(run, folder / "again.zarr")
+                    verbs.append(("resume", folder / "again.zarr"))
+                for verb in verbs:
+                    answer = call(*verb)
+                    assert answer.code != 1, (verb, file, answer.err)
+                    found[f"{verb[0]} {answer.code}"] += 1
+                out.unlink(missing_ok=True)
+    return found
+
+
+def test_a_few(folder: Path) -> None:
+    found = outcomes(folder, FEW, resumes=False)
+    assert any(code.endswith(" 6") for code in found)
+
+
+@pytest.mark.slow
+def test_many(folder: Path) -> None:
+    found = outcomes(folder, MANY, resumes=True)
+    print("\n" + "\n".join(f"{name:<16}{count:>8}" for name, count in sorted(found.items())))
