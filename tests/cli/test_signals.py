@@ -15,7 +15,21 @@ from patience import PATIENCE
 
 from dkl.runs.interrupt import Interrupt, resume_command
 
-LONG = (*FIT, "--tol", "0", "--max-iter", "1500", "--rank", "20", "--threads", "1", "--checkpoint-every", "200")
+LONG = (
+    *FIT,
+    "--tol",
+    "0",
+    "--target-gap",
+    "none",
+    "--max-iter",
+    "1500",
+    "--rank",
+    "20",
+    "--threads",
+    "1",
+    "--checkpoint-every",
+    "200",
+)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
