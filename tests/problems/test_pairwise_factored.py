@@ -107,7 +107,7 @@ def test_a_factor_of_full_rank_is_certified_by_its_range_alone(rng: np.random.Ge
     """Nothing is outside its range: the least eigenvalue of S is that of Q'SQ, and a negative one costs a gap."""
     laplacian, targets = small_problem(rng, n)
     problem = FactoredPairwise(laplacian, targets, 50.0)
-    v = rng.standard_normal((n, n))
+    v = 0.3 * rng.standard_normal((n, n)) / np.sqrt(n)  # far below the targets, so that S is not psd
     found, _ = problem.certify(problem.at(problem.padded(v)), 1e-2, 0)
     rows = np.repeat(np.arange(n), np.diff(targets.indptr))
     gradient = laplacian.toarray()
