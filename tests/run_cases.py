@@ -67,7 +67,9 @@ def write_pairs(folder: Path) -> None:
 def fit_pairs(folder: Path, more: dict[str, Any]) -> Any:
     pairs, X = load_pairs(folder / "pairs.csv").check(PATTERNS), np.load(folder / "X.npz")["X"]
     # random_state=s draws the seed of the start, which the command is given: 0 there is this stream's first number here.
-    learner = dkl.PairwiseKernelLearner(rank=6, max_iter=40, tol=0.0, n_jobs=1, random_state=_Seed(0), **more)
+    learner = dkl.PairwiseKernelLearner(
+        rank=6, max_iter=40, tol=0.0, target_gap=None, n_jobs=1, random_state=_Seed(0), **more
+    )
     return learner.fit(X, must_link=pairs.must_link, cannot_link=pairs.cannot_link)
 
 
@@ -114,7 +116,7 @@ CASES = {
     "pairwise": Case(
         write_pairs,
         ("--data", "X.npz", "--pairs", "pairs.csv"),
-        ("--rank", "6", "--max-iter", "40", "--tol", "0"),
+        ("--rank", "6", "--max-iter", "40", "--tol", "0", "--target-gap", "none"),
         fit_pairs,
         ("factor",),
         ("factor_", "rank_"),

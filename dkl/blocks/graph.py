@@ -142,6 +142,7 @@ def build_graph(
     # The width needs 10 neighbors even where the graph has fewer.
     k = max(n_neighbors, min(SIGMA_NEIGHBORS, source.n - 1))
     lists, way, recall = _neighbors(search, way, k, np.random.default_rng(random_state), method == "auto")
+    _check_distances(lists.dist2, n_duplicates)
     width = average_width(lists.dist2) if isinstance(sigma, str) else float(sigma)
     affinity = similarity_graph(lists.dist2[:, :n_neighbors], lists.rows[:, :n_neighbors], width)
     del lists  # the plan counts them beside W, not beside L
@@ -208,6 +209,20 @@ def _neighbors(
         source = search.source
         tree = KDTree(np.asarray(source.read(0, source.n), dtype=np.float64))
     return search.exact(k, tree), way, None
+
+
+def _check_distances(dist2: NDArray[np.float64], n_duplicates: int) -> None:
+    """InputError where distances underflow: all rows would be duplicates of each other, though few or none repeat another.
+
+    dist2 (n, k): squared distances to the nearest rows, in ascending order.
+    """
+    largest = float(dist2.max())
+    # Of g equal rows g - 1 are duplicates, and g <= 2 (g - 1) have one at distance 0.
+    alike = int(np.count_nonzero(dist2[:, 0] == 0))
+    if largest < np.finfo(float).tiny / np.finfo(float).eps and (largest > 0 or alike > 2 * n_duplicates):
+        raise InputError(
+            "rows differ, but by so little that their squared distances underflow", where="X", remedy="scale X"
+        )
 
 
 def _way(

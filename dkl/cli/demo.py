@@ -28,7 +28,7 @@ from dkl.runs.notes import notes
 from dkl.runs.pairwise.facts import factor_blocks, history
 from dkl.stores.run import RunStore
 
-SETTINGS = PairwiseSettings(gamma=10.0, tol=3e-5, max_iter=2000)
+SETTINGS = PairwiseSettings(gamma=10.0, target_gap=1e-3)
 CLUSTERS = 10
 FOLDER = "dkl-demo"
 SEED = 0

@@ -53,10 +53,18 @@ def laplacian_matrix(affinity: csr_array, laplacian: str = "normalized") -> tupl
     """(L, isolated) of an exactly symmetric, nonnegative `affinity` (n, n) with an empty diagonal.
 
     `isolated` lists the patterns of degree 0. Their rows of L are 0, the diagonal included, in both kinds: so L is psd, and
-    its null space has one dimension for each component. Raises InputError for an unknown kind.
+    its null space has one dimension for each component. Raises InputError for an unknown kind, and for degrees that overflow.
     """
     check_laplacian(laplacian)
-    degree = np.asarray(affinity.sum(axis=1)).ravel()
+    with np.errstate(over="ignore"):
+        degree = np.asarray(affinity.sum(axis=1)).ravel()
+    if not np.isfinite(degree).all():
+        raise InputError(
+            "affinities are so large that their sums overflow",
+            where=f"affinity[{int(np.argmin(np.isfinite(degree)))}]",
+            got=float(affinity.max()),
+            remedy="divide them by their largest",
+        )
     connected = degree > 0
     off_diagonal = affinity.copy()
     if laplacian == "normalized":

@@ -12,6 +12,13 @@ diagonal D >= 0 the same holds of S + D, where <D, K*> = sum D_i + sum D_i (K*_i
 By Gershgorin D_i = |theta| |x_i| |x|_1 lifts an eigenpair (theta, x) to 0 for |theta| |x|_1^2 instead of |theta| n. `find_lift`
 does that for the localized ones; the smaller of both bounds counts. lambda_min enters as a lower bound, residual and
 rounding taken off.
+
+The relative gap is gap / max(f(K), floor), as an optimum may be 0 (must-links only on an unnormalized Laplacian, cannot-links
+between components), of which nothing is proven relative to itself: f is rounding there, and so is the gap. T holds the
+diagonal, so that K = 0 has f >= gamma n / 2. A K whose entries on T are off by a root mean square of d a pattern has
+f >= gamma n d^2 / 2. With floor = FLOOR gamma n / 2, FLOOR = sqrt(eps), an f below the floor is d < eps^(1/4), 1e-4: a kernel
+that meets every target to three digits. What rounding leaves of the gap, some eps (gamma + |L|) n, stays far enough
+below the floor to prove goals down to 1e-6 or so, where gamma is not far below |L|.
 """
 
 from __future__ import annotations
@@ -31,7 +38,14 @@ LIFT_REACH = 30.0
 LIFTING_ROUNDS = 8
 LIFTED_AT_ONCE = 16
 """Eigenpairs of a round."""
+FLOOR = float(np.sqrt(np.finfo(float).eps))
+"""Of gamma n / 2, f of the kernel that is zero on n patterns: below it an objective counts as 0."""
 Array = NDArray[np.float64]
+
+
+def gap_scale(objective: float, n: int, gamma: float) -> float:
+    """What a gap is relative to: f(K), but at least the floor sqrt(eps) gamma n / 2 of the head of this file."""
+    return max(objective, FLOOR * 0.5 * gamma * n)
 
 
 @dataclass(frozen=True)
@@ -40,7 +54,7 @@ class Certificate:
 
     objective       f(K)
     gap             f(K) - f(K*) is at most this
-    relative_gap    gap / f(K)
+    relative_gap    gap / f(K), or gap / (sqrt(eps) gamma n / 2) where f(K) is less: see `gap_scale`
     min_eigenvalue  a lower bound on lambda_min(S)
     residual        norm of S x - theta x for the Ritz pair behind it
     inner_product   <S, K>: 0 at a stationary point
@@ -74,11 +88,14 @@ class TraceBound:
 
     n: int
     spread: float
+    scale: float
+    """What a gap is relative to: see `gap_scale`."""
 
     @classmethod
     def of(cls, n: int, objective: float, gamma: float) -> TraceBound:
         """The bound from f at any kernel of `n` patterns; the lower f is, the tighter."""
-        return cls(n, float(np.sqrt(2 * max(objective, 0.0) / gamma)))
+        spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
+        return cls(n, spread, gap_scale(objective, n, gamma))
 
     @property
     def trace_bound(self) -> float:
@@ -91,7 +108,8 @@ class TraceBound:
         max(0, -low) tr(K*) and, for a lift D >= 0 (n,), sum D_i + |D| spread: see the head of this file.
         """
         paid = 0.0 if lift is None else float(lift.sum() + np.linalg.norm(lift) * self.spread)
-        return max(0.0, -low) * self.trace_bound + paid
+        # In this order: of a NaN, max is the NaN then, and nothing is proven.
+        return max(-low, 0.0) * self.trace_bound + paid
 
 
 def gradient_matrix(
@@ -145,9 +163,9 @@ def certificate_from_eigenvalue(
     residual, direction: of the Ritz pair behind `low`. Given a goal for the relative gap, a lift is sought only where it may
     well decide about it: it takes some thousand products, the rest some hundred.
     """
-    term, lift, scale = bound.gap_term(low), np.zeros(bound.n), max(objective, 0.0)
+    term, lift = bound.gap_term(low), np.zeros(bound.n)
     least, most = (WORTH_LIFTING, np.inf) if goal is None else (goal, LIFT_REACH * goal)
-    if least * scale < term <= most * scale:
+    if least * bound.scale < term <= most * bound.scale:
         found = find_lift(matrix, term)
         # The lift is a guess; what it proves is computed from S + D itself.
         lifted = bound.gap_term(min_eigenvalue(matrix.plus(found))[0], found) if found.any() else term
@@ -155,9 +173,16 @@ def certificate_from_eigenvalue(
             term, lift = lifted, found
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + term
-    relative = gap / objective if objective > 0 else float(gap > 0) * np.inf
     return Certificate(
-        objective, gap, float(relative), low, residual, inner, bound.trace_bound, direction=direction, lift=lift
+        objective,
+        gap,
+        float(gap / bound.scale),
+        low,
+        residual,
+        inner,
+        bound.trace_bound,
+        direction=direction,
+        lift=lift,
     )
 
 

@@ -52,11 +52,10 @@ def certified(
         small = q.T @ image
         alpha = float(np.linalg.eigvalsh(small)[0]) if q.shape[1] else np.inf
         beta = float(np.linalg.norm(image - q @ small, 2)) if q.shape[1] else 0.0
-        wanted = 0.1 * relative * point.objective / bound.trace_bound
+        wanted = 0.1 * relative * bound.scale / bound.trace_bound
         values, vectors, residual = _lowest_outside(matrix, q, wanted, seed)
     norm = float(abs(matrix).sum(axis=1).max())
-    mu = float(values[0]) - residual
-    low = float(np.linalg.eigvalsh([[alpha, -beta], [-beta, mu]])[0]) if q.shape[1] else mu
+    low = _lowest_of_both(alpha, beta, float(values[0]) - residual)
     low -= float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     first = np.ascontiguousarray(vectors[:, 0])
@@ -64,6 +63,13 @@ def certified(
         Shifted.of(matrix), bound, point.objective, inner, low, residual, first, None if last else relative
     )
     return certificate, np.ascontiguousarray(vectors[:, values < -wanted])
+
+
+def _lowest_of_both(alpha: float, beta: float, mu: float) -> float:
+    """The least eigenvalue of [[alpha, -beta], [-beta, mu]]; of a part without dimensions (inf) that of the other alone."""
+    if not np.isfinite(alpha) or not np.isfinite(mu):
+        return min(alpha, mu)  # LAPACK would make NaN of an infinity
+    return float(np.linalg.eigvalsh([[alpha, -beta], [-beta, mu]])[0])
 
 
 def _lowest_outside(matrix: sparse.csr_array, q: Array, wanted: float, seed: int) -> tuple[Array, Array, float]:

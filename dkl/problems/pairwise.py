@@ -15,9 +15,28 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
+from dkl.errors import InputError
 from dkl.linalg.slabs import random_columns, slab_width
 from dkl.problems.certificate import Certificate, certify, gradient_matrix, optimal_scale
 from dkl.problems.pairwise_admm import PairwiseADMM, paper_rank
+
+REACH = 1e12
+"""How far gamma may be from the scale of L, either way: of the smaller of both terms of S, doubles still hold three digits."""
+
+
+def check_gamma(gamma: float, scale: float) -> None:
+    """InputError where gamma and a Laplacian whose largest entry is `scale` cannot be added in double precision.
+
+    S = L + gamma P_T(K - T) holds both to eps = 2e-16 of the larger. Beyond a ratio of 1e12 fewer than three digits of the
+    other would be left, and squares of gamma would overflow at last.
+    """
+    if scale > 0 and not scale / REACH <= gamma <= scale * REACH:
+        raise InputError(
+            "too far from the Laplacian for double precision",
+            where="gamma",
+            got=gamma,
+            wanted=f"{scale / REACH:.2g} to {scale * REACH:.2g}, as the Laplacian's largest entry is {scale:.2g}",
+        )
 
 
 def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> sparse.csr_array:

@@ -24,7 +24,7 @@ from scipy import sparse
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.slabs import empty_aligned
-from dkl.problems.certificate import Certificate, gradient_matrix
+from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
 from dkl.problems.factored_certificate import certified
 
 Array = NDArray[np.float64]
@@ -103,6 +103,10 @@ class FactoredPairwise:
     def n_products(self) -> int:
         """Products with L so far."""
         return self._products[0]
+
+    def scale(self, objective: float) -> float:
+        """What a change of the objective is relative to: see `gap_scale`."""
+        return gap_scale(objective, self.n, self.gamma)
 
     def with_gamma(self, gamma: float) -> FactoredPairwise:
         """The same problem with another weight of the pairs. It shares threads, arrays and the count of products."""

@@ -213,7 +213,7 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
     if result.outcome.converged:
         return SOLVED
     remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)
-    click.echo(f"dkl: not converged: {result.outcome.value}: {remedy}; the result is written", err=True)
+    click.echo(f"dkl: not converged: {result.ended}: {remedy}; the result is written", err=True)
     return NOT_CONVERGED
 
 

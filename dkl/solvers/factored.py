@@ -99,7 +99,7 @@ def minimize(
 ) -> Minimum:
     """A stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
 
-    Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to it. A row an iteration:
+    Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to its scale. A row an iteration:
     iteration, objective, gradient_norm, products.
     """
     watch, first_product = watch or Watch(), problem.n_products
@@ -111,7 +111,8 @@ def minimize(
     size, line, iteration, told, is_slow = np.inf, None, 0, watch.outcome, False
     lately = [point.objective]
     while True:
-        solved = point.gradient_norm <= tol or is_slow
+        # Where the preconditioned gradient underflows there is no direction left to go.
+        solved = point.gradient_norm <= tol or is_slow or size == 0
         outcome = verdict(told, solved=solved, at_limit=iteration >= max_iter)
         if outcome is not None:
             break
@@ -138,9 +139,14 @@ def minimize(
             }
         )
         lately.append(point.objective)
-        is_slow = len(lately) > WINDOW and lately[-WINDOW - 1] - point.objective <= progress * abs(point.objective)
+        is_slow = len(lately) > WINDOW and _drop(lately) <= progress * problem.scale(point.objective)
     products = problem.n_products - first_product
     return Minimum(point.v, point.objective, point.gradient_norm, iteration, products, watch.history, outcome, point)
+
+
+def _drop(lately: list[float]) -> float:
+    """By how much the last WINDOW iterations have lowered the objective."""
+    return lately[-WINDOW - 1] - lately[-1]
 
 
 def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
@@ -203,7 +209,9 @@ class _Search:
     def run(self, start: Array | None, rank: int | None, max_rounds: int) -> tuple[Array, Any, Outcome]:
         """(factor, certificate, outcome) after at most so many rounds."""
         problem, rank = self.problem, min(rank or START_RANK, self.max_rank, self.problem.n)
-        factor = self._warm_up(rank) if start is None else truncate_rank(np.asarray(start, float), rank)
+        factor = None if start is None else truncate_rank(np.asarray(start, float), rank)
+        if factor is None or factor.shape[1] == 0:  # V = 0 is a saddle point, which no descent leaves
+            factor = self._warm_up(rank)
         best: tuple[Array, Any] | None = None
         progress, idle = 0.1 * max(self.target, COARSE), Stall(MAX_IDLE)
         for _ in range(max_rounds):

@@ -36,6 +36,9 @@ class RankedProblem(Protocol):
     def targets(self) -> sparse.csr_array:
         """T, whose pattern P_T is of."""
 
+    def scale(self, objective: float) -> float:
+        """What a change of the objective is relative to: the objective, or more where that is next to nothing."""
+
     def padded(self, factor: Array) -> Array:
         """A copy of `factor` (n, r) with zero columns up to that width."""
 
@@ -75,11 +78,11 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
 
 
 def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: float) -> tuple[Array, Any]:
-    """Principal columns without the weakest ones, as many as raise f by less than `share` of it, and the point there.
+    """Principal columns without the weakest ones, as many as raise f by less than `share` of its scale, and the point there.
 
     A column that should vanish does so slowly; one that was needed comes back by the certificate.
     """
-    limit = point.objective * (1.0 + share)
+    limit = point.objective + share * problem.scale(point.objective)
     while factor.shape[1] > 1:
         fewer = problem.at(problem.padded(factor[:, :-1]))
         if fewer.objective > limit:

@@ -9,7 +9,11 @@ from typing import Any
 
 
 class Outcome(Enum):
-    """Why a solver returned. What to do about it depends on the learner: see `remedies`."""
+    """Why a solver returned. What to do about it depends on the learner: see `remedies`.
+
+    SOLVED: what is handed out is proven as good as was asked for. STATIONARY: the iteration has come to rest, by its own
+    test of convergence, and no more than the gap that is told with it is proven.
+    """
 
     SOLVED = "solved"
     ITERATION_LIMIT = "iteration_limit"
@@ -38,7 +42,7 @@ _COMMON = {
     Outcome.SOLVED: "",
     Outcome.STOPPED: "a callback asked for the end",
     Outcome.TIME_LIMIT: "the time was up before the tolerance was reached: allow more time",
-    Outcome.STATIONARY: "no better point is near, but no gap is proven",
+    Outcome.STATIONARY: "the iteration came to rest, but no small gap is proven",
     Outcome.INTERRUPTED: "resume the run from its last commit",
 }
 
@@ -58,6 +62,7 @@ class Result:
     peak_bytes  largest resident memory of this process so far
     restarts    how often lost workers sent the run back to its last commit
     remedy      what to do about the outcome, in the names of the learner's parameters
+    proven      the relative gap of what was handed out; None where the learner says no single one
     """
 
     outcome: Outcome
@@ -68,8 +73,16 @@ class Result:
     restarts: int = 0
     plan: dict[str, Any] = field(default_factory=dict, repr=False)
     remedy: str = ""
+    proven: float | None = None
+
+    @property
+    def ended(self) -> str:
+        """The outcome, with what is proven where that is not all that was wanted: "stationary (relative gap 0.049)"."""
+        if self.proven is None or self.outcome.is_wanted:
+            return self.outcome.value
+        return f"{self.outcome.value} (relative gap {self.proven:.2g})"
 
     @property
     def message(self) -> str:
         """The outcome and its remedy."""
-        return f"{self.outcome.value}: {self.remedy}" if self.remedy else self.outcome.value
+        return f"{self.ended}: {self.remedy}" if self.remedy else self.ended

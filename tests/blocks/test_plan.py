@@ -55,7 +55,7 @@ def random_problem(n):
 def measure(n, rank, folder, *, threads=1, dtype="float64", store=False, disk=False):
     """(bytes of arrays at the peak of a fit, the bytes planned, where the state was)."""
     session = Session(threads=threads)
-    settings = PairwiseSettings(rank=rank, max_iter=3, tol=0.0, dtype=dtype)
+    settings = PairwiseSettings(rank=rank, max_iter=3, tol=0.0, target_gap=None, dtype=dtype)
     run = RunStore.create(folder, {}) if store else None
     tracemalloc.start()
     try:

@@ -37,7 +37,7 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.slab_arrays import SlabArray
 
-SETTINGS = PairwiseSettings(rank=40, max_iter=60, tol=0.0, checkpoint_every=7)
+SETTINGS = PairwiseSettings(rank=40, max_iter=60, tol=0.0, target_gap=None, checkpoint_every=7)
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 
 
@@ -272,7 +272,20 @@ def test_a_transfer_that_fails_is_made_again(place, question, client, rng, monke
 
 # -- a full disk ----------------------------------------------------------------------------------------------------------
 
-OPTIONS = ("--tol", "0", "--max-iter", "8", "--rank", "20", "--threads", "1", "--checkpoint-every", "2")
+OPTIONS = (
+    "--tol",
+    "0",
+    "--target-gap",
+    "none",
+    "--max-iter",
+    "8",
+    "--rank",
+    "20",
+    "--threads",
+    "1",
+    "--checkpoint-every",
+    "2",
+)
 
 
 class FullDisk:

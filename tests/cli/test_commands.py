@@ -116,15 +116,16 @@ def test_single_precision_verifies(work: Path) -> None:
 
 
 def test_not_converged_writes_the_result_and_resume_goes_further(work: Path) -> None:
-    answer = call(*FIT, "--max-iter", "5")
+    answer = call(*FIT, "--max-iter", "1")
     assert answer.code == 3
-    assert answer.err.splitlines()[-1].startswith("dkl: not converged: iteration_limit")
+    assert answer.err.splitlines()[-1].startswith("dkl: not converged: iteration_limit (relative gap ")
     assert call("verify", "run.zarr").code == 0
+    made = RunStore.open("run.zarr").report()["n_iter"]
     assert call("resume", "run.zarr").out.splitlines()[0].endswith("complete, nothing to do")
     assert call("resume", "run.zarr", "--max-iter", "500").code == 0
     further = factor_bytes(work / "run.zarr")
     assert RunStore.open("run.zarr").report()["outcome"] == "solved"
-    assert (work / "run.zarr" / "report-000005.json").is_file()
+    assert (work / "run.zarr" / f"report-{made:06d}.json").is_file()
     assert call(*FIT[:-1], "whole.zarr").code == 0
     assert factor_bytes(work / "whole.zarr") == further
 
@@ -165,7 +166,7 @@ def test_info_of_every_state(run: Path) -> None:
     before = tree(run)
     complete = call("info", "run.zarr")
     assert complete.code == 0
-    for words in ("complete, solved", "proven relative gap", "primal residual", "plan", "X.npz"):
+    for words in ("complete, solved", "proven relative gap", "objective", "plan", "X.npz"):
         assert words in complete.out
     facts = json.loads(call("info", "run.zarr", "--json").out)
     assert facts["state"] == "complete, solved"
@@ -173,7 +174,10 @@ def test_info_of_every_state(run: Path) -> None:
     assert facts["config"]["settings"]["gamma"] == 100.0
     assert tree(run) == before
     (run / "report.json").unlink()
-    assert f"resumable at iteration {facts['report']['n_iter']}" in call("info", "run.zarr").out
+    committed = sum(
+        row.get("stage", "admm") == "admm" for row in facts["history"]
+    )  # of the finish there are no commits
+    assert f"resumable at iteration {committed}" in call("info", "run.zarr").out
 
 
 def test_transform_of_new_patterns(work: Path) -> None:

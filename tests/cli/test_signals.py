@@ -17,7 +17,21 @@ from preloaded import Forked
 from dkl.cli.main import main as dkl
 from dkl.runs.interrupt import Interrupt, resume_command
 
-LONG = (*FIT, "--tol", "0", "--max-iter", "1500", "--rank", "20", "--threads", "1", "--checkpoint-every", "200")
+LONG = (
+    *FIT,
+    "--tol",
+    "0",
+    "--target-gap",
+    "none",
+    "--max-iter",
+    "1500",
+    "--rank",
+    "20",
+    "--threads",
+    "1",
+    "--checkpoint-every",
+    "200",
+)
 
 
 def start(*arguments: str) -> Forked:

@@ -211,7 +211,9 @@ def test_runs_that_name_no_task_are_the_oldest(run):
 
 def pairwise(folder, X, y):
     must, cannot = [[0, 3], [1, 4]], [[0, 1], [1, 2]]
-    learner = PairwiseKernelLearner(rank=4, max_iter=20, tol=0, n_neighbors=5, work_dir=folder, checkpoint_every=5)
+    learner = PairwiseKernelLearner(
+        rank=4, max_iter=20, tol=0, target_gap=None, n_neighbors=5, work_dir=folder, checkpoint_every=5
+    )
     with pytest.warns(ConvergenceWarning):
         return learner.fit(X, must_link=must, cannot_link=cannot).run_path_
 

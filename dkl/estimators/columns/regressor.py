@@ -21,7 +21,7 @@ from dkl.errors import InputError
 from dkl.estimators.columns.candidates import Candidates
 from dkl.estimators.columns.fit import predicted
 from dkl.estimators.columns.settings import ColumnSettings
-from dkl.estimators.columns.targets import target_means
+from dkl.estimators.columns.targets import LEAST, are_too_small, target_means
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
@@ -146,6 +146,10 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         with np.errstate(over="ignore"):
             if not np.isfinite(np.vdot(found, found)):
                 raise InputError("targets are too large to square", where="y", remedy="scale them")
+        if are_too_small(found):
+            raise InputError(
+                "targets are too small to square", where="y", wanted=f"|y| >= {LEAST:.2g}", remedy="scale them"
+            )
         self._is_flat = found.ndim == 1
         return found.reshape(n, -1)
 

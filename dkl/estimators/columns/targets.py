@@ -5,6 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+LEAST = float(np.sqrt(np.finfo(float).tiny / np.finfo(float).eps))
+"""1e-146: squares of smaller numbers have lost digits to underflow, or are 0."""
+
+
+def are_too_small(targets: NDArray[np.float64]) -> bool:
+    """Whether a target (n,), or one of (n, T), is not zero but so small that its squares underflow: nu goes with them."""
+    largest = np.abs(targets).max(axis=0, initial=0.0)
+    return bool(np.any((largest > 0) & (largest < LEAST)))
+
 
 def target_means(targets: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """(T,) the targets' means, for sums of squares about them to keep their digits; of constant targets exactly these."""

@@ -21,33 +21,33 @@ from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace
 from dkl.errors import NumericalError
 from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.pairwise.plan import chosen_rank, make_plan
+from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, MAX_FINISH_RANK, chosen_rank, finish_rank, make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
-from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, target_matrix
+from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, check_gamma, target_matrix
 from dkl.problems.pairwise_admm import PairwiseADMM
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.resources import peak_rss
 from dkl.solvers.admm import ADMMStepper
-from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.factored import FactoredSolution, solve_to_gap
 from dkl.solvers.loop import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome, Remedies, Result, remedies
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore
 
-MAX_FINISH_RANK = 64
 FINISH_SHARE = 20
 """Iterations of the factored solver for each that is allowed of ADMM: at a fraction of the rank they cost less."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter, loosen tol, or set target_gap to finish by a second-order method",
+    stationary="the residuals are at tol, which proves nothing: set target_gap, or more memory_limit where it is set",
     stalled="rounding ends all progress: loosen target_gap, or use dtype='float64' if it is not",
     numerical_error="a value stopped being finite: lower gamma, or use dtype='float64'; the last commit is kept",
 )
 FACTORED_REMEDIES = {
     **REMEDIES,
     Outcome.ITERATION_LIMIT: "raise max_iter, or loosen target_gap, or tol where there is none",
-    Outcome.STALLED: "rounding ends all progress: loosen target_gap, or tol where there is none",
+    Outcome.STALLED: "rounding ends all progress: loosen target_gap, or tol where there is none, or use dtype='float64'",
 }
 
 
@@ -74,7 +74,8 @@ class Stage:
 
 
 def make_problem(laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
-    """Problem (1) of a graph's Laplacian (n, n) and pairs."""
+    """Problem (1) of a graph's Laplacian (n, n) and pairs; InputError for a gamma that does not go with it."""
+    check_gamma(gamma, float(laplacian.diagonal().max()) or 1.0)
     targets = target_matrix(int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link)
     return PairwiseKernel(laplacian, targets, gamma)
 
@@ -100,14 +101,14 @@ def fit_problem(
     plan = make_plan(problem, settings, session, has_store=run is not None or scratch is not None)
     fit = _Fit(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
-        goal = settings.tol if settings.target_gap is None else settings.target_gap
+        goal = settings.tol if settings.goal is None else settings.goal
         stage = fit.by_factored("factored", warm_start, goal)
     else:
         stage = fit.by_admm(warm_start)
-        if settings.target_gap is not None:
-            stage = fit.finished(stage, settings.target_gap)
+        if settings.goal is not None:
+            stage = fit.finished(stage, settings.goal)
     watch.raise_if_interrupted("stopped during the finish")
-    history = watch.history
+    history, proven = watch.history, float(stage.certificate.relative_gap)
     result = Result(
         stage.outcome,
         len(history),
@@ -117,10 +118,19 @@ def fit_problem(
         stage.restarts,
         plan.as_dict(),
         remedies_of(settings)[stage.outcome],
+        proven,
     )
-    warn_of(result, stacklevel=3, more=f"relative gap {stage.certificate.relative_gap:.2g}")
+    warn_of(result, stacklevel=3, more=f"relative gap {proven:.2g}")
     reached = rank if stage.factor is None else int(stage.factor.shape[1])
     return Fitted(stage.factor, stage.certificate, result, reached, settings)
+
+
+def outcome_of(ended: Outcome, proven: float, goal: float | None, *, unproven: Outcome) -> Outcome:
+    """What may be said of a factor that is proven within `proven` of the optimum: SOLVED where a goal was asked for and that
+    is within it, and nowhere else; `unproven` where the solver itself took it for solved; else why the solver ended."""
+    if goal is not None and proven <= goal:
+        return Outcome.SOLVED
+    return unproven if ended is Outcome.SOLVED else ended
 
 
 def remedies_of(settings: PairwiseSettings) -> Remedies:
@@ -166,6 +176,8 @@ class _Fit:
             workspace.close()
         certificate = problem.certificate(entries, smooth, product=product_on(self.session), seed=settings.seed)
         self.clock.lap("certificate")
+        proven = float(certificate.relative_gap)
+        outcome = outcome_of(outcome, proven, settings.goal, unproven=Outcome.STATIONARY)
         return Stage(factor, certificate, outcome, loop.restarts)
 
     def _iterate(self, loop: Loop, stepper: ADMMStepper) -> Outcome:
@@ -210,16 +222,20 @@ class _Fit:
         return factor, entries, smooth
 
     def finished(self, stage: Stage, goal: float) -> Stage:
-        """The stage, if its gap is small enough or the watch has ended the run; else the second-order low-rank finish."""
-        if stage.certificate.relative_gap <= goal:
-            return replace(stage, outcome=Outcome.SOLVED)
+        """The stage, if its gap is small enough, the watch has ended the run or memory is short of more; else the
+        second-order low-rank finish."""
+        if stage.outcome is Outcome.SOLVED:
+            return stage
         if self.watch.outcome is not None:
+            return replace(stage, outcome=self.watch.outcome)
+        most = finish_rank(self.problem, self.settings)
+        if most == 0:
             return stage
         start = stage.factor
         if start is None:
             store = self.run or self.scratch
             assert store is not None
-            start = compressed(store, 4 * MAX_FINISH_RANK)
+            start = compressed(store, 4 * MAX_FINISH_RANK if self.settings.memory_limit is None else most)
         return replace(self.by_factored("finish", start, goal), restarts=stage.restarts)
 
     def by_factored(self, name: str, start: NDArray | None, goal: float) -> Stage:
@@ -234,23 +250,31 @@ class _Fit:
                 start,
                 target_gap=goal,
                 rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
-                max_rank=min(MAX_FINISH_RANK, problem.n),
+                max_rank=finish_rank(problem, settings) or min(LEAST_FINISH_RANK, problem.n),
                 max_iter=FINISH_SHARE * settings.max_iter,
                 seed=settings.seed,
                 watch=self.watch.stage(name, start=offset, callbacks=log),
             )
+            if found.outcome is Outcome.NUMERICAL_ERROR:
+                raise NumericalError(REMEDIES[found.outcome], where="the factored solver")
+            stage = self._handed_out(factored, found, goal)
         finally:
             factored.close()
-        if found.outcome is Outcome.NUMERICAL_ERROR:
-            raise NumericalError(REMEDIES[found.outcome], where="the factored solver")
-        factor, certificate = found.factor, found.certificate
-        if settings.dtype != "float64":
-            factor = factor.astype(settings.dtype)
-            certificate = problem.certificate(*problem.evaluate(factor), product=product_on(self.session))
-        if self.run is not None:
-            store_factor(self.run, factor)
+        if self.run is not None and stage.factor is not None:
+            store_factor(self.run, stage.factor)
         self.clock.lap(name)
-        return Stage(factor, certificate, found.outcome)
+        return stage
+
+    def _handed_out(self, factored: FactoredPairwise, found: FactoredSolution, goal: float) -> Stage:
+        """The factor in the precision that was asked for, with the certificate and the outcome of that very factor."""
+        factor, certificate = found.factor, found.certificate
+        if self.settings.dtype != "float64":
+            factor = factor.astype(self.settings.dtype)
+            point = factored.at(factored.padded(factor))
+            certificate, _ = factored.certify(point, goal, self.settings.seed, last=True)
+        proven = float(certificate.relative_gap)
+        # A goal that was reached before the factor was rounded, and is not any more, is rounding's affair.
+        return Stage(factor, certificate, outcome_of(found.outcome, proven, goal, unproven=Outcome.STALLED))
 
 
 class _Log:

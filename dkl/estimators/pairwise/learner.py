@@ -30,6 +30,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of
 from dkl.pairs import resolve_pairs
+from dkl.problems.pairwise import check_gamma
 from dkl.resources import parse_bytes
 
 
@@ -46,12 +47,13 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     Parameters
     ----------
     rank : int or "auto"
-        Columns of the factor. "auto" is the paper's rule: the largest r with r (r + 1) / 2 <= m, m the entries of T.
+        Columns of ADMM's factor; what goes on to a proven gap (`target_gap`) chooses its own. "auto" is the paper's rule: the
+        largest r with r (r + 1) / 2 <= m, m the entries of T.
     gamma : float
         Weight of the pairs (the paper's gamma).
     solver : "admm" or "factored"
         "admm" is the paper's Algorithm 1. "factored" works on K = V V' at a low rank that it chooses itself, to a proven
-        relative gap (`target_gap`, or else `tol`).
+        relative gap (`target_gap`, or `tol` where that is None).
     n_neighbors, sigma, laplacian, neighbors_method
         The graph: neighbours of each pattern; width of the similarity exp(-d^2 / (2 sigma^2)), where "auto" is half the
         mean distance to the 10 nearest; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
@@ -61,8 +63,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         ADMM's penalty at the start, and whether (15) adapts it.
     max_iter, tol
         ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`.
-    target_gap : float or None
-        Go on after ADMM with a second-order low-rank method until the certificate proves this relative gap.
+    target_gap : float, None or "none"
+        Go on after ADMM with a second-order low-rank method until the certificate proves this relative gap; it chooses its
+        own rank, and works in this process. By default 1 %, which takes ADMM's own time once more and some. Only what is
+        proven is SOLVED: with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
         Bytes a process may use, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
@@ -101,7 +105,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         adapt_rho: bool = True,
         max_iter: int = 500,
         tol: float = 1e-4,
-        target_gap: float | None = None,
+        target_gap: float | str | None = 1e-2,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         work_dir: Any = None,
@@ -181,6 +185,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             sample_ids=sample_ids,
             random_state=self.random_state,
         )
+        if settings.laplacian == "normalized":  # known before the graph is built: its diagonal is 1
+            check_gamma(settings.gamma, 1.0)
         session = Session.find(self.client, threads=self.n_jobs)
         graph = self._graph(rows, session, settings)
         problem = make_problem(graph.laplacian, resolved, settings.gamma)

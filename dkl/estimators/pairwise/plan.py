@@ -8,7 +8,7 @@ from typing import Any
 from scipy import sparse
 
 from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan, plan_pairwise
+from dkl.blocks.plan import PROCESS_BASE, Plan, plan_pairwise
 from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.blocks.session import Session
 from dkl.errors import InputError
@@ -28,6 +28,31 @@ def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     if rank > problem.n:
         raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
     return rank
+
+
+FINISH_ARRAYS = 14
+"""Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
+MAX_FINISH_RANK = 64
+LEAST_FINISH_RANK = 4
+
+
+def finish_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
+    """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
+
+    It takes 14 arrays (n, width) in double precision, width the next power of two, beside graph and pairs. 0 where no rank
+    of 4 or more fits.
+    """
+    most = min(MAX_FINISH_RANK, problem.n)
+    if settings.memory_limit is None:
+        return most
+    matrices = 2 * 12 * int(problem.laplacian.nnz) + 64 * int(problem.targets.nnz)
+    room = settings.memory_limit - PROCESS_BASE - matrices
+    width = MAX_FINISH_RANK
+    while FINISH_ARRAYS * 8 * problem.n * width > room:
+        width //= 2
+        if width < LEAST_FINISH_RANK:
+            return 0
+    return min(width, most)
 
 
 def make_plan(

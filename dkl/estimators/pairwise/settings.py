@@ -14,9 +14,9 @@ class PairwiseSettings(Settings):
     """KL-ADMM: the paper's gamma, rank r and rho; the graph; how far to go, and within what."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the pairs."] = 100.0
-    rank: Annotated[int | str, Either(Integer(1), Word("auto")), "Columns of the factor; auto: the paper's rule."] = (
-        "auto"
-    )
+    rank: Annotated[
+        int | str, Either(Integer(1), Word("auto")), "Columns of ADMM's factor; auto: the paper's rule."
+    ] = "auto"
     solver: Annotated[str, Word("admm", "factored"), "The paper's Algorithm 1, or a second-order low-rank method."] = (
         "admm"
     )
@@ -29,14 +29,22 @@ class PairwiseSettings(Settings):
     max_iter: Annotated[int, Integer(1), "Most ADMM iterations.", RESUMABLE] = 500
     tol: Annotated[float, Real(least=0), "Relative residuals to end at."] = 1e-4
     target_gap: Annotated[
-        float | None, Either(Real(above=0), NotGiven()), "Go on until this relative gap is proven.", RESUMABLE
-    ] = None
+        float | str | None,
+        Either(Real(above=0), Word("none"), NotGiven()),
+        "Go on until this relative gap is proven; none: end by --tol alone.",
+        RESUMABLE,
+    ] = 1e-2
     dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"
     seed: Annotated[int, Integer(0), "Seed of the start."] = 0
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
     checkpoint_every: Annotated[
         int | str, Either(Integer(1), Word("auto")), "Iterations between commits; auto: by time.", RESUMABLE
     ] = "auto"
+
+    @property
+    def goal(self) -> float | None:
+        """The relative gap to prove, or None; "none" is how a command says that, for which no option is the default."""
+        return None if self.target_gap is None or isinstance(self.target_gap, str) else float(self.target_gap)
 
     in_python = {
         **EVERYWHERE,

@@ -16,7 +16,9 @@ DECLARATION = Declaration(
     remedies={
         "iteration_limit": "raise --max-iter or --tol, or give --target-gap to finish by a second-order method; "
         "`dkl resume` takes --max-iter and --target-gap too",
-        "stalled": "no further progress was made: raise --target-gap",
+        "stationary": "the residuals are at --tol, which proves nothing: give --target-gap, or more --memory-limit where it is "
+        "set; `dkl resume` takes both",
+        "stalled": "no further progress was made: raise --target-gap, or use --dtype float64",
         "numerical_error": "a value stopped being finite: lower --gamma, or use --dtype float64",
     },
     less_disk="a lower --rank",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise import PairwiseKernel, check_gamma
 from dkl.runs.comparison import Comparison
 from dkl.runs.files import Files, check_values
 from dkl.runs.interrupt import Interrupt
@@ -43,7 +44,9 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         return inputs.read(files, settings, values=values)
 
     def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
-        """Every value is finite, and the kernel is one on these rows, where there is one."""
+        """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known."""
+        if settings.laplacian == "normalized":
+            check_gamma(settings.gamma, 1.0)
         check_values(found.rows)
 
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
@@ -101,10 +104,11 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         return True
 
     def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
-        """Whether a smaller gap is asked for than is proven, or more iterations than were made."""
+        """Whether a smaller gap is asked for than is proven, any gap where none was, or more iterations than were made."""
         report = run.report()
         gap = float(report.get("certificate", {}).get("relative_gap", 0.0))
-        if changes.get("target_gap", gap) < gap:
+        goal = replace(PairwiseSettings(), target_gap=changes.get("target_gap")).goal
+        if goal is not None and (goal < gap or report.get("outcome") == "stationary"):
             return True
         return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > report.get("n_iter", 0)
 
@@ -134,7 +138,8 @@ def _prepared(
     write_json(run.path / "config.json", run.config)
     pairs = found().pairs
     found.release()  # the patterns' memory is the iterations' now
+    problem = make_problem(graph.laplacian, pairs, settings.gamma)
     store_problem(run, graph.laplacian, pairs, notes_of(graph))
     click.echo(graph.describe())
     seconds["graph"] = graph.seconds
-    return make_problem(graph.laplacian, pairs, settings.gamma)
+    return problem

@@ -6,7 +6,8 @@ the diagonal, R the entries of K - T on T:
     f = tr(V'LV) + gamma/2 |R|^2,   S = L + gamma R,   <S, K> = tr(V'LV) + gamma <R, K>,
     f - f* <= max(<S, K>, 0) + max(0, -lambda_min(S + D)) (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma)
 
-for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smaller counts.
+for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smaller counts. A relative gap is to f, but to at
+least sqrt(eps) gamma n / 2, below which f and its gap are rounding.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ class Recomputed:
     trace_bound: float
     gap: float
     lifted: bool
+    scale: float
 
     @property
     def relative_gap(self) -> float:
-        """gap / f; of f = 0 it is 0 or infinite."""
-        return self.gap / self.objective if self.objective > 0 else float(self.gap > 0) * np.inf
+        """gap / f, or to the floor of f."""
+        return self.gap / self.scale
 
 
 def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
@@ -67,12 +69,12 @@ def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
 
 def _tolerances(found: Recomputed, residual: float) -> dict[str, float]:
     """How far a sound report may be off: rounding, and the convergence of the eigenvalue here and there."""
-    scale, slack = AGREE * abs(found.objective), EIGEN_TOLERANCE * found.norm + 2 * residual
+    scale, slack = AGREE * found.scale, EIGEN_TOLERANCE * found.norm + 2 * residual
     blur = max(slack, LIFTED_TOLERANCE * found.norm) if found.lifted else slack
     return {
         "objective": scale,
         "gap": scale + blur * found.trace_bound,
-        "relative_gap": AGREE + blur * found.trace_bound / max(abs(found.objective), np.finfo(float).tiny),
+        "relative_gap": AGREE + blur * found.trace_bound / found.scale,
         "min_eigenvalue": slack,
         "inner_product": scale,
         "trace_bound": AGREE * found.trace_bound,
@@ -100,7 +102,8 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
         other += float(lift.sum() + np.linalg.norm(lift) * spread)
         charge, lifted = min(charge, other), other < charge
     norm = float(abs(gradient).sum(axis=1).max() + lift.max())
-    return Recomputed(objective, inner, lowest, norm, trace_bound, max(inner, 0.0) + charge, lifted)
+    scale = max(objective, float(np.sqrt(np.finfo(float).eps)) * gamma * n / 2)
+    return Recomputed(objective, inner, lowest, norm, trace_bound, max(inner, 0.0) + charge, lifted, scale)
 
 
 def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dkl.datasets import read_array
 from dkl.errors import InputError
+from dkl.estimators.columns.targets import LEAST, are_too_small
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.files import Files
 from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
@@ -56,6 +57,8 @@ def read_targets(files: Files, n: int) -> NDArray[np.float64]:
     if len(bad):
         place = ", ".join(map(str, bad[0]))
         raise InputError("not finite, or too large to square", where=f"{where} [{place}]", got=y[tuple(bad[0])])
+    if are_too_small(y):
+        raise InputError("too small to square", where=where, wanted=f"|y| >= {LEAST:.2g}", remedy="scale them")
     return y
 
 
