@@ -114,6 +114,7 @@ def rewritten(run, change, folder="model"):
     held = store.read_arrays(folder)
     change(held)
     store.write_arrays(folder, held)
+    store.write_report(store.report())  # of these arrays now: what is to be seen is in the numbers
 
 
 def weight(held):

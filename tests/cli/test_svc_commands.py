@@ -160,6 +160,7 @@ def rewritten(run, change):
     held = store.read_arrays("model")
     change(held)
     store.write_arrays("model", held)
+    store.write_report(store.report())  # of these arrays now: what is to be seen is in the numbers
 
 
 def coefficient(held):
