@@ -79,3 +79,8 @@ def deadly(x, z, gamma, mark):
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return np.exp(-gamma * ((x - z) ** 2).sum())
+
+
+def deadly_to_matrices(X, Z, **parameters):
+    """The same of all rows with all."""
+    return np.array([[deadly(x, z, **parameters) for z in Z] for x in X])

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 import dkl
 from dkl import datasets
 from dkl.blocks.graph import build_graph
-from dkl.errors import DklError, InconsistentPairsError, InputError, MemoryBudgetError, NumericalError
+from dkl.errors import DklError, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.pairs import load_pairs, pair_train_test_split
 
 N = 40
@@ -199,7 +199,7 @@ def test_too_little_memory_is_told_before_a_run_is_made():
 
 
 def test_a_gamma_beyond_the_arithmetic_is_told():
-    with pytest.raises(NumericalError, match="gamma"):
+    with pytest.raises(InputError, match="gamma"):
         learner(gamma=1e300, work_dir=None).fit(X, pairs=PAIRS)
 
 

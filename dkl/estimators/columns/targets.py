@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST = float(np.sqrt(np.finfo(float).tiny / np.finfo(float).eps))
-"""1e-146: squares of smaller numbers have lost digits to underflow, or are 0."""
+LEAST = float(1e3 * np.sqrt(np.finfo(float).tiny))
+"""1.5e-151: the squares of smaller numbers come close to underflow, and with them nu, which goes as they do."""
 
 
 def are_too_small(targets: NDArray[np.float64]) -> bool:

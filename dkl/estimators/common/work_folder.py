@@ -73,7 +73,7 @@ def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
     a run of the same path on another machine, or in another container.
     """
     root = Path(work_dir)
-    for left in [root / name, *root.glob(f"{name}-*")]:
+    for left in [root / name, *root.glob(f"{name}-*"), *root.glob(f".{name}-*")]:
         if left.is_dir() and not left.is_symlink() and not _is_locked(left):
             shutil.rmtree(left, ignore_errors=True)
     folder, unlocked = root / f"{name}-{attempt}", root / f".{name}-{attempt}"
