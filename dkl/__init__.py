@@ -13,8 +13,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dkl.stores.registry import contribute
-
 if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
@@ -24,11 +22,6 @@ if TYPE_CHECKING:
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
     from dkl.runs.public import load, open_run, resume
-
-# What the runs of each learner hold; of those that name no task, the oldest, pairs.
-contribute("pairwise", "dkl.estimators.pairwise.arrays", unnamed=True)
-contribute("regression", "dkl.estimators.regression.arrays")
-contribute("svc", "dkl.estimators.svc.arrays")
 
 __version__ = "0.1.0"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dkl.errors import InputError, StoreError
 from dkl.runs.kind import Declaration, RunKind
+from dkl.stores.registry import OLDEST_TASK
 
 TASKS = {
     "pairwise": "dkl.runs.pairwise",
@@ -33,7 +34,7 @@ def kind(task: str) -> RunKind[Any, Any]:
 
 def task_of(run: Any) -> str:
     """What a run learns, by its configuration; the oldest runs are of pairs and do not say. StoreError."""
-    task = run.config.get("task", "pairwise")
+    task = run.config.get("task", OLDEST_TASK)
     if not isinstance(task, str) or task not in TASKS:
         wanted = " or ".join(TASKS)
         raise StoreError("a run of a kind that is not understood", where=str(run.path), got=task, wanted=wanted)

@@ -2,14 +2,15 @@
 
 An array is declared once, and all else follows from the declaration: how it is made and what is compared when it is
 opened (stores/arrays.py), and the page that describes a run's folder (stores/page.py, stores/README.md). Arrays that
-the stores make themselves are declared beside their code; a learner declares its own in its own folder and contributes
-that module by name, so nothing here knows a learner, and none is imported before one of its runs is opened:
+the stores make themselves are declared beside their code; a learner declares its own in its own folder, whose name is
+that of its task, so nothing here knows a learner, and none is imported before one of its runs is opened:
 
     # dkl/estimators/mine/arrays.py
     ARRAYS = Arrays(StoredArray("model/weights", ("output", "column"), ("float64",), "Weights of the columns."))
 
-    # dkl/__init__.py, or any package of its own
-    contribute("mine", "dkl.estimators.mine.arrays")
+One outside this package contributes its module by name:
+
+    contribute("mine", "another_package.arrays")
 
 Here is neither zarr nor numpy: `import dkl` takes its lines from here.
 """
@@ -20,6 +21,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 FLOATS = ("float64", "float32")
 INTEGERS = ("int64",)
@@ -175,29 +177,34 @@ class Arrays:
         return [one for one in self.declared if one.path.rpartition("/")[0] == folder]
 
 
+OLDEST_TASK = "pairwise"
+"""What runs learn that do not say: the oldest, from before there were other learners."""
+
+_ESTIMATORS = Path(__file__).parents[1] / "estimators"
 _CONTRIBUTED: dict[str, str] = {}
-_UNNAMED: list[str] = []
 
 
-def contribute(learner: str, module: str, *, unnamed: bool = False) -> None:
-    """Register the module whose `ARRAYS` are those of a learner's runs; it is imported when they are first asked for.
+def contribute(learner: str, module: str) -> None:
+    """Register the module whose `ARRAYS` are those of a learner outside this package; imported when first asked for.
 
-    learner: what the runs' configuration calls their task. unnamed: runs that name no task are of this learner.
+    learner: what the runs' configuration calls their task.
     """
     _CONTRIBUTED[learner] = module
-    if unnamed:
-        _UNNAMED[:] = [learner]
 
 
-def learners(package: str = "dkl") -> list[str]:
-    """Those of a package that contributed arrays, in the order in which they did."""
-    return [name for name, module in _CONTRIBUTED.items() if module.startswith(f"{package}.")]
+def learners() -> list[str]:
+    """Those of this package whose runs keep arrays of their own, by name."""
+    return sorted(module.parent.name for module in _ESTIMATORS.glob("*/arrays.py"))
 
 
 def arrays_of(learner: object) -> Arrays | None:
-    """The arrays of a learner (None: of runs that name none); None for one that contributed nothing."""
-    name = _UNNAMED[0] if learner is None and _UNNAMED else learner
-    if not isinstance(name, str) or name not in _CONTRIBUTED:
+    """The arrays of a learner (None: of runs that name none); None for one that declares none."""
+    name = OLDEST_TASK if learner is None else learner
+    if not isinstance(name, str):
         return None
-    arrays: Arrays = importlib.import_module(_CONTRIBUTED[name]).ARRAYS
+    # A run's configuration may say anything: nothing is imported by its word alone.
+    module = _CONTRIBUTED.get(name) or (f"dkl.estimators.{name}.arrays" if name in learners() else None)
+    if module is None:
+        return None
+    arrays: Arrays = importlib.import_module(module).ARRAYS
     return arrays
