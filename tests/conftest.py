@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import preloaded  # noqa: F401 - says how workers are started
 import psutil
 import pytest
 from hypothesis import settings

@@ -1,13 +1,14 @@
-"""The `dkl` command in processes of its own which need not import anything: forked from one that has imported it all.
+"""Processes that need not import anything, forked from one that has imported it all: the `dkl` command, and workers.
 
 A new Python spends two to three seconds on imports, longer than most runs that tests disturb. What is tested is the same:
-a process, in a session of its own, with the default answers to signals, that can be killed at any moment.
+a process, in a session of its own, with the default answers to signals, that can be killed at any moment. Workers that a
+command starts are started as its users' are.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,9 +17,15 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-FORKS = multiprocessing.get_context("forkserver")
+import dask
+from distributed.utils import get_mp_context
+
+# Dask then starts the workers of every LocalCluster of a test so, and once sets what is imported: before we do.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+FORKS = get_mp_context()
 FORKS.set_forkserver_preload(
     [
+        "distributed",
         "dkl.cli.main",
         "dkl.runs.pairwise.kind",
         "dkl.runs.regression.kind",
@@ -65,6 +72,11 @@ class Forked:
             raise subprocess.TimeoutExpired(" ".join(sys.argv), timeout)
         out, err = (Path(name).read_text() for name in self._streams)
         return out, err
+
+
+def python() -> None:
+    """What a `Forked` runs that is given the path of a script."""
+    runpy.run_path(sys.argv[1], run_name="__main__")
 
 
 def _run(

@@ -2,12 +2,13 @@
 
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
+import preloaded
 import pytest
 from patience import PATIENCE
+from preloaded import Forked
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"dkl", "tests", "cluster", "benchmarks"}
@@ -51,10 +52,11 @@ def test_python_of_the_readme_runs(tmp_path: Path) -> None:
     programs = blocks("README.md", "python")
     assert programs
     for program in programs:
-        run = subprocess.run(
-            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert run.returncode == 0, run.stderr
+        script = tmp_path / "script.py"
+        script.write_text(program, encoding="utf-8")
+        run = Forked(preloaded.python, str(script))
+        _, err = run.communicate(timeout=PATIENCE)
+        assert run.returncode == 0, err
 
 
 def test_changelog_has_the_version() -> None:

@@ -171,7 +171,7 @@ def test_a_run_outlives_its_workers(question, undisturbed, own_client, tmp_path,
     monkeypatch.setattr(distributed, "wait", wait_and_kill)
     run = new_run(tmp_path / "run.zarr", question)
     try:
-        with no_longer_than(100):
+        with no_longer_than(1000):
             fitted = fit_problem(question[0], SETTINGS, Session(client), run=run, watch=Watch([first]))
     finally:
         run.close()

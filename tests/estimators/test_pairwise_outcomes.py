@@ -169,8 +169,8 @@ def test_a_best_multiple_of_zero_starts_anew():
 @pytest.mark.parametrize("solver", ["admm", "factored"])
 @pytest.mark.parametrize("laplacian", ["normalized", "unnormalized"])
 def test_gammas_that_doubles_cannot_hold_beside_the_laplacian(solver, laplacian, monkeypatch):
-    X = load_wine().data / load_wine().data.std(axis=0)
-    given = {"must_link": [[0, 1], [60, 61]], "cannot_link": [[0, 60], [1, 170]]}
+    X = (load_wine().data / load_wine().data.std(axis=0))[::3]
+    given = {"must_link": [[0, 1], [20, 21]], "cannot_link": [[0, 20], [1, 56]]}
     for gamma in (1e300, 1e14, 1e-14, 1e-300):
         with pytest.raises(InputError, match=r"gamma: .*Laplacian"):
             learner(solver=solver, laplacian=laplacian, gamma=gamma).fit(X, **given)
