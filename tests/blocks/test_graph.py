@@ -239,7 +239,7 @@ def test_plan_is_bytes_of_the_shapes_alone():
 
 @pytest.mark.parametrize("kind", ["dense", "tree", "sparse", "zarr", "many neighbours"])
 def test_peak_stays_under_the_plan(rng, tmp_path, kind):
-    n = 20_000
+    n = 12_000
     k = 40 if kind == "many neighbours" else 10
     X = rng.standard_normal((n, 6 if kind == "tree" else 30)).astype(np.float32)
     if kind == "sparse":

@@ -79,7 +79,7 @@ def main():
         figures = {}
         for position, (kind, choices) in enumerate(KINDS.items()):
             measure(60, 40, Path(folder, f"warm-{position}"), **choices | {"disk": False})  # compiles
-            figures[kind] = measure(8000, 256, Path(folder, f"run-{position}"), **choices)
+            figures[kind] = measure(5000, 256, Path(folder, f"run-{position}"), **choices)
     print(json.dumps(figures))
 
 

@@ -11,7 +11,7 @@ import dkl
 import dkl.baselines
 from dkl.errors import InputError
 
-LEARNER = dkl.PairwiseKernelLearner(max_iter=20, random_state=0)  # the one that transforms
+LEARNER = dkl.PairwiseKernelLearner(max_iter=20, target_gap=None, random_state=0)  # the one that transforms
 ESTIMATORS = [
     LEARNER,
     dkl.KernelKMeans(n_init=2, random_state=0),

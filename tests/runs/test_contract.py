@@ -1,6 +1,7 @@
 """What holds for every learner that is registered: whoever adds one gets this whole battery by a case in run_cases.py."""
 
 import contextlib
+import functools
 import io
 import itertools
 import json
@@ -136,6 +137,16 @@ def test_plan_prints_and_writes_nothing(finished, monkeypatch):
     assert tree(folder) == before
 
 
+@functools.cache
+def writes_of(task):
+    """How many writes a run of the inputs in the current folder, in small blocks, takes."""
+    with pytest.MonkeyPatch.context() as counting:
+        writes = small_blocks.Writes(counting.setattr, lambda: None)
+        call(*options(task))
+    shutil.rmtree("run.zarr")
+    return writes.count
+
+
 @pytest.mark.parametrize("round", range(2))
 def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, monkeypatch, seed):
     task, folder, _ = finished
@@ -144,12 +155,9 @@ def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, mo
     for name in os.listdir(tmp_path):  # archives hold the time they were made at
         shutil.copy(folder / name, tmp_path)
     small_blocks.make_small(monkeypatch.setattr)
-    with pytest.MonkeyPatch.context() as counting:
-        writes = small_blocks.Writes(counting.setattr, lambda: None)
-        call(*options(task))
-    shutil.rmtree("run.zarr")
+    count = writes_of(task)
     extra = ["--checkpoint-every", "1"] if "checkpoint_every" in declared(registry.declaration(task).settings) else []
-    process = start(random.Random(seed).randint(writes.count // 2, writes.count), *options(task), *extra)
+    process = start(random.Random(seed).randint(count // 2, count), *options(task), *extra)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (-signal.SIGKILL, 0, 3), err
     if not Path("run.zarr/config.json").exists():
