@@ -19,7 +19,7 @@ def fitted(tmp_path_factory):
     write_inputs(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        answer = call(*FIT, "--C", "0.5", "--class-weight", "balanced", "--multi-class", "ovr", "--rho", "scale")
+        answer = call(*FIT, "--C", "0.5", "--class-weight", "balanced", "--multi-class", "ovr")
     assert answer.code == 0, answer.err
     return folder
 
