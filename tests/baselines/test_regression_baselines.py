@@ -237,6 +237,12 @@ def test_refuses(model, what, case):
         model.fit(X, y)
 
 
+def test_import_dkl_is_enough(monkeypatch):
+    monkeypatch.delattr(dkl, "baselines")  # which importing it set
+    assert dkl.baselines.KernelRidgeRegressor is KernelRidgeRegressor
+    assert "baselines" in dir(dkl) and "baselines" in dkl.__all__
+
+
 def test_names_are_listed_and_others_are_not_there():
     assert set(dkl.baselines.__all__) <= set(dir(dkl.baselines))
     with pytest.raises(AttributeError, match="no attribute 'Itml'"):

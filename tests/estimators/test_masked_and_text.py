@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from dkl import KernelKMeans, LowRankKernelRegressor, OptimalNeighborhoodSVC, Pairs, PairwiseKernelLearner
+from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
 from dkl.errors import DataWarning, InputError
 
 N = 24
@@ -18,6 +19,9 @@ FITS = {
     "pairwise": lambda X, y=Y: PairwiseKernelLearner(max_iter=3).fit(X, y),
     "regression": lambda X, y=Y: LowRankKernelRegressor(nu=1.0).fit(X, y),
     "svc": lambda X, y=Y: OptimalNeighborhoodSVC().fit(X, y),
+    "ridge": lambda X, y=Y: KernelRidgeRegressor().fit(X, y),
+    "uniform weights": lambda X, y=Y: UniformWeightsRegressor().fit(X, y),
+    "nystrom": lambda X, y=Y: NystromRegressor().fit(X, y),
     "k-means": lambda X, y=None: KernelKMeans(2, kernel="linear", n_init=1).fit(X),
 }
 ROWS = {
@@ -39,15 +43,25 @@ def test_rows(learner: str, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("learner", ["pairwise", "regression", "svc"])
+@pytest.mark.parametrize("learner", sorted(FITS.keys() - {"k-means", "pairwise"}))
+def test_rows_to_predict(learner: str) -> None:
+    fitted = FITS[learner](X)
+    for case, (rows, words) in ROWS.items():
+        if case != "a table with numerals":  # of other columns
+            with pytest.raises(InputError, match=words):
+                fitted.predict(rows)
+
+
+@pytest.mark.parametrize("learner", sorted(FITS.keys() - {"k-means"}))
 def test_masked_targets(learner: str) -> None:
     with pytest.raises(InputError, match=r"y\[3\]: masked values"):
         FITS[learner](X, np.ma.array(Y, mask=np.arange(N) == 3))
 
 
 def test_text_as_targets_of_a_regression() -> None:
-    with pytest.raises(InputError, match="y: text, not numbers"):
-        FITS["regression"](X, Y.astype(str))
+    for learner in ("regression", "ridge", "uniform weights", "nystrom"):
+        with pytest.raises(InputError, match="y: text, not numbers"):
+            FITS[learner](X, Y.astype(str))
     assert set(FITS["svc"](X, Y.astype(str)).classes_) == {"0", "1"}  # names of classes
 
 

@@ -107,7 +107,7 @@ def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_
     monkeypatch.setattr(stored_kernel, "STORED_TILE", 64)
     monkeypatch.setattr(kernel_tiles, "STORED_TILE", 64)
     X, y = blobs(rng, 120, 3)
-    options = {"multi_class": "ovr", "solver": solver, "gamma": 0.3, "tol": 1e-7, "dtype": dtype}
+    options = {"rho": 100.0, "multi_class": "ovr", "solver": solver, "gamma": 0.3, "tol": 1e-7, "dtype": dtype}
     there = OptimalNeighborhoodSVC(work_dir=tmp_path, **options).fit(X, y)
     assert there.result_.plan["placement"] == "disk" and there.result_.plan["disk_bytes"] > 0
     assert not list(tmp_path.iterdir())
@@ -129,7 +129,7 @@ def test_a_working_set_without_room_stands_on_disk(dtype, rng, no_room, tmp_path
         create(path, *shape)
 
     monkeypatch.setattr(stored_kernel, "create_tiles", watched)
-    options = {"gamma": 0.3, "tol": 1e-7, "dtype": dtype, "C": 0.5}
+    options = {"rho": 100.0, "gamma": 0.3, "tol": 1e-7, "dtype": dtype, "C": 0.5}
     there = OptimalNeighborhoodSVC(work_dir=tmp_path, **options).fit(X, y)
     assert there.result_.plan["placement"] == "recomputed"
     assert {row["rows"] for row in there.result_.history} - {400}  # parts of it
@@ -205,7 +205,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(rng, no_roo
 
 def test_on_workers(rng, client, no_room):
     X, y = blobs(rng, 200, 2)
-    there = OptimalNeighborhoodSVC(tol=1e-5, client=client).fit(X, y)
+    there = OptimalNeighborhoodSVC(rho=100.0, tol=1e-5, client=client).fit(X, y)
     assert there.result_.plan["processes"] == 2
     sign = np.where(y == 1, 1.0, -1.0)
     of = problem(rbf_kernel(X, gamma=1 / (3 * X.var())), sign, 1.0, 100.0)

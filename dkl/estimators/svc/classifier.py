@@ -66,8 +66,9 @@ class Model:
 
 @dataclass(frozen=True)
 class FittedClassifier(Model):
-    """Also objective, gap and relative gap (M,) of the machines, and how they were found."""
+    """Also rho, objective, gap and relative gap (M,) of the machines, and how they were found."""
 
+    rhos: NDArray[np.float64]
     objectives: NDArray[np.float64]
     gaps: NDArray[np.float64]
     relative_gaps: NDArray[np.float64]
@@ -98,6 +99,7 @@ class FittedClassifier(Model):
             support,
             machines,
             source.n_features,
+            np.array([machine.rho for machine in found]),
             np.array([point.objective for point in ends]),
             np.array([point.gap for point in ends]),
             np.array([point.relative_gap for point in ends]),

@@ -20,6 +20,7 @@ from dkl.estimators.svc.kernels import KernelPlace, kernel_place
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.kernel_operators import KernelOperator, Vector
+from dkl.problems.neighborhood_rho import rho_of
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.resources import peak_rss
 from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
@@ -57,20 +58,22 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class FittedMachine:
-    """Its rows, their coefficients y alpha, how they were found, and how much of each kernel there is in K."""
+    """Its rows, their coefficients y alpha, how they were found, how much of each kernel there is in K, and its rho."""
 
     rows: NDArray[np.intp]
     coefficients: NDArray[np.float64]
     solution: SVMSolution
     shares: NDArray[np.float64]
+    rho: float
 
 
 @dataclass(frozen=True)
 class Step:
-    """One of the models asked for: the bounds times `factor`, rho, and the earlier step whose solution it begins at."""
+    """One of the models asked for: the bounds times `factor`, rho, a number or "scale", and the earlier step whose solution
+    it begins at."""
 
     factor: float
-    rho: float
+    rho: float | str
     after: int | None = None
 
 
@@ -163,13 +166,14 @@ class _MachineFit:
         """The machine at each step."""
         kept = KeptMachine() if self.keeper is None else self.keeper.begun(number) or KeptMachine()
         if kept.ended is not None and kept.ended.stands(self.settings.max_iter):
-            return [self._again(number, pair, kept.ended)]
+            return [self._again(number, pair, bounds, kept.ended)]
         is_all = len(pair.rows) == self.place.source.n
         parts = [part if is_all else part.sub(pair.rows) for part in self.whole]
         exact = [self._in_double(kernel, part, pair) for kernel, part in zip(self.kernels, parts, strict=True)]
         found: list[FittedMachine] = []
         for index, step in enumerate(self.steps):
-            problem = NeighborhoodSVM(parts[0], pair.y, np.ascontiguousarray(step.factor * bounds), step.rho)
+            C = np.ascontiguousarray(step.factor * bounds)
+            problem = NeighborhoodSVM(parts[0], pair.y, C, rho_of(step.rho, C, pair.y))
             start = kept.start if step.after is None else found[step.after].solution.point.alpha
             watch = self._stage(number, index)
             if len(parts) == 1:
@@ -178,20 +182,22 @@ class _MachineFit:
                 solution, shares = self._solve_one(problem, exact[0], watch, begun), np.ones(1)
             else:
                 solution, shares = self._solve_several(problem, parts, exact, watch)
-            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares))
+            found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares, problem.rho))
         # One that the watch broke off may have come to a gap that is small enough at another point than it would have.
         if self.keeper is not None and self.watch.outcome is None:
             held = held_by(self.whole) if is_all else {}
             self.keeper.ended(number, Ended.of(solution, shares, self.settings.max_iter, held))
         return found
 
-    def _again(self, number: int, pair: TwoClasses, ended: Ended) -> FittedMachine:
+    def _again(self, number: int, pair: TwoClasses, bounds: Vector, ended: Ended) -> FittedMachine:
         """A machine that ended in an earlier session."""
         hold(self.whole, ended.held)
         watch = self._stage(number, 0)
         watch.resume(ended.history)
         solution = ended.solution(watch.history)
-        return FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, ended.shares)
+        step = self.steps[0]
+        rho = rho_of(step.rho, step.factor * bounds, pair.y)
+        return FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, ended.shares, rho)
 
     def _stage(self, number: int, index: int) -> Watch:
         """The watch of a machine at a step; share: of all of them those before it."""

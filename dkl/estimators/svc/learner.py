@@ -46,8 +46,13 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     C : float
         The box of the dual, as in SVC; times class and sample weights. A row given twice is not quite one of weight 2:
         |G - K| counts both.
-    rho : float
-        Weight of the distance between G and K: the smaller, the further G may go.
+    rho : float or "scale"
+        Weight of the distance between G and K: the smaller, the further G may go. A machine is that of K + lambda I,
+        lambda = |alpha|^2 / (2 rho), so that one number means much for many rows or a large C, and little for few rows or a
+        small C. "scale" is the least rho by which no support vector can give up more than a quarter of the margin,
+        lambda C_i <= 1/4: 4 n C^3 for n rows in the smaller of two classes. It is computed from C, weights and labels, for
+        each machine on its own; `dkl/problems/neighborhood_rho.py` derives it. Whether a smaller one is better, which
+        changes the machine more, cross-validation over numbers below `rho_` can tell.
     kernel, gamma, degree, coef0, kernel_params
         As in SVC and `sklearn.metrics.pairwise.pairwise_kernels`; "precomputed": X is (n, n), and (m, n) to predict. A
         list of kernels (names, functions, or dictionaries of `kernel` with parameters of its own) is combined: their
@@ -84,6 +89,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     classes_, class_weight_
     support_ : row numbers of the support vectors, support_vectors_ : their rows
     kernel_weights_ : (machines, kernels) how much of each kernel there is in K; 1 for a single one
+    rho_ : (machines,) what rho was
     dual_coef_ : (machines, n_support) y alpha, intercept_ : (machines,)
     objective_, duality_gap_, relative_gap_ : (machines,)
     result_, n_iter_, n_features_in_
@@ -94,7 +100,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def __init__(
         self,
         C: float = 1.0,
-        rho: float = 100.0,
+        rho: float | str = "scale",
         *,
         kernel: Any = "rbf",
         gamma: float | str = "scale",
@@ -148,10 +154,11 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self._rows_kept = training_rows(self._machines, self._scheme, training)
         return self
 
-    def path(self, X: Any, y: Any, Cs: Any, rhos: Any, *, sample_weight: Any = None) -> SVCPath:
+    def path(self, X: Any, y: Any, Cs: Any, rhos: Any = "scale", *, sample_weight: Any = None) -> SVCPath:
         """The models at every C and rho of a grid, from one kernel matrix, each begun at its neighbour's solution.
 
-        The estimator's own C and rho play no part, and what was fitted stays as it is.
+        The estimator's own C and rho play no part, and what was fitted stays as it is. rhos: numbers, or "scale" for the one of
+        the rule at each C.
         """
         settings = self._checked()
         grid = Grid.of(Cs, rhos)
@@ -163,7 +170,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         result = result_of([machine for of_step in found for machine in of_step], seconds, plan)
         warn_of(result, stacklevel=2)
 
-        def make(C: float, rho: float, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
+        def make(C: float, rho: float | str, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
             made = copy.copy(model)
             made.C, made.rho = C, rho
             made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, seconds, plan)))
@@ -234,5 +241,6 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.support_, self.dual_coef_, self.intercept_ = fitted.support, machines.coefficients, machines.intercepts
         if not machines.kernels[0].is_precomputed:
             self.support_vectors_ = machines.points
-        self.objective_, self.duality_gap_, self.relative_gap_ = fitted.objectives, fitted.gaps, fitted.relative_gaps
+        self.rho_, self.objective_ = fitted.rhos, fitted.objectives
+        self.duality_gap_, self.relative_gap_ = fitted.gaps, fitted.relative_gaps
         self.result_, self.n_iter_ = fitted.result, fitted.result.n_iter

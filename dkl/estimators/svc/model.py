@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from dkl.errors import StoreError
@@ -56,12 +59,19 @@ def load_model(run: RunStore) -> Model:
     return Model(classes, support, decided, n_features)
 
 
+def reported_rho(output: Mapping[str, Any], setting: float | str) -> float:
+    """A machine's rho in a report; earlier versions had numbers alone, in the settings. ValueError where none is told."""
+    return float(output.get("rho", setting))
+
+
 def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
     """The fitted classifier of a run, as `dkl fit svc` left it."""
     model, result = load_model(run), result_in(run, read_history(run))
-    told = columns_of(run.report().get("outputs", []), "objective", "gap", "relative_gap")
-    found = remade(OptimalNeighborhoodSVC, SVCSettings, run.config["settings"], work_dir=None)
-    certificate = told["objective"], told["gap"], told["relative_gap"]
+    outputs, settings = run.report().get("outputs", []), run.config["settings"]
+    told = columns_of(outputs, "objective", "gap", "relative_gap")
+    found = remade(OptimalNeighborhoodSVC, SVCSettings, settings, work_dir=None)
+    rhos = np.array([reported_rho(output, settings["rho"]) for output in outputs])
+    certificate = rhos, told["objective"], told["gap"], told["relative_gap"]
     found._adopt(
         FittedClassifier(model.classes, model.support, model.machines, model.n_features, *certificate, result=result)
     )

@@ -18,31 +18,34 @@ from dkl.solvers.result import Result
 class Grid:
     """Values of C and rho in the order given, and the way through them: C upwards, for each rho downwards.
 
-    `order` (k, r) tells the step of each. The first rho of a C begins at that of the C before.
+    `order` (k, r) tells the step of each. The first rho of a C begins at that of the C before. rhos: numbers, or "scale" alone.
     """
 
     Cs: NDArray[np.float64]
-    rhos: NDArray[np.float64]
+    rhos: NDArray[Any]
     steps: list[Step]
     order: NDArray[np.intp]
 
     @classmethod
     def of(cls, Cs: Any, rhos: Any) -> Grid:
         """InputError for what are no lists of values."""
-        C_values, rho_values = _positive(Cs, "Cs"), _positive(rhos, "rhos")
+        C_values = _positive(Cs, "Cs")
+        by_rule = isinstance(rhos, str) and rhos == "scale"
+        rho_values = np.array([rhos]) if by_rule else _positive(rhos, "rhos", ", or 'scale'")
+        downwards = [0] if by_rule else np.argsort(-rho_values, kind="stable")
         steps: list[Step] = []
         order = np.empty((len(C_values), len(rho_values)), np.intp)
         for row, i in enumerate(np.argsort(C_values, kind="stable")):
-            for column, j in enumerate(np.argsort(-rho_values, kind="stable")):
+            for column, j in enumerate(downwards):
                 before = len(steps) - (1 if column else len(rho_values))
                 order[i, j] = len(steps)
-                steps.append(Step(float(C_values[i]), float(rho_values[j]), before if row or column else None))
+                steps.append(Step(float(C_values[i]), rho_values[j].item(), before if row or column else None))
         return cls(C_values, rho_values, steps, order)
 
 
 @dataclass(frozen=True)
 class SVCPath:
-    """Models at k values of C and r of rho; m machines, n rows.
+    """Models at k values of C and r of rho, or at rho="scale", r = 1; m machines, n rows.
 
     coefficients (k, r, m, n): y alpha; intercepts, objectives and relative gaps (k, r, m); products (k, r): with the kernel
     matrix; result: outcome, history and seconds of all of them. `model(i, j)` is the fitted classifier of Cs[i] and
@@ -50,7 +53,7 @@ class SVCPath:
     """
 
     Cs: NDArray[np.float64]
-    rhos: NDArray[np.float64]
+    rhos: NDArray[Any]
     intercepts: NDArray[np.float64]
     objectives: NDArray[np.float64]
     gaps: NDArray[np.float64]
@@ -58,7 +61,7 @@ class SVCPath:
     n: int
     result: Result = field(repr=False)
     _machines: list[list[list[FittedMachine]]] = field(repr=False)
-    _make: Callable[[float, float, list[FittedMachine]], Any] = field(repr=False)
+    _make: Callable[[float, float | str, list[FittedMachine]], Any] = field(repr=False)
 
     @classmethod
     def of(
@@ -95,14 +98,14 @@ class SVCPath:
 
     def model(self, i: int, j: int) -> Any:
         """The fitted classifier of Cs[i] and rhos[j]."""
-        return self._make(float(self.Cs[i]), float(self.rhos[j]), self._machines[i][j])
+        return self._make(float(self.Cs[i]), self.rhos[j].item(), self._machines[i][j])
 
 
-def _positive(values: Any, where: str) -> NDArray[np.float64]:
+def _positive(values: Any, where: str, also: str = "") -> NDArray[np.float64]:
     try:
         found = np.atleast_1d(np.asarray(values, np.float64))
     except (TypeError, ValueError):
         found = np.empty(0)
     if found.ndim != 1 or not found.size or not (np.isfinite(found).all() and (found > 0).all()):
-        raise InputError("not a list of values", where=where, got=repr(values)[:80], wanted="finite numbers > 0")
+        raise InputError("not a list of values", where=where, got=repr(values)[:80], wanted=f"finite numbers > 0{also}")
     return found

@@ -15,7 +15,11 @@ class SVCSettings(Settings):
     """ONK: the box C, the distance's weight rho, and a kernel or several."""
 
     C: Annotated[float, Real(above=0), "Bound of the coefficients, as in SVC."] = 1.0
-    rho: Annotated[float, Real(above=0), "The smaller, the further the kernel may be learned from the given."] = 100.0
+    rho: Annotated[
+        float | str,
+        Either(Real(above=0), Word("scale")),
+        "The smaller, the further the kernel may be learned from the given; scale: by rows and C.",
+    ] = "scale"
     kernel: Annotated[
         Any,
         Either(KERNEL, NAMED_KERNELS),

@@ -121,6 +121,7 @@ def _report(fitted: FittedClassifier, training: Training, settings: SVCSettings)
             "between": [None if number is None else names[number] for number in pair.between],
             "rows": len(pair.rows),
             "n_support": int(np.count_nonzero(decided.coefficients[machine])),
+            "rho": float(fitted.rhos[machine]),
             "objective": float(fitted.objectives[machine]),
             "gap": float(fitted.gaps[machine]),
             "relative_gap": float(fitted.relative_gaps[machine]),

@@ -6,6 +6,7 @@ from typing import Any
 
 from dkl.estimators.common.classes import read_classes
 from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.svc.model import reported_rho
 from dkl.estimators.svc.store import states_of
 from dkl.runs import report
 from dkl.runs.kind import Facts
@@ -27,8 +28,8 @@ def _under_way(run: RunStore) -> str:
 
 
 def _result(found: dict[str, Any]) -> dict[str, str]:
-    lines = {"support vectors": f"{found['n_support']:,}", "steps": str(found["n_iter"])}
     outputs = found["outputs"]
+    lines = {"support vectors": f"{found['n_support']:,}", "steps": str(found["n_iter"]), "rho": _rho(found)}
     if len(outputs) != 1:
         worst = report.largest_gap(outputs)
         return lines | {"machines": f"{len(outputs)}   their largest proven relative gap {worst}"}
@@ -37,6 +38,15 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
     if len(shares) > 1:
         lines["weights of the kernels"] = ", ".join(f"{value:.4g}" for value in shares)
     return lines
+
+
+def _rho(found: dict[str, Any]) -> str:
+    """Of all machines, and where it comes from."""
+    setting = found["settings"]["rho"]
+    rhos = [reported_rho(output, setting) for output in found["outputs"]]
+    low, high = f"{min(rhos):.6g}", f"{max(rhos):.6g}"
+    how = 'by the rule "scale"' if setting == "scale" else "given"
+    return f"{low if low == high else f'{low} to {high}'}   {how}"
 
 
 def _table(found: dict[str, Any]) -> list[str]:

@@ -9,6 +9,8 @@ labels y of -1 and 1, bounds C_i and K the sum of the kernels by their stored we
 for every b. The bound is convex and piecewise linear in b: it is least at one of its kinks, all of which are tried here.
 The stored intercept must reach that. Of several kernels, each with trace n times its share theta_k, the weights count too:
 max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha.
+
+Of rho="scale" the number is made anew: max_i C_i max over P of |alpha|^2 / (2 SHARE).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
 from dkl.estimators.svc.classifier import Model
-from dkl.estimators.svc.model import load_model
+from dkl.estimators.svc.model import load_model, reported_rho
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.classification import ClassInputs
 from dkl.runs.comparison import Comparison, named
@@ -31,6 +33,8 @@ from dkl.stores.run import RunStore
 
 AGREE = 1e-9
 """Relative to the sizes that are summed up."""
+SHARE = 0.25
+"""Of the margin, by which rho="scale" is a number. Runs keep the word: with another share it would have to be another."""
 MOST_MACHINES = 8
 """Of which all numbers are printed."""
 
@@ -54,7 +58,10 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
     model = load_model(run)
     if not np.array_equal(inputs.classes, model.classes):
         raise StoreError("the stored classes are not those of the labels", where=f"{run.path}/config.json")
-    reported = [{name: float(output[name]) for name in ("objective", "gap")} for output in run.report()["outputs"]]
+    reported = [
+        {**{name: float(output[name]) for name in ("objective", "gap")}, "rho": reported_rho(output, settings.rho)}
+        for output in run.report()["outputs"]
+    ]
     machines = _machines(run, inputs, model, settings)
     if len(reported) != len(machines):
         raise StoreError("model and report do not fit together", where=str(run.path), got=len(reported))
@@ -106,8 +113,9 @@ def _scales(rows: RowSource, model: Model) -> Vector:
 def _of_machine(
     machine: Machine, claim: dict[str, float], scores: NDArray[np.float64], scales: Vector, settings: SVCSettings
 ) -> Iterator[Comparison]:
-    """f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
-    alpha, y, C, rho = machine.alpha, machine.y, machine.C, settings.rho
+    """rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
+    alpha, y, C = machine.alpha, machine.y, machine.C
+    rho = scaled_rho(y, C) if isinstance(settings.rho, str) else settings.rho
     product, square = y * (machine.shares @ scores), float(alpha @ alpha)
     quadratic, linear, quartic = float(alpha @ product), 2 * float(alpha.sum()), square**2 / (4 * rho)
     gradient = 2 * (product - 1) + square / rho * alpha
@@ -120,6 +128,7 @@ def _of_machine(
     # A gap may be larger than it need be: the claim holds all the same. The level method has a bound and an
     # intercept of all its cuts, of which the last alpha does not tell.
     on_gap = np.inf if settings.solver == "level" else allowed
+    yield Comparison("rho", claim["rho"], rho, AGREE * rho)
     yield Comparison("objective", claim["objective"], objective, allowed)
     yield Comparison("gap", claim["gap"], gap, on_gap, "above")
     yield Comparison("gap at the intercept", gap, gap_at_b, on_gap, "above")
@@ -137,6 +146,24 @@ def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
     above = np.cumsum((up * b)[::-1])[::-1] - b * np.cumsum(up[::-1])[::-1]
     below = b * np.cumsum(down) - np.cumsum(down * b)
     return float(2 * (above + below).min())
+
+
+def scaled_rho(y: Vector, C: Vector) -> float:
+    """rho="scale" of labels and bounds. |alpha|^2 is largest in P where the largest bounds are full, as far as the class of the
+    smaller sum has what the other needs: y'alpha = 0. Bounds are those of a few classes, taken value by value."""
+    unit = C / C.max()  # C^3 may be beyond every double
+    most, square = min(unit[y > 0].sum(), unit[y < 0].sum()), 0.0
+    for side in (unit[y > 0], unit[y < 0]):
+        left = most
+        values, counts = np.unique(side, return_counts=True)
+        for value, count in zip(values[::-1], counts[::-1], strict=True):
+            taken = min(left, value * count)
+            full = np.floor(taken / value)
+            square += full * value**2 + (taken - full * value) ** 2
+            left -= taken
+    with np.errstate(over="ignore", under="ignore"):
+        found = C.max() ** 3 * (square / (2 * SHARE))
+    return float(np.clip(found, np.finfo(float).tiny, np.finfo(float).max))
 
 
 def _weights_gap(q: Vector, shares: Vector, scales: Vector) -> float:
