@@ -5,12 +5,9 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,12 @@ from dkl._paths import as_path, require_file
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
-from dkl.errors import InputError, ResourceError, WorkersLostError
+from dkl.errors import InputError, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, n_cpus
+from dkl.runs.own_workers import own_workers
 
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 30
-QUIET = "ignore:resource_tracker:UserWarning"
 DASK = {
     "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
     "distributed.scheduler.allowed-failures": 10,
@@ -77,6 +74,7 @@ class Cluster:
             return
         with ExitStack() as stack:
             import dask
+            import distributed.config  # noqa: F401  # its defaults come first, or ours would take them along at the end
 
             stack.enter_context(dask.config.set(DASK))
             reached = self._own() if self.address is None else _connected(self.address)
@@ -99,26 +97,9 @@ class Cluster:
 
     @contextmanager
     def _own(self) -> Iterator[Any]:
-        import logging
-
-        from distributed import Client, LocalCluster
-
-        try:
-            with _shielded():
-                cluster = LocalCluster(
-                    n_workers=self.workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    host="127.0.0.1",
-                    dashboard_address=None,
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it takes the default port, and warns
-                    memory_limit=self.worker_bytes,
-                    silence_logs=logging.CRITICAL,
-                )
-        except (OSError, RuntimeError, TimeoutError) as error:
-            raise ResourceError("worker processes did not start", where="--workers", got=error) from error
-        with cluster, Client(cluster) as client:
-            _wait_for_workers(client, self.workers or 1, "the workers of this machine")
+        count = self.workers or 1
+        with own_workers(count, self.worker_bytes) as client:
+            _wait_for_workers(client, count, "the workers of this machine")
             yield client
 
 
@@ -132,22 +113,6 @@ class _Unstarted(Session):
     def members(self) -> dict[str, dict[str, Any]]:
         worker = {"nthreads": 1, "memory_limit": self.worker_bytes}
         return {f"worker {k}": {**worker, "name": k} for k in range(self.count)}
-
-
-@contextmanager
-def _shielded() -> Iterator[None]:
-    """Processes and threads that start within never see Ctrl-C, which a terminal sends to all of a group.
-
-    Nor does Python's tracker of semaphores complain where we end in the middle.
-    """
-    sys.warnoptions.append(QUIET)
-    resource_tracker.ensure_running()  # or its start would let the signals through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        sys.warnoptions.remove(QUIET)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

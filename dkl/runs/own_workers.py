@@ -1,0 +1,97 @@
+"""Worker processes of our own on this machine, closed to its other accounts.
+
+Whoever reaches a Dask scheduler, worker or nanny has it run what he likes, and every account of a machine reaches its
+127.0.0.1. Hence TLS, with a key that is made for this cluster alone and handed to its processes through pipes: who has no
+certificate is refused at each of their ports. Dask reads keys from files only, so for the moment of reading it is in a
+folder of mode 700.
+
+Dask also keeps what does not fit in memory in a folder that it imports from; by default one of a name known to all, in
+/tmp, whoever made it. Ours are the owner's alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
+from typing import Any
+
+from dkl.errors import ResourceError
+
+QUIET = "ignore:resource_tracker:UserWarning"
+NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+"""Every scheduler and worker has a port for web pages, which know no login: these show nothing."""
+
+
+@contextmanager
+def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
+    """A Client of `count` new worker processes of one thread, each of which may use `worker_bytes`; ended with the context.
+
+    Raises ResourceError where they do not start.
+    """
+    import dask
+    from distributed import Client
+
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(_private_folder(dask.config.get("temporary-directory")))
+            stack.enter_context(dask.config.set({**NO_PAGES, "temporary-directory": folder}))
+            with _shielded():
+                cluster = _cluster(count, worker_bytes)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            raise ResourceError("worker processes did not start", where="--workers", got=error) from error
+        stack.enter_context(cluster)
+        yield stack.enter_context(Client(cluster))
+
+
+@contextmanager
+def _private_folder(where: str | None) -> Iterator[str]:
+    """A folder of mode 700, removed at the end; from then on this process imports nothing from there.
+
+    Dask's servers put theirs on sys.path, and some leave it there; anybody may make another of that name in /tmp.
+    """
+    if where is not None:
+        os.makedirs(where, exist_ok=True)  # as Dask does
+    with tempfile.TemporaryDirectory(prefix="dkl-", dir=where, ignore_cleanup_errors=True) as folder:
+        try:
+            yield folder
+        finally:
+            sys.path[:] = [path for path in sys.path if not path.startswith(folder)]
+
+
+def _cluster(count: int, worker_bytes: int) -> Any:
+    import logging
+
+    from distributed import LocalCluster, Security
+
+    return LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        security=Security.temporary(),
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it takes the default port, and warns
+        memory_limit=worker_bytes,
+        silence_logs=logging.CRITICAL,
+    )
+
+
+@contextmanager
+def _shielded() -> Iterator[None]:
+    """Processes and threads that start within never see Ctrl-C, which a terminal sends to all of a group.
+
+    Nor does Python's tracker of semaphores complain where we end in the middle.
+    """
+    sys.warnoptions.append(QUIET)
+    resource_tracker.ensure_running()  # or its start would let the signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        sys.warnoptions.remove(QUIET)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

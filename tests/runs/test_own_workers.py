@@ -1,0 +1,132 @@
+"""Workers of our own: what other accounts of the machine could reach is closed to them."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from ssl import SSLContext
+from typing import Any
+
+import psutil
+import pytest
+
+from dkl.errors import ResourceError
+from dkl.runs.cluster import Cluster
+from dkl.runs.own_workers import _private_folder
+
+STRANGER = Path(__file__).parents[1] / "stranger.py"
+PAGES = ["info/main/workers.html", "json/counts.json", "metrics"]
+
+
+@pytest.fixture(scope="module")
+def key_files() -> list[tuple[Path, int]]:
+    """Files of keys that this process has loaded, with the mode of their folder then."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files that the user has told Dask of."""
+    return tmp_path_factory.mktemp("temporary")
+
+
+@pytest.fixture(scope="module")
+def own(cluster: Any, key_files: list[tuple[Path, int]], temporary: Path) -> Iterator[Any]:
+    """A Client of ours. The tests' own cluster is there before: not to be started with the configuration for this one."""
+    import dask
+
+    load = SSLContext.load_cert_chain
+
+    def seen(self: SSLContext, certificate: Any, key: Any = None, *more: Any) -> None:
+        key_files.append((Path(key), stat.S_IMODE(os.stat(Path(key).parent).st_mode)))
+        load(self, certificate, key, *more)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SSLContext, "load_cert_chain", seen)
+        with dask.config.set({"temporary-directory": str(temporary)}), Cluster(workers=1).session() as session:
+            yield session.client
+
+
+def told(client: Any) -> dict[str, list[str]]:
+    """What a stranger is told by scheduler, nannies and workers, and by their pages."""
+    info = client.sync(client.scheduler.identity, n_workers=-1)
+    addresses = [info["address"], f"http://127.0.0.1:{info['services']['dashboard']}"]
+    for address, worker in info["workers"].items():
+        addresses += [address, worker["nanny"], f"http://127.0.0.1:{worker['services']['dashboard']}"]
+    command = [sys.executable, str(STRANGER), *addresses]
+    answers = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout)
+    return {address: answers[address] for address in addresses}
+
+
+def test_a_stranger_is_told_nothing(own: Any) -> None:
+    answers = told(own)
+    assert len(answers) == 5 and not any(answers.values()), answers
+
+
+def test_the_stranger_is_told_everything_where_a_cluster_is_open(client: Any) -> None:
+    """Or the test above could not fail."""
+    scheduler, pages, *workers = told(client).values()
+    assert "pickle-protocol" in scheduler and pages == PAGES
+    assert len(workers) == 6 and workers == [scheduler, scheduler, ["metrics"]] * 2
+
+
+def test_the_key_is_where_its_owner_alone_can_read(own: Any, key_files: list[tuple[Path, int]]) -> None:
+    assert key_files and all(mode == 0o700 and not file.exists() for file, mode in key_files)
+    worker = psutil.Process(own.run(os.getpid).popitem()[1])
+    # Command lines can be read by all.
+    assert not any("PRIVATE KEY" in part for part in worker.cmdline() + list(worker.environ().values()))
+    assert "PRIVATE KEY" in own.security.tls_client_key
+
+
+def imported_from() -> list[str]:
+    return [path for path in sys.path if "dask-scratch-space" in path]
+
+
+def test_nothing_is_imported_from_a_folder_that_others_can_write_to(own: Any, temporary: Path) -> None:
+    """Dask's servers have their scratch folder on sys.path; by default one in /tmp, whoever made it there."""
+    (ours,) = temporary.iterdir()
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o700
+    before = set(sys.path) - {path for path in imported_from() if Path(path).is_relative_to(ours)}
+    for process in (imported_from(), own.run(imported_from).popitem()[1]):
+        found = set(process) - before  # those of the tests' own cluster
+        assert found and all(Path(path).is_relative_to(ours) for path in found)
+
+
+def test_nothing_is_imported_from_the_folder_once_it_is_gone(tmp_path: Path) -> None:
+    """Another could make one of that name."""
+    place, before = tmp_path / "none yet", list(sys.path)
+    with _private_folder(str(place)) as folder:
+        sys.path.insert(0, f"{folder}/dask-scratch-space")
+    assert sys.path == before and not list(place.iterdir())
+
+
+def test_the_configuration_afterwards_is_that_from_before() -> None:
+    """Also where Dask's own had not been read yet: taken back before them, our changes would take them along."""
+    source = """
+from dkl.errors import ResourceError
+from dkl.runs.cluster import Cluster
+import dask
+dask.config.set({"temporary-directory": "/dev/null"})  # nothing is started
+try:
+    with Cluster(workers=1).session():
+        pass
+except ResourceError:
+    print(dask.config.get("distributed.scheduler.worker-ttl"), dask.config.get("distributed.worker.http.routes"))
+"""
+    said = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True, text=True).stdout
+    assert said.startswith("5 minutes ['distributed.http")
+
+
+def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
+    import dask
+
+    (tmp_path / "file").touch()
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path / "file")}),
+        pytest.raises(ResourceError, match="did not start"),
+        Cluster(workers=1).session(),
+    ):
+        pass
