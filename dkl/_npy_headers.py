@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -23,27 +23,40 @@ _MOST = 2**63 - 1
 _DEFLATED, _OVERHEAD = 1032, 1024
 """Bytes that a deflated byte can stand for at most, and what may come on top."""
 
-Header = tuple[tuple[int, ...], np.dtype[Any]]
+
+class Header(NamedTuple):
+    """What a header claims; fortran: column by column."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(file: IO[bytes], size: int, where: str | Path) -> Header:
-    """(shape, dtype) of the array that starts where `file`, of `size` bytes, stands; InputError for one that it cannot hold."""
+    """Of the array that starts where `file`, of `size` bytes, stands, which then stands at its entries; InputError for one
+    that the file cannot hold."""
     try:
         version = np.lib.format.read_magic(file)
         if version not in _READERS:
             # Later ones exist for names of fields alone, which numbers do not have.
             raise InputError("not an array of numbers", where=str(where), got=f"version {version} of its header")
-        shape, _, dtype = _READERS[version](file)
+        shape, fortran, dtype = _READERS[version](file)
+        found = Header(shape, dtype, fortran)
     except (DklError, OSError, zipfile.BadZipFile):
         raise
     except Exception as error:  # Python's own parser reads it, which fails in many ways
         raise InputError("the file cannot be read", where=str(where), got=f"a header that is none: {error}") from error
-    require_sizes(shape, where)
-    needed, there = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if needed > there and not dtype.hasobject:
-        got = f"shape {shape} of {dtype}, and {there} bytes"
-        raise InputError("shorter than its header says", where=str(where), got=got, wanted=f"{needed} bytes")
-    return shape, dtype
+    require_sizes(found.shape, where)
+    there = size - file.tell()
+    if found.nbytes > there and not found.dtype.hasobject:
+        got = f"shape {found.shape} of {found.dtype}, and {there} bytes"
+        raise InputError("shorter than its header says", where=str(where), got=got, wanted=f"{found.nbytes} bytes")
+    return found
 
 
 def require_sizes(shape: tuple[Any, ...], where: str | Path) -> None:
@@ -61,7 +74,7 @@ def check_npy(path: str | Path) -> None:
 
 
 def member_header(archive: zipfile.ZipFile, name: str, where: str | Path) -> Header:
-    """(shape, dtype) of the array `name` in an archive; InputError for what is none, and for more than it can hold.
+    """Of the array `name` in an archive; InputError for what is none, and for more than it can hold.
 
     KeyError for a name that is not there.
     """

@@ -88,7 +88,7 @@ class RidgeRuns(RunKind[RidgeSettings, RegressionInputs]):
     declaration = DECLARATION
 
     def read(self, files, settings, *, values):
-        rows = read_rows(files, values=values, square=False)
+        rows = read_rows(files, settings.memory_limit, values=values, square=False)
         return RegressionInputs(files, rows, read_targets(files, rows.n))
 
     def plan(self, inputs, settings, session):

@@ -35,7 +35,7 @@ class RowsHeld:
     row_bytes: of a row once read, on average. kept: "here" (X itself, in memory or mapped), "streamed" (block by block),
     "read" (from disk; kept where they fit) or "sent" (to workers, which have to keep them). chunk_rows: rows that are read
     together. copies: of rows, while Dask puts them together from chunks, or of the block that is worked on, where its layout
-    in X is another.
+    in X is another. own_bytes: of all of X, in the process that asks, where it was read for this fit.
     """
 
     n: int
@@ -45,6 +45,7 @@ class RowsHeld:
     chunk_rows: int = 0
     is_sparse: bool = False
     copies: int = 1
+    own_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,10 @@ def _plan(
     if place.distributed:
         gather = _targets(rows, shape, 3) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
         stages.append((gather, limit if own_limit is None else own_limit))
+    if rows.own_bytes:  # workers hold what is sent to them, which is in their stage
+        asking = stages[1:] if place.distributed else stages
+        for stage, _ in asking:
+            stage["X, read from its file"] = rows.own_bytes
     # The stage with the least to spare, not the largest: their limits differ.
     items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
     disk = {}

@@ -109,6 +109,7 @@ def build_graph(
     laplacian: str = "normalized",
     method: str = "auto",
     memory_limit: int | float | str | None = None,
+    beside: int = 0,
     session: Session | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> Graph:
@@ -122,7 +123,7 @@ def build_graph(
     method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features by a k-d tree.
     "approximate" searches with faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbors of 1,000 sampled rows.
     "auto" is exact up to n = 50,000, with a tree, without faiss, and where approximating would take longer.
-    memory_limit: bytes that a process may use for this beside X; see `plan_graph`.
+    memory_limit: bytes that a process may use for this beside X; beside: those of it that are taken already; see `plan_graph`.
     random_state: for the samples of "approximate".
 
     Raises InputError (arguments; NaN, infinity or overflow in X, with its row and column), MemoryBudgetError. Warns
@@ -136,7 +137,7 @@ def build_graph(
     if source.is_foreign and session.is_distributed:
         source = source.load([(0, source.n)])
     limit = parse_bytes(memory_limit)
-    way, plan = _way(source, n_neighbors, method, limit, session)
+    way, plan = _way(source, n_neighbors, method, limit, session, beside)
     search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
     n_duplicates = search.check()
     # The width needs 10 neighbors even where the graph has fewer.
@@ -226,7 +227,7 @@ def _check_distances(dist2: NDArray[np.float64], n_duplicates: int) -> None:
 
 
 def _way(
-    source: RowSource, n_neighbors: int, method: str, limit: int | None, session: Session
+    source: RowSource, n_neighbors: int, method: str, limit: int | None, session: Session, beside: int = 0
 ) -> tuple[str, dict[str, int]]:
     """("brute", "tree" or "approximate", its plan): what `method` means here, within the limit.
 
@@ -247,8 +248,9 @@ def _way(
             n_tasks=sum(threads) * (4 if source.is_in_memory and not session.is_distributed else 1),
             chunk_rows=source.rows_per_chunk,
             density=density,
-            in_place=(source.is_in_memory or source.is_mapped) and source.array.dtype == source.dtype,
+            in_place=source.is_in_place,
             index=index,
+            beside=beside,
         )
 
     wishes = []

@@ -33,30 +33,33 @@ def plan_graph(
     density: float = 1.0,
     in_place: bool = False,
     index: str = "none",
+    beside: int = 0,
 ) -> dict[str, int]:
     """Bytes that `build_graph` holds beside X, and the two block sizes that make it so.
 
     X is (n, n_features) of `itemsize` bytes once read, of which the share `density` is stored (1: dense), in chunks of
     `chunk_rows`, or in this process' memory already (`in_place`). At a time `n_slots` tasks run in a process, which may
     use `memory_limit` bytes (None: no limit); where memory allows there are `n_tasks` tasks in all. `index`: "none", "tree" or
-    "ivf", held once.
+    "ivf", held once. `beside`: bytes of the limit that are taken already: the process itself, an X that was read for this.
 
     Returns `query_rows` and `reference_rows` (counts) and, in bytes: `block` (one task), `blocks` (all slots), `index`,
     `lists` (neighbors, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
-    (W and L, beside the lists) and `peak`, the largest stage. Raises MemoryBudgetError if `peak` exceeds the limit.
+    (W and L, beside the lists) and `peak`, the largest stage. Raises MemoryBudgetError if that and `beside` exceed the limit.
     """
     given = {"n_neighbors": n_neighbors, "n_slots": n_slots, "chunk_rows": chunk_rows, "index": index}
 
+    room = None if memory_limit is None else memory_limit - beside
+
     def plan(**changes: Any) -> dict[str, int]:
-        sizes = (n, n_features, itemsize, memory_limit)
+        sizes = (n, n_features, itemsize, room)
         return _plan(*sizes, n_tasks=n_tasks, density=density, in_place=in_place, **{**given, **changes})
 
     def fits(**changes: Any) -> bool:
-        return memory_limit is None or plan(**changes)["peak"] <= memory_limit
+        return room is None or plan(**changes)["peak"] <= room
 
     found = plan()
-    if memory_limit is not None and found["peak"] > memory_limit:
-        _refuse(found, memory_limit, _ways(n_slots, n_neighbors, chunk_rows, index, fits))
+    if memory_limit is not None and not fits():
+        _refuse(found, memory_limit, beside, _ways(n_slots, n_neighbors, chunk_rows, index, fits))
     return found
 
 
@@ -88,7 +91,8 @@ def _plan(
     tiles = (
         8 * (n_features + 1) + 4 * 8 * (QUERY_TILE + REFERENCE_TILE) * (entries + 1) + 8 * QUERY_TILE * REFERENCE_TILE
     )
-    chunk = read * min(n, chunk_rows) if chunk_rows > 1 else 0
+    # Beside the block, the rest of its window of whole chunks, and a chunk as it is stored, unpacked and handed over.
+    chunk = 2 * read * min(n, chunk_rows) if chunk_rows > 1 else 0
     held = {"none": 0, "tree": _tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
     lists = 2 * n * k * 16  # twice: the parts, and what they are concatenated to
     # W and L have up to 2 n k + n entries; from 2^31 on their indices are of 64 bits, which counts as twice the edges.
@@ -128,7 +132,7 @@ def _ways(n_slots: int, n_neighbors: int, chunk_rows: int, index: str, fits: Cal
     return ways
 
 
-def _refuse(plan: dict[str, int], memory_limit: int, ways: list[Way]) -> None:
+def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way]) -> None:
     """Raises MemoryBudgetError for the stage of the plan that takes most, with what makes it fit."""
     stage = max(("search", "check", "assembly"), key=lambda name: plan[name])
     what = {
@@ -140,7 +144,7 @@ def _refuse(plan: dict[str, int], memory_limit: int, ways: list[Way]) -> None:
         f"{what} does not fit",
         where="build_graph",
         got=f"memory_limit={format_bytes(memory_limit)}",
-        wanted=f"{format_bytes(plan['peak'])}",
+        wanted=f"{format_bytes(plan['peak'] + beside)}",
         remedy=what_helps(ways),
     )
 

@@ -9,11 +9,16 @@ import numpy as np
 
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.plan_remedies import fewer, what_helps
+from dkl.linalg.kernel_columns import POINTS_AT_A_TIME
 from dkl.linalg.packed_symmetric import PARTS, packed_bytes
 from dkl.stores.kernel_tiles import STORED_TILE, stored_bytes
 
 VECTORS = 24
 """Vectors of n numbers that a solver holds at a time."""
+
+
+COMMON = ("X, read from its file", "vectors", "face")
+"""Items of the process that solves, wherever K is."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,8 @@ class KernelShape:
 
     largest_machine: rows of the largest pair of classes, where its part of the kernel is copied out. is_whole: whether
     many products with all of K are to come, so that holding it pays; else parts of it, at the support, will do.
-    rows_in_place: the rows are in this process' memory already.
+    rows_in_place: the rows are in this process' memory already, beside the plan. own_bytes: of X in this process, where it
+    was read for this fit.
     """
 
     n: int
@@ -32,6 +38,7 @@ class KernelShape:
     largest_machine: int | None = None
     is_whole: bool = True
     rows_in_place: bool = True
+    own_bytes: int = 0
 
     def held(self) -> dict[str, int]:
         """Bytes by name with K in memory: packed tiles, and a copy of the largest machine's part."""
@@ -40,6 +47,9 @@ class KernelShape:
         return {
             "kernel matrix" if one else "kernel matrices": self.n_kernels * (packed_bytes(self.n, self.dtype) + copied),
             "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features,
+            # Prepared for products, a part of them in double precision beside its multiple.
+            "points of the kernel": (self.n_features + 2)
+            * (np.dtype(self.dtype).itemsize * self.n + 2 * 8 * min(self.n, POINTS_AT_A_TIME)),
         }
 
     def recomputed(self, processes: int, threads: int) -> dict[str, int]:
@@ -98,7 +108,11 @@ def _placed(
 ) -> Plan:
     """See `plan_kernel`."""
     n = shape.n
-    common = {"vectors": (VECTORS + PARTS) * 8 * n, "face": 8 * (2 * 1500**2 + 220 * n)}
+    common = {
+        "X, read from its file": shape.own_bytes,
+        "vectors": (VECTORS + PARTS) * 8 * n,
+        "face": 8 * (2 * 1500**2 + 220 * n),
+    }
 
     def plan(placement: str, items: dict[str, int], bound: int | None, **disk: int) -> Plan:
         items = {**common, **items}
@@ -132,7 +146,7 @@ def _with_working_set(plan: Plan, shape: KernelShape, driver_limit: int | None, 
     # On a cluster the working set is solved by this process, which holds little else; alone, beside all the plan counts.
     processes = plan.processes
     wanted = packed_bytes(shape.n, shape.dtype)
-    used = plan.process_bytes if processes == 1 else plan.base + plan.items["vectors"] + plan.items["face"]
+    used = plan.process_bytes if processes == 1 else plan.base + sum(plan.items.get(name, 0) for name in COMMON)
     working_set = wanted if driver_limit is None else min(wanted, max(0, driver_limit - used))
     items = {**plan.items, "kernel of the working set": working_set} if processes == 1 and working_set else plan.items
     on_disk = (

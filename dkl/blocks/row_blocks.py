@@ -73,7 +73,8 @@ def row_bounds(n: int, row_bytes: int) -> list[tuple[int, int]]:
 
 
 class RowBlocks:
-    """The rows of `X`, block by block, where `session` runs. `X` and the rest: see the head of this file.
+    """The rows of `X`, block by block, where `session` runs. `X` and the rest: see the head of this file. once: each block is
+    asked for in one pass alone, so that stored rows need not be kept.
 
     Attributes: n, n_features, dtype (of `block.rows`: float32 or float64), bounds [(start, stop)], is_sparse.
     Raises InputError for what is not a 2-d array of real numbers, MemoryBudgetError when `memory_limit` is less than
@@ -81,9 +82,15 @@ class RowBlocks:
     """
 
     def __init__(
-        self, X: Any, session: Session, memory_limit: int | float | str | None = None, *, where: str = "X"
+        self,
+        X: Any,
+        session: Session,
+        memory_limit: int | float | str | None = None,
+        *,
+        where: str = "X",
+        once: bool = False,
     ) -> None:
-        self.source, self.session = row_source(X, where=where), session
+        self.source, self.session, self._once = row_source(X, where=where), session, once
         self.n, self.n_features, self.dtype = self.source.n, self.source.n_features, self.source.dtype
         self.is_sparse = self.source.is_sparse
         self.bounds = self._bounds()
@@ -145,7 +152,7 @@ class RowBlocks:
     @property
     def _holds_copies(self) -> bool:
         """Whether passes run over copies of the rows in memory, rather than over X itself or what is read each time."""
-        if self.source.is_mapped:
+        if self.source.is_mapped or (self._once and self.source.is_stored):
             return False
         if self.source.is_stored or not self.session.is_distributed:
             return not self.source.is_in_memory and not self.source.is_foreign and self._share <= self.budget

@@ -37,8 +37,9 @@ def n_groups(n: int, block_rows: int) -> int:
 
 
 def reading_bytes(row_bytes: int, block_rows: int, chunk_rows: int) -> int:
-    """Bytes that a thread holds that reads blocks: the window of whole chunks, the one before, and a chunk being unpacked."""
-    return row_bytes * (2 * block_rows + 3 * chunk_rows)
+    """Bytes that a thread holds that reads blocks: the block in another type, its window of whole chunks, what is left of the
+    window before, and a chunk as it is stored, unpacked and handed over."""
+    return row_bytes * (2 * block_rows + 6 * chunk_rows)
 
 
 class RowGroups(RowBlocks):

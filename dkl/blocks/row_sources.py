@@ -25,12 +25,13 @@ MOST_SPARSE_COLUMNS = 2**26
 class RowSource:
     """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some.
 
-    start: number of its first row in the whole, where the array is a part. Attributes: n, n_features, dtype (float32 or
-    float64, in which rows are read).
+    start: number of its first row in the whole, where the array is a part. own_bytes: of the array where it was read from
+    a file for this work, and so counts in its memory plan; a user's own array is beside the plan. Attributes: n, n_features,
+    dtype (float32 or float64, in which rows are read).
     """
 
-    def __init__(self, array: Any, start: int = 0) -> None:
-        self.array, self.start = array, start
+    def __init__(self, array: Any, start: int = 0, own_bytes: int = 0) -> None:
+        self.array, self.start, self.own_bytes = array, start, own_bytes
         self.n, self.n_features = array.shape
         self.dtype = working_dtype(array.dtype)
 
@@ -57,6 +58,11 @@ class RowSource:
     def is_in_memory(self) -> bool:
         """Whether the rows are an ndarray or sparse matrix of this process."""
         return isinstance(self.array, np.ndarray) or self.is_sparse
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether rows are worked on where they are, in this process' memory or in a mapped file; else each read is a copy."""
+        return (self.is_in_memory or self.is_mapped) and self.array.dtype == self.dtype
 
     @property
     def is_stored(self) -> bool:

@@ -31,10 +31,10 @@ class ClassInputs(SupervisedInputs):
     numbers: NDArray[np.intp]
 
     @classmethod
-    def read(cls, files: Files, *, values: bool, square: bool) -> ClassInputs:
+    def read(cls, files: Files, memory_limit: int | None, *, values: bool, square: bool) -> ClassInputs:
         """From files; without `values` the rows' shape is enough; square: they must be (n, n). InputError for what is no
         label of these rows, and for less than two classes."""
-        rows = read_rows(files, values=values, square=square)
+        rows = read_rows(files, memory_limit, values=values, square=square)
         labels = read_class_labels(files, rows.n)
         try:
             classes, numbers = checked_labels(labels, rows.n)
@@ -81,7 +81,8 @@ class ClassifierRuns(SupervisedRuns[S, ClassInputs]):
 
     def read(self, files: Files, settings: Any, *, values: bool) -> ClassInputs:
         """See `RunKind.read`."""
-        return ClassInputs.read(files, values=values, square=settings.kernel == "precomputed")
+        square = settings.kernel == "precomputed"
+        return ClassInputs.read(files, settings.memory_limit, values=values, square=square)
 
     def config(self, found: ClassInputs) -> dict[str, Any]:
         """What else the run remembers of its inputs."""

@@ -23,14 +23,15 @@ from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.cluster import Cluster
 from dkl.runs.comparison import compare
-from dkl.runs.estimate import check_disk, describe_disk, worker_peak
+from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
 from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.notes import notes
 from dkl.runs.output import Request, check_output, write_rows
-from dkl.runs.picture import can_draw, draw_picture
+from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
+from dkl.runs.row_files import is_peeked
 from dkl.runs.stored import open_run, settings_of
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -55,7 +56,9 @@ def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> No
     with cluster.planned() as session:
         made, disk = check_fits(kind, inputs, settings, session, path.parent)
         estimate = kind.estimate(inputs, settings, made, session)
-    for line in (*estimate.before, made.describe(), describe_disk(disk, path.parent), *estimate.after):
+    rows = inputs.rows
+    drawing = describe_picture(picture_bytes(kind, rows.n, rows.n_features, rows.own_bytes))
+    for line in (*estimate.before, made.describe(), drawing, describe_disk(disk, path.parent), *estimate.after):
         click.echo(line)
 
 
@@ -78,19 +81,22 @@ def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given
         raise InputError("matplotlib is missing", where="--picture", remedy="pip install 'dkl[report]'")
     path = check_new(out, may_be_empty_folder=True)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
-    inputs = kind.read(Files.of(kind.declaration.files, files), settings, values=True)
-    kind.check_values(inputs, settings)
+    named = Files.of(kind.declaration.files, files)
+    inputs = kind.read(named, settings, values=False)
     settings = kind.adapted(settings, inputs)
     if cluster.address is None:  # one that runs is asked when we are connected
         with cluster.planned() as session:
             check_fits(kind, inputs, settings, session, path.parent)
+    if is_peeked(inputs.rows):
+        inputs = kind.read(named, settings, values=True)
+    kind.check_values(inputs, settings)
     interrupt = kind.interrupt(resume_command(path), settings)
     with interrupt, cluster.session() as session, notes():
         run = RunStore.create(path, config_of(kind, inputs, settings, picture is not False))
         with _worth_keeping(kind, run):
-            result = work(
-                kind, run, Lazy(lambda: read_again(kind, run, settings), inputs), settings, session, interrupt
-            )
+            held = Lazy(lambda: read_again(kind, run, settings), inputs)
+            del inputs  # for a fit to release them
+            result = work(kind, run, held, settings, session, interrupt)
             return conclude(kind, run, result)
 
 
@@ -194,13 +200,16 @@ def work(
             raise KeyboardInterrupt(interrupt.line("what was committed stands")) from stopped
         raise
     if run.config.get("picture", True) and can_draw():
-        _draw(kind, run, inputs)
+        _draw(kind, run, inputs, settings.memory_limit)
     return result
 
 
-def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any]) -> None:
+def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None) -> None:
     """report.png. The run is complete without it, so what is amiss is printed, no more."""
     try:
+        if not has_room(kind, run, memory_limit):
+            click.echo(f"note: no picture within memory_limit: dkl info {run.path} --picture FILE draws it", err=True)
+            return
         click.echo(f"picture: {draw_picture(kind, run, inputs, run.path / 'report.png')}")
     except (OSError, DklError) as error:
         click.echo(f"note: no picture: {' '.join(str(error).split())}", err=True)

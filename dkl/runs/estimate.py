@@ -86,6 +86,11 @@ def describe_disk(needed: int, folder: Path) -> str:
     return f"  {'disk, at most':<34}{format_bytes(needed):>10}   free {format_bytes(free)}"
 
 
+def describe_picture(needed: int) -> str:
+    """A plan's line on the picture."""
+    return f"  {'picture, after the fit':<34}{format_bytes(needed):>10}   left out where it does not fit beside the process"
+
+
 def worker_peak(session: Session) -> int | None:
     """The most bytes that a worker has used; None without workers."""
     if not session.is_distributed:

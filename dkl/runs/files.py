@@ -1,9 +1,8 @@
-"""The files that a run learns from: named, read, checked for finite values, and known again by their fingerprints."""
+"""The files that a run learns from: named, and known again by their fingerprints."""
 
 from __future__ import annotations
 
 import os
-import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,17 +12,11 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from dkl._npy_headers import member_header
-from dkl._paths import as_path, require_file
-from dkl.blocks.neighbor_search import NeighborSearch
-from dkl.blocks.row_sources import RowSource, row_source
-from dkl.blocks.session import Session
-from dkl.datasets import read_array
+from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.runs.kind import InputFile
 from dkl.stores.run import RunStore, is_unbegun
 
-READ_BYTES = 64_000_000
 HASHED_BYTES = 1 << 22
 """Of a file that are read at a time for its checksum."""
 PIECES, PIECE_BYTES = 64, 1 << 20
@@ -79,42 +72,6 @@ class Files:
                 entry["beside_rows"] = path is None
             found[file.name] = entry
         return found
-
-
-def load_rows(path: Path) -> RowSource:
-    """The patterns in a file or zarr array; those that can stay on disk do."""
-    if path.is_dir():
-        return row_source(str(path), where=str(path))
-    require_file(path)
-    return row_source(read_array(path), where=str(path))
-
-
-def peek_rows(path: Path) -> RowSource:
-    """As `load_rows`; of a dense array in an .npz file, whose entries are not needed, only shape and dtype are read."""
-    if path.suffix.lower() == ".npz" and path.is_file():
-        header = _npz_header(path)
-        if header is not None:
-            shape, dtype = header
-            return row_source(np.broadcast_to(np.zeros((), dtype), shape), where=str(path))
-    return load_rows(path)
-
-
-def _npz_header(path: Path) -> tuple[tuple[int, ...], np.dtype] | None:
-    """Shape and dtype of X in an archive; None for whatever `load_rows` should take or refuse."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            name = "X.npy" if "X.npy" in names or len(names) > 1 else names[0]
-            shape, dtype = member_header(archive, name, path)
-    except (OSError, ValueError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        return None
-    return (shape, dtype) if dtype.kind in "biuf" else None
-
-
-def check_values(rows: RowSource) -> None:
-    """Read all patterns once; InputError for the first value that is not finite or too large to square."""
-    block = max(1, READ_BYTES // rows.row_bytes)
-    NeighborSearch(rows, Session(None), block, block, 1).check()
 
 
 def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: str = "--out") -> Path:

@@ -92,6 +92,10 @@ class RunKind(ABC, Generic[S, I]):
     declaration: ClassVar[Declaration]
     made_from: ClassVar[tuple[str, ...]] = ()
     """Parts of a run's folder that a resumed fit reads and does not make again."""
+    drawn_rows: ClassVar[int] = 0
+    """Rows of the data that a picture reads, at most."""
+    reads_to_draw: ClassVar[bool] = False
+    """Whether a picture reads the data's file again, of which a fit has let go."""
 
     # -- what every learner supplies ----------------------------------------------------------------------------------
 

@@ -7,14 +7,38 @@ from pathlib import Path
 from typing import Any
 
 from dkl.estimators.common import drawing
+from dkl.resources import current_rss
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
+from dkl.runs.row_files import reading_bytes
 from dkl.stores.run import RunStore
+
+DRAWING = 70_000_000
+"""Bytes of matplotlib and a canvas; measured 46 to 57 MB."""
+COPIES = 4
+"""Of the rows shown: read in stretches, put together, centred, projected."""
 
 
 def can_draw() -> bool:
     """Whether matplotlib is there."""
     return find_spec("matplotlib") is not None
+
+
+def picture_bytes(kind: RunKind[Any, Any], n: int, n_features: int, read_at_once: int = 0) -> int:
+    """What drawing takes beside all else: matplotlib, the rows that are shown, and those of a file that is read at once."""
+    shown = COPIES * 8 * min(n, kind.drawn_rows) * n_features
+    return DRAWING + shown + (read_at_once if kind.reads_to_draw else 0)
+
+
+def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -> bool:
+    """Whether a run's picture can be drawn within the limit, beside what this process holds."""
+    if memory_limit is None:
+        return True
+    known = run.config["inputs"]["data"]
+    path = Path(known["path"])
+    again = reading_bytes(path) if kind.reads_to_draw and path.exists() else 0
+    n, n_features = known["shape"]
+    return current_rss() + picture_bytes(kind, n, n_features, again) <= memory_limit
 
 
 def draw_picture(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], path: Path) -> Path:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.runs.files import Files, check_values, load_rows
+from dkl.runs.files import Files
 from dkl.runs.kind import InputFile
 from dkl.runs.output import Output, Request
+from dkl.runs.row_files import check_values, load_rows, room_for_blocks
 from dkl.runs.supervised import may_have_targets
 
 BLOCKS_AT_ONCE = 4
@@ -52,7 +53,7 @@ class Predictor:
 def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
     """Of all rows of the request's file; InputError for rows that are not for the predictor, or not finite."""
     files = Files.of(declared, {"data": request.data, "targets": request.targets})
-    rows = load_rows(files["data"])
+    rows = load_rows(files["data"], request.memory_limit)
     wanted = predictor.features(rows.n_features)
     if rows.n_features != wanted:
         where = str(files["data"])
@@ -61,7 +62,8 @@ def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: 
     check_values(rows)
 
     def blocks(session: Session) -> Iterator[NDArray]:
-        cut = RowBlocks(rows, session, request.memory_limit, where=str(files["data"]))
+        room = room_for_blocks(rows, request.memory_limit, files["data"])
+        cut = RowBlocks(rows, session, room, where=str(files["data"]), once=True)
         return _in_order(cut, predictor, session, score)
 
     return Output(

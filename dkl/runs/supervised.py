@@ -13,7 +13,8 @@ from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
 from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.files import Files, load_rows, peek_rows
+from dkl.runs.files import Files
+from dkl.runs.row_files import load_rows, peek_rows
 
 WITH_LABELS = (".npz", ".svmlight", ".svm", ".libsvm")
 """Kinds of files that may have targets beside the rows."""
@@ -32,9 +33,9 @@ class SupervisedInputs:
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features), targets=self.targets.shape)
 
 
-def read_rows(files: Files, *, values: bool, square: bool) -> RowSource:
+def read_rows(files: Files, memory_limit: int | None, *, values: bool, square: bool) -> RowSource:
     """The rows; without `values` their shape is enough. square: they must be (n, n)."""
-    rows = load_rows(files["data"]) if values else peek_rows(files["data"])
+    rows = (load_rows if values else peek_rows)(files["data"], memory_limit)
     if square and rows.n != rows.n_features:
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("a precomputed kernel must be square", where=str(files["data"]), got=got, wanted="(n, n)")

@@ -10,11 +10,11 @@ from dkl.errors import DklError
 from dkl.estimators.common import drawing
 from dkl.estimators.common.settings import Settings
 from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.files import check_values
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.predictions import Predictor, predictions
+from dkl.runs.row_files import check_values
 from dkl.runs.supervised import SupervisedInputs, check_kernel
 from dkl.stores.run import RunStore
 

@@ -19,13 +19,16 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dkl._npy_headers import check_npy, require_sizes
+from dkl._npy_headers import require_sizes
 from dkl._paths import as_path, require_file
+from dkl._raw_arrays import RawArray, raw_array
 from dkl.errors import DklError, InputError
 from dkl.resources import format_bytes, machine_memory
 
 SPARSEST = 1000
 METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
+UNPACKED_BYTES = 4_000_000
+"""Of small chunks that are unpacked together."""
 SMALLER = "store it in smaller chunks"
 
 
@@ -45,7 +48,8 @@ class StoredRows:
     """A 2-d array on disk.
 
     mapped: the file's own bytes, of which the system keeps in memory what it can. rows_per_chunk: what a read costs at
-    least, 1 of a map. location: a path, the five facts of a memory map, or a zarr array that opens itself.
+    least, 1 where rows stand as they are. location: a path, an array that stands raw in a file, the five facts of a memory
+    map, or a zarr array that opens itself.
     """
 
     shape: tuple[int, int]
@@ -69,33 +73,47 @@ class StoredRows:
             self._array = _open(self.location)
         if self.mapped:
             return self._array[start:stop]
+        if isinstance(self.location, RawArray):
+            return self.location.read(start, stop)
         with _reading(self.location, start, stop):
             return self._read_chunks(start, stop)
 
     def _read_chunks(self, start: int, stop: int) -> NDArray:
         """Rows of a zarr array, by way of the last window."""
-        chunk, n = self.rows_per_chunk, self.shape[0]
-        first, last = start // chunk * chunk, min(n, -(-stop // chunk) * chunk)
         window = self._window
         if window is None or not (window[0] <= start and stop <= window[0] + len(window[1])):
-            end = -1 if window is None else window[0] + len(window[1])
-            if window is not None and window[0] <= start < end:
-                rows = np.concatenate([window[1][start - window[0] :], self._array[end:last]])
-                window = start, rows
-            else:
-                window = first, np.asarray(self._array[first:last])
-            self._window = window
+            chunk = self.rows_per_chunk
+            first, kept = start // chunk * chunk, np.empty((0, self.shape[1]), self.dtype)
+            if window is not None and window[0] <= start < window[0] + len(window[1]):
+                first, kept = start, window[1][start - window[0] :].copy()
+            window = self._window = None  # the old one goes before the new one comes
+            window = self._window = first, self._extended(first, kept, min(self.shape[0], -(-stop // chunk) * chunk))
         return window[1][start - window[0] : stop - window[0]]
+
+    def _extended(self, first: int, kept: NDArray, last: int) -> NDArray:
+        """Rows first to last, of which `kept` are known; a few chunks at a time, since zarr unpacks together what is asked for
+        together, beside its result."""
+        rows = np.empty((last - first, self.shape[1]), self.dtype)
+        rows[: len(kept)] = kept
+        chunk_bytes = max(1, self.rows_per_chunk * self.shape[1] * self.dtype.itemsize)
+        step = self.rows_per_chunk * max(1, UNPACKED_BYTES // chunk_bytes)
+        for lo in range(first + len(kept), last, step):
+            hi = min(lo + step, last)
+            rows[lo - first : hi - first] = self._array[lo:hi]
+        return rows
 
 
 def stored_rows(X: Any) -> StoredRows | None:
-    """`X` as rows on disk, if that is what it is: a path to a .npy file or a zarr array, a memory map, a zarr array.
+    """`X` as rows on disk, if that is what it is: a path to a .npy file or a zarr array, a raw array, a memory map, a zarr
+    array.
 
     None for anything else, and for what other processes cannot open: arrays in a MemoryStore, private memory maps.
     Raises InputError for a path that does not lead to a 2-d array of numbers.
     """
     if isinstance(X, (str, os.PathLike)):
         return _from_path(Path(X))
+    if isinstance(X, RawArray):
+        return StoredRows(X.header.shape, X.header.dtype, False, 1, X)  # type: ignore[arg-type]
     if isinstance(X, np.memmap):
         return _from_memmap(X)
     if isinstance(X, zarr.Array) and not isinstance(X.store, zarr.storage.MemoryStore):
@@ -120,14 +138,10 @@ def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
         ) from error
 
 
-def _from_path(path: Path) -> StoredRows:
+def _from_path(path: Path) -> StoredRows | None:
     path = as_path(path, "X").absolute()
     array = _open(path)
-    if isinstance(array, np.memmap):
-        rows = _from_memmap(array)
-        assert rows is not None
-        return rows
-    return _from_zarr(array, path)
+    return stored_rows(array) if isinstance(array, RawArray) else _from_zarr(array, path)
 
 
 def _from_zarr(array: Any, location: Any) -> StoredRows:
@@ -188,7 +202,7 @@ def _address(array: NDArray) -> int:
 
 def _open(location: Any) -> Any:
     """The array that stands at `location`: a path, the five facts of a memory map, or a zarr array that opens itself."""
-    if isinstance(location, zarr.Array):
+    if isinstance(location, (zarr.Array, RawArray)):
         return location
     path = location if isinstance(location, Path) else location[0]
     try:
@@ -197,8 +211,7 @@ def _open(location: Any) -> Any:
             return np.memmap(path, dtype, "r", offset, shape, order)
         if path.suffix == ".npy":
             require_file(path)
-            check_npy(path)
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+            return raw_array(path)
         return zarr.open_array(PlainFiles(path, read_only=True), mode="r")
     except DklError:
         raise

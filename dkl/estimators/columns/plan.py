@@ -76,6 +76,5 @@ def rows_held(source: RowSource, place: Place) -> RowsHeld:
         kept, copies = "sent" if place.distributed else "read", 2
     else:
         kept, copies = "sent" if place.distributed else "streamed", 1
-    return RowsHeld(
-        source.n, source.n_features, source.row_bytes, kept, source.rows_per_chunk, source.is_sparse, copies
-    )
+    sizes = (source.n, source.n_features, source.row_bytes, kept, source.rows_per_chunk, source.is_sparse, copies)
+    return RowsHeld(*sizes, own_bytes=source.own_bytes)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl._pair_checks import inside_cross_validation
 from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
@@ -69,7 +70,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         proven is SOLVED: with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
-        Bytes a process may use, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
+        Bytes a process may use beside an X in memory, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
     work_dir : path or None
         Folder for the run's store (checkpoints, result). None: nothing is kept; a state on disk goes to a temporary folder.
     checkpoint_every : int or "auto"
@@ -294,6 +295,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             laplacian=settings.laplacian,
             method=settings.neighbors_method,
             memory_limit=settings.memory_limit,
+            beside=PROCESS_BASE,
             session=session,
         )
 

@@ -77,7 +77,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     store_columns : bool
         Keep the columns (n x M) in zarr, in the run's folder: needs `work_dir`.
     memory_limit : int, str or None
-        Bytes a process may use. A Gram matrix that does not fit goes to disk.
+        Bytes a process may use beside an X in memory. A Gram matrix that does not fit goes to disk.
     work_dir : path or None
         Folder for the run's store (candidates, sums in between, model).
     checkpoint_every : int or "auto"

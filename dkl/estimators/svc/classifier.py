@@ -85,7 +85,7 @@ class FittedClassifier(Model):
         if not support.size and result.outcome not in ENDED:
             raise InputError("the box is too small to tell from zero", where="C", remedy="raise C")
         is_precomputed = training.kernels[0].is_precomputed
-        points = support if is_precomputed else RowBlocks(source, Session(None, threads=1)).take(support)
+        points = support if is_precomputed else RowBlocks(source, Session(None, threads=1), once=True).take(support)
         machines = Machines(
             training.kernels,
             np.array([machine.shares for machine in found]),

@@ -32,6 +32,8 @@ from dkl.stores.kernel_tiles import stored_bytes
 
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
 """Kernels that have a gamma."""
+VARIANCE_BYTES = 2_000_000
+"""Of rows that are read together for the variance that a width follows from."""
 
 
 def kernel_names(settings: SVCSettings) -> list[Any]:
@@ -39,11 +41,16 @@ def kernel_names(settings: SVCSettings) -> list[Any]:
     return list(settings.kernel) if isinstance(settings.kernel, (list, tuple)) else [settings.kernel]
 
 
+def refuse_several(settings: SVCSettings, names: list[Any]) -> None:
+    """InputError for several kernels where the solver takes one."""
+    if settings.solver == "level" and len(names) > 1:
+        raise InputError("one kernel only", where="solver level", got=f"{len(names)} kernels")
+
+
 def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str, Any] | None = None) -> list[Kernel]:
     """The kernel, or each of several, which may have parameters of their own, with the widths that the rows give them."""
     names = kernel_names(settings)
-    if settings.solver == "level" and len(names) > 1:
-        raise InputError("one kernel only", where="solver level", got=f"{len(names)} kernels")
+    refuse_several(settings, names)
     common = {
         "gamma": settings.gamma,
         "degree": settings.degree,
@@ -77,8 +84,9 @@ def _variance(source: RowSource) -> float:
     if source.is_in_memory and not sp.issparse(source.array):
         return float(np.var(source.array))
     total, squares, count = 0.0, 0.0, 0
-    for lo in range(0, source.n, 65_536):
-        rows = source.read(lo, min(lo + 65_536, source.n))
+    step = max(1, VARIANCE_BYTES // source.row_bytes)
+    for lo in range(0, source.n, step):
+        rows = source.read(lo, min(lo + step, source.n))
         values = rows.data if sp.issparse(rows) else rows
         total += float(values.sum(dtype=float))
         squares += float(np.square(values, dtype=float).sum())
@@ -114,7 +122,8 @@ class KernelPlace:
             len(kernels),
             largest_machine if largest_machine < self.source.n else None,
             is_whole,
-            self.source.is_in_memory or self.source.is_mapped,
+            self.source.is_in_place and not place.distributed,
+            self.source.own_bytes,
         )
         plan = plan_kernel(
             shape,
@@ -145,7 +154,7 @@ class KernelPlace:
     def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
         """K of each kernel; what is on disk goes with `kept`. InputError for what is no kernel matrix."""
         if not (self.source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
-            RowBlocks(self.source, self.session, self.memory_limit).map(check_rows)
+            RowBlocks(self.source, self.session, self.memory_limit, once=True).map(check_rows)
         return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
 
     def recomputed(

@@ -73,7 +73,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     dtype : "float64" or "float32"
         Of the kernel matrix. The gap is always told in double.
     memory_limit : int, str or None
-        Bytes a process may use. Of a single machine only the columns at the support are made, and K of the rows that
+        Bytes a process may use beside an X in memory. Of a single machine only the columns at the support are made, and K of the rows that
         count is held. Where many products are to come (several machines of all rows, `path()`, other solvers, a kernel
         function of your own) K is held whole; one that does not fit is kept in `work_dir`, or made anew.
     work_dir : str, path or None

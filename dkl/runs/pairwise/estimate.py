@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 from dkl.blocks.graph import plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.placement import LocalPlacement
-from dkl.blocks.plan import Plan
+from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.plan import chosen_rank, plan_at
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -23,6 +24,7 @@ from dkl.runs.estimate import BYTES_A_SECOND
 from dkl.runs.kind import Estimate
 from dkl.runs.pairwise.inputs import PairwiseInputs
 
+GRAPH = "the graph, before that"
 SAMPLE = 20_000
 """Patterns of the problem on which an iteration is timed."""
 TIMED = 3
@@ -35,14 +37,15 @@ PHASE_SECONDS = 0.01
 def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
     """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
     place, rows, targets = Place.of(session), inputs.rows, inputs.targets
-    graph_bytes(inputs, settings, place)
+    graph = graph_bytes(inputs, settings, place)
     entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
     problem = PairwiseKernel(sparse.csr_array(targets.shape), targets, settings.gamma)
-    return plan_at(place, chosen_rank(problem, settings), entries, targets, settings, has_store=True)
+    made = plan_at(place, chosen_rank(problem, settings), entries, targets, settings, has_store=True)
+    return replace(made, stages={GRAPH: graph})
 
 
 def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:
-    """Peak bytes of the graph's stage, beside the patterns; MemoryBudgetError where it does not fit."""
+    """Peak bytes of the graph's stage, with patterns that were read at once; MemoryBudgetError where it does not fit."""
     rows = inputs.rows
     plan = plan_graph(
         rows.n,
@@ -54,18 +57,18 @@ def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place
         n_tasks=place.threads * place.processes,
         chunk_rows=rows.rows_per_chunk,
         density=min(1.0, rows.array.nnz / (rows.n * rows.n_features)) if rows.is_sparse else 1.0,
-        in_place=rows.is_in_memory or rows.is_mapped,
+        in_place=rows.is_in_place,
+        beside=PROCESS_BASE + rows.own_bytes,
     )
-    return int(plan["peak"])
+    return int(plan["peak"]) + rows.own_bytes
 
 
 def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
     """Sizes before the plan, seconds after it."""
     place, n = Place.of(session), inputs.rows.n
-    graph = format_bytes(graph_bytes(inputs, settings, place))
     before = [
         f"{n:,} patterns, {inputs.rows.n_features:,} features, {inputs.pairs!r}, rank {plan.shape['rank']}",
-        f"graph first: {graph} at most beside the patterns; then",
+        f"graph first: {format_bytes(plan.stages[GRAPH])} at most beside the process itself; then",
     ]
     after = ["  no tasks and nothing exchanged in an iteration: one process"] if plan.processes == 1 else []
     seconds = seconds_an_iteration(plan, settings, place, len(inputs.pairs.i))

@@ -12,7 +12,8 @@ from dkl.errors import InputError
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs, load_pairs
 from dkl.problems.pairwise import target_matrix
-from dkl.runs.files import Files, load_rows, peek_rows
+from dkl.runs.files import Files
+from dkl.runs.row_files import load_rows, peek_rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PairwiseInputs:
 
 def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
     """Patterns with their pairs; without `values` the patterns' shape is enough. InputError for sizes that no fit can take."""
-    rows = load_rows(files["data"]) if values else peek_rows(files["data"])
+    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit)
     n = rows.n
     if n < 2:
         got = f"shape {(n, rows.n_features)}"

@@ -9,17 +9,18 @@ from typing import Any
 import click
 
 from dkl.blocks.graph import build_graph
-from dkl.blocks.plan import Plan
+from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.shown import MOST_PATTERNS
 from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem
 from dkl.problems.pairwise import PairwiseKernel, check_gamma
 from dkl.runs.comparison import Comparison
-from dkl.runs.files import Files, check_values
+from dkl.runs.files import Files
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
@@ -27,6 +28,7 @@ from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION, estimate, inputs, transform, verify
 from dkl.runs.pairwise.facts import facts, graph_notes, has_problem, history
 from dkl.runs.pairwise.inputs import PairwiseInputs
+from dkl.runs.row_files import check_values
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -38,6 +40,8 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
 
     declaration = DECLARATION
     made_from = ("graph", "pairs")
+    drawn_rows = MOST_PATTERNS
+    reads_to_draw = True
 
     def read(self, files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
         """See `RunKind.read`."""
@@ -132,6 +136,7 @@ def _prepared(
         laplacian=settings.laplacian,
         method=settings.neighbors_method,
         memory_limit=settings.memory_limit,
+        beside=PROCESS_BASE + found().rows.own_bytes,
         session=session,
     )
     run.config["graph"] = {**notes_of(graph), "summary": graph.describe()}

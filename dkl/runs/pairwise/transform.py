@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.extension import extend_factor
-from dkl.runs.files import check_unchanged, check_values, fingerprint, load_rows
+from dkl.runs.files import check_unchanged, fingerprint
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise.facts import factor_blocks, graph_notes, open_factor
+from dkl.runs.row_files import check_values, load_rows
 from dkl.stores.run import RunStore
 
 

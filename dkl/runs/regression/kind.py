@@ -15,7 +15,7 @@ from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.regression.load import load_regressor
 from dkl.estimators.regression.picture import draw
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.shown import shown_of
+from dkl.estimators.regression.shown import DOTS, shown_of
 from dkl.estimators.regression.store import fit_in_run
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.comparison import Comparison
@@ -39,6 +39,7 @@ class RegressionRuns(SupervisedRuns[RegressionSettings, RegressionInputs]):
     """SLKL in a run's folder."""
 
     declaration = DECLARATION
+    drawn_rows = DOTS
     made_from = ("candidates",)
 
     def read(self, files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:

@@ -1,0 +1,136 @@
+"""Whether runs keep to `--memory-limit`: the peak of every process, beside the limit and the plan, by learner and kind of file.
+
+    python benchmarks/memory_within_limit.py [--rows 20000] [--features 2000] [--folder DIR] [--only pairwise/.npy ...]
+
+A learner and a kind of file is a case, at a limit that X does not fit into and at one that it does, of which the table shows
+the plan (`dkl plan`), the largest resident memory that any process of `dkl fit` reached (VmHWM of the whole tree, which the
+kernel keeps; pages of libraries and of mapped files count), and the exit code: 0 solved, 3 not converged within the few
+iterations that are allowed, 5 refused before rows are read. Exits with 1 where a process took more than its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+DKL = [sys.executable, "-m", "dkl.cli.main"]
+FORMS = (".npy", ".npz", ".csv", ".zarr")
+LEARNERS = {
+    "pairwise": ("--pairs", "pairs.csv", "--rank", "8", "--max-iter", "5", "--target-gap", "none"),
+    "regression": ("--targets", "y.npy", "--n-columns", "200", "--nu", "50"),
+    "svc": ("--targets", "labels.npy", "--max-iter", "2"),
+}
+POLL_SECONDS = 0.01
+
+
+def write(folder: Path, n: int, d: int) -> None:
+    """X in every kind of file, integers of three digits in float64, and what is to be learned of it."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(2, size=n)
+    X = np.rint(30 * rng.standard_normal((n, d), dtype=np.float32)) + 60 * classes[:, None] * (np.arange(d) < 20)
+    X = X.astype(np.float64)
+    np.save(folder / "X.npy", X)
+    np.savez(folder / "X.npz", X=X)
+    np.savez_compressed(folder / "packed.npz", X=X)
+    with open(folder / "X.csv", "w") as file:
+        for row in X.astype(np.int64):
+            file.write(",".join(map(str, row.tolist())) + "\n")
+    zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(max(1, 4_000_000 // (8 * d)), d))
+    np.save(folder / "y.npy", X[:, :20].sum(axis=1) + rng.standard_normal(n))
+    np.save(folder / "labels.npy", classes)
+    ends = rng.permutation(n)[: n // 2 * 2].reshape(-1, 2)
+    lines = [f"{i},{j},{'must' if classes[i] == classes[j] else 'cannot'}" for i, j in ends.tolist()]
+    (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
+
+
+def tree(root: int) -> list[int]:
+    """A process and all below it."""
+    found = [root]
+    for pid in found:
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def peaks(command: list[str], folder: Path) -> tuple[int, list[int], str, float]:
+    """(exit code, VmHWM of each process in bytes, stdout and stderr, seconds) of a command."""
+    start, high = time.perf_counter(), {}
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, text=True)
+        while process.poll() is None:
+            for pid in tree(process.pid):
+                with suppress(OSError, TypeError):  # it has ended, and has no memory any more
+                    status = Path(f"/proc/{pid}/status").read_text()
+                    high[pid] = 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])  # type: ignore[index]
+            time.sleep(POLL_SECONDS)
+        said.seek(0)
+        return process.returncode, sorted(high.values()), said.read(), time.perf_counter() - start
+
+
+def megabytes(text: str) -> str:
+    """The plan's peak of a process, as `dkl plan` prints it; of a refusal, what it wants."""
+    found = re.search(r"a process, at most +(\S+ \S+)", text) or re.search(
+        r"wanted:? (?:at least )?(\S+ [kMGT]?B)", text
+    )
+    return found[1] if found else "-"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--features", type=int, default=2000)
+    parser.add_argument("--limits", nargs="+", type=int, help="in MB; by default one below X and one above")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="processes, instead of threads")
+    parser.add_argument("--folder", type=Path, help="kept, and used again where X is there")
+    parser.add_argument("--only", nargs="+", help="cases, as pairwise/.npy")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        if not (folder / "pairs.csv").exists():
+            write(folder, given.rows, given.features)
+        sys.exit(1 if table(given, folder) else 0)
+
+
+def table(given: argparse.Namespace, folder: Path) -> int:
+    """Prints a line a run; how many took more than their limit."""
+    size = 8 * given.rows * given.features / 1e6
+    print(f"X {given.rows:,} x {given.features:,} float64, {size:.0f} MB")
+    print(f"{'learner':<11}{'X':<11}{'limit':>9}{'planned':>10}{'measured':>10}{'exit':>6}{'seconds':>9}")
+    place = ["--threads", str(given.threads)] if given.workers is None else ["--workers", str(given.workers)]
+    beyond = 0
+    for task, options in LEARNERS.items():
+        for form in FORMS:
+            if given.only and f"{task}/{form}" not in given.only:
+                continue
+            for limit in given.limits or (round(280 + size * 0.6), round(400 + 5 * size)):
+                chosen = ["--data", f"X{form}", *options, "--memory-limit", f"{limit} MB", *place]
+                with tempfile.TemporaryDirectory(dir=folder) as out:
+                    command = [task, *chosen, "--out", f"{out}/run.zarr"]
+                    planned = peaks([*DKL, "plan", *command], folder)
+                    code, high, said, seconds = peaks([*DKL, "fit", *command], folder)
+                over = high[-1] > limit * 10**6
+                beyond += over
+                print(
+                    f"{task:<11}{form:<11}{limit:>6} MB{megabytes(planned[2]):>10}{high[-1] / 1e6:>7.0f} MB{code:>6}{seconds:>9.1f}"
+                    f"{'  beyond the limit' if over else ''}",
+                    flush=True,
+                )
+                if code not in (0, 3, 5):
+                    print(said)
+    return beyond
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Arrays whose entries stand in a file as they would in memory: .npy files, and members of .npz archives that are not packed.
+
+They are read a few rows at a time by ordinary reads. A memory map would do too, but its pages count as this process'
+memory, and the system alone decides when they go.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl._npy_headers import Header, member_header, read_header
+from dkl.errors import InputError
+
+_LOCAL_HEADER, _ENCRYPTED = 30, 1
+"""Bytes of an archive's entry before the member's name; the flag of one that is encrypted."""
+
+
+@dataclass(frozen=True)
+class RawArray:
+    """An array of `header` in the file `path`, whose entries begin at byte `offset`."""
+
+    path: Path
+    offset: int
+    header: Header
+
+    def read(self, start: int, stop: int) -> NDArray:
+        """Rows start to stop of a 2-d array, (stop - start, d), C-contiguous. InputError where the file has become shorter."""
+        n, d = self.header.shape
+        if not self.header.fortran:
+            return self._entries(start * d, (stop - start) * d).reshape(stop - start, d)
+        rows = np.empty((stop - start, d), self.header.dtype)
+        for column in range(d):
+            rows[:, column] = self._entries(column * n + start, stop - start)
+        return rows
+
+    def _entries(self, first: int, count: int) -> NDArray:
+        dtype = self.header.dtype
+        found = np.fromfile(self.path, dtype, count, offset=self.offset + first * dtype.itemsize)
+        if len(found) < count:
+            raise InputError("shorter than its header says", where=str(self.path), got=f"shape {self.header.shape}")
+        return found
+
+
+def raw_array(path: Path, name: str | None = None) -> RawArray | None:
+    """The array in a .npy file, or the array `name` of an .npz archive; None where that is packed or encrypted.
+
+    An ordinary file is expected. Errors: `InputError` for a header that is none, or that claims more than the file holds;
+    KeyError for a name that is not there, zipfile.BadZipFile and OSError for what is no archive.
+    """
+    begin, size = 0, path.stat().st_size
+    if name is not None:
+        with zipfile.ZipFile(path) as archive:
+            member_header(archive, name, path)
+            info = archive.getinfo(f"{name}.npy")
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+            return None
+        begin = info.header_offset + _LOCAL_HEADER
+    with open(path, "rb") as file:
+        if name is not None:
+            file.seek(begin - 4)  # the lengths of the name and of what else stands before the member
+            begin += sum(np.frombuffer(file.read(4), "<u2").tolist())
+        file.seek(begin)
+        header = read_header(file, size, path)
+        return RawArray(path, file.tell(), header)

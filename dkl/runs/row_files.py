@@ -1,0 +1,174 @@
+"""The rows that a run learns from or is applied to: streamed from where they stand, or read at once if the memory limit allows.
+
+What stands on disk as it would in memory (zarr, .npy, .npz that is not packed) is read block by block. Packed .npz, .csv and
+svmlight are read at once: how many bytes that takes is known before, from headers and counts, and what is too large for the
+limit is refused before it is read.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from dkl._array_files import read_array, reading
+from dkl._npy_headers import Header, member_header
+from dkl._paths import require_file
+from dkl._raw_arrays import RawArray, raw_array
+from dkl.blocks.neighbor_search import NeighborSearch
+from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.row_blocks import MEMORY_SHARE
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import MemoryBudgetError
+from dkl.resources import format_bytes, machine_memory, n_cpus
+
+CHECKED_BYTES = 2_000_000
+"""Of rows whose values are looked at together, by each thread."""
+CHECKING_THREADS = 2
+READ_AT_ONCE = 16_000_000
+"""Bytes of an archive's array up to which streaming it is not worth while."""
+CSV_CELL, SVMLIGHT_ENTRY = 10, 24
+"""Bytes that parsing takes for a number of the text, at its peak: measured 8.7 and 16.3."""
+COUNTED_BYTES = 1 << 22
+"""Of a text that are counted at a time."""
+
+
+def load_rows(path: Path, memory_limit: int | None = None) -> RowSource:
+    """The rows in a file or zarr array. MemoryBudgetError for a file that must be read at once and does not fit."""
+    if path.is_dir():
+        return row_source(str(path), where=str(path))
+    require_file(path)
+    if _is_streamed(path):
+        return row_source(_raw(path), where=str(path))
+    _require_room(path, memory_limit)
+    return _owned(row_source(read_array(path), where=str(path)))
+
+
+def peek_rows(path: Path, memory_limit: int | None = None) -> RowSource:
+    """As `load_rows`; of a dense array in an .npz file, whose entries are not needed, only shape and dtype are read."""
+    header = _npz_header(path) if path.is_file() and path.suffix.lower() == ".npz" else None
+    if header is None or header.dtype.kind not in "biuf":
+        return load_rows(path, memory_limit)
+    if _is_streamed(path):
+        return row_source(_raw(path), where=str(path))
+    found = row_source(np.broadcast_to(np.zeros((), header.dtype), header.shape), where=str(path))
+    found.own_bytes = header.nbytes
+    return found
+
+
+def is_peeked(rows: RowSource) -> bool:
+    """Whether the entries are yet to be read."""
+    return isinstance(rows.array, np.ndarray) and rows.array.size > 1 and not any(rows.array.strides)
+
+
+def check_values(rows: RowSource) -> None:
+    """Read all rows once; InputError for the first value that is not finite or too large to square."""
+    block = max(1, CHECKED_BYTES // rows.row_bytes)
+    threads = 1 if rows.rows_per_chunk > block else min(CHECKING_THREADS, n_cpus())
+    NeighborSearch(rows, Session(None, threads=threads), max(block, -(-rows.n // threads)), block, 1).check()
+
+
+def room_for_blocks(rows: RowSource, memory_limit: int | None, where: Path) -> int | None:
+    """Bytes of the limit that are left beside the process itself and rows that were read at once; MemoryBudgetError for none."""
+    if memory_limit is None:
+        return None
+    taken = PROCESS_BASE + rows.own_bytes
+    if taken >= memory_limit:
+        raise _too_little("no room is left to work on the rows", where, memory_limit, taken, "raise memory_limit")
+    return memory_limit - taken
+
+
+def _owned(rows: RowSource) -> RowSource:
+    """Rows whose array is in memory for this run alone."""
+    array = rows.array
+    if rows.is_sparse:
+        rows.own_bytes = int(array.data.nbytes + array.indices.nbytes + array.indptr.nbytes)
+    elif rows.is_in_memory:
+        rows.own_bytes = int(array.nbytes)
+    return rows
+
+
+def _require_room(path: Path, memory_limit: int | None) -> None:
+    """MemoryBudgetError where reading the file at once takes more than a process may use."""
+    needed = PROCESS_BASE + reading_bytes(path)
+    limit = int(MEMORY_SHARE * machine_memory()) if memory_limit is None else memory_limit
+    if needed > limit:
+        remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
+        raise _too_little("the rows do not fit: such a file is read at once", path, limit, needed, remedy)
+
+
+def _too_little(what: str, where: Path, limit: int, needed: int, remedy: str) -> MemoryBudgetError:
+    got, wanted = f"memory_limit {format_bytes(limit)}", f"at least {format_bytes(needed)}"
+    return MemoryBudgetError(what, where=str(where), got=got, wanted=wanted, remedy=remedy)
+
+
+def reading_bytes(path: Path) -> int:
+    """Bytes that reading a file at once takes at its peak, from headers or by counting; 0 for what is streamed or refused."""
+    if _is_streamed(path):
+        return 0
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        header = _npz_header(path)
+        return _csr_bytes(path) if header is None else header.nbytes
+    if suffix == ".csv":
+        first, count = _counted(path, b"\n")
+        return CSV_CELL * (count + 1) * (first.count(b",") + 1)
+    return SVMLIGHT_ENTRY * _counted(path, b":")[1] if suffix in (".svmlight", ".svm", ".libsvm") else 0
+
+
+def _counted(path: Path, mark: bytes) -> tuple[bytes, int]:
+    """(first line, how often `mark` stands in the file)."""
+    with reading(path), open(path, "rb") as file:
+        first, count = file.readline(COUNTED_BYTES), 0
+        file.seek(0)
+        while piece := file.read(COUNTED_BYTES):
+            count += piece.count(mark)
+    return first, count
+
+
+def _raw(path: Path) -> RawArray | None:
+    """The array of a file as it stands there, if its entries need no unpacking."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        with reading(path):
+            return raw_array(path)
+    if suffix != ".npz" or _npz_header(path) is None:
+        return None
+    with reading(path):
+        return raw_array(path, _array_name(path))
+
+
+def _is_streamed(path: Path) -> bool:
+    """Whether the rows are read a few at a time, from where they stand."""
+    if path.is_dir():
+        return True
+    raw = _raw(path)
+    return raw is not None and (path.suffix.lower() == ".npy" or raw.header.nbytes > READ_AT_ONCE)
+
+
+def _array_name(path: Path) -> str:
+    """The array that is meant in an archive: X, or the only one there is."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    return "X" if "X.npy" in names or len(names) != 1 else names[0].removesuffix(".npy")
+
+
+def _npz_header(path: Path) -> Header | None:
+    """Of the array that is meant in an archive; None for whatever `read_array` should take or refuse."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return member_header(archive, f"{_array_name(path)}.npy", path)
+    except (OSError, ValueError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return None
+
+
+def _csr_bytes(path: Path) -> int:
+    """Of the parts of a sparse matrix in an archive, twice: scipy may copy the indices to another type. 0 for no archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return 2 * sum(info.file_size for info in archive.infolist())
+    except (OSError, zipfile.BadZipFile):
+        return 0

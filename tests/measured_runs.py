@@ -1,0 +1,78 @@
+"""Fits by the `dkl` command in one process, each with the bytes that it planned and those by which its memory rose.
+
+Resident memory is the system's own figure, of which the peak can be set back; what all runs need is loaded by one that is not
+measured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dkl.resources import current_rss, peak_rss
+
+FORMS = ("X.npy", "columns.npy", "X.npz", "packed.npz", "X.csv", "X.zarr")
+STREAMED = ("X.npy", "columns.npy", "X.npz", "X.zarr")
+
+
+def write_forms(folder: Path, n: int, d: int) -> None:
+    """The same digits in all kinds of files; y, labels and pairs of their rows."""
+    digits = np.random.default_rng(0).integers(10, size=(n, d), dtype=np.uint8)
+    X = digits.astype(np.float64)
+    np.save(folder / "X.npy", X)
+    np.save(folder / "columns.npy", np.asfortranarray(X))
+    np.savez(folder / "X.npz", X=X)
+    np.savez_compressed(folder / "packed.npz", X=X)
+    zarr.create_array(str(folder / "X.zarr"), data=X, chunks=(max(1, 1_000_000 // (8 * d)), d))
+    text = np.full((n, 2 * d), ord(","), np.uint8)
+    text[:, ::2], text[:, -1] = digits + ord("0"), ord("\n")
+    (folder / "X.csv").write_bytes(text.tobytes())
+    np.save(folder / "y.npy", X[:, :5].sum(axis=1))
+    np.save(folder / "labels.npy", digits[:, 0] // 5)
+    same = digits[::2, 0] // 5 == digits[1::2, 0] // 5
+    lines = [f"{2 * k},{2 * k + 1},{'must' if is_same else 'cannot'}" for k, is_same in enumerate(same[:200])]
+    (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
+
+
+def rise(command: list[str]) -> tuple[int, int]:
+    """(exit code, bytes by which a command's peak lay above what the process held before)."""
+    from dkl.cli.main import dkl
+
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # what runs before have freed
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = current_rss()
+    try:
+        dkl.main(command, prog_name="dkl")
+    except SystemExit as ended:
+        return int(str(ended.code)), peak_rss() - before
+    raise AssertionError("the command did not exit")
+
+
+def main() -> None:
+    """Arguments: how many of the commands are not measured, the commands as JSON, a file for the others' figures."""
+    from dkl.runs import driver
+
+    first, commands, target = int(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
+    planned: list[Any] = []
+    real = driver.check_fits
+
+    def noted(*given: Any) -> Any:
+        made = real(*given)
+        planned.append(made[0].process_bytes - made[0].base)
+        return made
+
+    driver.check_fits = noted
+    figures = []
+    for command in commands:
+        planned.clear()
+        code, risen = rise(command)
+        figures.append({"code": code, "risen": risen, "planned": planned[0] if planned else None})
+    target.write_text(json.dumps(figures[first:]))

@@ -1,0 +1,157 @@
+"""What fits take against the plan and the limit, by learner and kind of file: of each process, as the system counts it."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import measured_runs
+import numpy as np
+import pytest
+from command_line import call
+from command_runs import refused
+from measured_runs import FORMS, STREAMED, write_forms
+from preloaded import Forked
+
+from dkl.blocks.plan import PROCESS_BASE
+from dkl.errors import InputError
+from dkl.runs import picture, row_files
+
+SPARE = 21_000_000
+"""Bytes that the allocator and libraries may take beside what is planned; the plan's base has as many to spare."""
+SIZES = {"pairwise": 40_000_000, "regression": 60_000_000, "svc": 40_000_000}
+"""Of X in float64."""
+ROOM = 30_000_000
+"""Above the plan's base, for regressions on rows that are streamed: less than X."""
+OPTIONS = {
+    "pairwise": ("--pairs", "pairs.csv", "--rank", "4", "--max-iter", "2", "--target-gap", "none"),
+    "regression": ("--targets", "y.npy", "--n-columns", "20", "--nu", "50"),
+    "svc": ("--targets", "labels.npy", "--max-iter", "2"),
+}
+FEATURES = {"pairwise": 1000, "regression": 100, "svc": 2500}
+SMALL = ("X.npy", "X.zarr")
+SOME = ("X.npy", "packed.npz", "X.zarr")
+CASES = [("regression", form) for form in FORMS] + [(task, form) for task in ("pairwise", "svc") for form in SOME]
+
+
+def fit(task, form, room=None):
+    limit = () if room is None else ("--memory-limit", str(PROCESS_BASE + room))
+    place = ("--threads", "1", "--no-picture", "--out", f"{task}-{form}.zarr")
+    return ["fit", task, "--data", form, *OPTIONS[task], *limit, *place]
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """Figures of a learner's fits by kind of file; all of a learner's are made in one process, when the first is asked for."""
+    known = {}
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the peak of a process cannot be set back here")
+
+    def of(task):
+        if task not in known:
+            folder, d = tmp_path_factory.mktemp(task), FEATURES[task]
+            write_forms(folder, SIZES[task] // (8 * d), d)
+            (folder / "small").mkdir()
+            write_forms(folder / "small", 80, 5)
+            forms = [form for name, form in CASES if name == task]
+            rooms = [ROOM if task == "regression" and form in STREAMED else None for form in forms]
+            known[task] = dict(zip(forms, run(folder, task, map(fit, [task] * len(forms), forms, rooms)), strict=True))
+        return known[task]
+
+    return of
+
+
+def run(folder, task, commands):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        small = [
+            [f"small/{word}" if Path("small", word).exists() else word for word in fit(task, form)] for form in SMALL
+        ]
+        for number, command in enumerate(small):
+            command[-1] = f"small-{number}.zarr"
+        given = [str(len(small)), json.dumps([*small, *commands]), str(folder / "figures.json")]
+        process = Forked(measured_runs.main, *given)
+        said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        return json.loads((folder / "figures.json").read_text())
+
+
+@pytest.mark.parametrize(("task", "form"), CASES)
+def test_a_fit_takes_no_more_than_it_plans(fits, task, form):
+    found = fits(task)[form]
+    assert found["code"] in (0, 3)
+    assert found["risen"] <= found["planned"] + SPARE
+
+
+@pytest.mark.parametrize("form", STREAMED)
+def test_rows_that_stand_as_they_are_need_not_fit_into_the_limit(fits, form):
+    found = fits("regression")[form]
+    assert found["code"] == 0 and found["planned"] <= ROOM
+    assert found["risen"] <= ROOM + SPARE < SIZES["regression"]
+
+
+@pytest.mark.parametrize("task", sorted(OPTIONS))
+@pytest.mark.parametrize("form", ["bomb.npz", "X.csv", "X.svm"])
+def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, task, form):
+    """By an archive's header, or by counting: the rows themselves are never made."""
+    monkeypatch.chdir(tmp_path)
+    write_forms(tmp_path, 400, 50)
+    write_bomb(tmp_path / "bomb.npz", 400, 50_000)
+    (tmp_path / "X.svm").write_bytes(b"1 1:1\n" * 400)
+    monkeypatch.setattr(row_files, "CSV_CELL", 8000)
+    monkeypatch.setattr(row_files, "SVMLIGHT_ENTRY", 400_000)
+    for name in ("read_array", "_owned"):
+        monkeypatch.setattr(row_files, name, lambda *given: pytest.fail("it was read"))
+    limit = ("--memory-limit", str(PROCESS_BASE + 150 * 10**6), "--out", "run.zarr", "--threads", "1")
+    for verb in ("plan", "fit"):
+        answer = call(verb, task, "--data", form, *OPTIONS[task], *limit)
+        refused(answer, 5)
+        assert "memory_limit" in answer.err and "raise memory_limit" in answer.err
+    assert not Path("run.zarr").exists()
+
+
+def write_bomb(path, n, d):
+    """An archive of a few kB whose X is (n, d) of zeros: 160 MB."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (n, d)})
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("X.npy", "w") as member,
+    ):
+        member.write(header.getvalue())
+        for _ in range(n):
+            member.write(bytes(8 * d))
+
+
+def test_a_picture_that_does_not_fit_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_forms(tmp_path, 80, 5)
+    monkeypatch.setattr(picture, "current_rss", lambda: 2 * PROCESS_BASE)
+    answer = call(*fit("regression", "X.npy", PROCESS_BASE)[:-3], "--picture", "--out", "run.zarr")
+    assert answer.code == 0 and "note: no picture within memory_limit" in answer.err
+    assert not Path("run.zarr", "report.png").exists()
+    assert "picture, after the fit" in call("plan", *fit("regression", "X.npy")[1:-1], "other.zarr").out
+
+
+def test_rows_are_the_same_wherever_they_are_read_from(tmp_path):
+    write_forms(tmp_path, 700, 5)
+    known = np.load(tmp_path / "X.npy")
+    for form in FORMS:
+        rows = row_files.load_rows(tmp_path / form)
+        assert np.array_equal(rows.read(0, rows.n), known)
+        assert np.array_equal(rows.read(650, 653), known[650:653])
+        assert rows.own_bytes == (0 if rows.is_stored else known.nbytes)
+
+
+def test_an_archive_that_is_not_packed_is_read_where_it_stands(tmp_path, monkeypatch):
+    """Behind other members, in both orders; a file that has become shorter since is named."""
+    monkeypatch.setattr(row_files, "READ_AT_ONCE", 0)
+    X = np.arange(600.0).reshape(60, 10)
+    for array in (X, np.asfortranarray(X), X.astype(">f4")):
+        np.savez(tmp_path / "X.npz", first=np.arange(7), X=array, last=np.arange(3))
+        rows = row_files.load_rows(tmp_path / "X.npz")
+        assert rows.is_stored and not rows.is_mapped and np.array_equal(rows.read(11, 60), X[11:])
+    content = (tmp_path / "X.npz").read_bytes()
+    (tmp_path / "X.npz").write_bytes(content[:1000])
+    with pytest.raises(InputError, match="shorter than its header says"):
+        rows.read(0, 60)
