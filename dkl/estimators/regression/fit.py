@@ -123,6 +123,8 @@ def fit_columns(
         text = f"nu={nu:.6g}, but from {nu_max:.6g} on all weights are zero: the model is a constant; lower nu"
         warnings.warn(text, DataWarning, stacklevel=4)
     warn_of(result, stacklevel=4)
+    if cv is not None and cv.edge is not None:
+        warnings.warn(edge_text(cv), DataWarning, stacklevel=4)
     return FittedColumns(
         weights, shared.intercepts(weights), nu, nu_max, solutions, passed.candidates, result, cv, shared
     )
@@ -149,6 +151,17 @@ def choose_nu(passed: Passed, settings: RegressionSettings, session: Session, wa
     nus = nu_path(largest_nu(passed.shared.cross, settings.lam), settings.n_nus)
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
     return cross_validate(passed.folds(settings), nus, coarse, threads=solving_threads(session), watch=watch)
+
+
+def edge_text(cv: CrossValidation) -> str:
+    """What to say where the path of nu had to end while the error on rows held out still fell."""
+    what = "max_iter ends the path" if cv.edge is Outcome.ITERATION_LIMIT else "rounding ends the path"
+    how = (
+        "raise max_iter"
+        if cv.edge is Outcome.ITERATION_LIMIT
+        else "take other columns, more of them, or dtype='float64'"
+    )
+    return f"nu={cv.nu:.6g} is the best that was tried and the last: the error still falls there, but {what}; {how}"
 
 
 def solving_threads(session: Session) -> int:

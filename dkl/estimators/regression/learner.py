@@ -71,7 +71,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         `max_iter`: Newton steps, or passes of M coordinate steps.
     cv, n_nus
         Folds of cross-validation: a number, a splitter or an iterable of (train, test) that holds out each row once; values
-        of nu on the path that it looks along.
+        of nu in the first nine decades of the path that it looks along, which goes on below for as long as that helps.
     dtype : "float64" or "float32"
         Of the columns. Sums are kept in double either way.
     store_columns : bool
@@ -191,7 +191,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         return self
 
     def path(self, X: Any, y: Any, nus: Sequence[float] | None = None, *, sample_weight: Any = None) -> RegressionPath:
-        """The models at every nu of a descending path (by default `n_nus` from the largest useful nu), from one pass.
+        """The models at every nu of a descending path (by default `n_nus` from the largest useful nu, and on to the last
+        that cross-validation has looked at), from one pass.
 
         With nu="cv" the errors on rows held out come with it.
         """

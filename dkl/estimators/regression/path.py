@@ -70,6 +70,8 @@ def path_of(
     seconds["cv"] = time.perf_counter() - start
     if nus is None:
         nus = nu_path(nu_max or 1.0, settings.n_nus)  # without anything to explain any will do
+        if cv is not None and len(cv.nus) > len(nus):
+            nus = cv.nus  # cross-validation has gone on behind the end
     start = time.perf_counter()
     found = solve_path(
         lambda nu: output_problems(shared, settings.lam, nu),

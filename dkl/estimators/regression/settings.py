@@ -32,7 +32,7 @@ class RegressionSettings(ColumnSettings):
     tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps of the solver.", RESUMABLE] = 10_000
     cv: Annotated[int, Integer(2), "Folds of cross-validation.", InPython(Either(Integer(2), A_SPLITTER))] = 5
-    n_nus: Annotated[int, Integer(1), "Values of nu on its path."] = 60
+    n_nus: Annotated[int, Integer(1), "Values of nu on its path of nine decades."] = 60
 
     in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY), "work_dir": (None, Folder())}
 
