@@ -119,7 +119,7 @@ def solve_path(
 @dataclass(frozen=True)
 class CrossValidation:
     """Mean squared error on rows held out and number of active columns, for each nu tried, fold and output (k, K, T);
-    `best` is a place in `nus`; start (T, M): the weights there without the first fold; outcome: SOLVED where the whole path
+    `best` is a place in `nus`; weights (K, T, M): those there without each fold; outcome: SOLVED where the whole path
     was looked along, as far as it was worth it; edge: what kept the path from going on although its last nu was the best,
     STALLED for rounding or ITERATION_LIMIT, or None where a lower nu would have been no better."""
 
@@ -127,7 +127,7 @@ class CrossValidation:
     errors: NDArray[np.float64]
     n_active: NDArray[np.int64]
     best: int
-    start: NDArray[np.float64] | None = field(default=None, repr=False)
+    weights: NDArray[np.float64] | None = field(default=None, repr=False)
     outcome: Outcome = Outcome.SOLVED
     edge: Outcome | None = None
 
@@ -137,6 +137,11 @@ class CrossValidation:
         return float(self.nus[self.best])
 
 
+def mean_variances(folds: Sequence[Fold]) -> Vector:
+    """(T,) by which errors of different outputs are weighed, > 0."""
+    return np.asarray(np.maximum(np.mean([fold.variances for fold in folds], axis=0), np.finfo(float).tiny))
+
+
 def cross_validate(
     folds: Sequence[Fold], nus: Vector, solver: Solver, *, threads: int = 1, watch: Watch | None = None
 ) -> CrossValidation:
@@ -144,13 +149,12 @@ def cross_validate(
 
     The path ends `CV_WAITING` values behind the best. From the end of `nus` it goes on until the best is a decade behind.
     """
-    watch = watch or Watch()
-    variances = np.maximum(np.mean([fold.variances for fold in folds], axis=0), np.finfo(float).tiny)
+    watch, variances = watch or Watch(), mean_variances(folds)
     weights = [np.zeros(fold.shape) for fold in folds]
     errors: list[NDArray[np.float64]] = []
     active: list[NDArray[np.int64]] = []
     means: list[float] = []
-    best, start = 0, weights[0]
+    best, chosen = 0, np.array(weights)
     outcome, limit = Outcome.SOLVED, Outcome.STALLED  # of a path that is used up: rounding
 
     def solve(k: int, nu: float) -> tuple[Outcome, Vector]:
@@ -171,7 +175,7 @@ def cross_validate(
             means.append(float((errors[-1].mean(axis=0) / variances).mean()))
             is_better = place == 0 or means[place] < means[best] * (1 - BETTER)
             if is_better:
-                best, start = place, weights[0]
+                best, chosen = place, np.array(weights)
             told = watch.stage("cv", of=max(len(nus), place + 1)).record(
                 {"iteration": place + 1, "nu": nu, "error": means[-1]}
             )
@@ -182,4 +186,4 @@ def cross_validate(
                 break
     tried = np.array([nu for nu, _ in zip(continued(nus), errors, strict=False)])
     edge = limit if outcome.converged and best == len(errors) - 1 else None
-    return CrossValidation(tried, np.array(errors), np.array(active), best, start, outcome, edge)
+    return CrossValidation(tried, np.array(errors), np.array(active), best, chosen, outcome, edge)

@@ -189,7 +189,8 @@ def test_callbacks_see_stages_and_may_stop(rows, targets, monkeypatch):
     fitted = model(nu="cv", callbacks=[seen.append, lambda row: "no truth"]).fit(rows, targets)
     assert seen == fitted.result_.history
     stages = [row["stage"] for row in seen]
-    assert stages == sorted(stages, key=["pass", "cv", "solve"].index) and set(stages) == {"pass", "cv", "solve"}
+    order = ["pass", "cv", "refit", "solve"]
+    assert stages == sorted(stages, key=order.index) and set(stages) == set(order)
     assert all(row["iteration"] <= row["of"] for row in seen if "of" in row)
     assert ["of" in row for row in seen] == [row["stage"] != "solve" for row in seen]
 
@@ -334,7 +335,7 @@ def errors_by_hand(C, y, splits, nu):
 def test_cross_validation_is_that_by_hand(rows, targets):
     splits = list(KFold(4, shuffle=True, random_state=0).split(rows))
     columns = np.arange(0, 150, 10)
-    got = model(nu="cv", cv=splits, columns=columns, n_nus=12, tol=1e-10).fit(rows, targets)
+    got = model(nu="cv", cv=splits, columns=columns, n_nus=12, tol=1e-10, refit="never").fit(rows, targets)
     C = rbf_kernel(rows, rows[columns], gamma=GAMMA)
     # A relative gap of 1e-4 is all that is asked of a fold, but steps end on a face, exactly.
     for nu, errors in zip(got.cv_.nus, got.cv_.errors[:, :, 0], strict=True):
@@ -358,7 +359,7 @@ def test_the_path_goes_on_behind_its_end(rng):
 
 @pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 def test_what_keeps_the_path_from_going_on_is_told(rows, targets):
-    learner = model(nu="cv", max_iter=2)
+    learner = model(nu="cv", max_iter=2, refit="never")
     with pytest.warns(DataWarning, match="the last: .* max_iter ends the path"):
         fitted = learner.fit(rows, targets)
     assert fitted.cv_.edge is Outcome.ITERATION_LIMIT and fitted.nu_ == fitted.cv_.nus[-1]
