@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
-from dkl.estimators.columns.candidates import Candidates
+from dkl.estimators.columns.candidates import Candidates, kernel_between
 from dkl.estimators.columns.fit import make_pass
 from dkl.estimators.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.columns.settings import ColumnSettings
@@ -206,14 +206,8 @@ class NystromRegressor(RidgeOnColumns):
     """
 
     def _add_penalty(self, system: Matrix, candidates: Candidates, rows: Any, session: Session) -> None:
-        kernel, points = self._kernel(), candidates.points
-        among = (
-            RowBlocks(rows, session, self.memory_limit).take(candidates.indices) if kernel.is_precomputed else points
-        )
-        penalty = kernel.columns(among, points)
-        penalty *= candidates.scale * self.lam
-        penalty *= candidates.scale[:, None]
-        system += penalty
+        blocks = RowBlocks(rows, session, self.memory_limit)
+        system += self.lam * kernel_between(blocks, self._kernel(), candidates)
         system += system.T.copy()  # symmetric to the last bit, whatever the kernel's function rounds
         system /= 2
 

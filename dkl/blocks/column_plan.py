@@ -53,7 +53,8 @@ class Shape:
     """M columns, T outputs, K folds; `block_rows` rows are worked on at a time, with columns in `dtype`.
 
     solvers: threads that solve. columns: how candidates are drawn ("rpcholesky" needs 6 M x M arrays for it).
-    store_columns, checkpoints: what goes to disk. whole_columns: the solver takes C itself (n x M). in_place: the kernel
+    store_columns, checkpoints: what goes to disk. whole_columns: the solver takes C itself (n x M). between_columns: it takes
+    the kernel between the columns' points too (M x M). in_place: the kernel
     writes its columns into the buffer given to it, instead of an array of its own.
     """
 
@@ -67,6 +68,7 @@ class Shape:
     store_columns: bool = False
     checkpoints: bool = False
     whole_columns: bool = False
+    between_columns: bool = False
     in_place: bool = False
 
 
@@ -201,6 +203,8 @@ def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
     if folds > 1:
         items["Gram matrices of the folds, and of all rows but those"] = 2 * _total(shape, None)
     items["solver"] = 4 * gram * min(shape.solvers, max(shape.n_targets, folds))
+    if shape.between_columns:
+        items["kernel between the columns"] = 2 * gram  # and a copy while it is made symmetric
     if shape.whole_columns:
         items["kernel columns (3)"] = 3 * 8 * rows.n * M
     return items

@@ -47,13 +47,11 @@ def held_out_error(moments: Moments, fold: int, weights: NDArray[np.float64], in
     """(T,) weighted mean squared error of weights (T, M) on the rows of a fold."""
     gram, cross, square = moments[0][fold], moments[1][fold], moments[2][fold]
     total = square[-1, -1]
-    errors = np.empty(len(weights))
-    for t, (w, c) in enumerate(zip(weights, intercepts, strict=True)):
-        support = np.flatnonzero(w)
-        on = w[support]
-        upper = np.triu(gram[np.ix_(support, support)])  # of a raw sum the upper triangle counts
-        fitted = 2 * float(on @ (upper @ on)) - float(on**2 @ np.diag(upper))
-        residual = square[t, t] - 2 * float(on @ cross[support, t]) + fitted
-        residual += -2 * c * (square[t, -1] - float(on @ cross[support, -1])) + c**2 * total
-        errors[t] = max(residual, 0.0) / total
-    return errors
+    support = np.flatnonzero((weights != 0).any(axis=0))
+    w, cross = weights[:, support], cross[support]
+    upper = np.triu(gram[np.ix_(support, support)])  # of a raw sum the upper triangle counts
+    fitted = 2 * np.einsum("ts,ts->t", w @ upper, w) - w**2 @ np.diag(upper)
+    with_targets = np.einsum("ts,st->t", w, cross[:, :-1])
+    residual = np.diag(square)[:-1] - 2 * with_targets + fitted
+    residual += -2 * intercepts * (square[:-1, -1] - w @ cross[:, -1]) + intercepts**2 * total
+    return np.asarray(np.maximum(residual, 0.0) / total)

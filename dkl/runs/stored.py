@@ -38,7 +38,7 @@ def _stored(run: RunStore, kind: type[Settings]) -> Settings:
     stored, where = run.config.get("settings"), f"{run.path}/config.json"
     if not isinstance(stored, dict) or not stored.keys() <= {field.name for field in fields(kind)}:
         raise StoreError("no settings that are understood", where=where)
-    settings = kind(**stored)
+    settings = kind(**{**kind.absent, **stored})
     for name, setting in declared(kind).items():
         value = getattr(settings, name)
         if not setting.rule.accepts(value) and value not in setting.recorded:

@@ -5,7 +5,7 @@ None of them passes over the rows again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,10 +17,12 @@ from dkl.linalg.lasso import Vector
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.lasso_solution import Lasso, Solution, Solver
 from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Stall, Watch
+from dkl.solvers.watch import Watch
 
 NU_RATIO = 1e-9
-"""Of the least nu of a path to the largest useful one."""
+"""Of the least nu of a path to the largest useful one, where nothing calls for less."""
+LEAST_RATIO = float(np.finfo(float).eps ** 2)
+"""Where kappa = sqrt(lambda nu) is a rounding of the largest correlation, below which nu says nothing."""
 CV_WAITING = 8
 """Values of nu beyond the best so far, after which cross-validation looks no further down."""
 BETTER = 1e-4
@@ -47,6 +49,22 @@ class Fold(Protocol):
 def nu_path(nu_max: float, count: int) -> Vector:
     """`count` values from the largest useful nu down, in equal ratios."""
     return np.geomspace(nu_max, nu_max * NU_RATIO, count)
+
+
+def continued(nus: Vector) -> Iterator[float]:
+    """The values of a descending path, and behind its end more of them in its last ratio, for as long as rounding allows."""
+    yield from map(float, nus)
+    ratio = float(nus[-1] / nus[-2]) if len(nus) > 1 else NU_RATIO
+    least = max(float(nus[0]) * LEAST_RATIO, float(np.finfo(float).tiny))
+    nu = float(nus[-1])
+    while (nu := nu * ratio) >= least:
+        yield nu
+
+
+def waiting_behind(nus: Vector) -> int:
+    """How many values a path looks beyond its best once it is behind its end: a decade, and no more than before it."""
+    decades = np.log10(nus[-2] / nus[-1]) if len(nus) > 1 else -np.log10(NU_RATIO)
+    return int(np.clip(np.ceil(1 / decades - 1e-6), 1, CV_WAITING))  # half decades are 2, whatever their rounding
 
 
 def solve_outputs(
@@ -101,15 +119,17 @@ def solve_path(
 @dataclass(frozen=True)
 class CrossValidation:
     """Mean squared error on rows held out and number of active columns, for each nu tried, fold and output (k, K, T);
-    `best` is a place in `nus`; start (T, M): the weights there without the first fold; outcome: SOLVED where the whole path
-    was looked along, as far as it was worth it."""
+    `best` is a place in `nus`; weights (K, T, M): those there without each fold; outcome: SOLVED where the whole path
+    was looked along, as far as it was worth it; edge: what kept the path from going on although its last nu was the best,
+    STALLED for rounding or ITERATION_LIMIT, or None where a lower nu would have been no better."""
 
     nus: Vector
     errors: NDArray[np.float64]
     n_active: NDArray[np.int64]
     best: int
-    start: NDArray[np.float64] | None = field(default=None, repr=False)
+    weights: NDArray[np.float64] | None = field(default=None, repr=False)
     outcome: Outcome = Outcome.SOLVED
+    edge: Outcome | None = None
 
     @property
     def nu(self) -> float:
@@ -117,40 +137,53 @@ class CrossValidation:
         return float(self.nus[self.best])
 
 
+def mean_variances(folds: Sequence[Fold]) -> Vector:
+    """(T,) by which errors of different outputs are weighed, > 0."""
+    return np.asarray(np.maximum(np.mean([fold.variances for fold in folds], axis=0), np.finfo(float).tiny))
+
+
 def cross_validate(
     folds: Sequence[Fold], nus: Vector, solver: Solver, *, threads: int = 1, watch: Watch | None = None
 ) -> CrossValidation:
-    """The nu of a descending path with the least error on rows held out, outputs weighed by their variance; a row each nu."""
-    watch = (watch or Watch()).stage("cv", of=len(nus))
-    variances = np.maximum(np.mean([fold.variances for fold in folds], axis=0), np.finfo(float).tiny)
+    """The nu of a descending path with the least error on rows held out, outputs weighed by their variance; a row each nu.
+
+    The path ends `CV_WAITING` values behind the best. From the end of `nus` it goes on until the best is a decade behind.
+    """
+    watch, variances = watch or Watch(), mean_variances(folds)
     weights = [np.zeros(fold.shape) for fold in folds]
     errors: list[NDArray[np.float64]] = []
     active: list[NDArray[np.int64]] = []
     means: list[float] = []
-    best, start, waiting, outcome = 0, weights[0], Stall(CV_WAITING - 1), Outcome.SOLVED
+    best, chosen = 0, np.array(weights)
+    outcome, limit = Outcome.SOLVED, Outcome.STALLED  # of a path that is used up: rounding
 
-    def solve(k: int, nu: float) -> tuple[bool, Vector]:
+    def solve(k: int, nu: float) -> tuple[Outcome, Vector]:
         solutions = solve_outputs(folds[k].problems(nu), solver, list(weights[k]), watch=watch.quiet())
         weights[k] = np.array([solution.weights for solution in solutions])
-        solved = all(solution.outcome.converged for solution in solutions)
-        return solved, folds[k].error(weights[k])
+        ended = next((one.outcome for one in solutions if not one.outcome.converged), Outcome.SOLVED)
+        return ended, folds[k].error(weights[k])
 
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-        for place, nu in enumerate(nus):
-            solved, found = zip(*pool.map(solve, range(len(folds)), [float(nu)] * len(folds)), strict=True)
-            if errors and not all(solved):
-                outcome = watch.outcome or outcome
+        for place, nu in enumerate(continued(nus)):
+            ended, found = zip(*pool.map(solve, range(len(folds)), [nu] * len(folds)), strict=True)
+            unsolved = next((one for one in ended if not one.converged), None)
+            if errors and unsolved is not None:
+                outcome, limit = watch.outcome or outcome, unsolved
                 break  # further down rounding, or max_iter, would choose, not the data
             errors.append(np.array(found))
             active.append(np.array([np.count_nonzero(w, axis=1) for w in weights]))
             means.append(float((errors[-1].mean(axis=0) / variances).mean()))
             is_better = place == 0 or means[place] < means[best] * (1 - BETTER)
             if is_better:
-                best, start = place, weights[0]
-            told = watch.record({"iteration": place + 1, "nu": float(nu), "error": means[-1]})
+                best, chosen = place, np.array(weights)
+            told = watch.stage("cv", of=max(len(nus), place + 1)).record(
+                {"iteration": place + 1, "nu": nu, "error": means[-1]}
+            )
             if told is not None:
                 outcome = told
                 break
-            if waiting.check(is_better):
+            if place - best >= (CV_WAITING if place < len(nus) - 1 else waiting_behind(nus)):
                 break
-    return CrossValidation(nus[: len(errors)], np.array(errors), np.array(active), best, start, outcome)
+    tried = np.array([nu for nu, _ in zip(continued(nus), errors, strict=False)])
+    edge = limit if outcome.converged and best == len(errors) - 1 else None
+    return CrossValidation(tried, np.array(errors), np.array(active), best, chosen, outcome, edge)

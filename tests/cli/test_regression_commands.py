@@ -118,13 +118,20 @@ def rewritten(run, change, folder="model"):
 
 
 def weight(held):
-    k = np.flatnonzero(held["weights"][0])[0]
-    held["weights"][0, k] *= 1 + 1e-4
+    lasso = held["lasso_weights"]
+    k = np.flatnonzero(lasso[0])[0]
+    lasso[0, k] *= 1 + 1e-4
     held["kernel_weights"][0, k] *= 1 + 1e-4
+
+
+def weight_of_refit(held):
+    held["weights"][0, 0] *= 1 + 1e-3
 
 
 TAMPERED = {
     "a weight": (weight, "model", "gap"),
+    "a weight of the refit": (weight_of_refit, "model", "refit: gap"),
+    "the lasso's intercept": (lambda held: held["lasso_intercepts"].__iadd__(1e-3), "model", "sum of residuals"),
     "mu": (lambda held: held["kernel_weights"].__imul__(1.01), "model", "kernel_weights"),
     "the intercept": (lambda held: held["intercepts"].__iadd__(1e-3), "model", "sum of residuals"),
     "a point": (lambda held: held["points"].__iadd__(1e-9), "candidates", "not that row"),
@@ -134,6 +141,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("case", TAMPERED)
 def test_verify_sees_what_was_altered(case, run):
+    assert RunStore.open(run).report()["refit"]["columns"] == "all"
     change, folder, words = TAMPERED[case]
     rewritten(run, change, folder)
     answer = call("verify", "run.zarr")

@@ -4,6 +4,7 @@ import pickle
 import signal
 import tempfile
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dkl import LowRankKernelRegressor
 from dkl.errors import DataWarning, InputError
+from dkl.estimators.regression.fit import edge_text
 from dkl.solvers.result import Outcome
 
 GAMMA, LAM, NU = 0.3, 0.7, 0.4
@@ -187,7 +189,8 @@ def test_callbacks_see_stages_and_may_stop(rows, targets, monkeypatch):
     fitted = model(nu="cv", callbacks=[seen.append, lambda row: "no truth"]).fit(rows, targets)
     assert seen == fitted.result_.history
     stages = [row["stage"] for row in seen]
-    assert stages == sorted(stages, key=["pass", "cv", "solve"].index) and set(stages) == {"pass", "cv", "solve"}
+    order = ["pass", "cv", "refit", "solve"]
+    assert stages == sorted(stages, key=order.index) and set(stages) == set(order)
     assert all(row["iteration"] <= row["of"] for row in seen if "of" in row)
     assert ["of" in row for row in seen] == [row["stage"] != "solve" for row in seen]
 
@@ -332,7 +335,7 @@ def errors_by_hand(C, y, splits, nu):
 def test_cross_validation_is_that_by_hand(rows, targets):
     splits = list(KFold(4, shuffle=True, random_state=0).split(rows))
     columns = np.arange(0, 150, 10)
-    got = model(nu="cv", cv=splits, columns=columns, n_nus=12, tol=1e-10).fit(rows, targets)
+    got = model(nu="cv", cv=splits, columns=columns, n_nus=12, tol=1e-10, refit="never").fit(rows, targets)
     C = rbf_kernel(rows, rows[columns], gamma=GAMMA)
     # A relative gap of 1e-4 is all that is asked of a fold, but steps end on a face, exactly.
     for nu, errors in zip(got.cv_.nus, got.cv_.errors[:, :, 0], strict=True):
@@ -342,6 +345,26 @@ def test_cross_validation_is_that_by_hand(rows, targets):
     assert means.min() >= means[got.cv_.best] * (1 - 1e-4)  # what is better by less is not taken for better
     fixed = model(nu=got.nu_, columns=columns, tol=1e-10).fit(rows, targets)
     np.testing.assert_allclose(got.predict(rows), fixed.predict(rows), rtol=1e-10)
+
+
+def test_the_path_goes_on_behind_its_end(rng):
+    """Columns of very different lengths, and targets in their range: the least nu is the best, as there is no noise."""
+    X = np.linalg.qr(rng.standard_normal((60, 12)))[0] * np.geomspace(1, 1e-6, 12)
+    learner = LowRankKernelRegressor("linear", columns=np.eye(12), n_nus=10, fit_intercept=False, random_state=0)
+    fitted = learner.fit(X, X @ np.geomspace(1, 1e6, 12))
+    assert fitted.nu_ < fitted.nu_max_ * 1e-9 and len(fitted.cv_.nus) > 10
+    assert fitted.cv_.errors[fitted.cv_.best].mean() < 1e-3 * fitted.cv_.errors[9].mean()
+    np.testing.assert_array_equal(learner.path(X, X @ np.geomspace(1, 1e6, 12)).nus, fitted.cv_.nus)
+
+
+@pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+def test_what_keeps_the_path_from_going_on_is_told(rows, targets):
+    learner = model(nu="cv", max_iter=2, refit="never")
+    with pytest.warns(DataWarning, match="the last: .* max_iter ends the path"):
+        fitted = learner.fit(rows, targets)
+    assert fitted.cv_.edge is Outcome.ITERATION_LIMIT and fitted.nu_ == fitted.cv_.nus[-1]
+    text = edge_text(replace(fitted.cv_, edge=Outcome.STALLED))
+    assert f"nu={fitted.nu_:.6g}" in text and "rounding ends the path" in text
 
 
 def test_splitters_lists_generators_and_masks_are_one(rows, targets):

@@ -38,7 +38,11 @@ def stored(task, run):
 def test_a_complete_one_opens_verifies_and_loads(old):
     task, folder = old
     run, model = dkl.open_run(folder / "complete"), dkl.load(folder / "complete")
-    assert (run.task, run.is_complete) == (task, True) and run.report["settings"] == run.settings
+    assert (run.task, run.is_complete) == (task, True)
+    later = (
+        {"refit": "never"} if task == "regression" else {}
+    )  # settings that came after these runs, as they were without
+    assert run.settings == run.report["settings"] | later
     assert all(one.agrees for one in run.verify())
     assert call("verify", "complete").code == call("info", "complete").code == 0
     held = stored(task, folder / "complete")

@@ -11,7 +11,17 @@ from dkl.problems.column_gram import CenteredGram, held_out
 from dkl.problems.column_lasso import largest_nu, output_problems
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.lasso_path import CV_WAITING, cross_validate, nu_path, solve_outputs, solve_path
+from dkl.solvers.lasso_path import (
+    CV_WAITING,
+    LEAST_RATIO,
+    NU_RATIO,
+    continued,
+    cross_validate,
+    nu_path,
+    solve_outputs,
+    solve_path,
+)
+from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
 N, M, FOLDS, LAM = 90, 25, 4, 0.6
@@ -106,3 +116,53 @@ def test_it_waits_no_longer_than_said_for_a_better_nu(data, rng):
     assert found.errors.shape == (len(found.nus), FOLDS, 1) and found.best + CV_WAITING == len(found.nus) - 1 < 49
     assert [note["nu"] for note in seen] == found.nus.tolist()
     assert found.nu == nus[found.best]
+
+
+def noiseless(rng):
+    """Columns of very different lengths in an orthonormal basis, and targets in their range: the less nu, the better."""
+    C = np.linalg.qr(rng.standard_normal((N, 12)))[0] * np.geomspace(1, 1e-6, 12)
+    return C, C @ np.geomspace(1, 1e6, 12)[:, None]
+
+
+def validated(C, y, nus, solver, **choices):
+    moments = zero_moments(FOLDS, C.shape[1], 1)
+    add_moments(moments, C, np.column_stack([y, np.ones(N)]), np.arange(N) % FOLDS)
+    return cross_validate(folds_of(moments, False), nus, solver, **choices)
+
+
+def test_where_the_end_of_the_path_is_the_best_it_goes_on(rng):
+    """As a longer path would have been, value by value, until a decade is no better."""
+    C = np.linalg.qr(rng.standard_normal((N, 8)))[0] * np.geomspace(1, 1e-3, 8)
+    y = C @ np.geomspace(1, 1e3, 8)[:, None] + 0.05 * rng.standard_normal((N, 1))
+    nu_max = largest_nu(C.T @ y, LAM)
+    long = np.geomspace(nu_max, nu_max * 1e-20, 41)
+    whole, cut = (validated(C, y, long[:count], ActiveSet(tol=1e-9)) for count in (41, 9))
+    assert cut.best == whole.best > 9 and cut.edge is whole.edge is None
+    assert len(whole.nus) == whole.best + CV_WAITING + 1 < 41 and len(cut.nus) == cut.best + 2 + 1  # half decades
+    np.testing.assert_allclose(cut.nus, whole.nus[: len(cut.nus)], rtol=1e-9)
+    np.testing.assert_allclose(cut.errors, whole.errors[: len(cut.nus)], rtol=1e-6)
+
+
+def test_rounding_ends_a_path_and_is_told(rng):
+    C, y = noiseless(rng)
+    nus = nu_path(largest_nu(C.T @ y, LAM), 10)
+    told = []
+    found = validated(C, y, nus, ActiveSet(tol=1e-9), watch=Watch([told.append]))
+    assert found.edge is Outcome.STALLED and found.best == len(found.nus) - 1 > 9
+    assert found.outcome is Outcome.SOLVED and found.nu < nus[-1]
+    assert all(row["iteration"] <= row["of"] for row in told)
+    stopped = validated(C, y, nus, ActiveSet(tol=1e-9), watch=Watch([lambda row: row["iteration"] == 11]))
+    assert stopped.edge is None and stopped.outcome is Outcome.STOPPED and len(stopped.nus) == 11
+    short = validated(C, y, nus, CoordinateDescent(tol=1e-9, max_iter=3))
+    assert short.edge in (Outcome.ITERATION_LIMIT, None) and (short.edge is None) == (short.best < len(short.nus) - 1)
+
+
+def test_a_path_is_continued_in_its_ratio_to_the_last_digit_of_the_largest():
+    nus = np.array(list(continued(nu_path(3.0, 10))))
+    np.testing.assert_allclose(nus[:10], nu_path(3.0, 10), rtol=1e-14)
+    np.testing.assert_allclose(nus[1:] / nus[:-1], 0.1, rtol=1e-9)
+    assert 3.0 * LEAST_RATIO <= nus[-1] < 30.0 * LEAST_RATIO
+    alone = list(continued(nu_path(3.0, 1)))
+    np.testing.assert_allclose(alone, 3.0 * NU_RATIO ** np.arange(4), rtol=1e-12)
+    tiny = np.array(list(continued(nu_path(1e-290, 10))))
+    assert (tiny >= np.finfo(float).tiny).all() and len(tiny) > 10

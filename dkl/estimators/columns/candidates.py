@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
 from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.settings import ColumnSettings
+from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_choice import pivoted_cholesky, uniform
 from dkl.problems.column_pass import column_scale
 
@@ -45,3 +47,15 @@ def choose_candidates(
     points = rows.take(indices)
     scale = column_scale(kernel, points, indices)
     return Candidates(indices, indices if kernel.is_precomputed else points, scale)
+
+
+def kernel_between(rows: RowBlocks, kernel: Kernel, candidates: Candidates) -> NDArray[np.float64]:
+    """(M, M) k(x_i, x_j) between the candidates' points, scaled as the columns are. `rows`: the training rows, of which a
+    precomputed kernel's values are taken."""
+    points = rows.take(candidates.indices) if kernel.is_precomputed else candidates.points
+    # The order in memory chooses the BLAS kernel, and with it the last bits: drawn and loaded points must be alike.
+    points = points if sp.issparse(points) else np.require(points, requirements=["C", "A"])
+    found = np.array(kernel.columns(points, candidates.points), np.float64)
+    found *= candidates.scale
+    found *= candidates.scale[:, None]
+    return found

@@ -20,7 +20,7 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_groups import RowGroups
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
-from dkl.estimators.columns.candidates import Candidates, choose_candidates
+from dkl.estimators.columns.candidates import Candidates, choose_candidates, kernel_between
 from dkl.estimators.columns.folds import random_folds
 from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
 from dkl.estimators.columns.settings import ColumnSettings
@@ -38,7 +38,7 @@ from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_
 class Passed:
     """What a pass leaves. `sums` is B and C'y of all rows, or None where the watch ended the pass; `moments` are raw sums
     (folds apart); squares (T,): sums of squares of the targets, about their means where an intercept is fitted; weight: the sum of the
-    sample weights."""
+    sample weights; between (M, M): the kernel between the columns' points, scaled as they are, where settings want it."""
 
     candidates: Candidates
     sums: CenteredGram | None
@@ -48,6 +48,7 @@ class Passed:
     squares: NDArray[np.float64]
     weight: float
     columns_path: str | None = None
+    between: NDArray[np.float64] | None = None
 
     @property
     def shared(self) -> CenteredGram:
@@ -146,7 +147,10 @@ def make_pass(
     seconds = {"columns": chosen - started, "pass": time.perf_counter() - chosen}
     weights = np.ones(len(y)) if sample_weight is None else sample_weight
     squares = _squares(y, weights, settings.fit_intercept) if sums is None else sums.squares
-    return Passed(candidates, sums, kept, plan, seconds, squares, float(weights.sum()), columns_path)
+    between = None
+    if settings.between_columns and sums is not None:
+        between = kernel_between(groups, kernel_of(settings), candidates)
+    return Passed(candidates, sums, kept, plan, seconds, squares, float(weights.sum()), columns_path, between)
 
 
 class _Waves:

@@ -50,6 +50,7 @@ def plan_fit(
         store_columns=settings.store_columns,
         checkpoints=has_folder,
         whole_columns=settings.whole_columns,
+        between_columns=settings.between_columns,
         in_place=settings.kernel == "rbf" and not source.is_sparse,
     )
     plan = plan_columns(

@@ -49,3 +49,8 @@ class ColumnSettings(Settings):
     def whole_columns(self) -> bool:
         """Whether the solver takes the columns themselves, not sums of them."""
         return False
+
+    @property
+    def between_columns(self) -> bool:
+        """Whether the kernel between the columns' points is wanted too, (M, M)."""
+        return False

@@ -92,6 +92,8 @@ class Settings:
     """Parameters of the estimator alone: name to (default, rule)."""
     not_in_python: ClassVar[tuple[str, ...]] = ()
     """Settings of runs that the estimator has no parameter for, beside `seed`, which is its `random_state`."""
+    absent: ClassVar[Mapping[str, Any]] = {}
+    """What settings stand for in a run that was begun before they were there, if not for their defaults."""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON keeps them."""
@@ -174,7 +176,8 @@ E = TypeVar("E")
 
 def remade(estimator: Callable[..., E], kind: type[Settings], stored: Mapping[str, Any], **others: Any) -> E:
     """The estimator, not fitted, with the parameters that a run's folder holds; `others` in place of what it cannot hold."""
-    known = {name: stored[name] for name in parameters(kind) if name in stored}
+    held = {**kind.absent, **stored}
+    known = {name: held[name] for name in parameters(kind) if name in held}
     return estimator(**{**known, **others})
 
 

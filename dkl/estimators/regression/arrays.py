@@ -11,6 +11,13 @@ from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 NUMBER = ("float64",)
 _CV = StoredArray("model/cv_nus", ("nu",), NUMBER, "Cross-validation: the values of nu, N.", optional=True)
 _CV_TABLE = replace(_CV, dims=("nu", "fold", "output"))
+_LASSO = StoredArray(
+    "model/lasso_weights",
+    ("output", "column"),
+    NUMBER,
+    "w of the lasso, where a refit has taken its place.",
+    optional=True,
+)
 
 SUMS = Arrays(
     StoredArray(
@@ -38,14 +45,26 @@ ARRAYS = Arrays(
     *SUMS,
     GRAM,
     COLUMNS,
-    StoredArray("model/weights", ("output", "column"), NUMBER, "w, of the columns with their scale."),
+    StoredArray(
+        "model/weights", ("output", "column"), NUMBER, "w, of the columns with their scale; of the refit, if any."
+    ),
     StoredArray("model/intercepts", ("output",), NUMBER, "What is added to C w."),
     StoredArray(
-        "model/kernel_weights", ("output", "column"), NUMBER, "mu = sqrt(lam / nu) |w|, of the rank-one kernels."
+        "model/kernel_weights",
+        ("output", "column"),
+        NUMBER,
+        "mu = sqrt(lam / nu) |w| of the lasso, of the rank-one kernels.",
     ),
     _CV,
     _CV_TABLE.at("model/cv_errors", "Cross-validation: mean squared error on the rows held out."),
     replace(_CV_TABLE.at("model/cv_active", "Cross-validation: columns with a weight."), dtypes=INTEGERS),
+    _LASSO,
+    replace(_LASSO.at("model/lasso_intercepts", "What is added to C w of the lasso."), dims=("output",)),
+    replace(_LASSO.at("model/refit_lams", "Refit: values of the ridge's lambda, L."), dims=("lam",)),
+    replace(
+        _LASSO.at("model/refit_errors", "Refit: mean squared error on the rows held out."),
+        dims=("lam", "fold", "output"),
+    ),
     files={
         "sums/sums-*/MANIFEST.json": "A state of a pass over the rows: its nodes, and which pass it is.",
         "sums/done.json": "Passes that have ended, of a Gram matrix that is made some rows at a time.",

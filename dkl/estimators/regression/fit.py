@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,8 +21,10 @@ from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.columns.fit import Candidates, Passed
 from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.regression.refit import Refit, favoured
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.lasso import Vector
+from dkl.problems.column_folds import ColumnFold
 from dkl.problems.column_gram import CenteredGram, DenseGram
 from dkl.problems.column_lasso import ColumnLasso, Evaluation, largest_nu, output_problems
 from dkl.problems.column_pass import ColumnJob
@@ -47,8 +49,8 @@ REMEDIES = remedies(
 
 @dataclass
 class FittedColumns:
-    """Weights (T, M) of the normalised columns, intercepts (T,), and how they were found. nu and nu_max are NaN where the fit
-    was stopped before they were known."""
+    """Weights (T, M) of the normalised columns, intercepts (T,), and how they were found: they are those of `solutions`, or of
+    the `refit`, beside which the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before they were known."""
 
     weights: NDArray[np.float64]
     intercepts: Vector
@@ -59,6 +61,19 @@ class FittedColumns:
     result: Result
     cv: CrossValidation | None = None
     shared: CenteredGram | None = field(default=None, repr=False)
+    refit: Refit | None = None
+    lasso_intercepts: Vector | None = None
+
+    def add(self, offsets: Vector) -> None:
+        """Give the intercepts back what the targets (n, T) were less by, offsets (T,)."""
+        self.intercepts = self.intercepts + offsets
+        if self.lasso_intercepts is not None:
+            self.lasso_intercepts = self.lasso_intercepts + offsets
+
+    @property
+    def lasso_weights(self) -> NDArray[np.float64]:
+        """(T, M) those that solve (14): `weights` too, unless a refit has taken their place."""
+        return np.array([solution.weights for solution in self.solutions])
 
     @property
     def active(self) -> NDArray[np.intp]:
@@ -66,8 +81,8 @@ class FittedColumns:
         return np.flatnonzero((self.weights != 0).any(axis=0))
 
     def kernel_weights(self, lam: float) -> NDArray[np.float64]:
-        """(T, M) mu = sqrt(lambda / nu) |w|: zero where w is, whatever nu."""
-        sizes = np.abs(self.weights)
+        """(T, M) mu = sqrt(lambda / nu) |w| of the lasso's w: zero where that is, whatever nu."""
+        sizes = np.abs(self.lasso_weights)
         return np.sqrt(lam / self.nu) * sizes if sizes.any() else sizes
 
 
@@ -98,9 +113,13 @@ def fit_columns(
     shared, lam = passed.sums, settings.lam
     nu_max = largest_nu(shared.cross, lam)
     seconds, start = dict(passed.seconds), time.perf_counter()
-    cv = choose_nu(passed, settings, session, watch) if settings.nu == "cv" and nu_max > 0 else None
-    passed.moments = None
+    folds = passed.folds(settings) if settings.nu == "cv" and nu_max > 0 else []
+    cv = choose_nu(folds, nu_max, settings, session, watch) if folds else None
     seconds["cv"] = time.perf_counter() - start
+    start = time.perf_counter()
+    ridge = None if cv is None else favoured(passed, folds, cv, settings, watch, solving_threads(session))
+    passed.moments, folds = None, []
+    seconds["refit"] = time.perf_counter() - start
     start = time.perf_counter()
     # Without anything to explain every nu gives the same.
     nu = cv.nu if cv is not None else 1.0 if settings.nu == "cv" else float(settings.nu)
@@ -111,21 +130,29 @@ def fit_columns(
         solutions = solve_outputs(
             output_problems(shared, lam, nu),
             make_solver(settings),
-            None if cv is None or cv.start is None else list(cv.start),
+            None if cv is None or cv.weights is None else list(cv.weights[0]),
             threads=threads_for(shared, session),
             watch=solving,
         )
-    seconds["solve"] = time.perf_counter() - start
     weights = np.array([solution.weights for solution in solutions])
+    refitted = None if ridge is None or watch.outcome is not None else ridge.fitted(shared, weights)
+    refit, weights = (None, weights) if refitted is None else refitted
+    seconds["solve"] = time.perf_counter() - start
     outcomes = [solution.outcome for solution in solutions] + ([] if cv is None else [cv.outcome])
+    if refit is not None and not (refit.relative_gaps <= settings.tol).all():
+        outcomes.append(Outcome.STALLED)
     result = make_result(outcomes, sum(solution.n_iter for solution in solutions), seconds, passed.plan, watch)
     if settings.nu != "cv" and nu >= nu_max > 0:
         text = f"nu={nu:.6g}, but from {nu_max:.6g} on all weights are zero: the model is a constant; lower nu"
         warnings.warn(text, DataWarning, stacklevel=4)
     warn_of(result, stacklevel=4)
-    return FittedColumns(
-        weights, shared.intercepts(weights), nu, nu_max, solutions, passed.candidates, result, cv, shared
+    if cv is not None and cv.edge is not None and (refit is None or refit.columns != "all"):
+        warnings.warn(edge_text(cv), DataWarning, stacklevel=4)
+    fitted = FittedColumns(
+        weights, shared.intercepts(weights), nu, nu_max, solutions, passed.candidates, result, cv, shared, refit
     )
+    fitted.lasso_intercepts = shared.intercepts(fitted.lasso_weights)
+    return fitted
 
 
 def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> FittedColumns:
@@ -144,11 +171,24 @@ def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> Fit
     return FittedColumns(weights, np.zeros(len(weights)), nu, np.nan, solutions, passed.candidates, result)
 
 
-def choose_nu(passed: Passed, settings: RegressionSettings, session: Session, watch: Watch) -> CrossValidation:
+def choose_nu(
+    folds: Sequence[ColumnFold], nu_max: float, settings: RegressionSettings, session: Session, watch: Watch
+) -> CrossValidation:
     """Errors on the folds along a path from the largest useful nu down."""
-    nus = nu_path(largest_nu(passed.shared.cross, settings.lam), settings.n_nus)
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
-    return cross_validate(passed.folds(settings), nus, coarse, threads=solving_threads(session), watch=watch)
+    nus = nu_path(nu_max, settings.n_nus)
+    return cross_validate(folds, nus, coarse, threads=solving_threads(session), watch=watch)
+
+
+def edge_text(cv: CrossValidation) -> str:
+    """What to say where the path of nu had to end while the error on rows held out still fell."""
+    what = "max_iter ends the path" if cv.edge is Outcome.ITERATION_LIMIT else "rounding ends the path"
+    how = (
+        "raise max_iter"
+        if cv.edge is Outcome.ITERATION_LIMIT
+        else "take other columns, more of them, or dtype='float64'"
+    )
+    return f"nu={cv.nu:.6g} is the best that was tried and the last: the error still falls there, but {what}; {how}"
 
 
 def solving_threads(session: Session) -> int:

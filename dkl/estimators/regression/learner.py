@@ -71,7 +71,11 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         `max_iter`: Newton steps, or passes of M coordinate steps.
     cv, n_nus
         Folds of cross-validation: a number, a splitter or an iterable of (train, test) that holds out each row once; values
-        of nu on the path that it looks along.
+        of nu in the first nine decades of the path that it looks along, which goes on below for as long as that helps.
+    refit : "auto", "active", "all" or "never"
+        With nu="cv": predict by a ridge in the lasso's place, on the columns that the lasso has chosen or on all M, with the
+        kernel's norm as its penalty and its lambda chosen by the same folds. "auto" does so where the error on rows held out
+        is less, on all columns where it is less by more than a standard error.
     dtype : "float64" or "float32"
         Of the columns. Sums are kept in double either way.
     store_columns : bool
@@ -92,12 +96,13 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     ----------
     coef_ : (n_active_,) or (T, n_active_) weights of k(x, support_vectors_)
     intercept_ : float or (T,)
-    weights_ : (M,) or (T, M) the paper's mu
+    weights_ : (M,) or (T, M) the paper's mu, of the lasso
     columns_, support_ : row numbers of the candidates, and of those that are active in any output
     support_vectors_ : the active points
     nu_, nu_max_ : the nu used; the least one at which all weights are zero
-    objective_, duality_gap_, relative_gap_ : float or (T,)
+    objective_, duality_gap_, relative_gap_ : float or (T,), of the lasso
     cv_ : CrossValidation, with nu="cv"
+    refit_ : Refit, with the ridge's own lambda, objectives and gaps; None where the lasso predicts
     result_, n_iter_, n_active_, n_columns_, n_features_in_, run_path_
     """
 
@@ -123,6 +128,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         max_iter: int = 10_000,
         cv: int = 5,
         n_nus: int = 60,
+        refit: str = "auto",
         dtype: str = "float64",
         store_columns: bool = False,
         memory_limit: int | str | None = None,
@@ -151,6 +157,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         self.max_iter = max_iter
         self.cv = cv
         self.n_nus = n_nus
+        self.refit = refit
         self.dtype = dtype
         self.store_columns = store_columns
         self.memory_limit = memory_limit
@@ -172,7 +179,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         with watch_for(self.callbacks, self.verbose) as watch:
             if path is None:
                 fitted = self._fit_here(rows, targets, weights, settings, fold_of, session, watch)
-                fitted.intercepts = fitted.intercepts + offsets
+                fitted.add(offsets)
             else:
                 run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict()})
                 try:
@@ -191,7 +198,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         return self
 
     def path(self, X: Any, y: Any, nus: Sequence[float] | None = None, *, sample_weight: Any = None) -> RegressionPath:
-        """The models at every nu of a descending path (by default `n_nus` from the largest useful nu), from one pass.
+        """The models at every nu of a descending path (by default `n_nus` from the largest useful nu, and on to the last
+        that cross-validation has looked at), from one pass.
 
         With nu="cv" the errors on rows held out come with it.
         """
@@ -316,4 +324,5 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             ("relative_gap_", [e.relative_gap for e in evaluations]),
         ):
             setattr(self, name, values[0] if self._is_flat else np.array(values))
-        self.cv_, self.result_, self.n_iter_ = fitted.cv, fitted.result, fitted.result.n_iter
+        self.cv_, self.refit_ = fitted.cv, fitted.refit
+        self.result_, self.n_iter_ = fitted.result, fitted.result.n_iter

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.estimators.common.run_arrays import columns_of, result_in
 from dkl.estimators.common.settings import remade
 from dkl.estimators.regression.learner import LowRankKernelRegressor
+from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import load_candidates, load_model
 from dkl.solvers.lasso_path import CrossValidation
@@ -29,6 +32,7 @@ def load_regressor(run: RunStore) -> LowRankKernelRegressor:
         setattr(found, name, float(told[key][0]) if found._is_flat else told[key])
     found.weights_ = arrays["kernel_weights"][0] if found._is_flat else arrays["kernel_weights"]
     found.nu_, found.nu_max_ = float(report["nu"]), float(report["nu_max"])
+    found.refit_ = _refit(report.get("refit"), arrays)
     found.cv_, found.run_path_ = _cross_validation(arrays, found.nu_), str(run.path)
     found.result_, found.n_iter_ = result, result.n_iter
     is_precomputed = settings["kernel"] == "precomputed"
@@ -42,3 +46,12 @@ def _cross_validation(arrays: dict[str, NDArray], nu: float) -> CrossValidation 
         return None
     best = int(np.argmin(np.abs(arrays["cv_nus"] - nu)))
     return CrossValidation(arrays["cv_nus"], arrays["cv_errors"], arrays["cv_active"], best)
+
+
+def _refit(told: dict[str, Any] | None, arrays: dict[str, NDArray]) -> Refit | None:
+    """From a report; earlier ones tell of none."""
+    if told is None:
+        return None
+    of = columns_of(told["outputs"], "objective", "gap")
+    held = arrays["refit_lams"], arrays["refit_errors"], of["objective"], of["gap"]
+    return Refit(str(told["columns"]), float(told["lam"]), *held)

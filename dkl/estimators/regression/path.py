@@ -66,10 +66,13 @@ def path_of(
     shared, seconds = passed.sums, dict(passed.seconds)
     start = time.perf_counter()
     nu_max = largest_nu(shared.cross, settings.lam)
-    cv = choose_nu(passed, settings, session, watch) if settings.nu == "cv" and nu_max > 0 else None
+    folds = passed.folds(settings) if settings.nu == "cv" and nu_max > 0 else []
+    cv = choose_nu(folds, nu_max, settings, session, watch) if folds else None
     seconds["cv"] = time.perf_counter() - start
     if nus is None:
         nus = nu_path(nu_max or 1.0, settings.n_nus)  # without anything to explain any will do
+        if cv is not None and len(cv.nus) > len(nus):
+            nus = cv.nus  # cross-validation has gone on behind the end
     start = time.perf_counter()
     found = solve_path(
         lambda nu: output_problems(shared, settings.lam, nu),

@@ -32,16 +32,28 @@ class RegressionSettings(ColumnSettings):
     tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps of the solver.", RESUMABLE] = 10_000
     cv: Annotated[int, Integer(2), "Folds of cross-validation.", InPython(Either(Integer(2), A_SPLITTER))] = 5
-    n_nus: Annotated[int, Integer(1), "Values of nu on its path."] = 60
+    n_nus: Annotated[int, Integer(1), "Values of nu on its path of nine decades."] = 60
+    refit: Annotated[
+        str,
+        Word("auto", "active", "all", "never"),
+        "A ridge on the active columns, or on all, in the lasso's place; auto: where cross-validation favours it.",
+    ] = "auto"
 
+    absent = {"refit": "never"}
     in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY), "work_dir": (None, Folder())}
 
     def check_together(self) -> None:
-        """The paper's stopping rule is one of coordinate steps."""
+        """The paper's stopping rule is one of coordinate steps; a refit needs folds, and Algorithm 2 is handed out as it is."""
         if self.stopping == "paper" and self.solver == "active-set":
             raise InputError(
                 "the paper's rule counts coordinate steps", where="stopping", got=self.stopping,
                 wanted="solver exact or newton",
+            )  # fmt: skip
+        if self.refit in ("active", "all") and (self.nu != "cv" or self.solver == "paper"):
+            got = f"refit={self.refit!r}, nu={self.nu!r}, solver={self.solver!r}"
+            raise InputError(
+                "the ridge is chosen by the folds that choose nu", where="refit", got=got,
+                wanted='nu="cv", and another solver than "paper"',
             )  # fmt: skip
 
     @property
@@ -53,3 +65,8 @@ class RegressionSettings(ColumnSettings):
     def whole_columns(self) -> bool:
         """Algorithm 2 as printed takes the columns, (n, M)."""
         return self.solver == "paper"
+
+    @property
+    def between_columns(self) -> bool:
+        """The refit's ridge is penalized by the kernel between the columns."""
+        return self.nu == "cv" and self.refit != "never" and self.solver != "paper"

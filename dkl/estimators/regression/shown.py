@@ -41,8 +41,9 @@ class RegressionShown:
     """What is drawn of a kernel regression with T outputs and M columns.
 
     nu, nu_max: the one used, and the least at which all weights are zero; n_active, n_columns; relative_gap: the largest
-    that is proven of an output; weights (T, M): the paper's mu, or None; cv_nus (k,), cv_errors and cv_active (k, K, T), or
-    None without cross-validation; fit: predictions, or None; history: rows of the solver, with `output`; tol asked for.
+    that is proven of an output, of the refit where there is one; weights (T, M): the paper's mu, or None; cv_nus (k,),
+    cv_errors and cv_active (k, K, T), or None without cross-validation; fit: predictions, or None; history: rows of the
+    solver, with `output`; tol asked for; refit: the columns of a ridge in the lasso's place, "active" or "all".
     """
 
     nu: float
@@ -57,11 +58,15 @@ class RegressionShown:
     fit: FitShown | None = None
     history: Sequence[dict[str, Any]] = field(default=(), repr=False)
     tol: float | None = None
+    refit: str | None = None
 
     @property
     def title(self) -> str:
         """The whole in a line."""
         columns = f"{self.n_active:,} of {counted(self.n_columns, 'column')} active at nu {self.nu:.4g}"
+        if self.refit is not None:
+            whose = "all" if self.refit == "all" else f"{self.n_active:,} active ones of"
+            columns = f"ridge on {whose} {counted(self.n_columns, 'column')} beside the lasso at nu {self.nu:.4g}"
         return f"{columns}; {gap_text(self.relative_gap)}"
 
 
@@ -125,11 +130,14 @@ def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given"
     if X is not None:
         fit = _given_fit(model, X, y, whose)
     cv, result = getattr(model, "cv_", None), getattr(model, "result_", None)
+    refit = getattr(model, "refit_", None)
+    gaps = model.relative_gap_ if refit is None else refit.relative_gaps
     return RegressionShown(
         float(model.nu_), float(model.nu_max_), model.n_active_, model.n_columns_,
-        float(np.max(model.relative_gap_)), np.atleast_2d(model.weights_),
+        float(np.max(gaps)), np.atleast_2d(model.weights_),
         None if cv is None else cv.nus, None if cv is None else cv.errors, None if cv is None else cv.n_active,
         fit, [] if result is None else result.history, float(model.tol) if model.stopping == "gap" else None,
+        None if refit is None else refit.columns,
     )  # fmt: skip
 
 

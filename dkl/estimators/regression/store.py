@@ -15,6 +15,7 @@ from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of
 from dkl.estimators.regression.arrays import SUMS
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
+from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import Wave
@@ -126,7 +127,7 @@ def fit_in_run(
         given=given, fold_of=fold_of, folder=run.path, keeper=keeper, watch=watch,
     )  # fmt: skip
     fitted = fit_columns(passed, settings, session, watch)
-    fitted.intercepts = fitted.intercepts + offsets
+    fitted.add(offsets)
     if passed.columns_path is not None and passed.sums is not None:
         keeper.seal_columns()
         for _ in stored_columns(passed.columns_path):
@@ -154,7 +155,8 @@ def load_candidates(run: RunStore) -> Candidates:
 
 
 def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
-    """Weights (T, M) of the normalised columns, intercepts (T,), mu (T, M); errors of cross-validation if there are any."""
+    """Weights (T, M) of the normalised columns, intercepts (T,), mu (T, M); errors of cross-validation if there are any; with
+    a refit the lasso's weights and intercepts, and the refit's errors."""
     arrays: dict[str, NDArray] = {
         "weights": fitted.weights,
         "intercepts": fitted.intercepts,
@@ -162,6 +164,10 @@ def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettin
     }
     if fitted.cv is not None:
         arrays |= {"cv_nus": fitted.cv.nus, "cv_errors": fitted.cv.errors, "cv_active": fitted.cv.n_active}
+    if fitted.refit is not None:
+        assert fitted.lasso_intercepts is not None
+        arrays |= {"lasso_weights": fitted.lasso_weights, "lasso_intercepts": fitted.lasso_intercepts}
+        arrays |= {"refit_lams": fitted.refit.lams, "refit_errors": fitted.refit.errors}
     run.write_arrays("model", arrays)
 
 
@@ -217,5 +223,12 @@ def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, An
         n_columns=len(fitted.candidates.scale),
         n_active=len(fitted.active),
         outputs=outputs,
+        refit=None if fitted.refit is None else _refit(fitted.refit),
         history=fitted.result.history,
     )
+
+
+def _refit(refit: Refit) -> dict[str, Any]:
+    told = zip(refit.objectives.tolist(), refit.gaps.tolist(), refit.relative_gaps.tolist(), strict=True)
+    outputs = [dict(zip(("objective", "gap", "relative_gap"), one, strict=True)) for one in told]
+    return {"columns": refit.columns, "lam": refit.lam, "outputs": outputs}

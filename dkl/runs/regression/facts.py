@@ -53,6 +53,11 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
         lines |= report.certificate(output, "" if len(outputs) == 1 else f" of target {number}")
     if len(outputs) > report.MOST_OUTPUTS:
         lines["largest relative gap"] = report.largest_gap(outputs)
+    refit = found.get("refit")
+    if refit is not None:
+        whose = "all" if refit["columns"] == "all" else "the lasso's"
+        gap = report.largest_gap(refit["outputs"])
+        lines["refit"] = f"ridge on {whose} columns, lambda {refit['lam']:.4g}; proven relative gap {gap}"
     return lines
 
 

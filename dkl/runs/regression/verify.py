@@ -6,50 +6,28 @@ block by block in double precision, and the residual is taken row by row. With r
     P = |r|^2 + 2 kappa |w|_1,    D = max of 2 s y'r - s^2 |r|^2 over the s with |s C'r| <= kappa,    gap = P - D
 
 and P is least over all w where the gap is 0. Where an intercept is fitted, r has mean 0, and y is taken about its own.
+The numbers of a refit are in verify_refit.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
-from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.store import load_candidates
 from dkl.runs.comparison import Comparison, named
-from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix
+from dkl.runs.regression import verify_refit
 from dkl.runs.regression.inputs import RegressionInputs
+from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Sums, Vector, pass_over, same
 from dkl.stores.run import RunStore
-
-AGREE = 1e-9
-"""Relative to the objective."""
-ROUNDINGS = 16
-"""Of the columns' precision, relative to the squares that are summed up: they cancel in the solver's sums."""
-
-Vector = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What one pass over n rows gives: |r|^2, y'r, sum r and y'y (T,), C'r (M, T), and |c_m|^2 (M,)."""
-
-    residual: Vector
-    with_targets: Vector
-    total: Vector
-    squares: Vector
-    correlations: NDArray[np.float64]
-    norms: Vector
-    n: int
 
 
 def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings, budget: int) -> Iterator[Comparison]:
-    """Each target's numbers, from one pass over the rows by blocks of at most `budget` bytes."""
+    """Each target's numbers, from one pass over the rows by blocks of at most `budget` bytes; with a refit, one more."""
     report = run.report()
     nu, reported = float(report["nu"]), [_claimed(output) for output in report["outputs"]]
     found = run.read_arrays("model")
@@ -57,10 +35,15 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
     if w.shape != (len(reported), len(load_candidates(run).scale)) or found["intercepts"].shape != (len(w),):
         raise StoreError("model, candidates and report do not fit together", where=str(run.path))
     y, offsets = inputs.centered(settings, run.config.get("target_means"))
-    intercepts = found["intercepts"] - offsets
+    intercepts, refit = found["intercepts"] - offsets, report.get("refit")
     sums = pass_over(run, inputs.rows, y, w, intercepts, settings, budget)
+    if refit is not None:
+        yield from verify_refit.claims(run, inputs.rows, refit, sums, w, found.get("lasso_weights"), settings)
+        # The numbers that follow are the lasso's, which has weights of its own.
+        w, intercepts = found["lasso_weights"], found["lasso_intercepts"] - offsets
+        sums = pass_over(run, inputs.rows, y, w, intercepts, settings, budget)
     kappa, mu = float(np.sqrt(settings.lam * nu)), np.sqrt(settings.lam / nu) * np.abs(w)
-    apart = 0.0 if _same(found["kernel_weights"], mu) else 1.0
+    apart = 0.0 if same(found["kernel_weights"], mu) else 1.0
     yield Comparison("kernel_weights", 0.0, apart, 0.0, quiet=True)
     for number, claimed in enumerate(reported):
         which = "" if len(reported) == 1 else f" of target {number}"
@@ -101,45 +84,3 @@ def _of_target(
     yield Comparison("relative gap", claimed["relative_gap"], relative, on_relative, "above")
     yield Comparison("active", claimed["active"], float(np.count_nonzero(w)), 0.0)
     yield Comparison("sum of residuals", 0.0, mean, on_mean)
-
-
-def pass_over(
-    run: RunStore, rows: RowSource, y: NDArray[np.float64], w: NDArray[np.float64], intercepts: Vector,
-    settings: RegressionSettings, budget: int,
-) -> Sums:  # fmt: skip
-    """The sums over all rows; StoreError where the stored candidates are not rows of the data, or their scale is wrong."""
-    candidates, kernel = load_candidates(run), kernel_of(settings)
-    scale = _scale(rows, candidates.points, kernel)
-    if not _same(candidates.scale, scale):
-        raise StoreError("the stored scale of the columns is not the kernel's", where=f"{run.path}/candidates")
-    M = len(scale)
-    residual, with_targets, total, squares = (np.zeros(y.shape[1]) for _ in range(4))
-    correlations, norms = np.zeros((M, y.shape[1])), np.zeros(M)
-    for lo, block in blocks(rows, M, budget):
-        C = kernel_matrix(kernel, block, candidates.points) * scale
-        here = y[lo : lo + block.shape[0]]
-        r = here - C @ w.T - intercepts
-        residual += (r * r).sum(axis=0)
-        with_targets += (here * r).sum(axis=0)
-        total += r.sum(axis=0)
-        squares += (here * here).sum(axis=0)
-        correlations += C.T @ r
-        norms += (C * C).sum(axis=0)
-        far = apart_from_rows(candidates.points, candidates.indices, block, lo)
-        if not far == 0:
-            raise StoreError("a stored candidate is not that row of the data", where=f"{run.path}/candidates", got=far)
-    return Sums(residual, with_targets, total, squares, correlations, norms, rows.n)
-
-
-def _scale(rows: RowSource, points: Any, kernel: Any) -> Vector:
-    """1 / sqrt(k(x_m, x_m)), and 0 where that is 0."""
-    if kernel.name == "precomputed":
-        diagonal = np.array([rows.read(int(m), int(m) + 1)[0, m] for m in points], np.float64)
-    else:
-        one = [kernel_matrix(kernel, points[m : m + 1], points[m : m + 1])[0, 0] for m in range(points.shape[0])]
-        diagonal = np.array(one)
-    return np.divide(1.0, np.sqrt(diagonal), out=np.zeros(len(diagonal)), where=diagonal > 0)
-
-
-def _same(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> bool:
-    return found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-9, atol=0))

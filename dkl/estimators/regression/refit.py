@@ -1,0 +1,138 @@
+"""The refit: a ridge on the columns that the lasso has chosen, or on all, where errors on rows held out favour it.
+
+The lasso pays for few columns with weights that are too small. The ridge takes its columns as they are and shrinks in the
+kernel's own norm (`dkl.problems.column_ridge`); its lambda is chosen by the folds that chose nu, from the same sums.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import DataWarning
+from dkl.estimators.columns.fit import Passed
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.linalg.lasso import Vector
+from dkl.problems.column_folds import ColumnFold
+from dkl.problems.column_gram import CenteredGram
+from dkl.problems.column_ridge import ColumnRidge, RidgeFold, is_definite, penalty
+from dkl.solvers.lasso_path import CrossValidation, mean_variances
+from dkl.solvers.ridge_path import RidgePath, lam_path, validate_ridge
+from dkl.solvers.watch import Watch
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Refit:
+    """A ridge in the place of the lasso. T outputs, K folds.
+
+    columns: "active", those that the lasso has in any output, or "all"; lam: the ridge's lambda, best of lams (k,) by errors
+    (k, K, T), mean squared on rows held out; objectives and gaps (T,) of the ridge on all rows.
+    """
+
+    columns: str
+    lam: float
+    lams: Vector
+    errors: Matrix
+    objectives: Vector
+    gaps: Vector
+
+    @property
+    def relative_gaps(self) -> Vector:
+        """gap / objective (T,), 0 where the objective is."""
+        return np.divide(self.gaps, self.objectives, out=np.zeros_like(self.gaps), where=self.objectives > 0)
+
+
+@dataclass(frozen=True)
+class Favoured:
+    """What cross-validation has chosen: the ridge on these columns, at the path's best lambda."""
+
+    columns: str
+    path: RidgePath
+    P: Matrix = field(repr=False)
+
+    def fitted(self, shared: CenteredGram, lasso: Matrix) -> tuple[Refit, Matrix] | None:
+        """The ridge on all rows and its weights (T, M); `lasso` (T, M) are those of the lasso. None where it has no columns,
+        or rounding leaves the ridge no solution."""
+        chosen = np.flatnonzero((lasso != 0).any(axis=0)) if self.columns == "active" else np.arange(lasso.shape[1])
+        ridge = ColumnRidge(shared, self.P, chosen)
+        weights = ridge.solve(self.path.lam) if len(chosen) else None
+        if weights is None:
+            return None
+        evaluated = ridge.evaluate(weights, self.path.lam)
+        return Refit(self.columns, self.path.lam, self.path.lams, self.path.errors, *evaluated), weights
+
+
+def favoured(
+    passed: Passed,
+    folds: Sequence[ColumnFold],
+    cv: CrossValidation,
+    settings: RegressionSettings,
+    watch: Watch,
+    threads: int,
+) -> Favoured | None:
+    """The ridge to refit by, None for the lasso as it is. What `passed` holds between the columns is used up.
+
+    "auto": the ridge on the lasso's columns where its error is less than the lasso's; the ridge on all, which costs more to
+    predict by, where its error is less than that by more than a standard error of the difference over the folds.
+    """
+    if passed.between is None or cv.weights is None or watch.outcome is not None:
+        return None
+    P, passed.between = penalty(passed.between), None
+    if not is_definite(P):
+        if settings.refit != "auto":
+            text = f"no refit: the kernel is not positive semidefinite, so refit={settings.refit!r} has no norm to shrink in"
+            warnings.warn(text, DataWarning, stacklevel=5)
+        return None
+    variances = mean_variances(folds)
+    ridges = _validated(passed.shared, P, folds, cv.weights, settings.refit, variances, watch, threads)
+    if settings.refit != "auto":
+        return Favoured(settings.refit, ridges[settings.refit], P) if settings.refit in ridges else None
+    found, least = None, _scores(cv.errors[cv.best], variances)
+    for columns, path in ridges.items():
+        scores = _scores(path.errors[path.best], variances)
+        gain = least - scores
+        needed = gain.std(ddof=1) / np.sqrt(len(gain)) if columns == "all" else 0.0
+        if gain.mean() > needed:
+            found, least = Favoured(columns, path, P), scores
+    return found
+
+
+def _validated(
+    shared: CenteredGram,
+    P: Matrix,
+    folds: Sequence[ColumnFold],
+    weights: Matrix,
+    wanted: str,
+    variances: Vector,
+    watch: Watch,
+    threads: int,
+) -> dict[str, RidgePath]:
+    """The path over lambda of each ridge that is wanted; `weights` (K, T, M): the lasso's without each fold."""
+    active = [np.flatnonzero((w != 0).any(axis=0)) for w in weights]
+    every = [np.arange(len(P))] * len(folds)
+    candidates = {"active": active, "all": every}
+    if wanted != "auto":
+        candidates = {wanted: candidates[wanted]}
+    elif all(len(some) == len(P) for some in active):
+        del candidates["all"]  # they are the same
+    lams, found = lam_path(shared.weight), {}
+    for columns, chosen in candidates.items():
+        if not all(len(some) for some in chosen):
+            continue
+        parts = [RidgeFold.of(fold, P, some) for fold, some in zip(folds, chosen, strict=True)]
+        stage = watch.stage("refit", of=len(lams), columns=columns)
+        path = validate_ridge(parts, lams, variances, threads=threads, watch=stage)
+        if path is not None:
+            found[columns] = path
+    return found if watch.outcome is None else {}
+
+
+def _scores(errors: Matrix, variances: Vector) -> Vector:
+    """(K,) of each fold, from mean squared errors (K, T)."""
+    return np.asarray((errors / variances).mean(axis=1))

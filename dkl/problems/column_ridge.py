@@ -1,0 +1,114 @@
+"""Ridge regression on chosen kernel columns, penalized by the norm of the kernel's function space.
+
+    minimize over w, c    R(w) = |y - C_S w - c|^2 + lambda w'P w,        P = K_SS + delta I,    w = (B_SS + lambda P)^-1 b_S
+
+K holds the kernel between the columns' points, scaled as the columns are: K_ij = k(x_i, x_j) / sqrt(k(x_i, x_i) k(x_j, x_j)).
+So f = C_S w is the kernel ridge regression of the Nystrom approximation on S (C. Williams, M. Seeger, Using the Nystrom
+method to speed up kernel machines, NIPS 2001); delta lies at K's rounding, and makes P definite. B and b = C'y are about the
+means where a constant c is fitted. For any theta R is at least 2 y'theta - |theta|^2 - (C_S'theta)'P^-1 (C_S'theta) / lambda,
+and at the residual r
+
+    gap = q'P^-1 q / lambda,    q = C_S'r - lambda P w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, solve_triangular
+
+from dkl.linalg.column_moments import Moments
+from dkl.problems.column_folds import ColumnFold, held_out_error
+from dkl.problems.column_gram import CenteredGram, DenseGram, Vector
+
+Matrix = NDArray[np.float64]
+
+DELTA = 1e-13
+"""delta / M: a few hundred roundings of K's largest eigenvalue, which is at most its trace, M."""
+MOST_REFINEMENTS = 3
+"""Corrections of a solution by its own residual."""
+
+
+def penalty(kernel: Matrix) -> Matrix:
+    """P (M, M) from K (M, M), which is overwritten: symmetric to the last bit, whatever the kernel's function rounds."""
+    kernel += kernel.T.copy()
+    kernel /= 2
+    kernel.flat[:: len(kernel) + 1] += DELTA * len(kernel)
+    return kernel
+
+
+def is_definite(P: Matrix) -> bool:
+    """Whether a ridge can be fitted with it: the kernel has a space of functions, as the sigmoid kernel has not."""
+    try:
+        np.linalg.cholesky(P)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class ColumnRidge:
+    """R on the columns `chosen` (s,) of the sums that all outputs share, with P (M, M)."""
+
+    shared: CenteredGram
+    P: Matrix
+    chosen: NDArray[np.intp]
+
+    def solve(self, lam: float) -> Matrix | None:
+        """Weights (T, M), zeros outside `chosen`; None where rounding leaves the system indefinite. O(s^3)."""
+        assert isinstance(self.shared.gram, DenseGram)  # folds are summed up in memory alone
+        part = np.ix_(self.chosen, self.chosen)
+        system = self.shared.gram.matrix[part]
+        system += lam * self.P[part]
+        try:
+            # NumPy's leaves the interpreter's lock, which SciPy's keeps: folds are solved side by side on threads.
+            factor = (np.linalg.cholesky(system), True)
+        except np.linalg.LinAlgError:
+            return None
+        right = self.shared.cross[self.chosen]
+        w = cho_solve(factor, right, check_finite=False)
+        left = right - system @ w
+        for _ in range(MOST_REFINEMENTS):
+            better = w + cho_solve(factor, left, check_finite=False)
+            then = right - system @ better
+            if not np.abs(then).max(initial=0.0) < np.abs(left).max(initial=0.0) / 2:
+                break
+            w, left = better, then
+        weights = np.zeros(self.shared.cross.shape[::-1])
+        weights[:, self.chosen] = w.T
+        return weights if np.isfinite(weights).all() else None
+
+    def evaluate(self, weights: Matrix, lam: float) -> tuple[Vector, Vector]:
+        """(R, gap) (T,) each, at weights (T, M) that are zero outside `chosen`."""
+        assert isinstance(self.shared.gram, DenseGram)
+        part = np.ix_(self.chosen, self.chosen)
+        w, b, P = weights[:, self.chosen].T, self.shared.cross[self.chosen], self.P[part]
+        correlations = b - self.shared.gram.matrix[part] @ w
+        pull = P @ w
+        fitted = (w * b).sum(axis=0)
+        residual = np.maximum(self.shared.squares - fitted - (w * correlations).sum(axis=0), 0.0)
+        half = solve_triangular(np.linalg.cholesky(P), correlations - lam * pull, lower=True, check_finite=False)
+        return residual + lam * (w * pull).sum(axis=0), (half**2).sum(axis=0) / lam
+
+
+@dataclass(frozen=True)
+class RidgeFold:
+    """A fold's ridge on its own columns, and the error on the rows that it holds out. T outputs."""
+
+    rest: ColumnRidge
+    moments: Moments
+    fold: int
+
+    @classmethod
+    def of(cls, fold: ColumnFold, P: Matrix, chosen: NDArray[np.intp]) -> RidgeFold:
+        """From what cross-validation of the lasso works with; `chosen` (s,): columns that its other rows have chosen."""
+        return cls(ColumnRidge(fold.rest, P, chosen), fold.moments, fold.fold)
+
+    def error(self, lam: float) -> Vector | None:
+        """(T,) mean squared errors of the ridge on the rows held out; None where rounding leaves no solution."""
+        weights = self.rest.solve(lam)
+        if weights is None:
+            return None
+        return held_out_error(self.moments, self.fold, weights, self.rest.shared.intercepts(weights))

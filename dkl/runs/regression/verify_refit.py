@@ -1,0 +1,83 @@
+"""`dkl verify` of a refit: the ridge's objective and gap, from the residuals of one pass and scikit-learn's kernel.
+
+On the columns S with r = y - C w - c and P = K_SS + delta I, delta = 1e-13 M, K the kernel between their points, scaled,
+
+    R = |r|^2 + lambda w'P w,    gap = q'P^-1 q / lambda,    q = C_S'r - lambda P w
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import StoreError
+from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.estimators.regression.store import load_candidates
+from dkl.runs.comparison import Comparison, named
+from dkl.runs.recomputed import kernel_matrix
+from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Sums
+from dkl.stores.run import RunStore
+
+DELTA = 1e-13
+"""delta / M."""
+
+Matrix = NDArray[np.float64]
+
+
+def claims(
+    run: RunStore,
+    rows: RowSource,
+    told: dict[str, Any],
+    sums: Sums,
+    w: Matrix,
+    lasso: Matrix | None,
+    settings: RegressionSettings,
+) -> Iterator[Comparison]:
+    """Each target's numbers. told: the report's "refit"; sums: of the ridge's weights w (T, M); lasso (T, M): the lasso's."""
+    if lasso is None or lasso.shape != w.shape or len(told["outputs"]) != len(w):
+        raise StoreError("model and refit do not fit together", where=str(run.path))
+    S = np.flatnonzero((lasso != 0).any(axis=0)) if told["columns"] == "active" else np.arange(w.shape[1])
+    beyond = float(np.count_nonzero(np.delete(w, S, axis=1)))
+    yield Comparison("weights beyond the refit's columns", 0.0, beyond, 0.0, quiet=True)
+    P, lam = _penalty(run, rows, settings)[np.ix_(S, S)], float(told["lam"])
+    for t, output in enumerate(told["outputs"]):
+        which = "" if len(w) == 1 else f" of target {t}"
+        yield from named(_of_target(output, sums, t, S, w[t, S], P, lam, settings), which)
+
+
+def _of_target(
+    output: dict[str, Any], sums: Sums, t: int, S: NDArray[np.intp], w: Matrix, P: Matrix, lam: float,
+    settings: RegressionSettings,
+) -> Iterator[Comparison]:  # fmt: skip
+    pull = P @ w
+    q = sums.correlations[S, t] - lam * pull
+    objective = float(sums.residual[t] + lam * (w @ pull))
+    gap = float(q @ np.linalg.solve(P, q)) / lam
+    # Entries of columns are rounded one by one; what that makes of q is stretched by P^-1, at most by 1 / delta.
+    eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
+    length = float(np.sqrt(sums.squares[t]) + np.sqrt(w**2 @ sums.norms[S]))
+    on_objective = AGREE * objective + eps * length**2
+    stretched = float((eps * length) ** 2 * sums.norms[S].sum()) / (lam * float(np.linalg.eigvalsh(P)[0]))
+    on_gap = AGREE * objective + stretched + 2 * float(np.sqrt(stretched * gap))
+    relative = gap / objective if objective > 0 else 0.0
+    mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0
+    on_mean = float(np.sqrt(sums.n)) * (eps * length + AGREE * float(np.sqrt(sums.residual[t])))
+    yield Comparison("refit: objective", float(output["objective"]), objective, on_objective)
+    yield Comparison("refit: gap", float(output["gap"]), gap, on_gap, "above")
+    on_relative = on_gap / max(objective, np.finfo(float).tiny)
+    yield Comparison("refit: relative gap", float(output["relative_gap"]), relative, on_relative, "above")
+    yield Comparison("refit: sum of residuals", 0.0, mean, on_mean)
+
+
+def _penalty(run: RunStore, rows: RowSource, settings: RegressionSettings) -> Matrix:
+    """(M, M) P over all columns."""
+    candidates, kernel = load_candidates(run), kernel_of(settings)
+    points = candidates.points
+    among = np.concatenate([rows.read(int(m), int(m) + 1) for m in points]) if kernel.is_precomputed else points
+    K = kernel_matrix(kernel, among, points) * candidates.scale * candidates.scale[:, None]
+    return np.asarray((K + K.T) / 2 + DELTA * len(K) * np.eye(len(K)))
