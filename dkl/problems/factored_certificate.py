@@ -57,11 +57,14 @@ class LowEnd:
 
     @property
     def lowest(self) -> float:
-        """A lower bound on lambda_min(S), by the 2 x 2 matrix of the least value, |C| and mu."""
-        if not np.isfinite(self.mu) or self.values.size == 0:
-            return min(float(self.values.min(initial=np.inf)), self.mu)  # LAPACK would make NaN of an infinity
-        beta = float(np.sqrt(max(np.linalg.eigvalsh(self.coupling)[-1], 0.0)))
-        return float(np.linalg.eigvalsh([[self.values[0], -beta], [-beta, self.mu]])[0])
+        """A lower bound on lambda_min(S): that of [[diag(values), G], [G, mu I]], G the root of C'C, as C is G up to a rotation."""
+        if not np.isfinite(self.mu):
+            return float(self.values[0])
+        values, turn = np.linalg.eigh(self.coupling)
+        root = (turn * np.sqrt(np.maximum(values, 0.0))) @ turn.T
+        return float(
+            np.linalg.eigvalsh(np.block([[np.diag(self.values), root], [root, self.mu * np.eye(len(root))]]))[0]
+        )
 
     def to_lift(self, shift: float) -> Array:
         """U (n, q) with S + shift I + U U' psd, for a shift beyond -mu."""

@@ -101,7 +101,7 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
 def _quadratic_minimum(problem: RankedProblem, q: Array) -> Array:
     """The symmetric Y that minimizes tr(Y Q'LQ) + gamma/2 |P_T(Q Y Q') - T|^2."""
     normal, linear = _quadratic(problem, q)
-    solution: Array = np.linalg.lstsq(normal, -linear, rcond=1e-14)[0]
+    solution = np.asarray(np.linalg.lstsq(normal, -linear, rcond=1e-14)[0], dtype=np.float64)
     return smat(solution, q.shape[1])
 
 
