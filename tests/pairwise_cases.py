@@ -74,3 +74,18 @@ def sdp_optimum(laplacian, target, mask, gamma):
     )
     solution = solver.solve()
     return solution.obj_val + 0.5 * gamma * float(np.sum(goal[bound] ** 2))
+
+
+def hard_rows(n, seed):
+    """(X (n, 5), must_link, cannot_link): four groups with heavy tails, a tenth of the rows duplicates; n random pairs, a
+    twentieth of which are wrong."""
+    rng = np.random.default_rng(seed)
+    different = n - n // 10
+    y = rng.integers(0, 4, different)
+    X = 2 * rng.normal(size=(4, 5))[y] + rng.standard_t(2, size=(different, 5))
+    again = rng.permutation(different)[: n // 10]
+    X, y = np.vstack([X, X[again]]), np.concatenate([y, y[again]])
+    ends = np.array([(i, j) for i in range(n) for j in range(i)])
+    ends = ends[rng.permutation(len(ends))[:n]]
+    alike = (y[ends[:, 0]] == y[ends[:, 1]]) ^ (rng.random(n) < 0.05)
+    return X / X.std(axis=0), ends[alike], ends[~alike]

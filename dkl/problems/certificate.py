@@ -32,9 +32,7 @@ from scipy import sparse
 from dkl.linalg.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
 
 WORTH_LIFTING = 1e-6
-"""Relative gap below which no lift is sought where no goal is given."""
-LIFT_REACH = 30.0
-"""Factor by which a lift may be hoped to lower the term in lambda_min: one farther from the goal is not tried."""
+"""Relative gap below which no lift is sought."""
 LIFTING_ROUNDS = 8
 LIFTED_AT_ONCE = 16
 """Eigenpairs of a round."""
@@ -156,16 +154,13 @@ def certificate_from_eigenvalue(
     low: float,
     residual: float,
     direction: Array,
-    goal: float | None = None,
 ) -> Certificate:
     """The certificate from <S, K> (`inner`) and a lower bound on lambda_min(S) (`low`), with a lift where it proves more.
 
-    residual, direction: of the Ritz pair behind `low`. Given a goal for the relative gap, a lift is sought only where it may
-    well decide about it: it takes some thousand products, the rest some hundred.
+    residual, direction: of the Ritz pair behind `low`.
     """
     term, lift = bound.gap_term(low), np.zeros(bound.n)
-    least, most = (WORTH_LIFTING, np.inf) if goal is None else (goal, LIFT_REACH * goal)
-    if least * bound.scale < term <= most * bound.scale:
+    if term > WORTH_LIFTING * bound.scale:
         found = find_lift(matrix, term)
         # The lift is a guess; what it proves is computed from S + D itself.
         lifted = bound.gap_term(min_eigenvalue(matrix.plus(found))[0], found) if found.any() else term

@@ -1,29 +1,39 @@
-"""The certificate of problem (1) at K = V V' of low rank, where S has as many eigenvalues near 0 as V has columns.
+"""The certificate of problem (1) at K = V V' of low rank, where S has as many eigenvalues near 0 as V has columns, and more.
 
-The bound of problems/certificate.py, with lambda_min(S) from a split: with Q the range of V, where S is almost zero,
-x = Q a + b gives x'Sx >= alpha |a|^2 - 2 beta |a||b| + mu |b|^2, alpha = lambda_min(Q'SQ), beta = |(I - QQ') S Q|, mu a lower
-bound of S on the complement. Lanczos then need not resolve the r eigenvalues that cluster at 0, only to see that mu is
-positive, and beta enters squared.
+The bound of problems/certificate.py, f(K) - f* <= <S, K> + shift tr(K*) + <D, K*> for a shift and a diagonal D >= 0 with
+S + shift I + D psd, from a block Q of S's lowest Ritz vectors, theta their values, C = (I - QQ') S Q, and a lower bound mu of S
+on the complement of Q. With x = Q a + b and shift > -mu, minimizing over b,
+    x'(S + shift I) x >= a' (diag(theta) + shift I - C'C / (mu + shift)) a,
+so that D need only be above the negative part of that matrix on Q. C enters squared: the Ritz vectors need not be exact.
+A large shift leaves nothing to lift, none at all lifts everything; the cheapest of some counts. Up to DENSE rows Q is all of
+LAPACK's eigenvectors, and C and the complement are nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from dkl.linalg.extreme_eigenvalues import DENSE, Shifted
+from dkl.linalg.diagonal_lift import diagonal_above
+from dkl.linalg.extreme_eigenvalues import DENSE
+from dkl.linalg.lowest_subspace import lowest_subspaces
 from dkl.linalg.principal_columns import truncate_rank
-from dkl.problems.certificate import Certificate, TraceBound, certificate_from_eigenvalue
+from dkl.problems.certificate import Certificate, TraceBound
 
 Array = NDArray[np.float64]
-NEW_COLUMNS = 2
-"""Vectors of negative eigenvalues that are looked for."""
+BESIDE, GUARDS = 24, 8
+"""Ritz vectors that are wanted beside as many as V has columns, and more that only help these to converge."""
+PASSES = 8
+SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)
+"""Shares of the shift that leaves nothing to lift."""
+SLACK = 0.1
+"""Of the gap or of the goal: what unfinished Ritz vectors may cost."""
 
 
 class Factored(Protocol):
@@ -36,54 +46,107 @@ class Factored(Protocol):
         """S."""
 
 
+@dataclass(frozen=True)
+class LowEnd:
+    """What is known of S below: Ritz values (k,) and vectors (n, k), coupling C'C (k, k), mu on the complement (inf: there is none)."""
+
+    values: Array
+    vectors: Array
+    coupling: Array
+    mu: float
+
+    @property
+    def lowest(self) -> float:
+        """A lower bound on lambda_min(S): that of [[diag(values), G], [G, mu I]], G the root of C'C, as C is G up to a rotation."""
+        if not np.isfinite(self.mu):
+            return float(self.values[0])
+        values, turn = np.linalg.eigh(self.coupling)
+        root = (turn * np.sqrt(np.maximum(values, 0.0))) @ turn.T
+        return float(
+            np.linalg.eigvalsh(np.block([[np.diag(self.values), root], [root, self.mu * np.eye(len(root))]]))[0]
+        )
+
+    def to_lift(self, shift: float) -> Array:
+        """U (n, q) with S + shift I + U U' psd, for a shift beyond -mu."""
+        inside = np.diag(self.values + shift)
+        if np.isfinite(self.mu):
+            inside -= self.coupling / (self.mu + shift)
+        values, vectors = np.linalg.eigh(inside)
+        below = values < 0
+        return self.vectors @ (vectors[:, below] * np.sqrt(-values[below]))
+
+
 def certified(
     problem: Factored, point: Any, relative: float, seed: int, *, last: bool = False
-) -> tuple[Certificate, Array]:
-    """The certificate at a point, and the vectors (n, k) of negative eigenvalues of S that it met (k may be 0).
+) -> tuple[Certificate, LowEnd]:
+    """The certificate at a point, and what was found of S's lower end.
 
     relative: the relative gap that is aimed at; `last` asks for the best bound there is.
     """
     n, matrix = problem.n, problem.gradient_matrix(point)
     bound = TraceBound.of(n, point.objective, problem.gamma)
-    with threadpool_limits(1, user_api="blas"):
-        factor = truncate_rank(point.v, point.v.shape[1])
-        q = scipy.linalg.qr(factor, mode="economic")[0]
-        image = matrix @ q
-        small = q.T @ image
-        alpha = float(np.linalg.eigvalsh(small)[0]) if q.shape[1] else np.inf
-        beta = float(np.linalg.norm(image - q @ small, 2)) if q.shape[1] else 0.0
-        wanted = 0.1 * relative * bound.scale / bound.trace_bound
-        values, vectors, residual = _lowest_outside(matrix, q, wanted, seed)
     norm = float(abs(matrix).sum(axis=1).max())
-    low = _lowest_of_both(alpha, beta, float(values[0]) - residual)
-    low -= float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
+    rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
+    with threadpool_limits(1, user_api="blas"):
+        goal = 0.0 if last else relative * bound.scale
+        end, residual = _dense_end(matrix) if n <= DENSE else _low_end(matrix, point.v, bound, goal, seed)
+        term, lift = _cheapest(end, bound, rounding)
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
-    first = np.ascontiguousarray(vectors[:, 0])
-    certificate = certificate_from_eigenvalue(
-        Shifted.of(matrix), bound, point.objective, inner, low, residual, first, None if last else relative
+    # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
+    gap = max(inner, 0.0) + term
+    certificate = Certificate(
+        point.objective,
+        gap,
+        float(gap / bound.scale),
+        end.lowest - rounding,
+        residual,
+        inner,
+        bound.trace_bound,
+        direction=np.ascontiguousarray(end.vectors[:, 0]),
+        lift=lift,
     )
-    return certificate, np.ascontiguousarray(vectors[:, values < -wanted])
+    return certificate, end
 
 
-def _lowest_of_both(alpha: float, beta: float, mu: float) -> float:
-    """The least eigenvalue of [[alpha, -beta], [-beta, mu]]; of a part without dimensions (inf) that of the other alone."""
-    if not np.isfinite(alpha) or not np.isfinite(mu):
-        return min(alpha, mu)  # LAPACK would make NaN of an infinity
-    return float(np.linalg.eigvalsh([[alpha, -beta], [-beta, mu]])[0])
+def _cheapest(end: LowEnd, bound: TraceBound, rounding: float) -> tuple[float, Array]:
+    """(the gap's second term, the lift that gives it) over some shifts between no lift and nothing but a lift."""
+    whole = max(-end.lowest, 0.0)
+    best = bound.gap_term(-whole - rounding), np.zeros(bound.n)
+    for share in SHIFTS if whole > 0 else ():
+        shift = share * whole
+        if end.mu + shift > 0:
+            lift = diagonal_above(end.to_lift(shift))
+            term = bound.gap_term(-shift - rounding, lift)
+            if term < best[0]:
+                best = term, lift
+    return best
 
 
-def _lowest_outside(matrix: sparse.csr_array, q: Array, wanted: float, seed: int) -> tuple[Array, Array, float]:
-    """(lowest eigenvalues, vectors, residual norm of the first) of the matrix on the complement of Q's range.
+def _dense_end(matrix: sparse.csr_array) -> tuple[LowEnd, float]:
+    """All of the spectrum."""
+    values, vectors = np.linalg.eigh(matrix.toarray())
+    return LowEnd(values, vectors, np.zeros((values.size, values.size)), np.inf), 0.0
 
-    Iterated until the residual is below `wanted`, or small beside an eigenvalue whose sign then is certain.
-    """
-    n, r = q.shape
-    if n <= DENSE:
-        basis = scipy.linalg.null_space(q.T) if r else np.eye(n)
-        if basis.shape[1] == 0:
-            return np.array([np.inf]), np.zeros((n, 1)), 0.0
-        values, vectors = np.linalg.eigh(basis.T @ (matrix @ basis))
-        return values[:NEW_COLUMNS], basis @ vectors[:, :NEW_COLUMNS], 0.0
+
+def _low_end(matrix: sparse.csr_array, v: Array, bound: TraceBound, goal: float, seed: int) -> tuple[LowEnd, float]:
+    """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first)."""
+    n, factor = matrix.shape[0], truncate_rank(v, v.shape[1])
+    count = min(factor.shape[1] + BESIDE, n - GUARDS)
+    start = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
+    start[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
+    for block in lowest_subspaces(matrix, start, count, PASSES):
+        coupling = block.remainder.T @ block.remainder
+        exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, 0.0)[0]
+        told = _cheapest(LowEnd(block.values, block.vectors, coupling, block.beyond), bound, 0.0)[0]
+        if told - exact <= SLACK * max(goal, exact):
+            break
+    mu = _lowest_outside(matrix, block.vectors, seed)
+    return LowEnd(block.values, block.vectors, coupling, mu), float(np.linalg.norm(block.remainder[:, 0]))
+
+
+def _lowest_outside(matrix: sparse.csr_array, q: Array, seed: int) -> float:
+    """A lower bound on the matrix on the complement of Q's range: Lanczos' Ritz value less the residual, to a factor of 2."""
+    n = matrix.shape[0]
     shift = float(abs(matrix).sum(axis=1).max())  # S - shift I <= 0 outside Q, 0 on it; ARPACK's tol is relative
 
     def outside(x: Array) -> Array:
@@ -95,23 +158,20 @@ def _lowest_outside(matrix: sparse.csr_array, q: Array, wanted: float, seed: int
 
     operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=product, dtype=float)
     start = outside(np.random.default_rng(seed).standard_normal((n,)))
-    values, vectors, residual = np.array([-np.inf]), start[:, None], np.inf
     for tol, size in ((1e-4, 40), (1e-5, 40), (1e-6, 80), (1e-8, 160), (1e-11, 320)):
-        values, vectors = _lanczos(operator, start, tol, min(size, n - 1))
-        vectors = np.linalg.qr(outside(vectors))[0]
+        vectors = np.linalg.qr(outside(_lanczos(operator, start, tol, min(size, n - 1))))[0]
         values, turn = np.linalg.eigh(vectors.T @ (matrix @ vectors))
         vectors = vectors @ turn
         residual = float(np.linalg.norm(outside(matrix @ vectors[:, 0]) - values[0] * vectors[:, 0]))
-        if residual <= wanted or residual <= 0.5 * abs(values[0]):
+        if residual <= 0.5 * abs(values[0]):
             break
         start = np.asarray(vectors.sum(axis=1))
-    return values, vectors, residual
+    return float(values[0]) - residual
 
 
-def _lanczos(operator: object, start: Array, tol: float, size: int) -> tuple[Array, Array]:
+def _lanczos(operator: object, start: Array, tol: float, size: int) -> Array:
+    """Two vectors of the lower end, as far as ARPACK gets."""
     try:
-        return scipy.sparse.linalg.eigsh(operator, k=NEW_COLUMNS, which="SA", ncv=size, tol=tol, maxiter=40, v0=start)
+        return scipy.sparse.linalg.eigsh(operator, k=2, which="SA", ncv=size, tol=tol, maxiter=40, v0=start)[1]
     except scipy.sparse.linalg.ArpackNoConvergence as unfinished:
-        if unfinished.eigenvectors.size:
-            return unfinished.eigenvalues, unfinished.eigenvectors
-        return np.zeros(1), start[:, None] / np.linalg.norm(start)
+        return unfinished.eigenvectors if unfinished.eigenvectors.size else start[:, None]

@@ -25,7 +25,7 @@ from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.slabs import empty_aligned
 from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
-from dkl.problems.factored_certificate import certified
+from dkl.problems.factored_certificate import LowEnd, certified
 
 Array = NDArray[np.float64]
 PARTS = 16
@@ -114,8 +114,8 @@ class FactoredPairwise:
         other.gamma = float(gamma)
         return other
 
-    def certify(self, point: Point, relative: float, seed: int, *, last: bool = False) -> tuple[Certificate, Array]:
-        """(certificate, vectors (n, k) of negative eigenvalues of S): see problems/factored_certificate.py."""
+    def certify(self, point: Point, relative: float, seed: int, *, last: bool = False) -> tuple[Certificate, LowEnd]:
+        """(certificate, S's lower end): see problems/factored_certificate.py."""
         return certified(self, point, relative, seed, last=last)
 
     def sum_parts(self, function: Callable[[int, int], Any]) -> Any:

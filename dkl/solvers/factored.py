@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.principal_columns import truncate_rank
-from dkl.solvers.factored_rank import RankedProblem, add_descent_columns, drop_weak_columns, minimize_over_mixing
+from dkl.solvers.factored_rank import RankedProblem, drop_weak_columns, minimize_over_mixing, mix_in
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Stall, Watch, verdict
 
@@ -70,8 +70,9 @@ class CertifiedProblem(FactoredProblem, Protocol):
     def with_gamma(self, gamma: float) -> Self:
         """The same problem with another weight of the pairs, which counts its products in the same place."""
 
-    def certify(self, point: Any, relative: float, seed: int, *, last: bool = False) -> tuple[Any, Array]:
-        """(certificate, vectors (n, k) of negative curvature), for a relative gap; `last`: the best bound there is."""
+    def certify(self, point: Any, relative: float, seed: int, *, last: bool = False) -> tuple[Any, Any]:
+        """(certificate, the lower end of S with `values` (k,) ascending and `vectors` (n, k)), for a relative gap; `last`: the
+        best bound there is."""
 
 
 @dataclass
@@ -220,7 +221,7 @@ class _Search:
             point = problem.at(problem.padded(factor))
             factor, point = drop_weak_columns(problem, factor, point, DROP * progress)
             progress *= FINER
-            certificate, vectors = problem.certify(point, self.target, self.seed)
+            certificate, low = problem.certify(point, self.target, self.seed)
             gap = certificate.relative_gap
             told = self._record(point, factor.shape[1], gap)
             stalled = idle.check(best is None or not gap > 0.9 * best[1].relative_gap)
@@ -230,7 +231,7 @@ class _Search:
             outcome = verdict(told or self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
             if outcome is not None:
                 return self._end(best, outcome)
-            factor = add_descent_columns(problem, factor, vectors, self.max_rank)
+            factor = mix_in(problem, factor, low.values, low.vectors, self.max_rank)
         assert best is not None
         return self._end(best, Outcome.ITERATION_LIMIT)
 

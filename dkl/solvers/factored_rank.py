@@ -10,11 +10,18 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from dkl.linalg.principal_columns import NEGLIGIBLE, truncate_rank
+from dkl.linalg.psd_quadratic import psd_minimum, smat, svec
 
 Array = NDArray[np.float64]
 MIXING_RANK = 32
 """Above it the quadratic in Y has too many unknowns to be worth forming."""
 CHUNK = 8192
+WIDER = 24
+"""Columns that `mix_in` takes beside those of V, whose Y has (r + WIDER)^2 / 2 unknowns."""
+WEAK = 1e-6
+"""Of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows."""
+MIXING_TOL = 1e-10
+"""Of the objective's scale: how well `mix_in` minimizes."""
 
 
 class RankedProblem(Protocol):
@@ -92,9 +99,15 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
 
 
 def _quadratic_minimum(problem: RankedProblem, q: Array) -> Array:
-    """The symmetric Y that minimizes tr(Y Q'LQ) + gamma/2 |P_T(Q Y Q') - T|^2: normal equations in svec(Y)."""
-    r = q.shape[1]
-    a, b = np.triu_indices(r)
+    """The symmetric Y that minimizes tr(Y Q'LQ) + gamma/2 |P_T(Q Y Q') - T|^2."""
+    normal, linear = _quadratic(problem, q)
+    solution = np.asarray(np.linalg.lstsq(normal, -linear, rcond=1e-14)[0], dtype=np.float64)
+    return smat(solution, q.shape[1])
+
+
+def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
+    """(N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
+    a, b = np.triu_indices(q.shape[1])
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
     targets = problem.targets
     left = np.repeat(np.arange(problem.n), np.diff(targets.indptr))
@@ -104,11 +117,41 @@ def _quadratic_minimum(problem: RankedProblem, q: Array) -> Array:
         rows = 0.5 * weight * (x[:, a] * y[:, b] + x[:, b] * y[:, a])
         normal += rows.T @ rows
         right += rows.T @ targets.data[lo : lo + CHUNK]
-    smooth = weight * (q.T @ (problem.laplacian @ q))[a, b]
-    solution, *_ = np.linalg.lstsq(normal, right - smooth / problem.gamma, rcond=1e-14)
-    y = np.zeros((r, r))
-    y[a, b] = solution / weight
-    return y + np.triu(y, 1).T
+    smooth = svec(q.T @ (problem.laplacian @ q))
+    return normal, smooth / problem.gamma - right
+
+
+def mix_in(problem: RankedProblem, factor: Array, values: Array, vectors: Array, max_rank: int) -> Array:
+    """Columns of a lower f with what the lower end of S adds to V; its Ritz values (k,) and vectors (n, k).
+
+    f is minimized over K = Q Y Q', Y psd, Q the columns of V and some of the vectors: near the optimum S vanishes on all of
+    K's range, so that its lowest vectors hold what V lacks. Where V has too many columns for that, or nothing is won, those of
+    the most negative curvature are added by a line search.
+    """
+    if 0 < factor.shape[1] <= MIXING_RANK:
+        mixed = _mixed(problem, factor, vectors[:, : factor.shape[1] + WIDER], max_rank)
+        before, after = (problem.at(problem.padded(one)).objective for one in (factor, mixed))
+        if after < before:
+            return mixed
+    down = values < min(0.0, 0.1 * float(values[0]))
+    return add_descent_columns(problem, factor, vectors[:, down] * np.sqrt(-values[down]), max_rank)
+
+
+def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int) -> Array:
+    """The least f over K = Q Y Q', Q spanning V and at most WIDER of the vectors; its principal columns but the weak ones."""
+    with threadpool_limits(1, user_api="blas"):
+        factor = truncate_rank(factor, factor.shape[1])
+        basis, triangle = np.linalg.qr(np.hstack([factor / np.linalg.norm(factor, axis=0), vectors]))
+        # V's range is near those vectors: what they add to it, and to those before them, may be next to nothing.
+        new = np.flatnonzero(np.abs(np.diag(triangle)) > 1e-6)
+        q = np.ascontiguousarray(basis[:, new[: factor.shape[1] + WIDER]])
+        inside = q.T @ factor
+        point = problem.at(problem.padded(factor))
+        tol = MIXING_TOL * problem.scale(point.objective) / problem.gamma
+        mixed = psd_minimum(*_quadratic(problem, q), inside @ inside.T, tol)
+        values, turn = np.linalg.eigh(mixed)
+        keep = np.flatnonzero(values > WEAK * values[-1])[::-1][:max_rank]
+        return np.ascontiguousarray(q @ (turn[:, keep] * np.sqrt(values[keep])))
 
 
 def add_descent_columns(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int) -> Array:

@@ -1,5 +1,7 @@
 """The low-rank solver against the conic optimum, from points where it must escape, and for its bits."""
 
+from typing import Any
+
 import clarabel
 import numpy as np
 import pytest
@@ -166,3 +168,36 @@ def test_the_warm_up_leaves_the_problem_as_it_is(rng: np.random.Generator) -> No
     assert (problem.gamma, weaker.gamma) == (10.0, 1.0) and problem.n_products == weaker.n_products == 1
     solve(problem, target_gap=1e-2, max_iter=3)
     assert problem.gamma == 10.0
+
+
+class Flat(FactoredPairwise):
+    """A problem whose preconditioned gradient vanishes after some steps, as one that underflows does."""
+
+    steps = 0
+
+    def preconditioner(self, width: int, seed: int = 0) -> Any:
+        usual, steps, made = super().preconditioner(width, seed), self.steps, []
+
+        class Vanishing:
+            refresh = staticmethod(usual.refresh)
+
+            @staticmethod
+            def apply(v: np.ndarray, r: np.ndarray, out: np.ndarray) -> None:
+                usual.apply(v, r, out)
+                made.append(1)
+                if len(made) > steps:
+                    out[:] = 0.0
+
+        return Vanishing
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_preconditioned_gradient_of_zero_ends_the_descent(rng: np.random.Generator, steps: int) -> None:
+    """Its size divides the next momentum."""
+    problem = Flat(*small_problem(rng, 20), 1000.0)
+    problem.steps = steps
+    found = minimize(problem, problem.padded(rng.standard_normal((20, 3))), tol=0.0, max_iter=10)
+    assert found.outcome is Outcome.SOLVED and found.n_iter == steps + 1 and found.gradient_norm > 0
+    # From a random start, too, where it ends each of the weaker problems and all rounds.
+    ended = solve(problem, target_gap=1e-12, max_rounds=5)
+    assert ended.outcome is not Outcome.SOLVED and np.isfinite(ended.certificate.gap)

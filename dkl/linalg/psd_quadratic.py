@@ -1,0 +1,93 @@
+"""The least of a convex quadratic over the psd cone, for matrices of some dozens of rows, by an interior-point method.
+
+    minimize 1/2 y'N y + c'y over Y psd, y = svec(Y): the upper triangle by rows, off-diagonal entries times sqrt 2
+
+With Z = smat(N y + c) it is Y, Z psd and <Y, Z> = 0. A step is Nesterov and Todd's: dZ = -W^-1 dY W^-1 + sigma mu Y^-1 - Z with
+W Z W = Y, which leaves one linear system in svec(dY) of the matrix N + svec(W^-1 . W^-1), q (q + 1) / 2 square; sigma is
+Mehrotra's (Todd, Toh & Tutuncu, SIAM Journal on Optimization 8, 1998).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+STEPS = 40
+BOUNDARY = 0.95
+"""Of the way to the boundary of the cone that a step may go."""
+INSIDE = 1e-5
+"""Of the start's largest eigenvalue: how far inside the cone it is moved."""
+
+
+def svec(matrix: Array) -> Array:
+    """The upper triangle of a symmetric (q, q) by rows, off-diagonal entries times sqrt 2: inner products stay."""
+    rows, columns = np.triu_indices(len(matrix))
+    return matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+
+
+def smat(vector: Array, q: int) -> Array:
+    """The symmetric (q, q) of its svec."""
+    rows, columns = np.triu_indices(q)
+    half = np.zeros((q, q))
+    half[rows, columns] = vector / np.where(rows == columns, 1.0, np.sqrt(2.0))
+    return half + np.triu(half, 1).T
+
+
+def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array:
+    """Y (q, q) psd of the least 1/2 y'N y + c'y, from a psd `start`; normal is N (psd), linear is c.
+
+    Ends where the duality gap <Y, Z> is at most `tol`, in units of the objective, or no step leads on.
+    """
+    q = len(start)
+    y = start + INSIDE * float(np.linalg.eigvalsh(start)[-1]) * np.eye(q)
+    z = smat(normal @ svec(y) + linear, q)
+    values = np.linalg.eigvalsh(z)
+    z += max(0.0, 0.01 * float(np.abs(values).max()) - 1.5 * float(values[0])) * np.eye(q)
+    for _ in range(STEPS):
+        infeasible = normal @ svec(y) + linear - svec(z)
+        gap = float(np.sum(y * z))
+        if gap <= tol and abs(float(infeasible @ svec(y))) <= tol:
+            break
+        try:
+            dy, dz = _step(normal, infeasible, y, z)
+        except np.linalg.LinAlgError:  # Y or Z is singular to rounding: no nearer
+            break
+        length = min(_to_boundary(y, dy), _to_boundary(z, dz))
+        y, z = y + length * dy, z + length * dz
+    return y
+
+
+def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, Array]:
+    """(dY, dZ): where the step straight at <Y, Z> = 0 would go tells how much of mu to aim at instead."""
+    q = len(y)
+    root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
+    _, scale, turn = np.linalg.svd(root_z.T @ root_y)
+    half = (np.sqrt(scale)[:, None] * turn) @ np.linalg.inv(root_y)
+    system = scipy.linalg.cho_factor(normal + _symmetric_kronecker(half.T @ half))
+    inverse, mu = np.linalg.inv(y), float(np.sum(y * z)) / q
+
+    def solved(aim: float) -> tuple[Array, Array]:
+        dy = scipy.linalg.cho_solve(system, svec(aim * 0.5 * (inverse + inverse.T) - z) - infeasible)
+        return smat(dy, q), smat(normal @ dy + infeasible, q)
+
+    dy, dz = solved(0.0)
+    ahead = float(np.sum((y + _to_boundary(y, dy) * dy) * (z + _to_boundary(z, dz) * dz))) / q
+    return solved(mu * min(max((ahead / mu) ** 3, 1e-6), 0.8))
+
+
+def _symmetric_kronecker(w: Array) -> Array:
+    """The matrix of X -> W X W in svec."""
+    a, b = np.triu_indices(len(w))
+    weight = np.where(a == b, 1.0, np.sqrt(2.0))
+    both = w[np.ix_(a, a)] * w[np.ix_(b, b)] + w[np.ix_(a, b)] * w[np.ix_(b, a)]
+    return 0.5 * weight[:, None] * weight * both
+
+
+def _to_boundary(matrix: Array, change: Array) -> float:
+    """The step along `change` that keeps the matrix psd, at most 1."""
+    root = np.linalg.cholesky(matrix)
+    half = scipy.linalg.solve_triangular(root, change, lower=True)
+    steepest = float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(root, half.T, lower=True))[0])
+    return 1.0 if steepest >= -BOUNDARY else BOUNDARY / -steepest

@@ -1,0 +1,68 @@
+"""The certificate of a low-rank kernel where dozens of eigenvalues of S lie next to 0: duplicates, outliers, wrong pairs."""
+
+import numpy as np
+import pytest
+from pairwise_cases import dense_targets, hard_rows, objective, sdp_optimum
+
+import dkl
+from dkl.blocks.graph import build_graph
+from dkl.blocks.session import Session
+from dkl.estimators.pairwise.fit import make_problem
+from dkl.problems import factored_certificate as module
+from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.solvers.factored import minimize, solve_to_gap
+from dkl.solvers.result import Outcome
+
+
+def hard_problem(n, n_neighbors, gamma, seed):
+    """(problem, must, cannot) of `hard_rows`."""
+    X, must, cannot = hard_rows(n, seed)
+    graph = build_graph(X, n_neighbors=n_neighbors, laplacian="normalized", session=Session.find(None, threads=1))
+    given = make_problem(graph.laplacian, dkl.Pairs(must, cannot), gamma)
+    return FactoredPairwise(given.laplacian, given.targets, gamma), must, cannot
+
+
+@pytest.fixture(scope="module")
+def beyond_dense():
+    """A problem of 450 patterns, and a factor that is near its optimum, but not at it."""
+    problem, must, cannot = hard_problem(450, 10, 100.0, 1)
+    start = problem.padded(np.random.default_rng(0).standard_normal((450, 12)) / np.sqrt(12))
+    return problem, must, cannot, minimize(problem, start, tol=0.0, max_iter=150).v
+
+
+def test_a_block_of_ritz_vectors_proves_what_all_eigenvectors_prove(beyond_dense, monkeypatch):
+    problem, _, _, v = beyond_dense
+    assert problem.n > module.DENSE
+    found, low = problem.certify(problem.at(v), 1e-4, 0)
+    assert low.values.size < 60 and (low.values < -1e-6).sum() >= 5, "many directions at once"
+    monkeypatch.setattr(module, "DENSE", problem.n)
+    exact, _ = problem.certify(problem.at(v), 1e-4, 0)
+    assert 0.999 * exact.gap <= found.gap <= 1.2 * exact.gap
+    assert found.min_eigenvalue <= exact.min_eigenvalue + 1e-12
+    assert found.min_eigenvalue == pytest.approx(exact.min_eigenvalue, rel=0.1)
+
+
+def test_its_proof_holds_by_dense_arithmetic(beyond_dense):
+    problem, must, cannot, v = beyond_dense
+    found, _ = problem.certify(problem.at(v), 1e-4, 0)
+    target, mask = dense_targets(problem.n, must, cannot)
+    laplacian, K = problem.laplacian.toarray(), v @ v.T
+    S = laplacian + problem.gamma * np.where(mask, K - target, 0.0)
+    value = objective(K, laplacian, target, mask, problem.gamma)
+    spread = np.sqrt(2 * value / problem.gamma)
+    lift, lowest = found.lift, np.linalg.eigvalsh(S + np.diag(found.lift))[0]
+    trace = problem.n + np.sqrt(problem.n) * spread
+    gap = max(np.sum(S * K), 0) + max(-lowest, 0) * trace + lift.sum() + np.linalg.norm(lift) * spread
+    assert lift.any() and (lift >= 0).all() and gap <= found.gap * (1 + 1e-9)
+    assert found.gap <= 0.5 * -np.linalg.eigvalsh(S)[0] * trace, "less than the trace would be charged"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_duplicates_the_gap_is_true_and_the_goal_is_reached(seed):
+    problem, must, cannot = hard_problem(18, 4, 30.0, seed)
+    found = solve_to_gap(problem, target_gap=1e-6, max_iter=2000)
+    target, mask = dense_targets(18, must, cannot)
+    best = sdp_optimum(problem.laplacian.toarray(), target, mask, problem.gamma)
+    above = found.certificate.objective - best
+    assert found.outcome is Outcome.SOLVED
+    assert -1e-7 * best <= above <= found.certificate.gap + 1e-7 * best
