@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,11 @@ def reading(path: str | Path) -> Iterator[None]:
     """
     require_file(path)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message=".*required additional header parsing"
+            )  # it was read all the same
+            yield
     except DklError:
         raise
     except _UNREADABLE as error:

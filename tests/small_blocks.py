@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 SIZES = {
@@ -67,20 +68,20 @@ def _slow(real: Callable[..., Any]) -> Callable[..., Any]:
     return slow
 
 
-def main() -> None:
-    from importlib import import_module
+def set_by_name(name: str, value: Any) -> None:
+    """`setattr` for good, by "module.name"."""
+    module, _, attribute = name.rpartition(".")
+    setattr(import_module(module), attribute, value)
 
+
+def main() -> None:
     from dkl.cli.main import main as dkl
     from dkl.estimators.regression.store import StoredPass
     from dkl.estimators.svc.store import StoredMachines
     from dkl.runs import registry
 
-    def by_name(name: str, value: Any) -> None:
-        module, _, attribute = name.rpartition(".")
-        setattr(import_module(module), attribute, value)
-
     registry.TASKS["ridge"] = "ridge_kind"  # a learner of the tests
-    make_small(by_name)
+    make_small(set_by_name)
     place = int(sys.argv[1])
     if place:
         Writes(setattr, lambda: os.kill(os.getpid(), signal.SIGKILL), place)

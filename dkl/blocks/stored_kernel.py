@@ -42,8 +42,10 @@ class StoredKernel:
 
         Raises InputError where the kernel is not finite, DiskError where the disk is full.
         """
-        made = cls(KernelTiles(path), source, dtype)
-        create_tiles(path, made.side * (made.side + 1) // 2, dtype)
+        side = -(-source.n // STORED_TILE)
+        count = side * (side + 1) // 2
+        create_tiles(path, count, dtype)
+        made = cls(KernelTiles(path, count), source, dtype)
         for row in range(made.side):
             made._fill(row)
         return made

@@ -124,6 +124,18 @@ class PairwiseADMM:
         cycle = {"rho_floor": self.rho_floor, "least_primal": float("inf"), "least_at": 0}
         return {"iteration": 0, "rho": first, "converged": False, **cycle}
 
+    def is_carry(self, carry: dict[str, Any]) -> bool:
+        """Whether a carry that was stored is one: the numbers that iterations go on by, each of its kind."""
+        rho, floor, least = (carry.get(name) for name in ("rho", "rho_floor", "least_primal"))
+        counts = all(type(carry.get(name)) is int and carry[name] >= 0 for name in ("iteration", "least_at"))
+        numbers = all(type(value) is float and value >= 0 for value in (rho, floor, least))
+        return (
+            counts
+            and numbers
+            and type(carry.get("converged")) is bool
+            and 0 < carry["rho"] < np.inf > carry["rho_floor"]
+        )
+
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: dict[str, Any]) -> dict[str, Any]:
         """The scalars of a finished phase: the dual residual after "v"; objective, residuals (14), penalty (15) and the stopping
         test after "u". Boyd's relative form of (14): |V - U| <= tol |V| and rho |V+ - V| <= tol |M V + Lambda|.

@@ -145,7 +145,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
         if kind.needs_inputs(run):
             inputs()  # an error of theirs comes before any cluster is started
     interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
-    with resumed(run), interrupt, cluster.session() as session, notes():
+    with resumed(kind, run), interrupt, cluster.session() as session, notes():
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
 
 
@@ -159,13 +159,20 @@ def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
 
 
 @contextmanager
-def resumed(run: RunStore) -> Iterator[None]:
-    """An old run, locked, without leftovers of dead attempts, and unfinished again if it was complete."""
+def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
+    """An old run, locked, without leftovers of dead attempts, and unfinished again if it was complete.
+
+    StoreError where it holds what cannot be told at its end: better before the work than after.
+    """
     try:
         run.lock()
         run.remove_leftovers()
         if run.is_complete:  # its report is kept beside
-            (run.path / "report.json").rename(run.path / f"report-{run.report()['n_iter']:06d}.json")
+            with report.damages(run):
+                kept = f"report-{int(run.report()['n_iter']):06d}.json"
+            (run.path / "report.json").rename(run.path / kept)
+        with report.damages(run, "run", "."):
+            kind.facts(run)
         yield
     finally:
         run.close()

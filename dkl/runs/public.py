@@ -152,11 +152,13 @@ def resume(
     """
     run: RunStore = open_store(path)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)
-    if not run.is_complete or kind.goes_further(run, changes) or driver.damaged_result(kind, run) is not None:
+    with damages(run, "run", "."):
+        is_done = run.is_complete and not kind.goes_further(run, changes) and driver.damaged_result(kind, run) is None
+    if not is_done:
         inputs: Lazy[Any] = Lazy(lambda: driver.read_again(kind, run, settings))
         if kind.needs_inputs(run):
             inputs()
-        with driver.resumed(run), watch_for(callbacks, verbose) as watch:
+        with driver.resumed(kind, run), watch_for(callbacks, verbose) as watch:
             kind.fit(run, inputs, settings, Session.find(client, threads=n_jobs), watch)
     if not run.is_complete:
         raise StoreError("the run ended without a result", where=str(run.path), remedy="resume it again")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from dkl.errors import StoreError
 from dkl.solvers.watch import Row
 
 Fill = Any
@@ -45,7 +46,8 @@ class Placement(Protocol):
 
 class ADMMStepper:
     """A stepper for the loop. `place` makes an empty placement (again, after a loss); `newest` finds the last commit that
-    is whole and restores it by the function that it is given; `carry` is the row before the first iteration."""
+    is whole and restores it by the function that it is given; `carry` is the row before the first iteration, `is_carry` tells of one
+    that was kept whether it is sound."""
 
     def __init__(
         self,
@@ -53,8 +55,9 @@ class ADMMStepper:
         fill: Fill,
         carry: Row,
         newest: Callable[[Callable[[Any], None]], Commit | None],
+        is_carry: Callable[[Row], bool] = lambda carry: True,
     ) -> None:
-        self._place, self._fill, self._carry, self._newest = place, fill, carry, newest
+        self._place, self._fill, self._carry, self._newest, self._is_carry = place, fill, carry, newest, is_carry
         self.placement: Any = None
 
     @property
@@ -66,11 +69,17 @@ class ADMMStepper:
         """Place the state: from the newest commit that is whole, else from the start. (iteration, its row)."""
         self.close()
         self.placement = self._place()
-        generation = self._newest(self.placement.restore)
+        generation = self._newest(self._restore)
         if generation is not None:
             return generation.iteration, dict(generation.carry)
         self.placement.start(self._fill, self._carry)
         return int(self._carry["iteration"]), dict(self._carry)
+
+    def _restore(self, commit: Any) -> None:
+        """Set the state of a commit; StoreError for one whose carry nobody wrote."""
+        if commit.carry.get("iteration") != commit.iteration or not self._is_carry(commit.carry):
+            raise StoreError("a commit with numbers that nobody wrote", where=f"iteration {commit.iteration}")
+        self.placement.restore(commit)
 
     def recover(self) -> tuple[int, Row]:
         """The state rebuilt after a loss."""

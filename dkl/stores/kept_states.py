@@ -65,7 +65,7 @@ class KeptStates:
                 self._require_place(folder, notes)
                 if wanted(notes):
                     return number, self._arrays(folder, notes["arrays"]), notes
-            except (StoreError, KeyError, TypeError, ValueError):
+            except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
         return number, {}, {}
 

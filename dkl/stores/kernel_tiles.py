@@ -1,5 +1,8 @@
 """A kernel matrix on disk: the tiles of its upper triangle, one chunk each, with checksums.
 
+Who writes the tiles keeps the checksum of each, and sends it to who reads them: a tile in another's place, or of another
+matrix, is seen (stores/seals.py has the same for what stands in runs).
+
 The order of the tiles is that of dkl/linalg/packed_symmetric.py, with larger tiles; those at the edge are padded with
 zeros.
 """
@@ -18,6 +21,7 @@ from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ONE_EACH, StoredArray
+from dkl.stores.seals import file_sum
 
 STORED_TILE = 1024
 """Rows and columns of a tile: 4 or 8 MB, so that a read costs its bytes and not its round through zarr's event loop."""
@@ -46,30 +50,43 @@ def create_tiles(path: str | os.PathLike[str], count: int, dtype: Any) -> None:
 
 
 class KernelTiles:
-    """The tiles of a store; small to send, opened where it is used."""
+    """The tiles of a store; small to send, with four bytes a tile, and opened where it is used.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    count: of the tiles.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], count: int) -> None:
         self.path = str(path)
+        self._sums = np.zeros(count, np.uint32)  # of tiles that were written here
         self._array: zarr.Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_array": None}
+        return {"path": self.path, "_sums": self._sums, "_array": None}
 
     def write(self, number: int, tile: NDArray) -> None:
         """Store a tile (STORED_TILE, STORED_TILE). Raises DiskError."""
         with disk_errors("a tile of the kernel could not be written", Path(self.path)):
             self._open("r+")[number] = tile
+            self._sums[number] = file_sum(self._chunk(number))[1]
 
     def read(self, number: int) -> NDArray:
-        """A tile; StoreError where it is damaged or was never written."""
+        """A tile; StoreError where it is damaged, was never written, or is not the one that was written there."""
         try:
             tile = np.asarray(self._open("r")[number])
+            if np.isnan(tile[0, 0]):
+                raise StoreError("a tile of the kernel is missing", where=self.path, got=f"tile {number}")
+            found = file_sum(self._chunk(number))[1]
+        except StoreError:
+            raise
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
             raise StoreError("a tile of the kernel cannot be read", where=self.path, got=got) from error
-        if np.isnan(tile[0, 0]):
-            raise StoreError("a tile of the kernel is missing", where=self.path, got=f"tile {number}")
+        if found != self._sums[number]:
+            raise StoreError("a tile of the kernel is another's", where=self.path, got=f"tile {number}")
         return tile
+
+    def _chunk(self, number: int) -> Path:
+        return Path(self.path, self._open("r").metadata.encode_chunk_key((number, 0, 0)))
 
     def _open(self, mode: str) -> Any:
         if self._array is None or (mode == "r+" and self._array.read_only):

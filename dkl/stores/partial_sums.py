@@ -16,6 +16,8 @@ from dkl.stores.kept_states import KeptStates
 from dkl.stores.registry import Arrays
 from dkl.stores.sealed_json import read_json, write_json
 
+MOST = 1 << 40
+"""Of groups of rows."""
 Partials = dict[tuple[int, int], tuple[Any, ...]]
 
 
@@ -39,9 +41,12 @@ class PartialSums(KeptStates):
         pass, has a higher number."""
         number, arrays, notes = self.read(lambda notes: bool(notes["pass"] == pass_number))
         nodes = notes.get("nodes", [])
-        return number, {
-            (level, index): tuple(arrays[_name(level, index, k)] for k in range(count)) for level, index, count in nodes
-        }
+        if not (isinstance(nodes, list) and all(map(_is_node, nodes))):
+            return number, {}
+        names = {(level, index): [_name(level, index, k) for k in range(count)] for level, index, count in nodes}
+        if {*arrays} != {name for parts in names.values() for name in parts}:
+            return number, {}  # damaged, so it counts as not there
+        return number, {node: tuple(arrays[name] for name in parts) for node, parts in names.items()}
 
     def mark_done(self, pass_number: int) -> None:
         """Note that a pass has ended and its rows of the Gram matrix are stored. Raises DiskError."""
@@ -53,8 +58,13 @@ class PartialSums(KeptStates):
         """The passes that have ended; none where that is not known, so that they are made again."""
         try:
             return [int(number) for number in read_json(self.root / "done.json", sealed=True)["passes"]]
-        except (StoreError, KeyError, TypeError, ValueError):
+        except (StoreError, KeyError, TypeError, ValueError, OverflowError):
             return []
+
+
+def _is_node(node: Any) -> bool:
+    """Level, index, and how many components there are."""
+    return isinstance(node, list) and len(node) == 3 and all(type(value) is int and 0 <= value < MOST for value in node)
 
 
 def _name(level: int, index: int, k: int) -> str:

@@ -85,7 +85,7 @@ def files_of(content: Mapping[str, Any], where: Path) -> Files:
     """The files of a manifest that was read; StoreError where it names none that are understood."""
     try:
         return {str(name): (int(size), int(checksum)) for name, (size, checksum) in content["files"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError("a manifest that is not understood", where=str(where), got=type(error).__name__) from error
 
 

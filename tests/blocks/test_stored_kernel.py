@@ -72,3 +72,24 @@ def test_a_tile_that_is_missing_or_damaged_is_told(rng, small_tiles, tmp_path):
     tile.unlink()
     with pytest.raises(StoreError, match="tile 3"):
         stored.times(v)
+
+
+def test_a_tile_in_anothers_place_is_told(rng, small_tiles, client, tmp_path):
+    """Whole by itself: of the same matrix, or of another one at the same place. Also by workers."""
+    X, v = rng.standard_normal((200, 2)), rng.standard_normal(200)
+    sessions = (Session(None, threads=1), Session(client))
+    one, two = (stored_kernel_of(Kernel("rbf", 0.3), X, tmp_path / str(k), of) for k, of in enumerate(sessions))
+    other = stored_kernel_of(Kernel("rbf", 0.4), X, tmp_path / "other", sessions[0])
+    for k, stored in enumerate((one, two)):
+        tiles = [tmp_path / str(k) / "c" / str(number) / "0" / "0" for number in (1, 4)]
+        contents = [tile.read_bytes() for tile in tiles]
+        wanted = stored.times(v).tobytes()
+        for replaced in (contents[::-1], [(tmp_path / "other" / "c" / "1" / "0" / "0").read_bytes(), contents[1]]):
+            for tile, content in zip(tiles, replaced, strict=True):
+                tile.write_bytes(content)
+            with pytest.raises(StoreError, match="is another's; got tile 1"):
+                stored.times(v)
+        for tile, content in zip(tiles, contents, strict=True):
+            tile.write_bytes(content)
+        assert stored.times(v).tobytes() == wanted
+    assert other.times(v).tobytes() != one.times(v).tobytes()

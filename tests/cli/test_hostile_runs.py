@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import call, write_inputs
+from command_line import call, factor_bytes, tree, write_inputs
+from command_runs import refused
+from mutations import changed
 
+from dkl.estimators.pairwise.store import load_problem
+from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json
 
 FITS = {
@@ -47,15 +51,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
     for key, part in inner:
         yield from places(part, (*path, key))
-
-
-def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
-    copy = json.loads(json.dumps(content))
-    part = copy
-    for key in path[:-1]:
-        part = part[key]
-    part[path[-1]] = value
-    return copy
 
 
 def mutations(file: Path, rng: random.Random, count: int) -> Iterator[None]:
@@ -100,6 +95,74 @@ def outcomes(folder: Path, count: int, *, resumes: bool) -> Counter[str]:
 def test_a_few(folder: Path) -> None:
     found = outcomes(folder, FEW, resumes=False)
     assert any(code.endswith(" 6") for code in found)
+
+
+@pytest.fixture
+def half(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the run without its report."""
+    return Path(shutil.copytree(folder / "half.zarr", tmp_path / "half.zarr"))
+
+
+def test_a_size_without_end_in_a_seal(folder: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(folder / "run.zarr", tmp_path / "run.zarr"))
+    manifest = min(run.glob("*/MANIFEST.json"))
+    content = read_json(manifest)
+    next(iter(content["files"].values()))[0] = float("inf")
+    write_json(manifest, content)
+    for verb in (("info",), ("info", "--json"), ("verify",)):
+        refused(call(*verb, run), 6)
+
+
+@pytest.mark.parametrize("folder", ["pairwise", "svc"], indirect=True)
+def test_what_the_end_could_not_tell_is_refused_before_the_work(folder: Path, half: Path) -> None:
+    """Of an iteration in the log, or of the classes: a run of hours would end in an error."""
+    task = read_json(half / "config.json")["task"]
+    if task == "pairwise":
+        events = [json.loads(line) for line in (half / "events.jsonl").read_text().splitlines()]
+        next(event for event in events if event["event"] == "iteration")["seconds"] = "x"
+        (half / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    else:
+        write_json(half / "config.json", read_json(half / "config.json") | {"classes": True})
+    before = tree(half)
+    refused(call("resume", half), 6)
+    assert {**tree(half), "LOCK": ""} == {**before, "LOCK": ""}
+
+
+CARRIES = {
+    "rho": ["x", 0.0, -1.0, float("nan"), float("inf"), True, None, [], 10**400],
+    "rho_floor": ["x", -1.0, float("inf")],
+    "least_primal": ["x", float("nan"), None],
+    "least_at": ["x", -1, 0.5, True],
+    "iteration": ["x", -1, 2.0, None],
+    "converged": ["x", 1, None],
+}
+
+
+@pytest.mark.parametrize("folder", ["pairwise"], indirect=True)
+def test_commits_of_numbers_that_nobody_wrote_are_passed_over(folder: Path, half: Path) -> None:
+    """For the start, where none is sound: to the same bytes."""
+    program = load_problem(RunStore.open(half), 1.0).admm(4, "float64", 1e-4)
+    wrong = [("rho", "x"), ("iteration", 3)]
+    for commit, (name, value) in zip(sorted((half / "generations").glob("gen-*")), wrong, strict=True):
+        manifest = commit / "MANIFEST.json"
+        content = read_json(manifest)
+        assert program.is_carry(content["carry"])
+        for key, values in CARRIES.items():
+            assert not any(program.is_carry(content["carry"] | {key: other}) for other in values), key
+        write_json(manifest, {**content, "carry": content["carry"] | {name: value}})
+    shutil.rmtree(half / "factor")
+    assert call("resume", half).code in (0, 3)
+    assert factor_bytes(half) == factor_bytes(folder / "run.zarr")
+    events = [event["event"] for event in RunStore.open(half).events()]
+    assert events.count("damaged checkpoint passed over") == 2
+
+
+@pytest.mark.parametrize("folder", ["pairwise"], indirect=True)
+def test_a_damaged_seal_of_the_graph_is_told_before_the_work(folder: Path, half: Path) -> None:
+    write_json(half / "graph" / "MANIFEST.json", read_json(half / "graph" / "MANIFEST.json") | {"of": "pairs"})
+    lines = len(RunStore.open(half).events())
+    refused(call("resume", half), 6)
+    assert len(RunStore.open(half).events()) == lines
 
 
 @pytest.mark.slow

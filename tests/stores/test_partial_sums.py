@@ -7,6 +7,7 @@ from dkl.errors import DiskError
 from dkl.stores import commits
 from dkl.stores.partial_sums import PartialSums
 from dkl.stores.registry import Arrays, StoredArray
+from dkl.stores.sealed_json import read_json, write_json
 
 DECLARED = Arrays(
     StoredArray("sums/sums-*/node-*-*-0", ("fold", "row", "column"), ("float64",), "Sums."),
@@ -68,3 +69,20 @@ def test_leftovers_are_swept(tmp_path):
     (tmp_path / "sums" / "tmp-dead").mkdir()
     sums.remove_leftovers()
     assert [path.name for path in (tmp_path / "sums").iterdir()] == ["sums-000001"]
+
+
+@pytest.mark.parametrize("nodes", [None, "x", 3, [3], [["1", 0, 2]], [[1, 0, "x"]], [[1, 0, 3]], [[1, 0, 1]], []])
+def test_nodes_that_nobody_wrote_are_no_sums(nodes, tmp_path):
+    sums = PartialSums(tmp_path / "sums", DECLARED)
+    sums.save(3, 0, partials(1.0))
+    manifest = tmp_path / "sums" / "sums-000003" / "MANIFEST.json"
+    write_json(manifest, read_json(manifest) | {"nodes": nodes})
+    assert sums.load(0) == (3, {})
+
+
+@pytest.mark.parametrize("passes", ["x", 3, [float("inf")], [None], {"a": 1}])
+def test_passes_that_nobody_wrote_have_not_ended(passes, tmp_path):
+    sums = PartialSums(tmp_path / "sums", DECLARED)
+    sums.mark_done(0)
+    write_json(tmp_path / "sums" / "done.json", {"passes": passes})
+    assert sums.done() == []

@@ -21,6 +21,7 @@ from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace
 from dkl.errors import NumericalError
 from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, MAX_FINISH_RANK, chosen_rank, finish_rank, make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
@@ -162,7 +163,11 @@ class _Fit:
         store = self.run or (self.scratch if self.plan.placement == "disk" else None)
         workspace = Workspace(self.session, self.plan, store, self.scratch)
         stepper = ADMMStepper(
-            lambda: workspace.new_placement(program), fill, program.start(settings.rho), workspace.newest
+            lambda: workspace.new_placement(program),
+            fill,
+            program.start(settings.rho),
+            workspace.newest,
+            program.is_carry,
         )
         checkpoints: Any = NoCheckpoints()
         if store is not None:
@@ -184,7 +189,7 @@ class _Fit:
         """The iterations, from the last commit if there is one."""
         iteration, row = loop.begin(stepper)
         if self.run is not None and iteration:
-            loop.watch.resume(_history_of(self.run, iteration))
+            loop.watch.resume(history(self.run, iteration))
         self.clock.lap("start")
         outcome = loop.run(stepper, iteration, row)
         self.clock.lap("solve")
@@ -287,18 +292,6 @@ class _Log:
 
     def __call__(self, row: Row) -> None:
         self.run.log(event="iteration", **row)
-
-
-def _history_of(run: RunStore, iteration: int) -> list[Row]:
-    """Rows of iterations 1 to `iteration` from the log."""
-    rows: list[Row] = []
-    for event in run.events():
-        if event.get("event") == "iteration" and isinstance(event.get("iteration"), int):
-            # An iteration that is written again follows from an earlier state: what stood beyond it is void.
-            while rows and rows[-1]["iteration"] >= event["iteration"]:
-                rows.pop()
-            rows.append({key: value for key, value in event.items() if key not in ("event", "at", "attempt")})
-    return [row for row in rows if row["iteration"] <= iteration]
 
 
 class _Clock:

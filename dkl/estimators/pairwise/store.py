@@ -45,6 +45,7 @@ def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     laplacian = read_csr(str(run.path / "graph"))
     if run.is_sealed and not is_sealed(run.path / "graph"):  # killed when all but the seal was written
         run.seal_part("graph")
+    run.check_part("graph")  # now, and not when the report is written
     return PairwiseKernel(laplacian, target_matrix(int(laplacian.shape[0]), must_link, cannot_link), gamma)
 
 

@@ -16,6 +16,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.svc.kept import Ended, KeptMachine, held_by, hold
+from dkl.estimators.svc.kept_checks import is_sound
 from dkl.estimators.svc.kernels import KernelPlace, kernel_place
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
@@ -48,6 +49,9 @@ class Keeper(Protocol):
 
     def begun(self, machine: int) -> KeptMachine | None:
         """What was kept of a machine last; asked for when it begins."""
+
+    def drop(self, machine: int) -> None:
+        """Forget it: it is damaged."""
 
     def keep(self, machine: int, state: State) -> None:
         """At each check of a machine's solver; the arrays are the solver's own."""
@@ -164,7 +168,7 @@ class _MachineFit:
 
     def solve(self, number: int, pair: TwoClasses, bounds: Vector) -> list[FittedMachine]:
         """The machine at each step."""
-        kept = KeptMachine() if self.keeper is None else self.keeper.begun(number) or KeptMachine()
+        kept = self._begun(number, len(pair.rows))
         if kept.ended is not None and kept.ended.stands(self.settings.max_iter):
             return [self._again(number, pair, bounds, kept.ended)]
         is_all = len(pair.rows) == self.place.source.n
@@ -188,6 +192,14 @@ class _MachineFit:
             held = held_by(self.whole) if is_all else {}
             self.keeper.ended(number, Ended.of(solution, shares, self.settings.max_iter, held))
         return found
+
+    def _begun(self, number: int, n: int) -> KeptMachine:
+        """What a machine of `n` rows is to begin with: what is kept of it, if that is sound."""
+        kept = None if self.keeper is None else self.keeper.begun(number)
+        if self.keeper is not None and kept is not None and not is_sound(kept, n, self.settings.solver):
+            self.keeper.drop(number)
+            kept = None
+        return kept or KeptMachine()
 
     def _again(self, number: int, pair: TwoClasses, bounds: Vector, ended: Ended) -> FittedMachine:
         """A machine that ended in an earlier session."""

@@ -137,7 +137,10 @@ def as_arrays(machines: dict[int, KeptMachine]) -> tuple[dict[str, NDArray], dic
 
 
 def from_arrays(arrays: dict[str, NDArray], notes: dict[str, Any]) -> dict[int, KeptMachine]:
-    """What `as_arrays` was given; of an earlier version, which had alphas alone, where machines begin."""
+    """What `as_arrays` was given; of an earlier version, which had alphas alone, where machines begin.
+
+    KeyError, TypeError, ValueError or AttributeError for notes that nobody wrote.
+    """
     table, parts = arrays["machines"].tolist(), notes.get("machines", {})
     vectors = _Reader(arrays.get("vectors", np.empty(0)))
     alphas = _Reader(arrays["alphas"])
@@ -151,6 +154,8 @@ def from_arrays(arrays: dict[str, NDArray], notes: dict[str, Any]) -> dict[int, 
         rows = here["state"]["history"] if state is not None else []
         start = alpha if length and ended is None else None
         machines[number] = KeptMachine(ended, state, (rows, len(rows)), start)
+    if vectors.left or alphas.left:
+        raise ValueError("lengths that do not add up")
     return machines
 
 
@@ -160,8 +165,15 @@ class _Reader:
     def __init__(self, values: NDArray[np.float64]) -> None:
         self.values, self.at = values, 0
 
+    @property
+    def left(self) -> int:
+        """How many are not taken yet."""
+        return len(self.values) - self.at
+
     def next(self, length: int) -> Vector:
-        """The next so many: a copy, aligned as arrays of their own are."""
+        """The next so many: a copy, aligned as arrays of their own are. ValueError where there are fewer."""
+        if not (type(length) is int and 0 <= length <= self.left):
+            raise ValueError(f"{self.left} numbers, of which {length!r} are wanted")
         self.at += length
         return np.array(self.values[self.at - length : self.at])
 

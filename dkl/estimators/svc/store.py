@@ -50,6 +50,11 @@ class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
         self.rows[machine] = [] if found is None or found.state is None else found.rows
         return found
 
+    def drop(self, machine: int) -> None:
+        """Forget what is kept of a machine, which begins anew."""
+        del self.machines[machine]
+        self.rows[machine] = []
+
     def keep(self, machine: int, state: State) -> None:
         """Take note of where a machine's solver stands at a check. Nobody writes to the arrays, so they are not copied."""
         rows = self.rows.setdefault(machine, [])
@@ -72,7 +77,10 @@ class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
     def load(self) -> dict[int, KeptMachine] | None:
         """The machines of the newest state that is whole."""
         self.number, found, notes = self.states.read()
-        return from_arrays(found, notes) if found else None
+        try:
+            return from_arrays(found, notes) if found else None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
 
     def write(self, state: dict[int, KeptMachine]) -> dict[str, Any]:
         """Put the machines on disk."""

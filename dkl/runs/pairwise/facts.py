@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.estimators.pairwise.history import COLUMNS, history
 from dkl.runs import report
 from dkl.runs.kind import Facts
-from dkl.runs.stored import events_of
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 
 LAST_ROWS = 5
-COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "relative_gap", "seconds")
 
 
 def facts(run: RunStore) -> Facts:
@@ -57,18 +56,6 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         cells = (row.get(name) for name in names)
         lines.append("".join(f"{cell:>17.8g}" if isinstance(cell, (int, float)) else f"{'':>17}" for cell in cells))
     return lines
-
-
-def history(run: RunStore) -> list[dict[str, Any]]:
-    """A row an iteration, in order; of an iteration that was repeated, after a loss or by `dkl resume`, the last."""
-    rows: list[dict[str, Any]] = []
-    for event in events_of(run, "iteration"):
-        if isinstance(event.get("iteration"), int):
-            # An iteration that is written again follows from an earlier state: what stood beyond it is void.
-            while rows and rows[-1]["iteration"] >= event["iteration"]:
-                rows.pop()
-            rows.append({key: event[key] for key in event.keys() - {"event", "at", "attempt"}})
-    return rows
 
 
 def has_problem(run: RunStore) -> bool:

@@ -13,6 +13,7 @@ from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
+from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -26,7 +27,7 @@ from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION, estimate, inputs, transform, verify
-from dkl.runs.pairwise.facts import facts, graph_notes, has_problem, history
+from dkl.runs.pairwise.facts import facts, graph_notes, has_problem
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.row_files import check_values
 from dkl.solvers.result import Result

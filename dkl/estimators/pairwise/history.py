@@ -1,0 +1,52 @@
+"""The history of a run of pairs: a line an iteration in its log, which has no checksum."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dkl.errors import StoreError
+from dkl.stores.run import RunStore
+
+OF_LOG = {"event", "at", "attempt"}
+"""Keys of a line that are not the iteration's."""
+COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "relative_gap", "seconds")
+"""What is shown of it, wherever it is there; a gap that was not computed is None."""
+
+
+def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
+    """A row an iteration up to number `last`, in order; of one that was repeated, after a loss or by `resume`, the last.
+
+    StoreError for a row that nobody has written.
+    """
+    rows: list[dict[str, Any]] = []
+    for event in run.events():
+        if event.get("event") != "iteration":
+            continue
+        row = {key: value for key, value in event.items() if key not in OF_LOG}
+        _require_row(row, run)
+        # An iteration that is written again follows from an earlier state: what stood beyond it is void.
+        while rows and rows[-1]["iteration"] >= row["iteration"]:
+            rows.pop()
+        rows.append(row)
+    return [row for row in rows if last is None or row["iteration"] <= last]
+
+
+def _require_row(row: dict[str, Any], run: RunStore) -> None:
+    known = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+    is_whole = type(row.get("iteration")) is int and 0 <= row["iteration"] < 2**63
+    if not (
+        is_whole and "seconds" in known and all(map(_is_number, known.values())) and 0 <= row["seconds"] < math.inf
+    ):
+        raise StoreError(
+            "a line of the log that nobody wrote",
+            where=f"{run.path}/events.jsonl",
+            got=str(known)[:200],
+            wanted="numbers of an iteration",
+            remedy="take that line out",
+        )
+
+
+def _is_number(value: Any) -> bool:
+    """One that a float can be, or NaN; not True."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
