@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dkl.blocks import waiting
+from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.workspace import worker_memory
+from dkl.errors import MemoryBudgetError
+from dkl.resources import format_bytes
 
 WORKER_SHARE = 0.75
 """Of a Dask worker's limit: it pauses at 0.8 of it."""
@@ -19,18 +23,38 @@ class Place:
     threads: int
     limit: int | None = None
     distributed: bool = False
+    more_memory: str = ""
+    """What gives the workers more."""
 
     @classmethod
     def of(cls, session: Session) -> Place:
         """The place of a session: this process and its threads, or the cluster's workers with the smallest one's memory limit.
 
-        Asks the scheduler once; workers that join later are not counted.
+        Waits for the first worker of a cluster that has none. Workers that join later are not counted.
         """
         if not session.is_distributed:
             return cls(1, session.threads)
-        return cls(session.n_slots, session.most_threads, worker_memory(session), True)
+        waiting.workers(session)
+        return cls(session.n_slots, session.most_threads, worker_memory(session), True, session.more_memory())
 
     def allowed(self, memory_limit: int | None) -> int | None:
         """Bytes a process may use: the smaller of `memory_limit` and WORKER_SHARE of a worker's limit; None where there is neither."""
-        share = None if self.limit is None else int(WORKER_SHARE * self.limit)
+        share = self._share()
         return min((value for value in (memory_limit, share) if value is not None), default=None)
+
+    def checked(self, plan: Plan, memory_limit: int | None) -> Plan:
+        """The plan. Raises MemoryBudgetError where it does not fit; a limit that nobody gave is told by the one that it is a share of."""
+        try:
+            return plan.validate()
+        except MemoryBudgetError as error:
+            share = self._share()
+            if share is None or share == memory_limit or error.got != f"memory_limit {format_bytes(share)}":
+                raise
+            got = f"{format_bytes(share)}, {WORKER_SHARE:.0%} of a worker's {format_bytes(self.limit or 0)}"
+            remedy = (error.remedy or "").replace("raise memory_limit", self.more_memory)
+            raise MemoryBudgetError(
+                error.what, where=error.where, got=got, wanted=error.wanted, remedy=remedy
+            ) from None
+
+    def _share(self) -> int | None:
+        return None if self.limit is None else int(WORKER_SHARE * self.limit)

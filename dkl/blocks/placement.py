@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks import slab_worker
+from dkl.blocks import slab_worker, waiting
 from dkl.blocks.session import Session
 from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram, make_storage
 from dkl.errors import StateLost, WorkersLostError
@@ -138,9 +138,7 @@ class ClusterPlacement:
     def __init__(self, program: SlabProgram, session: Session, key: str, *, scratch: str | None = None) -> None:
         self.program, self.session, self.client, self.key = program, session, session.client, key
         self.slabs = n_slabs(program.rank, program.width)
-        addresses = session.workers()
-        if not addresses:
-            raise WorkersLostError("the cluster has no workers", where="client", remedy=session.more_workers())
+        addresses = waiting.workers(session)
         # By groups, not slabs: a subtree of the sums must belong to one owner to be sent as one vector.
         self.shares = share(len(group_bounds(self.slabs)), len(addresses))
         self.addresses = addresses[: len(self.shares)]
@@ -283,13 +281,15 @@ def wait_for_workers(session: Session, count: int, timeout: float) -> None:
     Raises WorkersLostError where there is none then.
     """
     deadline = time.monotonic() + timeout
-    while len(session.workers()) < count and time.monotonic() < deadline:
-        time.sleep(0.1)
+    if len(session.workers()) < count:
+        with waiting.called_for(session.client, count, timeout):
+            while len(session.workers()) < count and time.monotonic() < deadline:
+                time.sleep(0.1)
     if not session.workers():
         raise WorkersLostError(
             "all workers are gone and none came back",
             where="client",
             got=0,
             wanted=f"{count} workers",
-            remedy="start workers, then `dkl resume` the run",
+            remedy=session.more_workers(),
         )

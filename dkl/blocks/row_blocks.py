@@ -191,7 +191,9 @@ class RowBlocks:
                 # have died with a task, most likely because of it: another attempt would kill more.
                 if type(error).__name__ != "KilledWorker":
                     raise
-                remedy = "give workers more memory, or set memory_limit lower"
+                remedy = self.session.more_memory()
+                if not self.session.own:  # whose limit --memory-limit is
+                    remedy += ", or set memory_limit lower"
                 raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
@@ -210,7 +212,7 @@ class RowBlocks:
                 )
                 for k, item in enumerate(items)
             ]
-            return waiting.gather(client, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
+            return waiting.gather(self.session, futures, [*items, *(part for part in sent if hasattr(part, "key"))])
         except (CancelledError, StateLost):
             # Everything is sent again. The client may not have heard yet that scattered rows died with their worker; and
             # tasks of a Dask array that wait for a lost worker have the same names as those submitted again, so that

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from dkl.blocks import waiting
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
@@ -30,12 +31,12 @@ ASKED_AGAIN = 3
 class Session:
     """Ordered maps on threads (client=None) or on the workers of a `distributed.Client`.
 
-    threads: of this process; by default the processors it may run on. The session does not own the client: nothing here
-    closes it.
+    threads: of this process; by default the processors it may run on. own: whether the workers are those that the command
+    started, by --workers, which errors advise by. The session does not own the client: nothing here closes it.
     """
 
-    def __init__(self, client: Any = None, *, threads: int | None = None) -> None:
-        self.client = client
+    def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False) -> None:
+        self.client, self.own = client, own
         self.threads = n_cpus() if threads is None else checked_threads(threads)
 
     @classmethod
@@ -123,8 +124,7 @@ class Session:
                 return [function(piece, *shared) for piece in pieces]
             with ThreadPoolExecutor(self.threads) as pool:
                 return list(pool.map(lambda piece: function(piece, *shared), pieces))
-        if not self.workers():
-            raise WorkersLostError("the cluster has no workers", where="client", remedy=self.more_workers())
+        waiting.workers(self)
         # Not pinned: Dask never again looks at a pinned task whose worker died as the last one.
         # pure=False: Dask would otherwise hash the arguments, and answer a repeated call from what it still holds.
         futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
@@ -151,10 +151,15 @@ class Session:
             raise StateLost(f"a worker was lost while it was sent to: {type(error).__name__}: {error}") from error
 
     def more_workers(self) -> str:
-        """What to do about workers that are gone: those of a cluster that we started ourselves are not the user's to add."""
-        if getattr(self.client, "cluster", None) is None:
-            return "add workers, then try again"
-        return "fewer workers with more memory each may stay: give workers or memory_limit another value"
+        """What to do where workers are gone: those that we started died, and are not the user's to add."""
+        again = "then try again, or `dkl resume` the run if there is one"
+        return f"{self.more_memory()}, {again}" if self.own else f"start workers, {again}"
+
+    def more_memory(self) -> str:
+        """How workers come by more memory."""
+        if self.own:
+            return "give each worker more memory (a higher --memory-limit, or fewer --workers)"
+        return "give workers more memory"
 
     def require_scheduler(self) -> None:
         """Raises WorkersLostError where the scheduler is gone. A connection that broke has RECONNECT_SECONDS to be restored."""
@@ -209,5 +214,5 @@ def checked_threads(threads: int, where: str = "n_jobs") -> int:
 
 
 def _no_scheduler() -> WorkersLostError:
-    remedy = "start a scheduler and workers, then `dkl resume` the run"
+    remedy = "start a scheduler and workers, then try again, or `dkl resume` the run if there is one"
     return WorkersLostError("the scheduler is gone", where="client", remedy=remedy)

@@ -6,13 +6,19 @@ when a worker with the old address comes back, even where other workers were all
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from dkl.blocks.session import Session
 from dkl.errors import WorkersLostError
+
+if TYPE_CHECKING:
+    from dkl.blocks.session import Session
+
+LOG = logging.getLogger("dkl")
 
 LOOK_AGAIN_SECONDS = 5.0
 """How often `gather` asks the scheduler whether its tasks can still run."""
@@ -42,14 +48,29 @@ def workers(session: Session) -> list[str]:
     Raises WorkersLostError after GIVE_UP_SECONDS without any.
     """
     if not session.workers():
-        try:
-            session.client.wait_for_workers(1, timeout=GIVE_UP_SECONDS)
-        except TimeoutError:
-            raise _no_workers(GIVE_UP_SECONDS) from None
+        with called_for(session.client, 1, GIVE_UP_SECONDS):
+            try:
+                session.client.wait_for_workers(1, timeout=GIVE_UP_SECONDS)
+            except TimeoutError:
+                raise _no_workers(session, GIVE_UP_SECONDS) from None
     return session.workers()
 
 
-def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
+@contextmanager
+def called_for(client: Any, count: int, seconds: float) -> Iterator[None]:
+    """Says in the log "dkl" that `count` workers are waited for, `seconds` at most, and has a task wait for them meanwhile.
+
+    A cluster that adapts to its load (`cluster.adapt(minimum=0)`) starts its first worker for a task that waits.
+    """
+    LOG.warning("waiting for %d worker(s) of the cluster, %g s at most", count, seconds)
+    task = client.submit(bool, pure=False)
+    try:
+        yield
+    finally:
+        task.release()
+
+
+def gather(session: Session, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
     """Results of `futures`, in order, once all are there. `inputs` are the futures that these wait for.
 
     Raises CancelledError when one of them will never run: the caller submits them again. Raises WorkersLostError after
@@ -57,6 +78,7 @@ def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> l
     """
     from distributed import wait
 
+    client = session.client
     keys = {future.key for future in [*futures, *inputs]}
     alone = 0.0
     while True:
@@ -72,12 +94,12 @@ def gather(client: Any, futures: Sequence[Any], inputs: Sequence[Any] = ()) -> l
             raise CancelledError(f"{n_set_aside} tasks were set aside when all workers were lost")
         alone = 0.0 if n_workers else alone + LOOK_AGAIN_SECONDS
         if alone >= GIVE_UP_SECONDS:
-            raise _no_workers(alone)
+            raise _no_workers(session, alone)
 
 
-def _no_workers(seconds: float) -> WorkersLostError:
-    got, remedy = f"none for {seconds:.0f} s", "start workers and try again"
-    return WorkersLostError("the cluster has no workers", where="client", got=got, remedy=remedy)
+def _no_workers(session: Session, seconds: float) -> WorkersLostError:
+    got = f"none for {seconds:g} s"
+    return WorkersLostError("the cluster has no workers", where="client", got=got, remedy=session.more_workers())
 
 
 def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, int]:

@@ -15,12 +15,14 @@ from dkl._paths import as_path, require_file
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
+from dkl.blocks.waiting import called_for
 from dkl.errors import InputError, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, n_cpus
 from dkl.runs.own_workers import own_workers
 
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 30
+TLS = "distributed.comm.tls in Dask's configuration"
 DASK = {
     "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
     "distributed.scheduler.allowed-failures": 10,
@@ -50,7 +52,8 @@ class Cluster:
         """From the command's options; InputError for an address that is none, or too many workers for the memory."""
         address = scheduler if scheduler_file is None else _address_in(as_path(scheduler_file, "--scheduler-file"))
         if address is not None:
-            _check_address(address, insecure)
+            where = "--scheduler" if scheduler_file is None else f"--scheduler-file {scheduler_file}"
+            _check_address(address, insecure, where)
         if threads is not None:
             checked_threads(threads, "--threads")
         chosen = cls(address, workers, threads, memory_limit)
@@ -79,7 +82,7 @@ class Cluster:
             stack.enter_context(dask.config.set(DASK))
             reached = self._own() if self.address is None else _connected(self.address)
             client = stack.enter_context(reached)
-            yield Session(client)
+            yield Session(client, own=self.address is None)
 
     @contextmanager
     def planned(self) -> Iterator[Session]:
@@ -99,7 +102,7 @@ class Cluster:
     def _own(self) -> Iterator[Any]:
         count = self.workers or 1
         with own_workers(count, self.worker_bytes) as client:
-            _wait_for_workers(client, count, "the workers of this machine")
+            _wait_for_workers(client, count, "--workers", "take fewer: this machine starts them too slowly")
             yield client
 
 
@@ -107,7 +110,7 @@ class _Unstarted(Session):
     """Workers as they would be: how many, and what each may use."""
 
     def __init__(self, count: int, worker_bytes: int) -> None:
-        super().__init__("not started")
+        super().__init__("not started", own=True)
         self.count, self.worker_bytes = count, worker_bytes
 
     def members(self) -> dict[str, dict[str, Any]]:
@@ -127,22 +130,27 @@ def _connected(address: str) -> Iterator[Any]:
     try:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError) as error:
+        remedy = "start it, or mend the address" + (", or the certificates" if address.startswith("tls") else "")
         raise WorkersLostError(
-            f"no scheduler answers within {CONNECT_SECONDS} s", where=address, remedy="start it, or mend the address"
+            f"no scheduler answers within {CONNECT_SECONDS} s", where=address, remedy=remedy
         ) from error
     with client:
-        _wait_for_workers(client, 1, address)
+        _wait_for_workers(client, 1, address, "start workers")
         yield client
 
 
-def _wait_for_workers(client: Any, count: int, where: str) -> None:
-    try:
-        client.wait_for_workers(count, timeout=WORKER_SECONDS)
-    except TimeoutError as error:
-        got = len(Session(client).workers())
-        raise WorkersLostError(
-            f"too few workers after {WORKER_SECONDS} s", where=where, got=got, wanted=count, remedy="start workers"
-        ) from error
+def _wait_for_workers(client: Any, count: int, where: str, remedy: str) -> None:
+    """Until the first `count` are there. Raises WorkersLostError after WORKER_SECONDS."""
+    if len(Session(client).workers()) >= count:
+        return
+    with called_for(client, count, WORKER_SECONDS):
+        try:
+            client.wait_for_workers(count, timeout=WORKER_SECONDS)
+        except TimeoutError as error:
+            got = len(Session(client).workers())
+            raise WorkersLostError(
+                f"too few workers after {WORKER_SECONDS} s", where=where, got=got, wanted=count, remedy=remedy
+            ) from error
 
 
 def _address_in(file: Path) -> str:
@@ -157,19 +165,37 @@ def _address_in(file: Path) -> str:
     return str(content["address"])
 
 
-def _check_address(address: str, insecure: bool) -> None:
+def _check_address(address: str, insecure: bool, where: str) -> None:
     match = re.fullmatch(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[\w.-]+):(\d{1,5})", address)
     if match is None or not 0 < int(match[3]) < 65536:
         wanted = "tls://host:port, or tcp://127.0.0.1:port"
-        raise InputError("not a scheduler's address", where="--scheduler", got=repr(address), wanted=wanted)
-    if match[1] == "tcp" and not insecure and not _is_loopback(match[2].strip("[]")):
+        raise InputError("not a scheduler's address", where=where, got=repr(address), wanted=wanted)
+    if match[1] == "tls":
+        _check_certificate(address, where)
+    elif not insecure and not _is_loopback(match[2].strip("[]")):
         raise InputError(
             "plain tcp:// to another machine: whoever reaches that port can run code as you",
-            where="--scheduler",
+            where=where,
             got=address,
             wanted="tls://",
             remedy="set up TLS (see cluster/README.md), or say --insecure",
         )
+
+
+def _check_certificate(address: str, where: str) -> None:
+    """InputError where Dask's configuration names no certificates to show and to trust, or none that can be read."""
+    from distributed import Security
+
+    try:
+        context = Security().get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise InputError(
+            "certificates that cannot be read", where=TLS, got=error, remedy="mend the paths or the files there"
+        ) from error
+    if context is None:
+        wanted = f"{TLS}: ca-file, client.cert and client.key"
+        remedy = "name your certificates there, as cluster/README.md shows"
+        raise InputError("tls:// without certificates", where=where, got=address, wanted=wanted, remedy=remedy)
 
 
 def _is_loopback(host: str) -> bool:

@@ -124,7 +124,7 @@ class Loop:
                 raise WorkersLostError(
                     f"workers were lost {self.restarts} times ({lost})",
                     where="cluster",
-                    remedy="look at the workers' logs (memory?), then `dkl resume` the run",
+                    remedy="workers die where memory is short: give each more, then try again, or `dkl resume` the run if there is one",
                 ) from lost
             try:
                 iteration, row = stepper.recover()

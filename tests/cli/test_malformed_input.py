@@ -1,11 +1,15 @@
 """What is wrong is told in one line with the right exit code, quickly, and nothing is written or changed."""
 
+import json
 import os
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
+import distributed.config  # noqa: F401  # its defaults come first
 import numpy as np
 import pytest
 import zarr
@@ -162,6 +166,7 @@ OPTIONS: dict[str, tuple[list[str], int]] = {
     "address of another kind": (["--scheduler", "http://127.0.0.1:8786"], 2),
     "tcp to another machine": (["--scheduler", "tcp://10.1.2.3:8786"], 2),
     "tcp to another name": (["--scheduler", "tcp://cluster.example.org:8786"], 2),
+    "tls without certificates": (["--scheduler", "tls://127.0.0.1:8786"], 2),
     "no scheduler file": (["--scheduler-file", "none.json"], 2),
     "scheduler file no JSON": (["--scheduler-file", "pairs.csv"], 2),
     "an argument too many": (["more"], 2),
@@ -212,10 +217,43 @@ def test_options(case: str, command: str, work: Path) -> None:
     assert tree(work) == before
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"address": 5}', '{"address": "nonsense"}'])
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"address": 5}', '{"address": "nonsense"}', '{"address": "tls://a:1"}']
+)
 def test_scheduler_file_with_something_else(content: str, work: Path) -> None:
     (work / "s.json").write_text(content)
     refused(call(*FIT, "--scheduler-file", "s.json"), 2)
+
+
+@pytest.mark.parametrize("place", ["--scheduler", "--scheduler-file"])
+def test_tls_needs_certificates(place: str, work: Path) -> None:
+    """Missing, and named in Dask's configuration but not to be read."""
+    (work / "s.json").write_text(json.dumps({"address": (address := "tls://127.0.0.1:9")}))
+    arguments = [*FIT, place, address if place == "--scheduler" else "s.json"]
+    answer = call(*arguments)
+    refused(answer, 2)
+    assert place in answer.err and address in answer.err and "client.cert" in answer.err
+    names = {name: str(work / "none.pem") for name in ("ca-file", "client.cert", "client.key")}
+    for bad in ("none.pem", "X.npz"):
+        names["ca-file"] = str(work / bad)
+        with dask.config.set({f"distributed.comm.tls.{name}": file for name, file in names.items()}):
+            answer = call(*arguments)
+        refused(answer, 2)
+        assert "cannot be read" in answer.err and "distributed.comm.tls" in answer.err
+
+
+def test_a_plan_that_does_not_fit_names_the_limit_that_was_given(work: Path) -> None:
+    answer = call("plan", *FIT[1:], "--memory-limit", "100MB")
+    assert "got memory_limit 100 MB;" in answer.err and "; raise memory_limit" in answer.err
+    answer = call("plan", *FIT[1:], "--memory-limit", "100MB", "--workers", "2")
+    assert "got 75 MB, 75% of a worker's 100 MB;" in answer.err
+    assert "; give each worker more memory (a higher --memory-limit, or fewer --workers)" in answer.err
+
+
+def test_resume_s_help_names_its_own_options_alone() -> None:
+    text = call("resume", "--help").out
+    has = {word for line in text.splitlines() for word in re.findall(r"^  (?:-h, )?(--[a-z-]+)", line)}
+    assert len(has) > 5 and set(re.findall(r"--[a-z-]+", text)) <= has
 
 
 OUT: dict[str, tuple[str, int]] = {

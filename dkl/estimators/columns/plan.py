@@ -62,7 +62,7 @@ def plan_fit(
         may_use_disk=has_folder and not settings.whole_columns,
         block_rows_of=lambda columns: block_rows(columns, source.n_features, settings.dtype),
     )
-    return plan.validate() if refuse else plan
+    return place.checked(plan, settings.memory_limit) if refuse else plan
 
 
 def rows_held(source: RowSource, place: Place) -> RowsHeld:

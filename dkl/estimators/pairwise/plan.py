@@ -109,4 +109,4 @@ def plan_at(
     if not has_store:
         ways.append(("give work_dir so that the state can be kept on disk", lambda: plan(True).fits))
     chosen = replace(chosen, remedy=what_helps(ways))
-    return chosen.validate() if refuse else chosen
+    return place.checked(chosen, settings.memory_limit) if refuse else chosen

@@ -31,7 +31,7 @@ class PairwiseSettings(Settings):
     target_gap: Annotated[
         float | str | None,
         Either(Real(above=0), Word("none"), NotGiven()),
-        "Go on until this relative gap is proven; none: end by --tol alone.",
+        "Go on until this relative gap is proven; none: end by the residuals alone.",
         RESUMABLE,
     ] = 1e-2
     dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"

@@ -133,7 +133,8 @@ class KernelPlace:
             driver_limit=self.memory_limit or here,
             may_use_disk=may_use_disk and self.work_dir is not None,
             may_be_single=self.may_be_single,
-        ).validate()
+        )
+        place.checked(plan, self.memory_limit)
         if plan.placement == "disk":
             self._check_disk(plan)
         return plan

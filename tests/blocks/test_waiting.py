@@ -1,0 +1,98 @@
+"""Clusters without workers: called for where the cluster adapts to its load, given up in time where none come."""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from numpy.testing import assert_allclose
+
+from dkl import LowRankKernelRegressor
+from dkl.blocks import waiting
+from dkl.blocks.place import Place
+from dkl.blocks.placement import wait_for_workers
+from dkl.blocks.session import Session
+from dkl.errors import WorkersLostError
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[Any]:
+    """A cluster that has no workers, and would start them in this process."""
+    with LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        processes=False,
+        protocol="tcp",
+        host="127.0.0.1",
+        memory_limit=10**9,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def session(nobody: Any) -> Iterator[Session]:
+    with Client(nobody, set_as_default=False) as client:
+        yield Session(client)
+
+
+@pytest.fixture
+def adaptive(nobody: Any, session: Session) -> Iterator[Session]:
+    """It starts a worker once work waits, and lets it go when there is none."""
+    adapting = nobody.adapt(minimum=0, maximum=1, interval="20 ms")
+    yield session
+    adapting.stop()
+    nobody.scale(0)
+    while session.workers():
+        time.sleep(0.01)
+
+
+def test_the_limit_is_told_and_kept(session: Session, monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.2)
+    for call in (lambda: session.map(abs, [1]), lambda: Place.of(session), lambda: waiting.workers(session)):
+        with (
+            caplog.at_level(logging.WARNING, "dkl"),
+            pytest.raises(WorkersLostError, match="none for 0.2 s; start workers"),
+        ):
+            call()
+        assert caplog.messages.pop() == "waiting for 1 worker(s) of the cluster, 0.2 s at most"
+
+
+def test_workers_of_our_own_are_nobody_s_to_start(session: Session, monkeypatch: Any) -> None:
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.1)
+    own = Session(session.client, own=True)
+    for call in (lambda: waiting.workers(own), lambda: wait_for_workers(own, 2, 0.1)):
+        with pytest.raises(WorkersLostError, match="--memory-limit") as caught:
+            call()
+        assert "start workers" not in str(caught.value)
+    with pytest.raises(WorkersLostError, match="start workers") as caught:
+        wait_for_workers(session, 2, 0.1)
+    assert "--" not in str(caught.value)
+
+
+def test_an_adaptive_cluster_is_called_for_workers(adaptive: Session) -> None:
+    assert adaptive.map(abs, [-1, 2]) == [1, 2]
+
+
+def test_a_plan_is_that_of_the_workers_that_come(adaptive: Session) -> None:
+    assert Place.of(adaptive) == Place(1, 1, 10**9, True, "give workers more memory")
+
+
+def test_workers_are_called_back(adaptive: Session) -> None:
+    wait_for_workers(adaptive, 1, 60.0)
+    assert len(adaptive.workers()) == 1
+
+
+def test_a_fit_on_an_adaptive_cluster(adaptive: Session, rng: np.random.Generator) -> None:
+    X = rng.standard_normal((60, 3))
+    y = np.sin(X).sum(axis=1)
+    here, there = (
+        LowRankKernelRegressor(n_columns=20, random_state=0, client=client, n_jobs=1).fit(X, y)
+        for client in (None, adaptive.client)
+    )
+    assert there.result_.plan["processes"] == 1
+    assert_allclose(there.predict(X), here.predict(X), rtol=1e-6)
