@@ -104,6 +104,15 @@ def make_runs(base: Path, names: tuple[str, ...] = tuple(CASES)) -> None:
             raise AssertionError(f"no state of {name} was met")
 
 
+def make_inputs(base: Path, names: list[str]) -> None:
+    """The inputs, and the limits of cases that have one: in base/<name>/limit."""
+    write_inputs(base)
+    for name in names:
+        (base / name).mkdir()
+        if name in LIMITED:
+            trials.run("hostile_runs_trials.made", [(str(base), name, 0)])
+
+
 def made(spec: tuple[str, str, int]) -> str:
     """(base, case, write at which it is killed, or 0): makes the run; the number of its writes."""
     base, name, at = spec

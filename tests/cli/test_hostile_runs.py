@@ -113,16 +113,16 @@ def test_a_size_without_end_in_a_seal(folder: Path, tmp_path: Path) -> None:
         refused(call(*verb, run), 6)
 
 
-@pytest.mark.parametrize("folder", ["pairwise", "svc"], indirect=True)
 def test_what_the_end_could_not_tell_is_refused_before_the_work(folder: Path, half: Path) -> None:
-    """Of an iteration in the log, or of the classes: a run of hours would end in an error."""
+    """Of an iteration in the log, the classes, the means of targets: a run of hours would end in an error."""
     task = read_json(half / "config.json")["task"]
     if task == "pairwise":
         events = [json.loads(line) for line in (half / "events.jsonl").read_text().splitlines()]
         next(event for event in events if event["event"] == "iteration")["seconds"] = "x"
         (half / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     else:
-        write_json(half / "config.json", read_json(half / "config.json") | {"classes": True})
+        damage = {"classes": True} if task == "svc" else {"target_means": [None]}
+        write_json(half / "config.json", read_json(half / "config.json") | damage)
     before = tree(half)
     refused(call("resume", half), 6)
     assert {**tree(half), "LOCK": ""} == {**before, "LOCK": ""}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.datasets import read_array
-from dkl.errors import InputError
+from dkl.errors import InputError, StoreError
 from dkl.estimators.columns.targets import LEAST, are_too_small
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.files import Files
@@ -25,11 +25,21 @@ class RegressionInputs(SupervisedInputs):
         """(targets (n, T) less their means, those means), as a fit with an intercept wants them.
 
         known: the means that the run was begun with, which its sums are of; None for runs that kept none, the plain ones.
+        Raises StoreError for means that are not a finite number of each target.
         """
         y = self.targets.reshape(self.rows.n, -1)
-        means = np.average(y, axis=0) if known is None else np.array(known)
+        means = np.average(y, axis=0) if known is None else _means(known, y.shape[1])
         offsets = means if settings.fit_intercept else np.zeros(y.shape[1])
         return y - offsets, offsets
+
+
+def _means(known: Any, n_targets: int) -> NDArray[np.float64]:
+    """What a configuration keeps, as an array (T,)."""
+    is_list = isinstance(known, list) and len(known) == n_targets
+    if not is_list or not all(type(mean) is float and np.isfinite(mean) for mean in known):
+        wanted = f"{n_targets} finite numbers"
+        raise StoreError("damaged means of the targets", where="config.json", got=str(known)[:200], wanted=wanted)
+    return np.array(known)
 
 
 def read(files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
