@@ -17,6 +17,7 @@ from dkl.estimators.common.settings import Settings
 from dkl.runs.files import Files
 from dkl.runs.output import Request
 from dkl.runs.predictions import Predictor
+from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
 from dkl.runs.supervised_runs import SupervisedRuns
 
@@ -35,6 +36,7 @@ class ClassInputs(SupervisedInputs):
         """From files; without `values` the rows' shape is enough; square: they must be (n, n). InputError for what is no
         label of these rows, and for less than two classes."""
         rows = read_rows(files, memory_limit, values=values, square=square)
+        require_room_for_targets(file_of_targets(files), memory_limit)
         labels = read_class_labels(files, rows.n)
         try:
             classes, numbers = checked_labels(labels, rows.n)

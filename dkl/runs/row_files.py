@@ -71,6 +71,14 @@ def check_values(rows: RowSource) -> None:
     NeighborSearch(rows, Session(None, threads=threads), max(block, -(-rows.n // threads)), block, 1).check()
 
 
+def require_room_for_targets(path: Path, memory_limit: int | None) -> None:
+    """MemoryBudgetError where the y of an archive, unpacked and made numbers, is more than a process may use."""
+    header = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None
+    if header is not None:
+        remedy = "raise memory_limit, or check the shape and type of y"
+        _require(2 * header.nbytes, memory_limit, "the targets do not fit", path, remedy)
+
+
 def room_for_blocks(rows: RowSource, memory_limit: int | None, where: Path) -> int | None:
     """Bytes of the limit that are left beside the process itself and rows that were read at once; MemoryBudgetError for none."""
     if memory_limit is None:
@@ -93,11 +101,16 @@ def _owned(rows: RowSource) -> RowSource:
 
 def _require_room(path: Path, memory_limit: int | None) -> None:
     """MemoryBudgetError where reading the file at once takes more than a process may use."""
-    needed = PROCESS_BASE + reading_bytes(path)
+    remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
+    what = "the rows do not fit: such a file is read at once"
+    _require(reading_bytes(path), memory_limit, what, path, remedy)
+
+
+def _require(needed: int, memory_limit: int | None, what: str, where: Path, remedy: str) -> None:
+    """MemoryBudgetError where so many bytes are beyond the limit; of few bytes the plan has more to say."""
     limit = int(MEMORY_SHARE * machine_memory()) if memory_limit is None else memory_limit
-    if needed > limit:
-        remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
-        raise _too_little("the rows do not fit: such a file is read at once", path, limit, needed, remedy)
+    if needed > READ_AT_ONCE and PROCESS_BASE + needed > limit:
+        raise _too_little(what, where, limit, PROCESS_BASE + needed, remedy)
 
 
 def _too_little(what: str, where: Path, limit: int, needed: int, remedy: str) -> MemoryBudgetError:
@@ -149,18 +162,18 @@ def _is_streamed(path: Path) -> bool:
     return raw is not None and (path.suffix.lower() == ".npy" or raw.header.nbytes > READ_AT_ONCE)
 
 
-def _array_name(path: Path) -> str:
-    """The array that is meant in an archive: X, or the only one there is."""
+def _array_name(path: Path, wanted: str = "X") -> str:
+    """The array that is meant in an archive: the one wanted, or the only one there is."""
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-    return "X" if "X.npy" in names or len(names) != 1 else names[0].removesuffix(".npy")
+    return wanted if f"{wanted}.npy" in names or len(names) != 1 else names[0].removesuffix(".npy")
 
 
-def _npz_header(path: Path) -> Header | None:
+def _npz_header(path: Path, wanted: str = "X") -> Header | None:
     """Of the array that is meant in an archive; None for whatever `read_array` should take or refuse."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return member_header(archive, f"{_array_name(path)}.npy", path)
+            return member_header(archive, f"{_array_name(path, wanted)}.npy", path)
     except (OSError, ValueError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return None
 

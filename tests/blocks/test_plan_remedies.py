@@ -73,7 +73,7 @@ def test_what_is_advised_helps(plan: Callable[..., Any], share: float) -> None:
 
 
 def test_ten_columns_on_many_threads_ask_for_fewer_threads() -> None:
-    limit = 300_000_000
+    limit = PROCESS_BASE + 20_000_000
     remedy = columns(limit, n_columns=10, threads=64).remedy
     assert "thread(s)" in remedy and "n_columns" not in remedy
 

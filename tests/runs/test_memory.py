@@ -110,13 +110,24 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, t
     assert not Path("run.zarr").exists()
 
 
-def write_bomb(path, n, d):
-    """An archive of a few kB whose X is (n, d) of zeros: 160 MB."""
+@pytest.mark.parametrize("task", ["regression", "svc"])
+def test_targets_that_do_not_fit_are_refused_before_they_are_read(tmp_path, monkeypatch, task):
+    monkeypatch.chdir(tmp_path)
+    write_forms(tmp_path, 400, 5)
+    write_bomb(tmp_path / "y.npz", 400, 50_000, "y")
+    limit = ("--memory-limit", str(PROCESS_BASE + 150 * 10**6), "--out", "run.zarr", "--threads", "1")
+    answer = call("fit", task, "--data", "X.npy", "--targets", "y.npz", *limit)
+    refused(answer, 5)
+    assert "the targets do not fit" in answer.err
+
+
+def write_bomb(path, n, d, name="X"):
+    """An archive of a few kB that holds (n, d) of zeros: 160 MB."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (n, d)})
     with (
         zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("X.npy", "w") as member,
+        archive.open(f"{name}.npy", "w") as member,
     ):
         member.write(header.getvalue())
         for _ in range(n):

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from dkl._pair_checks import inside_cross_validation
 from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
-from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
@@ -295,7 +294,6 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             laplacian=settings.laplacian,
             method=settings.neighbors_method,
             memory_limit=settings.memory_limit,
-            beside=PROCESS_BASE,
             session=session,
         )
 

@@ -13,6 +13,7 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.columns.targets import LEAST, are_too_small
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.files import Files
+from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
 
 
@@ -48,6 +49,7 @@ def read(files: Files, settings: RegressionSettings, *, values: bool) -> Regress
     if settings.nu == "cv" and rows.n < 2:
         remedy = "give --nu as a number"
         raise InputError("cross-validation needs 2 rows", where=str(files["data"]), got=f"{rows.n}", remedy=remedy)
+    require_room_for_targets(file_of_targets(files), settings.memory_limit)
     return RegressionInputs(files, rows, read_targets(files, rows.n))
 
 
