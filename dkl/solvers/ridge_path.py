@@ -19,6 +19,9 @@ RATIO = 10**-0.5
 WAITING = 4
 """Values beyond the best so far, after which the path looks no further: two decades."""
 
+BETTER, ROUNDING = 1e-4, 1e-10
+"""What counts as less: by this share of the error, and of the variance, below which errors from sums are rounding."""
+
 
 class RidgeFold(Protocol):
     """Some rows to learn from, and others to be wrong on."""
@@ -57,6 +60,7 @@ def validate_ridge(
     watch = watch or Watch()
     errors: list[NDArray[np.float64]] = []
     means: list[float] = []
+    best = 0
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
         for place, lam in enumerate(lams):
             found = list(pool.map(lambda fold, lam=lam: fold.error(float(lam)), folds))
@@ -64,11 +68,13 @@ def validate_ridge(
                 break  # further down rounding would choose
             errors.append(np.array(found))
             means.append(float((errors[-1].mean(axis=0) / variances).mean()))
+            if means[place] < means[best] * (1 - BETTER) - ROUNDING:
+                best = place
             told = watch.record({"iteration": place + 1, "lam": float(lam), "error": means[-1]})
             if told is not None:
                 return None
-            if place - int(np.argmin(means)) >= WAITING:
+            if place - best >= WAITING:
                 break
     if not errors:
         return None
-    return RidgePath(np.asarray(lams[: len(errors)], float), np.array(errors), int(np.argmin(means)))
+    return RidgePath(np.asarray(lams[: len(errors)], float), np.array(errors), best)

@@ -152,6 +152,17 @@ def test_outputs_share_columns_and_are_fitted_each_by_itself(rows, targets):
     np.testing.assert_array_equal(column.predict(rows)[:, 0], model().fit(rows, targets).predict(rows))
 
 
+def test_outputs_that_begin_at_one_inverse_are_fitted_each_by_itself(rows, targets):
+    """Three of them, and many rows a column."""
+    Y = np.stack([targets, rows[:, 0] * rows[:, 1], np.cos(rows[:, 2])], axis=1)
+    got = model(n_columns=10, nu=1e-3).fit(rows, Y)
+    assert got.n_iter_ == 0 and (got.relative_gap_ <= 1e-9).all()
+    for t in range(3):
+        alone = model(n_columns=10, nu=1e-3).fit(rows, Y[:, t])
+        assert alone.n_iter_ > 0
+        np.testing.assert_allclose(got.predict(rows)[:, t], alone.predict(rows), rtol=1e-6, atol=1e-6)
+
+
 def test_single_precision_is_near_double(rows, targets):
     single, double = model(dtype="float32", tol=1e-6).fit(rows, targets), model().fit(rows, targets)
     np.testing.assert_allclose(single.predict(rows), double.predict(rows), rtol=1e-3)

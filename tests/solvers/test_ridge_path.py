@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dkl.solvers.result import Outcome
-from dkl.solvers.ridge_path import RATIO, WAITING, lam_path, validate_ridge
+from dkl.solvers.ridge_path import RATIO, ROUNDING, WAITING, lam_path, validate_ridge
 from dkl.solvers.watch import Watch
 
 
@@ -56,3 +56,17 @@ def test_who_ends_the_run_gets_no_refit():
     watch = Watch([lambda row: row["iteration"] == 3])
     assert validate_ridge([Fold((1.0, 1.0))], LAMS, ONES, watch=watch) is None
     assert watch.outcome is Outcome.STOPPED and len(watch.history) == 3
+
+
+class Noiseless:
+    """The less lambda the better, down to rounding, which is not to choose."""
+
+    def error(self, lam):
+        return np.full(2, (lam / 1000) ** 2 + 1e-15 * (1 - lam / 1000))
+
+
+def test_rounding_chooses_nothing():
+    found = validate_ridge([Noiseless()], LAMS, ONES)
+    # Where it ends, what the next lambda gains is no more than rounding; where it was before, it was more.
+    least, most = ROUNDING, ROUNDING / (1 - RATIO**2)
+    assert least * RATIO**2 < found.errors[found.best].mean() < most and len(found.lams) == found.best + WAITING + 1

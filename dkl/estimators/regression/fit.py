@@ -34,12 +34,15 @@ from dkl.solvers.coordinate_descent import CoordinateDescent
 from dkl.solvers.lasso_path import CrossValidation, cross_validate, nu_path, solve_outputs
 from dkl.solvers.lasso_solution import Solution, Solver
 from dkl.solvers.result import Outcome, Result, remedies
+from dkl.solvers.shared_start import starts_of
 from dkl.solvers.slkl_paper import slkl
 from dkl.solvers.slkl_paper import weights as paper_weights
 from dkl.solvers.watch import Watch
 
 CV_TOL = 1e-4
 """Relative gap that is enough on the folds of cross-validation."""
+LEAST_OUTPUTS, ROWS_A_COLUMN = 3, 10
+"""From which on outputs begin at what one inverse of B gives: its M^3 operations are few beside the n M^2 of the sums then."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
     stalled="rounding ends all progress: use dtype='float64', or raise tol or nu",
@@ -127,13 +130,12 @@ def fit_columns(
     if paper is not None:
         solutions = paper(nu, solving)
     else:
-        solutions = solve_outputs(
-            output_problems(shared, lam, nu),
-            make_solver(settings),
-            None if cv is None or cv.weights is None else list(cv.weights[0]),
-            threads=threads_for(shared, session),
-            watch=solving,
-        )
+        problems, threads = output_problems(shared, lam, nu), threads_for(shared, session)
+        if cv is not None and cv.weights is not None:
+            starts: list[Vector | None] | None = list(cv.weights[0])
+        else:
+            starts = common_starts(problems, shared, settings, passed.plan.shape["n"], threads)
+        solutions = solve_outputs(problems, make_solver(settings), starts, threads=threads, watch=solving)
     weights = np.array([solution.weights for solution in solutions])
     refitted = None if ridge is None or watch.outcome is not None else ridge.fitted(shared, weights)
     refit, weights = (None, weights) if refitted is None else refitted
@@ -178,6 +180,16 @@ def choose_nu(
     coarse = make_solver(settings, max(settings.tol, CV_TOL))
     nus = nu_path(nu_max, settings.n_nus)
     return cross_validate(folds, nus, coarse, threads=solving_threads(session), watch=watch)
+
+
+def common_starts(
+    problems: Sequence[ColumnLasso], shared: CenteredGram, settings: RegressionSettings, n: int, threads: int
+) -> list[Vector | None] | None:
+    """Starts from one inverse of B, where several outputs share it and it costs little beside the pass over n rows."""
+    few = len(problems) < LEAST_OUTPUTS or n < ROWS_A_COLUMN * len(shared.cross)
+    if few or settings.solver != "active-set" or not isinstance(shared.gram, DenseGram):
+        return None
+    return starts_of(problems, shared.gram.matrix, threads=threads)
 
 
 def edge_text(cv: CrossValidation) -> str:
