@@ -12,7 +12,7 @@ Superfluous rank is what makes first-order methods sublinear here (the Hessian i
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
 Memory: 11 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
 and the preconditioner's 4), 2 more while L V is recomputed, and the factor that was handed in; for the certificate 5 of these and
-6 blocks of 32 columns more (`dkl/estimators/pairwise/plan.py`).
+6 blocks of 48 columns more (`dkl/estimators/pairwise/plan.py`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
 
 FINISH_ARRAYS = 14
 """Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
-KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 32
+KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
 """While the gap is certified: arrays of the factor's size, those of a block of Ritz vectors, and its columns beside V's."""
 MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
@@ -41,7 +41,7 @@ LEAST_FINISH_RANK = 4
 def finish_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
 
-    It takes 14 arrays (n, width) in double precision, width the next power of two, or 5 of them and 6 of (n, width + 32),
+    It takes 14 arrays (n, width) in double precision, width the next power of two, or 5 of them and 6 of (n, width + 48),
     beside graph and pairs. 0 where no rank of 4 or more fits.
     """
     most = min(MAX_FINISH_RANK, problem.n)
