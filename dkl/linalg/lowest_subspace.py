@@ -47,6 +47,7 @@ def lowest_subspaces(matrix: sparse.csr_array, start: Array, count: int, passes:
     """
     top = _top(matrix)
     block, cut = np.linalg.qr(start)[0], FIRST_CUT * top
+    del start  # a block of memory
     for _ in range(passes):
         block = np.linalg.qr(_filtered(matrix, block, cut, top))[0]
         image = matrix @ block
@@ -58,11 +59,15 @@ def lowest_subspaces(matrix: sparse.csr_array, start: Array, count: int, passes:
 
 
 def _filtered(matrix: sparse.csr_array, block: Array, cut: float, top: float) -> Array:
-    """T_DEGREE(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled."""
+    """T_DEGREE(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled. Three blocks of memory."""
     center, half = 0.5 * (top + cut), 0.5 * (top - cut)
-    before, now = block, (matrix @ block - center * block) / half
+    twice = sparse.csr_array((matrix - center * sparse.eye_array(matrix.shape[0], format="csr")) * (2 / half))
+    before, now = block, twice @ block
+    now *= 0.5
     for step in range(2, DEGREE + 1):
-        before, now = now, (2 / half) * (matrix @ now - center * now) - before
+        following = twice @ now
+        following -= before
+        before, now = now, following
         if step % RESCALE == 0:
             size = np.abs(now).max(axis=0)
             before, now = before / size, now / size

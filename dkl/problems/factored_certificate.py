@@ -27,7 +27,7 @@ from dkl.linalg.principal_columns import truncate_rank
 from dkl.problems.certificate import Certificate, TraceBound
 
 Array = NDArray[np.float64]
-BESIDE, GUARDS = 24, 8
+BESIDE, GUARDS = 40, 8
 """Ritz vectors that are wanted beside as many as V has columns, and more that only help these to converge."""
 PASSES = 8
 SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)
@@ -130,11 +130,7 @@ def _dense_end(matrix: sparse.csr_array) -> tuple[LowEnd, float]:
 
 def _low_end(matrix: sparse.csr_array, v: Array, bound: TraceBound, goal: float, seed: int) -> tuple[LowEnd, float]:
     """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first)."""
-    n, factor = matrix.shape[0], truncate_rank(v, v.shape[1])
-    count = min(factor.shape[1] + BESIDE, n - GUARDS)
-    start = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
-    start[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
-    for block in lowest_subspaces(matrix, start, count, PASSES):
+    for block in lowest_subspaces(matrix, *_start(v, seed), PASSES):
         coupling = block.remainder.T @ block.remainder
         exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, 0.0)[0]
         told = _cheapest(LowEnd(block.values, block.vectors, coupling, block.beyond), bound, 0.0)[0]
@@ -142,6 +138,15 @@ def _low_end(matrix: sparse.csr_array, v: Array, bound: TraceBound, goal: float,
             break
     mu = _lowest_outside(matrix, block.vectors, seed)
     return LowEnd(block.values, block.vectors, coupling, mu), float(np.linalg.norm(block.remainder[:, 0]))
+
+
+def _start(v: Array, seed: int) -> tuple[Array, int]:
+    """(those of V, on which S nearly vanishes, and random columns, as many as are wanted and the guards; how many are wanted)."""
+    n, factor = v.shape[0], truncate_rank(v, v.shape[1])
+    count = min(factor.shape[1] + BESIDE, n - GUARDS)
+    start = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
+    start[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
+    return start, count
 
 
 def _lowest_outside(matrix: sparse.csr_array, q: Array, seed: int) -> float:
@@ -158,7 +163,7 @@ def _lowest_outside(matrix: sparse.csr_array, q: Array, seed: int) -> float:
 
     operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=product, dtype=float)
     start = outside(np.random.default_rng(seed).standard_normal((n,)))
-    for tol, size in ((1e-4, 40), (1e-5, 40), (1e-6, 80), (1e-8, 160), (1e-11, 320)):
+    for tol, size in ((1e-4, 40), (1e-5, 40), (1e-6, 80), (1e-8, 160)):
         vectors = np.linalg.qr(outside(_lanczos(operator, start, tol, min(size, n - 1))))[0]
         values, turn = np.linalg.eigh(vectors.T @ (matrix @ vectors))
         vectors = vectors @ turn

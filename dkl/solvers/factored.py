@@ -3,13 +3,16 @@
 A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients, preconditioned for the stiff part of the
 Hessian, whose line search is exact because f is a quartic on a line; then it minimizes exactly over the r x r mixings
 K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
-Where S = L + gamma P_T(K - T) has eigenvalues below zero outside the range of V, their vectors are added as columns
-with the exact step, and the next round goes further.
+For that the lowest eigenvectors of S = L + gamma P_T(K - T) are found, some dozens; where the gap is not small enough yet, f is
+minimized over them and V together, again as a quadratic in Y, and the next round goes further from there. At the optimum S
+vanishes on the range of K. Where dozens of its eigenvalues are next to 0 (duplicates, outliers, pairs of patterns that only know
+each other), that replaces thousands of iterations.
 
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
 Memory: 11 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
-and the preconditioner's 4), 2 more while L V is recomputed, and the factor that was handed in.
+and the preconditioner's 4), 2 more while L V is recomputed, and the factor that was handed in; for the certificate 5 of these and
+6 blocks of 48 columns more (`dkl/estimators/pairwise/plan.py`).
 """
 
 from __future__ import annotations

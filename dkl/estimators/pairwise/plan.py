@@ -32,6 +32,8 @@ def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
 
 FINISH_ARRAYS = 14
 """Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
+KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
+"""While the gap is certified: arrays of the factor's size, those of a block of Ritz vectors, and its columns beside V's."""
 MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
 
@@ -39,8 +41,8 @@ LEAST_FINISH_RANK = 4
 def finish_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
 
-    It takes 14 arrays (n, width) in double precision, width the next power of two, beside graph and pairs. 0 where no rank
-    of 4 or more fits.
+    It takes 14 arrays (n, width) in double precision, width the next power of two, or 5 of them and 6 of (n, width + 48),
+    beside graph and pairs. 0 where no rank of 4 or more fits.
     """
     most = min(MAX_FINISH_RANK, problem.n)
     if settings.memory_limit is None:
@@ -48,7 +50,10 @@ def finish_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     matrices = 2 * 12 * int(problem.laplacian.nnz) + 64 * int(problem.targets.nnz)
     room = settings.memory_limit - PROCESS_BASE - matrices
     width = MAX_FINISH_RANK
-    while FINISH_ARRAYS * 8 * problem.n * width > room:
+    while (
+        8 * problem.n * max(FINISH_ARRAYS * width, (KEPT_ARRAYS + BLOCK_ARRAYS) * width + BLOCK_ARRAYS * BLOCK_BESIDE)
+        > room
+    ):
         width //= 2
         if width < LEAST_FINISH_RANK:
             return 0
