@@ -49,7 +49,7 @@ class RawArray:
 def raw_array(path: Path, name: str | None = None) -> RawArray | None:
     """The array in a .npy file, or the array `name` of an .npz archive; None where that is packed or encrypted.
 
-    An ordinary file is expected. Errors: `InputError` for a header that is none, or that claims more than the file holds;
+    An ordinary file is expected. Errors: `InputError` for a header that is none, or that claims more than the file holds, and for objects;
     KeyError for a name that is not there, zipfile.BadZipFile and OSError for what is no archive.
     """
     begin, size = 0, path.stat().st_size
@@ -66,4 +66,6 @@ def raw_array(path: Path, name: str | None = None) -> RawArray | None:
             begin += sum(np.frombuffer(file.read(4), "<u2").tolist())
         file.seek(begin)
         header = read_header(file, size, path)
+        if header.dtype.hasobject:
+            raise InputError("not an array of numbers", where=str(path), got="pickled objects")
         return RawArray(path, file.tell(), header)

@@ -27,7 +27,8 @@ def test_client_is_not_current_for_others() -> None:
 
 
 def test_orphans_are_noticed_and_ended(tmp_path: Path) -> None:
-    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
+    for name in ("conftest.py", "preloaded.py"):
+        shutil.copy(Path(__file__).with_name(name), tmp_path)
     (tmp_path / "test_orphan.py").write_text(
         "import pathlib, subprocess, sys\n"
         "def test_orphan():\n"

@@ -280,7 +280,7 @@ OPTIONS = (
     "--max-iter",
     "8",
     "--rank",
-    "20",
+    "250",
     "--threads",
     "1",
     "--checkpoint-every",
@@ -323,7 +323,7 @@ class FullDisk:
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_inputs(tmp_path)
+    write_inputs(tmp_path, 400)  # whose state at this rank takes more than the search for neighbors
 
 
 def fit_on_disk(run, limit):
