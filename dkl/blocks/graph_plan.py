@@ -143,7 +143,7 @@ def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way
     raise MemoryBudgetError(
         f"{what} does not fit",
         where="build_graph",
-        got=f"memory_limit={format_bytes(memory_limit)}",
+        got=f"memory_limit {format_bytes(memory_limit)}",
         wanted=f"{format_bytes(plan['peak'] + beside)}",
         remedy=what_helps(ways),
     )

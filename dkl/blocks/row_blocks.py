@@ -294,7 +294,7 @@ class RowBlocks:
             raise MemoryBudgetError(
                 "a pass over the rows does not fit",
                 where=where,
-                got=f"memory_limit={format_bytes(limit)}",
+                got=f"memory_limit {format_bytes(limit)}",
                 wanted=f"{format_bytes(self._pass_bytes)}: blocks of {rows} rows, chunks of {self.source.rows_per_chunk}",
                 remedy="raise memory_limit, or store the rows in smaller chunks",
             )

@@ -221,7 +221,7 @@ def test_plan_refuses_before_anything_is_read():
         def __getitem__(self, rows):
             raise AssertionError
 
-    with pytest.raises(MemoryBudgetError, match="memory_limit=1 GB.*wanted.*raise memory_limit"):
+    with pytest.raises(MemoryBudgetError, match="memory_limit 1 GB.*wanted.*raise memory_limit"):
         build_graph(Unread(), memory_limit="1 GB", method="exact", session=HERE)
 
 

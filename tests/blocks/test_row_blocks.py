@@ -149,7 +149,7 @@ def test_errors_come_through(X):
 
 def test_memory_limit(X, tmp_path):
     stored = zarr.create_array(str(tmp_path / "x.zarr"), data=X, chunks=(50, R))
-    with pytest.raises(MemoryBudgetError, match="memory_limit=10 kB"):
+    with pytest.raises(MemoryBudgetError, match="memory_limit 10 kB"):
         RowBlocks(stored, Session(), "10 kB")
     assert RowBlocks(X, Session(), "10 kB").keeps(1)
     assert not RowBlocks(X, Session(), "10 kB").keeps(8)

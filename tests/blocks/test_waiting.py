@@ -43,7 +43,7 @@ def session(nobody: Any) -> Iterator[Session]:
 @pytest.fixture
 def adaptive(nobody: Any, session: Session) -> Iterator[Session]:
     """It starts a worker once work waits, and lets it go when there is none."""
-    adapting = nobody.adapt(minimum=0, maximum=1, interval="20 ms")
+    adapting = nobody.adapt(minimum=0, maximum=1, interval="100 ms")
     yield session
     adapting.stop()
     nobody.scale(0)

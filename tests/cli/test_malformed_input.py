@@ -243,9 +243,11 @@ def test_tls_needs_certificates(place: str, work: Path) -> None:
 
 
 def test_a_plan_that_does_not_fit_names_the_limit_that_was_given(work: Path) -> None:
-    answer = call("plan", *FIT[1:], "--memory-limit", "100MB")
-    assert "got memory_limit 100 MB;" in answer.err and "; raise memory_limit" in answer.err
-    answer = call("plan", *FIT[1:], "--memory-limit", "100MB", "--workers", "2")
+    regression = ("plan", "regression", "--data", "X.npz", "--out", "run.zarr", "--memory-limit", "100MB")
+    for command in (("plan", *FIT[1:], "--memory-limit", "100MB"), regression):
+        answer = call(*command)
+        assert "got memory_limit 100 MB;" in answer.err and "; raise memory_limit" in answer.err
+    answer = call(*regression, "--workers", "2")
     assert "got 75 MB, 75% of a worker's 100 MB;" in answer.err
     assert "; give each worker more memory (a higher --memory-limit, or fewer --workers)" in answer.err
 

@@ -54,7 +54,7 @@ STAGES = {
     "finish in single": ["admm", "finish"],
     "factored": ["factored"],
     "regression": ["pass", "solve"],
-    "regression by folds": ["pass", "cv", "solve"],
+    "regression by folds": ["pass", "cv", "refit", "solve"],
     "svc by gradients": [f"machine {k} of 3" for k in (1, 2, 3)],
     "kmeans": ["k-means++", "k-means"],
 }
