@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from on_workers import imported_from
 
 from dkl.errors import ResourceError
 from dkl.runs.cluster import Cluster
@@ -79,10 +80,6 @@ def test_the_key_is_where_its_owner_alone_can_read(own: Any, key_files: list[tup
     # Command lines can be read by all.
     assert not any("PRIVATE KEY" in part for part in worker.cmdline() + list(worker.environ().values()))
     assert "PRIVATE KEY" in own.security.tls_client_key
-
-
-def imported_from() -> list[str]:
-    return [path for path in sys.path if "dask-scratch-space" in path]
 
 
 def test_nothing_is_imported_from_a_folder_that_others_can_write_to(own: Any, temporary: Path) -> None:
