@@ -5,7 +5,7 @@ Nothing here comes from solvers, problems or their arithmetic, as nothing does i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn import metrics
 
 from dkl.blocks.row_sources import RowSource
 
+Vector = NDArray[np.float64]
 BLOCK_BYTES = 64_000_000
 DIAGONAL_ROWS = 256
 
@@ -59,3 +60,34 @@ def trace(kernel: Any, rows: RowSource) -> float:
         block = rows.read(lo, min(lo + DIAGONAL_ROWS, rows.n))
         total += float(np.diagonal(kernel_matrix(kernel, block, block)).sum())
     return total
+
+
+def unit_traces(kernels: Sequence[Any], rows: RowSource) -> Vector:
+    """Of several kernels, what gives each a mean of 1 on its diagonal."""
+    return np.array([rows.n / trace(kernel, rows) for kernel in kernels])
+
+
+def expansions(
+    kernels: Sequence[Any], coefficients: Vector, points: Any, numbers: NDArray[np.intp], rows: RowSource, budget: int
+) -> tuple[Vector, float]:
+    """(kernels, M, n): sums of coefficients (M, m) times k(x, z) over stored points z (m, d), for all rows x; and how far these
+    points are from the rows `numbers` (m,) that they are said to be (NaN where that cannot be told)."""
+    out, apart = np.empty((len(kernels), len(coefficients), rows.n)), [0.0]
+    for lo, block in blocks(rows, len(numbers), budget):
+        for k, kernel in enumerate(kernels):
+            out[k, :, lo : lo + block.shape[0]] = coefficients @ kernel_matrix(kernel, block, points).T
+        apart.append(float(apart_from_rows(points, numbers, block, lo)))
+    return out, float(np.max(apart))
+
+
+def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
+    """The least over b of sum_i C_i max(0, -g_i - 2 b y_i), which a machine's gap is charged for its box, at one of the kinks
+    b_i = -g_i y_i / 2."""
+    kinks = -gradient * y / 2
+    order = np.argsort(kinks)
+    b, weight, positive = kinks[order], C[order], y[order] > 0
+    up, down = np.where(positive, weight, 0.0), np.where(positive, 0.0, weight)
+    # sum over positive rows beyond b of 2 C (kink - b), and over negative rows below b of 2 C (b - kink)
+    above = np.cumsum((up * b)[::-1])[::-1] - b * np.cumsum(up[::-1])[::-1]
+    below = b * np.cumsum(down) - np.cumsum(down * b)
+    return float(2 * (above + below).min())

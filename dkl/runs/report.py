@@ -76,6 +76,13 @@ def largest_gap(outputs: list[dict[str, Any]]) -> str:
     return f"{max(output['relative_gap'] for output in outputs):.3g}"
 
 
+def spread(values: Iterable[float]) -> str:
+    """Of numbers that may be equal: the one, or the least and the largest."""
+    found = sorted(values)
+    low, high = f"{found[0]:.6g}", f"{found[-1]:.6g}"
+    return low if low == high else f"{low} to {high}"
+
+
 def worst_first(outputs: list[dict[str, Any]], describe: Callable[[dict[str, Any]], str]) -> list[str]:
     """A line each of a report's outputs, those of the largest gaps; and how many more there are."""
     ordered = sorted(outputs, key=lambda output: -output["relative_gap"])

@@ -20,7 +20,7 @@ from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
 from svm_cases import by_libsvm, problem
 
 from dkl import load
-from dkl.runs.svc import verify as svc_verify
+from dkl.runs import recomputed
 from dkl.stores.run import RunStore
 
 TWO = [word if word != "X.npz" else "two.npz" for word in FIT]
@@ -152,7 +152,7 @@ def test_the_least_charge_is_least(rng):
         y[:2] = -1, 1
         grid = np.concatenate([-g * y / 2, np.linspace(-3, 3, 2000)])
         charges = [float(C @ np.maximum(0, -g - 2 * b * y)) for b in grid]
-        assert svc_verify.least_charge(g, y, C) == pytest.approx(min(charges), rel=1e-10, abs=1e-10)
+        assert recomputed.least_charge(g, y, C) == pytest.approx(min(charges), rel=1e-10, abs=1e-10)
 
 
 def rewritten(run, change):

@@ -136,6 +136,14 @@ def as_arrays(machines: dict[int, KeptMachine]) -> tuple[dict[str, NDArray], dic
     return arrays, {"version": VERSION, "machines": notes}
 
 
+def known(arrays: dict[str, NDArray] | None, notes: dict[str, Any]) -> dict[int, KeptMachine] | None:
+    """What `as_arrays` was given; None where nothing is kept, and for notes that nobody wrote: machines begin anew."""
+    try:
+        return from_arrays(arrays, notes) if arrays else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 def from_arrays(arrays: dict[str, NDArray], notes: dict[str, Any]) -> dict[int, KeptMachine]:
     """What `as_arrays` was given; of an earlier version, which had alphas alone, where machines begin.
 

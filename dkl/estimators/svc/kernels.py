@@ -47,6 +47,13 @@ def refuse_several(settings: SVCSettings, names: list[Any]) -> None:
         raise InputError("one kernel only", where="solver level", got=f"{len(names)} kernels")
 
 
+def kernels_for_plans(settings: SVCSettings) -> list[Kernel]:
+    """The kernels without the widths, which no value of the rows has to be known for."""
+    names = kernel_names(settings)
+    refuse_several(settings, names)
+    return [Kernel(name, None, settings.degree, settings.coef0) for name in names]
+
+
 def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str, Any] | None = None) -> list[Kernel]:
     """The kernel, or each of several, which may have parameters of their own, with the widths that the rows give them."""
     names = kernel_names(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from dkl.estimators.common.settings import remade
 from dkl.estimators.common.stored_history import read_history, write_history
 from dkl.estimators.svc.classifier import FittedClassifier, Model
 from dkl.estimators.svc.decisions import Machines
-from dkl.estimators.svc.kernels import kernel_names
+from dkl.estimators.svc.kernels import kernel_names, kernels_for_plans
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import Kernel
 from dkl.solvers.svm_pairs import machines
 from dkl.stores.run import RunStore
 
@@ -51,15 +50,13 @@ def load_model(run: RunStore) -> Model:
     check_lengths(run, "model", found, "a model whose parts do not fit together", where, **known)
     if not is_precomputed and points.shape[1] != n_features:
         raise StoreError("support vectors of another number of features", where=where, got=points.shape[1])
-    kernels = [
-        Kernel(name, float(gamma), settings.degree, settings.coef0)
-        for name, gamma in zip(names, found["gammas"], strict=True)
-    ]
+    bare = zip(kernels_for_plans(settings), found["gammas"], strict=True)
+    kernels = [replace(kernel, gamma=float(gamma)) for kernel, gamma in bare]
     decided = Machines(kernels, found["kernel_weights"], points, found["coefficients"], found["intercepts"])
     return Model(classes, support, decided, n_features)
 
 
-def reported_rho(output: Mapping[str, Any], setting: float | str) -> float:
+def reported_rho(output: dict[str, Any], setting: float | str) -> float:
     """A machine's rho in a report; earlier versions had numbers alone, in the settings. ValueError where none is told."""
     return float(output.get("rho", setting))
 

@@ -13,7 +13,7 @@ from dkl.estimators.common.run_arrays import report_of
 from dkl.estimators.common.work_folder import folder_of
 from dkl.estimators.svc.arrays import ALPHAS
 from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier
-from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, from_arrays
+from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, known
 from dkl.estimators.svc.model import store_model
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.solvers.result import Outcome
@@ -77,10 +77,7 @@ class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):
     def load(self) -> dict[int, KeptMachine] | None:
         """The machines of the newest state that is whole."""
         self.number, found, notes = self.states.read()
-        try:
-            return from_arrays(found, notes) if found else None
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None
+        return known(found, notes)
 
     def write(self, state: dict[int, KeptMachine]) -> dict[str, Any]:
         """Put the machines on disk."""

@@ -31,8 +31,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
     outputs = found["outputs"]
     lines = {"support vectors": f"{found['n_support']:,}", "steps": str(found["n_iter"]), "rho": _rho(found)}
     if len(outputs) != 1:
-        worst = report.largest_gap(outputs)
-        return lines | {"machines": f"{len(outputs)}   their largest proven relative gap {worst}"}
+        return lines | {"machines": f"{len(outputs)}   their largest proven relative gap {report.largest_gap(outputs)}"}
     lines |= report.certificate(outputs[0])
     shares = outputs[0]["kernel_weights"]
     if len(shares) > 1:
@@ -44,9 +43,7 @@ def _rho(found: dict[str, Any]) -> str:
     """Of all machines, and where it comes from."""
     setting = found["settings"]["rho"]
     rhos = [reported_rho(output, setting) for output in found["outputs"]]
-    low, high = f"{min(rhos):.6g}", f"{max(rhos):.6g}"
-    how = 'by the rule "scale"' if setting == "scale" else "given"
-    return f"{low if low == high else f'{low} to {high}'}   {how}"
+    return report.spread(rhos) + ('   by the rule "scale"' if setting == "scale" else "   given")
 
 
 def _table(found: dict[str, Any]) -> list[str]:
@@ -58,5 +55,5 @@ def _table(found: dict[str, Any]) -> list[str]:
 def _line(output: dict[str, Any]) -> str:
     first, other = output["between"]
     name = f"{first} against {'the rest' if other is None else other}"
-    cells = f"{output['rows']:>10,}{output['n_support']:>10,}{output['objective']:>18.10g}"
-    return f"{name:<32}{cells}{output['relative_gap']:>12.3g}"
+    sizes, objective = f"{output['rows']:>10,}{output['n_support']:>10,}", f"{output['objective']:>18.10g}"
+    return f"{name:<32}{sizes}{objective}{output['relative_gap']:>12.3g}"

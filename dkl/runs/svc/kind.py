@@ -10,7 +10,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.decisions import Scheme
 from dkl.estimators.svc.fit import plan_machines
-from dkl.estimators.svc.kernels import kernel_names, kernel_place, kernels_of, refuse_several
+from dkl.estimators.svc.kernels import kernel_place, kernels_for_plans, kernels_of
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svc.model import load_classifier, load_model
 from dkl.estimators.svc.picture import draw
@@ -52,7 +52,7 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
     def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
         """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
         place = kernel_place(found.rows, settings, session)
-        return plan_machines(place, _without_width(settings), _machines(found, settings), 1, settings)
+        return plan_machines(place, kernels_for_plans(settings), _machines(found, settings), 1, settings)
 
     def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
         """Two states of all machines, and the model if every row were a support vector."""
@@ -68,7 +68,7 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
             f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {len(pairs)} machine(s) "
             f"of {max(len(pair.rows) for pair in pairs):,} rows at most"
         )
-        return Estimate([before], time_of_matrices(_without_width(settings), rows, settings.dtype, plan))
+        return Estimate([before], time_of_matrices(kernels_for_plans(settings), rows, settings.dtype, plan))
 
     def fit(
         self,
@@ -106,13 +106,6 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
         """Machines, margins and errors."""
         draw(figure, shown_of(model, X, y, whose=WHOSE))
-
-
-def _without_width(settings: SVCSettings) -> list[Kernel]:
-    """The kernels for plans, which no value of the rows has to be known for."""
-    names = kernel_names(settings)
-    refuse_several(settings, names)
-    return [Kernel(name, None, settings.degree, settings.coef0) for name in names]
 
 
 def _machines(found: ClassInputs, settings: SVCSettings) -> list[TwoClasses]:

@@ -10,7 +10,7 @@ for every b. The bound is convex and piecewise linear in b: it is least at one o
 The stored intercept must reach that. Of several kernels, each with trace n times its share theta_k, the weights count too:
 max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha.
 
-Of rho="scale" the number is made anew: max_i C_i max over P of |alpha|^2 / (2 SHARE).
+Of rho="scale" the number is recomputed: max_i C_i max over P of |alpha|^2 / (2 SHARE), P = {0 <= alpha <= C, y'alpha = 0}.
 """
 
 from __future__ import annotations
@@ -21,24 +21,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
 from dkl.estimators.svc.classifier import Model
 from dkl.estimators.svc.model import load_model, reported_rho
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.classification import ClassInputs
 from dkl.runs.comparison import Comparison, named
-from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix, trace
+from dkl.runs.recomputed import Vector, expansions, least_charge, unit_traces
+from dkl.runs.report import MOST_OUTPUTS
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9
 """Relative to the sizes that are summed up."""
 SHARE = 0.25
 """Of the margin, by which rho="scale" is a number. Runs keep the word: with another share it would have to be another."""
-MOST_MACHINES = 8
-"""Of which all numbers are printed."""
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -58,19 +54,20 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
     model = load_model(run)
     if not np.array_equal(inputs.classes, model.classes):
         raise StoreError("the stored classes are not those of the labels", where=f"{run.path}/config.json")
-    reported = [
-        {**{name: float(output[name]) for name in ("objective", "gap")}, "rho": reported_rho(output, settings.rho)}
-        for output in run.report()["outputs"]
-    ]
-    machines = _machines(run, inputs, model, settings)
-    if len(reported) != len(machines):
-        raise StoreError("model and report do not fit together", where=str(run.path), got=len(reported))
-    scores = _scores(run, inputs.rows, model, budget)
-    scales = _scales(inputs.rows, model)
-    for number, (machine, claim) in enumerate(zip(machines, reported, strict=True)):
+    outputs, machines = run.report()["outputs"], _machines(run, inputs, model, settings)
+    if len(outputs) != len(machines):
+        raise StoreError("model and report do not fit together", where=str(run.path), got=len(outputs))
+    decided, rows = model.machines, inputs.rows
+    scores, apart = expansions(decided.kernels, decided.coefficients, decided.points, model.support, rows, budget)
+    if not apart == 0:
+        raise StoreError("a stored support vector is not that row of the data", where=f"{run.path}/model")
+    scales = unit_traces(decided.kernels, rows) if len(decided.kernels) > 1 else np.ones(1)
+    for number, (machine, output) in enumerate(zip(machines, outputs, strict=True)):
         which = "" if len(machines) == 1 else f" of machine {number + 1}"
+        claim = {name: float(output[name]) for name in ("objective", "gap")}
+        claim["rho"] = reported_rho(output, settings.rho)
         found = _of_machine(machine, claim, scores[:, number][:, machine.rows], scales, settings)
-        yield from named(found, which, quiet=number >= MOST_MACHINES)
+        yield from named(found, which, quiet=number >= MOST_OUTPUTS)
 
 
 def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSettings) -> list[Machine]:
@@ -89,25 +86,6 @@ def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSet
         b, shares = float(decided.intercepts[number]), decided.shares[number]
         found.append(Machine(rows, y, bounds, y * signed[rows], b, shares))
     return found
-
-
-def _scores(run: RunStore, rows: RowSource, model: Model, budget: int) -> NDArray[np.float64]:
-    """(kernels, machines, n): K_k Y alpha; StoreError where the stored support vectors are not the rows they are said to be."""
-    decided = model.machines
-    out = np.empty((len(decided.kernels), len(decided.coefficients), rows.n))
-    for lo, block in blocks(rows, len(model.support), budget):
-        for k, kernel in enumerate(decided.kernels):
-            columns = kernel_matrix(kernel, block, decided.points)
-            out[k, :, lo : lo + block.shape[0]] = decided.coefficients @ columns.T
-        if not apart_from_rows(decided.points, model.support, block, lo) == 0:
-            raise StoreError("a stored support vector is not that row of the data", where=f"{run.path}/model")
-    return out
-
-
-def _scales(rows: RowSource, model: Model) -> Vector:
-    """Of several kernels, what gives each a mean of 1 on its diagonal."""
-    kernels = model.machines.kernels
-    return np.array([rows.n / trace(kernel, rows) for kernel in kernels]) if len(kernels) > 1 else np.ones(1)
 
 
 def _of_machine(
@@ -136,34 +114,17 @@ def _of_machine(
     yield Comparison("outside of [0, C]", 0.0, outside, AGREE * settings.C)
 
 
-def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
-    """The least over b of sum_i C_i max(0, -g_i - 2 b y_i), at one of the kinks b_i = -g_i y_i / 2."""
-    kinks = -gradient * y / 2
-    order = np.argsort(kinks)
-    b, weight, positive = kinks[order], C[order], y[order] > 0
-    up, down = np.where(positive, weight, 0.0), np.where(positive, 0.0, weight)
-    # sum over positive rows beyond b of 2 C (kink - b), and over negative rows below b of 2 C (b - kink)
-    above = np.cumsum((up * b)[::-1])[::-1] - b * np.cumsum(up[::-1])[::-1]
-    below = b * np.cumsum(down) - np.cumsum(down * b)
-    return float(2 * (above + below).min())
-
-
 def scaled_rho(y: Vector, C: Vector) -> float:
     """rho="scale" of labels and bounds. |alpha|^2 is largest in P where the largest bounds are full, as far as the class of the
-    smaller sum has what the other needs: y'alpha = 0. Bounds are those of a few classes, taken value by value."""
-    unit = C / C.max()  # C^3 may be beyond every double
-    most, square = min(unit[y > 0].sum(), unit[y < 0].sum()), 0.0
-    for side in (unit[y > 0], unit[y < 0]):
-        left = most
-        values, counts = np.unique(side, return_counts=True)
-        for value, count in zip(values[::-1], counts[::-1], strict=True):
-            taken = min(left, value * count)
-            full = np.floor(taken / value)
-            square += full * value**2 + (taken - full * value) ** 2
-            left -= taken
+    smaller sum has what the other needs."""
+    unit, square = C / C.max(), 0.0  # C^3 may be beyond every double
+    most = min(unit[y > 0].sum(), unit[y < 0].sum())
+    for side in (np.sort(unit[y > 0])[::-1], np.sort(unit[y < 0])[::-1]):
+        before = np.append(0.0, np.cumsum(side)[:-1])
+        square += float((np.clip(most - before, 0.0, side) ** 2).sum())
+    limits = np.finfo(float)
     with np.errstate(over="ignore", under="ignore"):
-        found = C.max() ** 3 * (square / (2 * SHARE))
-    return float(np.clip(found, np.finfo(float).tiny, np.finfo(float).max))
+        return float(np.clip(C.max() ** 3 * (square / (2 * SHARE)), limits.tiny, limits.max))
 
 
 def _weights_gap(q: Vector, shares: Vector, scales: Vector) -> float:
