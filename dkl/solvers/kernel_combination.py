@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, root
 
 from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
@@ -30,6 +30,8 @@ from dkl.solvers.watch import Row, Watch, verdict
 INNER = 0.1
 """Of the accuracy wanted: how accurately each theta's machine is solved."""
 SMALLEST = 1e-12
+BALANCING = 50
+"""Evaluations for equal q_k, of which each Jacobian takes as many as there are kernels."""
 MULTIPLICATIVE = 200
 
 
@@ -124,7 +126,9 @@ def combine(
             constraints={"type": "eq", "fun": lambda theta: theta.sum() - 1.0, "jac": np.ones_like},
             options={"ftol": 1e-15, "maxiter": 100},
         )  # fmt: skip
-        # Quasi-Newton steps end where J is flat to rounding; these continue, slower, and never leave the simplex.
+        # These steps end where J is flat to rounding, and its gradient not yet.
+        search.balance()
+        # Slower, but they never leave the simplex.
         for _ in range(MULTIPLICATIVE):
             theta = search.best.theta * np.sqrt(np.maximum(search.best_q, 0.0))
             search.value(theta / theta.sum())
@@ -175,6 +179,21 @@ class _Search:
         if self.outcome is not None:
             raise _Done
         return -solution.point.objective, -q
+
+    def balance(self) -> None:
+        """From the best theta on to one whose kernels all have the same q_k, as at the optimum; those without a share stay so."""
+        support = np.flatnonzero(self.best.theta > 0.0)
+        if support.size < 2:
+            return
+        *free, last = support.tolist()
+
+        def apart(shares: Vector) -> Vector:
+            theta = np.zeros(len(self.parts))
+            theta[free], theta[last] = shares, 1.0 - shares.sum()
+            q = -self.value(theta)[1]
+            return np.asarray(q[free] - q[last])
+
+        root(apart, self.best.theta[free], options={"maxfev": BALANCING})
 
     def _record(self, tried: CombinedSolution) -> Outcome | None:
         self.tried += 1
