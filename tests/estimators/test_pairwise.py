@@ -24,7 +24,7 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.stores.run import RunStore
 
 
-@parametrize_with_checks([dkl.PairwiseKernelLearner(max_iter=20, target_gap=None, random_state=0)])
+@parametrize_with_checks([dkl.PairwiseKernelLearner(max_iter=20, random_state=0)])
 def test_scikit_learn_s_contract(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 20 iterations do not converge, and the checks' data sets are tiny
