@@ -171,10 +171,13 @@ class ClusterPlacement:
         return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
 
     def _wait(self, futures: list[Any]) -> list[Any]:
-        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs."""
+        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs.
+
+        Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
+        """
         import distributed
 
-        timeout = 2.0
+        timeout, held_up, looked = 2.0, waiting.HeldUp(self.session, futures), time.monotonic()
         while True:
             self.session.require_scheduler()
             try:
@@ -194,6 +197,9 @@ class ClusterPlacement:
             gone = set(self.addresses) - set(self.session.workers())
             if gone:
                 raise StateLost(f"worker {sorted(gone)[0]} is gone")
+            if (since := time.monotonic() - looked) >= waiting.LOOK_AGAIN_SECONDS:
+                held_up.look(since)
+                looked = time.monotonic()
 
     def _gathered(self, futures: list[Any], timeout: float) -> Any:
         """The results themselves; TimeoutError after `timeout` seconds, which Client.gather does not offer."""

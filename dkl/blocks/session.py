@@ -116,7 +116,7 @@ class Session:
         """[function(item, *shared) for item in items], in the order of `items`, spread over the slots.
 
         `function` must be importable on the workers and keep no state: a lost worker has its items run again. Raises
-        WorkersLostError where there is no worker or the scheduler is gone, and whatever `function` raised.
+        WorkersLostError where there is no worker, all have paused or the scheduler is gone, and whatever `function` raised.
         """
         pieces: Sequence[Item] = list(items)
         if self.client is None:
@@ -129,7 +129,7 @@ class Session:
         # pure=False: Dask would otherwise hash the arguments, and answer a repeated call from what it still holds.
         futures = [self.client.submit(function, piece, *shared, pure=False) for piece in pieces]
         try:
-            return list(self.client.gather(futures))
+            return waiting.gather(self, futures)
         except CancelledError:
             self.require_scheduler()
             raise

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dkl.blocks import waiting
 from dkl.blocks.session import Session
 from dkl.errors import StateLost
 
@@ -72,7 +73,7 @@ class SharedMatrix:
                     self.client.submit(_times, block, sent, pure=False, workers=[address])
                     for address, block in self.blocks
                 ]
-                return np.concatenate(self.client.gather(futures))
+                return np.concatenate(waiting.gather(self.session, futures))
             except Exception as error:
                 from dkl.blocks.slab_worker import is_cluster_failure
 

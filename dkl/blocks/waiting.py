@@ -74,27 +74,49 @@ def gather(session: Session, futures: Sequence[Any], inputs: Sequence[Any] = ())
     """Results of `futures`, in order, once all are there. `inputs` are the futures that these wait for.
 
     Raises CancelledError when one of them will never run: the caller submits them again. Raises WorkersLostError after
-    GIVE_UP_SECONDS without a worker, and whatever a future raised.
+    GIVE_UP_SECONDS without a worker that would run them, and whatever a future raised.
     """
     from distributed import wait
 
     client = session.client
-    keys = {future.key for future in [*futures, *inputs]}
-    alone = 0.0
+    waits = HeldUp(session, [*futures, *inputs])
     while True:
         try:
             with client.as_current():  # `wait` takes no client
                 wait(futures, timeout=LOOK_AGAIN_SECONDS)
             return list(client.gather(list(futures)))
         except TimeoutError:
-            n_workers, n_set_aside = client.run_on_scheduler(_look, keys)
-        # Without any worker everything is set aside: that is for the time limit below to judge.
-        if n_workers and n_set_aside:
+            if any(future.status == "error" for future in futures):
+                return list(client.gather(list(futures)))  # raises it, while others are still under way
+            n_set_aside = waits.look(LOOK_AGAIN_SECONDS)
+        if n_set_aside:
             client.cancel(list(futures))
             raise CancelledError(f"{n_set_aside} tasks were set aside when all workers were lost")
-        alone = 0.0 if n_workers else alone + LOOK_AGAIN_SECONDS
-        if alone >= GIVE_UP_SECONDS:
-            raise _no_workers(session, alone)
+
+
+class HeldUp:
+    """For how long tasks have waited for workers that are not there, or that have paused.
+
+    Dask pauses a worker at 80 % of its memory limit: it begins no task until it has less. What it holds for a fit stays, so
+    that it may never have.
+    """
+
+    def __init__(self, session: Session, futures: Sequence[Any]) -> None:
+        self.session, self.keys, self.seconds = session, {future.key for future in futures}, 0.0
+
+    def look(self, since: float) -> int:
+        """How many of the tasks will never run, though workers do; `since` seconds have passed since the last look.
+
+        Raises WorkersLostError where some have been held up at every look for GIVE_UP_SECONDS.
+        """
+        running, paused, held_up, set_aside = self.session.client.run_on_scheduler(_look, self.keys)
+        if running and set_aside:
+            return int(set_aside)
+        # Without any worker everything is set aside: that is for the time limit to judge.
+        self.seconds = self.seconds + since if held_up or not running else 0.0
+        if self.seconds >= GIVE_UP_SECONDS:
+            raise _paused(self.session, paused, self.seconds) if paused else _no_workers(self.session, self.seconds)
+        return 0
 
 
 def _no_workers(session: Session, seconds: float) -> WorkersLostError:
@@ -102,19 +124,36 @@ def _no_workers(session: Session, seconds: float) -> WorkersLostError:
     return WorkersLostError("the cluster has no workers", where="client", got=got, remedy=session.more_workers())
 
 
-def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, int]:
-    """(workers that take tasks, tasks that `keys` wait for and that will never run); runs on the scheduler.
+def _paused(session: Session, addresses: Sequence[str], seconds: float) -> WorkersLostError:
+    return WorkersLostError(
+        "workers have paused, since their memory is nearly full, and tasks wait for them",
+        where=", ".join(addresses),
+        got=f"paused for {seconds:.2g} s",
+        remedy=session.more_memory(),
+    )
 
-    Those are tasks that were set aside, and data that was scattered and lost with its worker: it has no task to compute it
-    again.
+
+def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, list[str], int, int]:
+    """(workers that take tasks, addresses of the paused ones, tasks that these hold up, tasks that will never run) of the
+    tasks that `keys` wait for; runs on the scheduler.
+
+    Never run those that were set aside, and data that was scattered and lost with its worker: it has no task to compute it
+    again. Held up is what a paused worker has not begun, or what waits for that worker and no other.
     """
-    waiting, seen, lost = [dask_scheduler.tasks.get(key) for key in keys], set(), 0
+    waiting, seen, held_up, lost = [dask_scheduler.tasks.get(key) for key in keys], set(), 0, 0
     while waiting:
         task = waiting.pop()
         if task is None or (task.run_spec is None and task.state != "memory"):
             lost += 1
         elif task.key not in seen:
             seen.add(task.key)
-            lost += task in dask_scheduler.unrunnable
+            worker = task.processing_on
+            if task in dask_scheduler.unrunnable:
+                if any(address in dask_scheduler.workers for address in task.worker_restrictions or ()):
+                    held_up += 1
+                else:
+                    lost += 1
+            held_up += worker is not None and worker.status.name == "paused" and task not in worker.executing
             waiting.extend(task.waiting_on or ())
-    return len(dask_scheduler.running), lost
+    paused = [worker.address for worker in dask_scheduler.workers.values() if worker.status.name == "paused"]
+    return len(dask_scheduler.running), sorted(paused), held_up, lost

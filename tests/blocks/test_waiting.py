@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 from numpy.testing import assert_allclose
 
-from dkl import LowRankKernelRegressor
+from dkl import LowRankKernelRegressor, PairwiseKernelLearner
 from dkl.blocks import waiting
 from dkl.blocks.place import Place
 from dkl.blocks.placement import wait_for_workers
@@ -20,17 +21,20 @@ from dkl.errors import WorkersLostError
 
 @pytest.fixture(scope="module")
 def nobody() -> Iterator[Any]:
-    """A cluster that has no workers, and would start them in this process."""
-    with LocalCluster(
-        n_workers=0,
-        threads_per_worker=1,
-        processes=False,
-        protocol="tcp",
-        host="127.0.0.1",
-        memory_limit=10**9,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-    ) as cluster:
+    """A cluster that has no workers, and would start them in this process, whose memory is not theirs to be paused by."""
+    with (
+        dask.config.set({"distributed.worker.memory.pause": False}),
+        LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            memory_limit=10**9,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        ) as cluster,
+    ):
         yield cluster
 
 
@@ -38,6 +42,29 @@ def nobody() -> Iterator[Any]:
 def session(nobody: Any) -> Iterator[Session]:
     with Client(nobody, set_as_default=False) as client:
         yield Session(client)
+
+
+@pytest.fixture
+def one_paused(nobody: Any, session: Session, monkeypatch: Any) -> Iterator[Session]:
+    """Two workers, the first of which begins no task, as one whose memory is nearly full."""
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.3)
+    nobody.scale(2)
+    session.client.wait_for_workers(2)
+    pause(session, session.workers()[:1])
+    yield session
+    nobody.scale(0)
+    while session.workers():
+        time.sleep(0.01)
+
+
+def pause(session: Session, addresses: list[str]) -> None:
+    def change(dask_worker: Any) -> None:
+        dask_worker.status = Status.paused
+
+    session.client.run(change, workers=addresses)
+    while any(session.members()[address]["status"] != "paused" for address in addresses):
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -96,3 +123,17 @@ def test_a_fit_on_an_adaptive_cluster(adaptive: Session, rng: np.random.Generato
     )
     assert there.result_.plan["processes"] == 1
     assert_allclose(there.predict(X), here.predict(X), rtol=1e-6)
+
+
+def test_paused_workers_are_waited_for_no_longer_than_absent_ones(
+    one_paused: Session, rng: np.random.Generator
+) -> None:
+    X = rng.standard_normal((60, 3))
+    assert one_paused.map(abs, [-1, 2]) == [1, 2]  # by the other one
+    learner = PairwiseKernelLearner(rank=4, solver="admm", client=one_paused.client)
+    first = one_paused.workers()[0]
+    with pytest.raises(WorkersLostError, match=f"{first}: .*paused, since their memory is nearly full.*more memory"):
+        learner.fit(X, must_link=[[0, 1]], cannot_link=[[0, 2]])  # its columns live on both
+    pause(one_paused, one_paused.workers())
+    with pytest.raises(WorkersLostError, match="paused, since their memory is nearly full"):
+        one_paused.map(abs, [-1, 2])
