@@ -31,6 +31,8 @@ Slab = dict[str, NDArray]
 """The arrays of the state on one slab by name, (n, w) each."""
 Carry = dict[str, Any]
 """The scalars of an iteration by name, JSON types; "converged" ends a batch."""
+LEAST_CHUNK = 1024
+"""Rows that are worth handing to a thread: some 0.1 ms of arithmetic."""
 
 
 class SlabProgram(Protocol):
@@ -279,15 +281,16 @@ class SlabOwner:
 
     def _each(self, function: Any, items: list[Any]) -> None:
         """function(item) for all items, on the pool."""
-        if self.pool is None:
+        if self.pool is None or len(items) == 1:
             for item in items:
                 function(item)
         else:
             list(self.pool.map(function, items))
 
     def _chunked(self, function: Any, n: int) -> None:
-        """function(lo, hi) over range(n) in four pieces a thread, as pieces of equal length take unequal time."""
-        pieces = 1 if self.pool is None else 4 * self.threads
+        """function(lo, hi) over range(n) in four pieces a thread, as pieces of equal length take unequal time; in fewer where
+        they would take no longer than handing them over."""
+        pieces = 1 if self.pool is None else int(np.clip(n // LEAST_CHUNK, 1, 4 * self.threads))
         cuts = [(k * n // pieces, (k + 1) * n // pieces) for k in range(pieces)]
         self._each(lambda cut: function(*cut), cuts)
 

@@ -12,6 +12,7 @@ from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.linalg import packed_symmetric
 from dkl.linalg.kernel_columns import Kernel
 
 N, D = 600, 4
@@ -57,7 +58,8 @@ def check(operator, K, rng):
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_in_memory(name, threads, rng):
+def test_in_memory(name, threads, rng, monkeypatch):
+    monkeypatch.setattr(packed_symmetric, "LEAST_TILES_FOR_THREADS", 2)
     X = rng.standard_normal((N, D))
     check(MemoryKernel.of(KERNELS[name][0], row_source(X), threads=threads), dense(name, X), rng)
 

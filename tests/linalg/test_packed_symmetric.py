@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dkl.linalg import packed_symmetric
 from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
+
+
+@pytest.fixture(autouse=True)
+def threads_for_few_tiles(monkeypatch):
+    """Sizes of tests, too, are cut over the threads that are asked for."""
+    monkeypatch.setattr(packed_symmetric, "LEAST_TILES_FOR_THREADS", 2)
+
 
 SIZES = [1, 7, TILE - 1, TILE, TILE + 1, 2 * TILE, 5 * TILE + 77]
 

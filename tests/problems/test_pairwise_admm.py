@@ -9,6 +9,7 @@ from on_workers import Given
 from pairwise_cases import dense_targets, objective, plain_iteration, random_problem, sdp_optimum
 from scipy import sparse
 
+from dkl.blocks import slab_owner
 from dkl.blocks.placement import ClusterPlacement, LocalPlacement, create_scratch
 from dkl.blocks.session import Session
 from dkl.linalg import smw
@@ -17,6 +18,12 @@ from dkl.problems.pairwise_admm import next_rho, paper_rank, spectral_bound
 from dkl.stores.generations import Generations
 
 GAMMA, RHO = 7.0, 100.0
+
+
+@pytest.fixture(autouse=True)
+def threads_for_short_ranges(monkeypatch):
+    """Problems of tests, too, are cut over the threads that are asked for."""
+    monkeypatch.setattr(slab_owner, "LEAST_CHUNK", 8)
 
 
 def case(rng, n=50, rank=37, pairs=80):

@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from dkl.linalg.principal_columns import truncate_rank
+from dkl.problems import pairwise_factored
 from dkl.problems.certificate import certify
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import FactoredSolution, minimize
@@ -126,7 +127,8 @@ def test_the_mixing_never_raises_the_objective_and_drops_columns(rng: np.random.
     assert np.abs(q.T @ (problem.gradient_matrix(point) @ q)).max() < 1e-8
 
 
-def test_the_bits_do_not_depend_on_the_number_of_threads(rng: np.random.Generator) -> None:
+def test_the_bits_do_not_depend_on_the_number_of_threads(rng: np.random.Generator, monkeypatch: Any) -> None:
+    monkeypatch.setattr(pairwise_factored, "LEAST_NNZ_FOR_THREADS", 0)
     laplacian, targets = small_problem(rng, 450)
     results = [
         solve_to_gap(laplacian, targets, 10.0, target_gap=1e-3, max_iter=60, threads=threads, seed=3)
