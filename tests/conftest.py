@@ -24,6 +24,48 @@ settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
 settings.load_profile("dkl")
 
 
+LONGEST = [
+    "runs/test_contract",
+    "blocks/test_recovery",
+    "estimators/test_svc_resuming",
+    "runs/test_memory",
+    "cli/test_svc_interruptions",
+    "estimators/test_pairwise",
+    "estimators/test_pairwise_outcomes",
+    "blocks/test_column_plan",
+    "estimators/test_kernel_kmeans",
+    "estimators/test_pictures",
+    "cli/test_commands",
+    "estimators/test_svc_places",
+    "estimators/test_regression",
+    "cli/test_regression_interruptions",
+    "solvers/test_svm_level",
+    "estimators/test_callbacks",
+    "blocks/test_graph",
+    "problems/test_pairwise_admm",
+    "stores/test_generations",
+    "estimators/test_svc",
+    "estimators/test_regression_on_workers",
+    "solvers/test_factored",
+    "cli/test_svc_commands",
+    "stores/test_graph_store",
+    "blocks/test_plan",
+    "estimators/test_regression_inputs",
+    "cli/test_regression_commands",
+    "problems/test_certificate",
+    "blocks/test_row_blocks",
+    "cli/test_signals",
+]
+"""Files that take more than ten seconds, the longest first: begun last, one would keep a process busy when the others have ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, all others in their order."""
+    tests = Path(__file__).parent
+    places = {tests / f"{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """A seed of the test's own, the same in every run and whatever other tests run."""
