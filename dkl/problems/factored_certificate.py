@@ -27,13 +27,14 @@ from dkl.linalg.principal_columns import truncate_rank
 from dkl.problems.certificate import Certificate, TraceBound
 
 Array = NDArray[np.float64]
-BESIDE, GUARDS = 40, 8
-"""Ritz vectors that are wanted beside as many as V has columns, and more that only help these to converge."""
+BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
+"""Ritz vectors that are wanted beside as many as V has columns, at most and where few are asked for, and more that only help
+these to converge."""
 PASSES = 8
 SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)
 """Shares of the shift that leaves nothing to lift."""
-SLACK = 0.1
-"""Of the gap or of the goal: what unfinished Ritz vectors may cost."""
+SLACK, ENOUGH = 0.1, 0.5
+"""What unfinished Ritz vectors may cost, of the gap or of the goal; and the share of the goal at which they are as good as finished."""
 
 
 class Factored(Protocol):
@@ -77,11 +78,11 @@ class LowEnd:
 
 
 def certified(
-    problem: Factored, point: Any, relative: float, seed: int, *, last: bool = False
+    problem: Factored, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False
 ) -> tuple[Certificate, LowEnd]:
     """The certificate at a point, and what was found of S's lower end.
 
-    relative: the relative gap that is aimed at; `last` asks for the best bound there is.
+    relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is.
     """
     n, matrix = problem.n, problem.gradient_matrix(point)
     bound = TraceBound.of(n, point.objective, problem.gamma)
@@ -89,7 +90,9 @@ def certified(
     rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
     with threadpool_limits(1, user_api="blas"):
         goal = 0.0 if last else relative * bound.scale
-        end, residual = _dense_end(matrix) if n <= DENSE else _low_end(matrix, point.v, bound, goal, seed)
+        end, residual = (
+            _dense_end(matrix) if n <= DENSE else _low_end(matrix, *_start(point.v, few, seed), bound, goal, seed)
+        )
         term, lift = _cheapest(end, bound, rounding)
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
@@ -128,22 +131,26 @@ def _dense_end(matrix: sparse.csr_array) -> tuple[LowEnd, float]:
     return LowEnd(values, vectors, np.zeros((values.size, values.size)), np.inf), 0.0
 
 
-def _low_end(matrix: sparse.csr_array, v: Array, bound: TraceBound, goal: float, seed: int) -> tuple[LowEnd, float]:
+def _low_end(
+    matrix: sparse.csr_array, start: Array, count: int, bound: TraceBound, goal: float, seed: int
+) -> tuple[LowEnd, float]:
     """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first)."""
-    for block in lowest_subspaces(matrix, *_start(v, seed), PASSES):
+    for block in lowest_subspaces(matrix, start, count, PASSES):
         coupling = block.remainder.T @ block.remainder
-        exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, 0.0)[0]
         told = _cheapest(LowEnd(block.values, block.vectors, coupling, block.beyond), bound, 0.0)[0]
+        if told <= ENOUGH * goal:
+            break
+        exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, 0.0)[0]
         if told - exact <= SLACK * max(goal, exact):
             break
     mu = _lowest_outside(matrix, block.vectors, seed)
     return LowEnd(block.values, block.vectors, coupling, mu), float(np.linalg.norm(block.remainder[:, 0]))
 
 
-def _start(v: Array, seed: int) -> tuple[Array, int]:
+def _start(v: Array, few: bool, seed: int) -> tuple[Array, int]:
     """(those of V, on which S nearly vanishes, and random columns, as many as are wanted and the guards; how many are wanted)."""
     n, factor = v.shape[0], truncate_rank(v, v.shape[1])
-    count = min(factor.shape[1] + BESIDE, n - GUARDS)
+    count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), n - GUARDS)
     start = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
     start[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
     return start, count

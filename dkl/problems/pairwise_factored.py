@@ -118,9 +118,11 @@ class FactoredPairwise:
         other.gamma = float(gamma)
         return other
 
-    def certify(self, point: Point, relative: float, seed: int, *, last: bool = False) -> tuple[Certificate, LowEnd]:
+    def certify(
+        self, point: Point, relative: float, seed: int, *, few: bool = False, last: bool = False
+    ) -> tuple[Certificate, LowEnd]:
         """(certificate, S's lower end): see problems/factored_certificate.py."""
-        return certified(self, point, relative, seed, last=last)
+        return certified(self, point, relative, seed, few=few, last=last)
 
     def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
         """The sum of function(lo, hi) over the row ranges, in order; tuples are summed entry by entry, None gives None."""

@@ -38,6 +38,8 @@ FINER = 0.2
 """How much less progress ends the next round."""
 DROP = 0.1
 """Columns go whose loss raises f by less than this times the progress."""
+LOOSE, FEW_ROUNDS = 1e-3, 3
+"""For goals from here on, so many rounds do with few eigenvectors of S; they rarely need more rounds."""
 MAX_IDLE = 7
 """Rounds in a row without a better gap."""
 REFRESH = 20
@@ -73,9 +75,11 @@ class CertifiedProblem(FactoredProblem, Protocol):
     def with_gamma(self, gamma: float) -> Self:
         """The same problem with another weight of the pairs, which counts its products in the same place."""
 
-    def certify(self, point: Any, relative: float, seed: int, *, last: bool = False) -> tuple[Any, Any]:
-        """(certificate, the lower end of S with `values` (k,) ascending and `vectors` (n, k)), for a relative gap; `last`: the
-        best bound there is."""
+    def certify(
+        self, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False
+    ) -> tuple[Any, Any]:
+        """(certificate, the lower end of S with `values` (k,) ascending and `vectors` (n, k)), for a relative gap; `few`: of
+        few vectors; `last`: the best bound there is."""
 
 
 @dataclass
@@ -218,13 +222,14 @@ class _Search:
             factor = self._warm_up(rank)
         best: tuple[Array, Any] | None = None
         progress, idle = 0.1 * max(self.target, COARSE), Stall(MAX_IDLE)
-        for _ in range(max_rounds):
+        for done in range(max_rounds):
+            few = self.target >= LOOSE and done < FEW_ROUNDS
             factor = self._minimize(problem, factor, progress)
             factor = minimize_over_mixing(problem, factor)
             point = problem.at(problem.padded(factor))
             factor, point = drop_weak_columns(problem, factor, point, DROP * progress)
             progress *= FINER
-            certificate, low = problem.certify(point, self.target, self.seed)
+            certificate, low = problem.certify(point, self.target, self.seed, few=few)
             gap = certificate.relative_gap
             told = self._record(point, factor.shape[1], gap)
             stalled = idle.check(best is None or not gap > 0.9 * best[1].relative_gap)
@@ -234,7 +239,7 @@ class _Search:
             outcome = verdict(told or self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
             if outcome is not None:
                 return self._end(best, outcome)
-            factor = mix_in(problem, factor, low.values, low.vectors, self.max_rank)
+            factor = mix_in(problem, factor, low.values, low.vectors, self.max_rank, relative=self.target, few=few)
         assert best is not None
         return self._end(best, Outcome.ITERATION_LIMIT)
 

@@ -15,13 +15,14 @@ from dkl.linalg.psd_quadratic import psd_minimum, smat, svec
 Array = NDArray[np.float64]
 MIXING_RANK = 32
 """Above it the quadratic in Y has too many unknowns to be worth forming."""
-CHUNK = 8192
-WIDER = 24
-"""Columns that `mix_in` takes beside those of V, whose Y has (r + WIDER)^2 / 2 unknowns."""
+CHUNK = 512
+"""Entries of T at a time, whose products of columns stay in the cache."""
+WIDER, LITTLE_WIDER = 24, 8
+"""Columns that `mix_in` takes beside those of V, at most and where few are asked for: Y has (r + WIDER)^2 / 2 unknowns."""
 WEAK = 1e-6
 """Of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows."""
-MIXING_TOL = 1e-10
-"""Of the objective's scale: how well `mix_in` minimizes."""
+MIXING_TOL, LEAST_TOL = 1e-5, 1e-10
+"""How well `mix_in` minimizes: of the goal of the gap; of the objective's scale, below which is rounding."""
 
 
 class RankedProblem(Protocol):
@@ -109,27 +110,46 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     """(N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
     a, b = np.triu_indices(q.shape[1])
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
-    targets = problem.targets
-    left = np.repeat(np.arange(problem.n), np.diff(targets.indptr))
+    i, j, wanted, count = _upper(problem.targets)
     normal, right = np.zeros((a.size, a.size)), np.zeros(a.size)
-    for lo in range(0, left.size, CHUNK):
-        x, y = q[left[lo : lo + CHUNK]], q[targets.indices[lo : lo + CHUNK]]
-        rows = 0.5 * weight * (x[:, a] * y[:, b] + x[:, b] * y[:, a])
+    for lo in range(0, i.size, CHUNK):
+        part = slice(lo, lo + CHUNK)
+        x, y = q[i[part]], q[j[part]]
+        rows = (0.5 * count[part])[:, None] * weight * (x[:, a] * y[:, b] + x[:, b] * y[:, a])
         normal += rows.T @ rows
-        right += rows.T @ targets.data[lo : lo + CHUNK]
+        right += rows.T @ (count[part] * wanted[part])
     smooth = svec(q.T @ (problem.laplacian @ q))
     return normal, smooth / problem.gamma - right
 
 
-def mix_in(problem: RankedProblem, factor: Array, values: Array, vectors: Array, max_rank: int) -> Array:
+def _upper(targets: sparse.csr_array) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
+    """(i, j, T_ij, c) of T's entries with i <= j; c is the root of how often they count: T is symmetric, and so is K."""
+    left = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
+    kept = left <= targets.indices
+    i, j = left[kept], targets.indices[kept].astype(np.intp)
+    return i, j, targets.data[kept], np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+def mix_in(
+    problem: RankedProblem,
+    factor: Array,
+    values: Array,
+    vectors: Array,
+    max_rank: int,
+    *,
+    relative: float,
+    few: bool = False,
+) -> Array:
     """Columns of a lower f with what the lower end of S adds to V; its Ritz values (k,) and vectors (n, k).
+
+    relative: the relative gap that is aimed at; `few` asks for few columns beside those of V, which cost far less.
 
     f is minimized over K = Q Y Q', Y psd, Q the columns of V and some of the vectors: near the optimum S vanishes on all of
     K's range, so that its lowest vectors hold what V lacks. Where V has too many columns for that, or nothing is won, those of
     the most negative curvature are added by a line search.
     """
     if 0 < factor.shape[1] <= MIXING_RANK:
-        mixed = _mixed(problem, factor, vectors[:, : factor.shape[1] + WIDER], max_rank)
+        mixed = _mixed(problem, factor, vectors, max_rank, LITTLE_WIDER if few else WIDER, relative)
         before, after = (problem.at(problem.padded(one)).objective for one in (factor, mixed))
         if after < before:
             return mixed
@@ -137,17 +157,19 @@ def mix_in(problem: RankedProblem, factor: Array, values: Array, vectors: Array,
     return add_descent_columns(problem, factor, vectors[:, down] * np.sqrt(-values[down]), max_rank)
 
 
-def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int) -> Array:
-    """The least f over K = Q Y Q', Q spanning V and at most WIDER of the vectors; its principal columns but the weak ones."""
+def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int, wider: int, relative: float) -> Array:
+    """The least f over K = Q Y Q', Q spanning V and the first of the vectors that add to it, at most `wider`; its principal
+    columns but the weak ones."""
     with threadpool_limits(1, user_api="blas"):
         factor = truncate_rank(factor, factor.shape[1])
-        basis, triangle = np.linalg.qr(np.hstack([factor / np.linalg.norm(factor, axis=0), vectors]))
+        first = vectors[:, : factor.shape[1] + wider]
+        basis, triangle = np.linalg.qr(np.hstack([factor / np.linalg.norm(factor, axis=0), first]))
         # V's range is near those vectors: what they add to it, and to those before them, may be next to nothing.
         new = np.flatnonzero(np.abs(np.diag(triangle)) > 1e-6)
-        q = np.ascontiguousarray(basis[:, new[: factor.shape[1] + WIDER]])
+        q = np.ascontiguousarray(basis[:, new[: factor.shape[1] + wider]])
         inside = q.T @ factor
         point = problem.at(problem.padded(factor))
-        tol = MIXING_TOL * problem.scale(point.objective) / problem.gamma
+        tol = max(MIXING_TOL * relative, LEAST_TOL) * problem.scale(point.objective) / problem.gamma
         mixed = psd_minimum(*_quadratic(problem, q), inside @ inside.T, tol)
         values, turn = np.linalg.eigh(mixed)
         keep = np.flatnonzero(values > WEAK * values[-1])[::-1][:max_rank]

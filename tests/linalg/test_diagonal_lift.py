@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dkl.linalg import diagonal_lift
 from dkl.linalg.diagonal_lift import diagonal_above
 
 
@@ -48,3 +49,11 @@ def test_columns_apart_pay_for_themselves_alone(rng):
 
 def test_nothing_needs_nothing():
     assert not diagonal_above(np.zeros((5, 0))).any() and not diagonal_above(np.zeros((5, 2))).any()
+
+
+def test_it_ends_where_steps_win_nothing(rng, monkeypatch):
+    """One column has its least sum at once, which the second step confirms."""
+    roots, given = [], diagonal_lift._root
+    monkeypatch.setattr(diagonal_lift, "_root", lambda matrix: roots.append(1) or given(matrix))
+    diagonal_above(rng.standard_normal((30, 1)))
+    assert len(roots) == 3

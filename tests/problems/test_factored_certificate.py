@@ -42,6 +42,28 @@ def test_a_block_of_ritz_vectors_proves_what_all_eigenvectors_prove(beyond_dense
     assert found.min_eigenvalue == pytest.approx(exact.min_eigenvalue, rel=0.1)
 
 
+def test_a_narrow_block_proves_what_a_loose_goal_asks(beyond_dense):
+    """A certificate of few vectors holds as well: the gap is that of all eigenvectors, or more."""
+    problem, _, _, v = beyond_dense
+    wide, low = problem.certify(problem.at(v), 1e-2, 0)
+    narrow, few = problem.certify(problem.at(v), 1e-2, 0, few=True)
+    assert few.values.size == low.values.size - module.BESIDE + module.FEW_BESIDE
+    assert 0.9 * wide.gap <= narrow.gap <= 1.5 * wide.gap
+    lowest = np.linalg.eigvalsh(problem.gradient_matrix(problem.at(v)).toarray())[0]
+    assert narrow.min_eigenvalue <= lowest <= few.values[0] <= 0.9 * lowest
+
+
+def test_a_block_that_proves_half_the_goal_is_not_compared_with_a_finished_one(beyond_dense, monkeypatch):
+    problem, _, _, v = beyond_dense
+    point, given, proofs = problem.at(v), module._cheapest, []
+    monkeypatch.setattr(module, "_cheapest", lambda *a: proofs.append(1) or given(*a))
+    tight, _ = problem.certify(point, 1e-9, 0)
+    needed = len(proofs)
+    loose, _ = problem.certify(point, 10 * tight.relative_gap, 0)
+    assert needed >= 3 and len(proofs) == needed + 2
+    assert loose.gap == pytest.approx(tight.gap, rel=0.1)
+
+
 def test_its_proof_holds_by_dense_arithmetic(beyond_dense):
     problem, must, cannot, v = beyond_dense
     found, _ = problem.certify(problem.at(v), 1e-4, 0)
