@@ -58,18 +58,18 @@ def rise(command: list[str]) -> tuple[int, int]:
 
 def main() -> None:
     """Arguments: how many of the commands are not measured, the commands as JSON, a file for the others' figures."""
-    from dkl.runs import driver
+    from dkl.runs import driver, predictions
 
     first, commands, target = int(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
     planned: list[Any] = []
-    real = driver.check_fits
+    fits, applied = driver.check_fits, predictions.prediction_plan
 
-    def noted(*given: Any) -> Any:
-        made = real(*given)
-        planned.append(made[0].process_bytes - made[0].base)
+    def noted(made: Any) -> Any:
+        planned.append(made.process_bytes - made.base)
         return made
 
-    driver.check_fits = noted
+    driver.check_fits = lambda *given: (noted((found := fits(*given))[0]), found[1])
+    predictions.prediction_plan = lambda *given: noted(applied(*given))
     figures = []
     for command in commands:
         planned.clear()

@@ -40,7 +40,7 @@ __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
 METHODS = ("auto", "exact", "approximate")
 _EXACT_UP_TO = 50_000  # patterns; beyond, "auto" tries an inverted file, where the features are too many for a tree
-_TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
+TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
 _DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
 _SIZES_KEPT = 10
 _LARGEST_WIDTH = 1e150  # of which the square is finite
@@ -254,7 +254,7 @@ def _way(
         )
 
     wishes = []
-    tree = not sparse and n_features <= _TREE_FEATURES
+    tree = not sparse and n_features <= TREE_FEATURES
     if method == "approximate":
         neighbors_ivf.require_faiss()
         if sparse and n_features > _DENSE_FEATURES:

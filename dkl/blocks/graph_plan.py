@@ -93,7 +93,7 @@ def _plan(
     )
     # Beside the block, the rest of its window of whole chunks, and a chunk as it is stored, unpacked and handed over.
     chunk = 2 * read * min(n, chunk_rows) if chunk_rows > 1 else 0
-    held = {"none": 0, "tree": _tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
+    held = {"none": 0, "tree": tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
     lists = 2 * n * k * 16  # twice: the parts, and what they are concatenated to
     # W and L have up to 2 n k + n entries; from 2^31 on their indices are of 64 bits, which counts as twice the edges.
     edges = n * n_neighbors * (2 if 2 * n * n_neighbors + n >= 2**31 else 1)
@@ -154,7 +154,7 @@ def _whole(rows: int, unit: int) -> int:
     return max(unit, rows // unit * unit)
 
 
-def _tree_bytes(n: int, n_features: int) -> int:
+def tree_bytes(n: int, n_features: int) -> int:
     """A k-d tree: a copy of the rows in float64, their order, and two corners a leaf of 20 to 40 rows and a node."""
     return n * (8 * n_features + 8) + n // 10 * (16 * n_features + 32)
 

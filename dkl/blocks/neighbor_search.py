@@ -56,7 +56,16 @@ class NeighborSearch:
 
         Raises InputError, with the entry's row and column, for NaN, infinity, or a value whose squared distances overflow.
         """
-        parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows)
+        digests = np.concatenate([np.frombuffer(digest, dtype="S16") for digest in self._checked(digests=True)])
+        return self.source.n - np.unique(digests).size
+
+    def check_values(self) -> None:
+        """As `check`, without the count, which takes a digest of every row."""
+        self._checked(digests=False)
+
+    def _checked(self, *, digests: bool) -> list[bytes]:
+        """The digests of each task's rows, if they are asked for, where no value is bad."""
+        parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows, digests)
         faults = [fault for fault, _ in parts if fault is not None]
         if faults:
             row, column, value = faults[0]
@@ -67,8 +76,7 @@ class NeighborSearch:
                 wanted=f"|x| <= {largest_value(self.source.n_features):.3g}",
                 remedy="drop the row, fill the gap or scale the column",
             )
-        digests = np.concatenate([np.frombuffer(digest, dtype="S16") for _, digest in parts])
-        return self.source.n - np.unique(digests).size
+        return [digest for _, digest in parts]
 
     def exact(self, k: int, tree: Any = None) -> Lists:
         """The k nearest rows of every row, by distance and then by row number; `tree` is a scikit-learn KDTree of all rows, or None."""
@@ -204,7 +212,7 @@ def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, 
 
     index: None for all pairs, a KDTree, or an InvertedFile, of which `n_probes` cells are visited.
     """
-    source = _opened(shared)
+    source = opened(shared)
     queries = take(source, ids, reference_rows)
     if index is not None and not isinstance(index, neighbors_ivf.InvertedFile):
         return search_tree(index, np.require(queries, np.float64, ["C", "A"]), ids, k)
@@ -218,20 +226,23 @@ def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, 
     return lists
 
 
-def check_rows(ids: NDArray[np.int64], shared: Any, reference_rows: int) -> tuple[tuple[int, int, float] | None, bytes]:
-    """Task: (first bad entry as (row, column, value) or None, a digest of 16 bytes for each row).
+def check_rows(
+    ids: NDArray[np.int64], shared: Any, reference_rows: int, digests: bool = True
+) -> tuple[tuple[int, int, float] | None, bytes]:
+    """Task: (first bad entry as (row, column, value) or None, a digest of 16 bytes for each row, if they are asked for).
 
     Digests are of values: float32 and float64 rows, sparse rows with and without stored zeros, 0.0 and -0.0 agree. Equal
     digests of different rows have odds of 2^-128 a pair.
     """
-    source, digests = _opened(shared), []
+    source, found = opened(shared), []
     for first, rows in blocks(source, reference_rows, int(ids[0]), int(ids[-1]) + 1):
         values = rows.data if issparse(rows) else rows
         # NaN fails the comparison too; the limit is no float32.
         if not (np.abs(values) <= largest_value(source.n_features)).all():
             return _first_bad(rows, first, largest_value(source.n_features)), b""
-        digests.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
-    return None, b"".join(digests)
+        if digests:
+            found.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
+    return None, b"".join(found)
 
 
 def _first_bad(rows: Rows, first: int, largest: np.float64) -> tuple[int, int, float]:
@@ -258,7 +269,7 @@ def _row_bytes(rows: Rows) -> Iterator[bytes]:
         yield indices[lo:hi].tobytes() + data[lo:hi].tobytes()
 
 
-def _opened(shared: Any) -> RowSource:
+def opened(shared: Any) -> RowSource:
     """The rows, as a source for one task alone: one that reads files keeps a window of what it read last, which threads must
     not share.
     """

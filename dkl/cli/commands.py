@@ -110,11 +110,14 @@ def info(run: str, as_json: bool, picture: str | None) -> None:
 @click.argument("run")
 @click.option("--data", required=True, metavar="FILE", help="Patterns, as many features as those learned from.")
 @click.option("--out", required=True, metavar="FILE", help=".npz (key factor) or .npy; must not exist.")
-def transform(run: str, data: str, out: str) -> None:
+@options.MEMORY_LIMIT
+@options.together(options.PLACE)
+def transform(run: str, data: str, out: str, **given: Any) -> None:
     """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors."""
+    placing, rest = options.split(given)
     from dkl.runs import driver
 
-    driver.apply("transform", run, out, {"data": data}, {})
+    driver.apply("transform", run, out, {"data": data, "memory_limit": rest.get("memory_limit")}, placing)
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.row_pieces import Block
@@ -31,8 +32,10 @@ def predict_block(
     out[:] = intercepts
     if weights.shape[1]:
         step = max(1, TILE_BYTES // (8 * weights.shape[1]))
+        # Once a block: of many points it is as dear as the columns of some hundred rows.
+        prepared = points if sp.issparse(block.rows) else kernel.prepared(points)
         for lo in range(0, len(out), step):
-            out[lo : lo + step] += kernel.columns(block.rows[lo : lo + step], points) @ weights.T
+            out[lo : lo + step] += kernel.columns(block.rows[lo : lo + step], prepared) @ weights.T
         if not np.isfinite(out).all():
             raise not_finite(kernel, f"predictions that are not finite in rows {block.start} to {block.stop - 1}")
     return out

@@ -16,6 +16,7 @@ from dkl.estimators.common.classes import checked_labels, describe_classes
 from dkl.estimators.common.settings import Settings
 from dkl.runs.files import Files
 from dkl.runs.output import Request
+from dkl.runs.prediction_plan import Needs
 from dkl.runs.predictions import Predictor
 from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
@@ -102,11 +103,16 @@ class Scheme(Protocol):
 
 
 def class_predictor(
-    classes: NDArray, n_features: int, decide: Callable[[RowBlocks, set[int]], Any], scheme: Scheme, request: Request
+    classes: NDArray,
+    n_features: int,
+    decide: Callable[[RowBlocks, set[int]], Any],
+    scheme: Scheme,
+    request: Request,
+    needs: Needs,
 ) -> Predictor:
     """Labels of rows with so many features, or their decision values where the request asks for these.
 
-    decide: what the model finds for the rows of some blocks, of which `scheme` makes classes.
+    decide: what the model finds for the rows of some blocks, of which `scheme` makes classes. needs: bytes, of both.
     """
 
     def values(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
@@ -124,6 +130,7 @@ def class_predictor(
         values if request.decision else labels,
         lambda files, n: ClassScore.of(files, n, classes, request.decision),
         f"{what} {len(classes)} classes",
+        needs,
     )
 
 
@@ -136,6 +143,11 @@ class ClassScore:
     decision: bool
     seen: int = 0
     right: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Of the labels."""
+        return self.known.nbytes
 
     @classmethod
     def of(cls, files: Files, n: int, classes: NDArray, decision: bool) -> ClassScore:

@@ -273,6 +273,9 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     request = Request(**options)
     with report.damages(run, "run", "."):
         prepared = kind.apply(run, request)
+    if prepared.plan is not None and cluster.address is None:  # one that runs is asked when we are connected
+        with cluster.planned() as session:
+            prepared.plan(session)
     with cluster.session() as session:
         write_rows(target, prepared.shape, prepared.blocks(session), prepared.dtype, prepared.name)
     click.echo(f"{target}: {prepared.summary}")

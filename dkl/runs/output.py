@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.runs.files import check_new
@@ -44,7 +45,7 @@ class Output:
     """An array of `shape` and `dtype`, made block by block: rows of the first axis in their order.
 
     name: of the array in an .npz archive. summary: what it is, in a line. remarks: asked once all is written, as how good
-    the predictions are.
+    the predictions are. plan: bytes of a process, None for few; MemoryBudgetError where they do not fit.
     """
 
     shape: tuple[int, ...]
@@ -53,6 +54,7 @@ class Output:
     summary: str
     blocks: Callable[[Session], Iterator[NDArray]]
     remarks: Callable[[], list[str]] = list
+    plan: Callable[[Session], Plan] | None = None
 
 
 def check_output(out: str | Path, verb: str) -> Path:

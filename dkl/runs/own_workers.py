@@ -45,7 +45,8 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
         except (OSError, RuntimeError, TimeoutError) as error:
             raise ResourceError("worker processes did not start", where="--workers", got=error) from error
         stack.enter_context(cluster)
-        yield stack.enter_context(Client(cluster))
+        # By way of the scheduler, as is usual, what is sent would be in this process twice, and encrypted twice.
+        yield stack.enter_context(Client(cluster, direct_to_workers=True))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Predictions of a model for rows, a few blocks at a time, and how good they are where targets are known."""
+"""What a model makes of rows, a few blocks at a time, and how good that is where targets are known."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.place import Place
+from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.runs.files import Files
 from dkl.runs.kind import InputFile
 from dkl.runs.output import Output, Request
-from dkl.runs.row_files import check_values, load_rows, room_for_blocks
-from dkl.runs.supervised import may_have_targets
-
-BLOCKS_AT_ONCE = 4
-"""A thread: so many blocks of predictions are held before they are written."""
+from dkl.runs.prediction_plan import Needs, prediction_plan
+from dkl.runs.row_files import check_values, load_rows, require_room_for_targets
+from dkl.runs.supervised import file_of_targets, may_have_targets
 
 
 class Score(Protocol):
     """How good predictions are, beside what is known."""
+
+    @property
+    def nbytes(self) -> int:
+        """Of what is known, with the work on it."""
 
     def see(self, block: NDArray) -> None:
         """The next of them."""
@@ -39,47 +44,58 @@ class Predictor:
     """What a learner predicts for a row: an array of `shape` and `dtype`.
 
     features: of the rows that it takes, from the number that they have. blocks: predictions for some blocks. compare:
-    with what is known of n rows. summary: what they are.
+    with what is known of n rows, None where nothing can be. summary: what they are. needs: bytes. name: of the array.
     """
 
     shape: tuple[int, ...]
     dtype: Any
     features: Callable[[int], int]
     blocks: Callable[[RowBlocks, set[int]], NDArray]
-    compare: Callable[[Files, int], Score]
+    compare: Callable[[Files, int], Score] | None
     summary: str
+    needs: Needs
+    name: str = "y"
 
 
-def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
-    """Of all rows of the request's file; InputError for rows that are not for the predictor, or not finite."""
+def predictions(
+    predictor: Predictor, declared: tuple[InputFile, ...], request: Request, rows: RowSource | None = None
+) -> Output:
+    """Of all rows of the request's file, or of `rows` that were read from it; InputError for rows that are not for the
+    predictor, or not finite."""
     files = Files.of(declared, {"data": request.data, "targets": request.targets})
-    rows = load_rows(files["data"], request.memory_limit)
+    rows = load_rows(files["data"], request.memory_limit) if rows is None else rows
     wanted = predictor.features(rows.n_features)
     if rows.n_features != wanted:
         where = str(files["data"])
         raise InputError("another number of features", where=where, got=rows.n_features, wanted=wanted)
-    score = _score(predictor, files, rows.n)
+    score = _score(predictor, files, rows.n, request.memory_limit)
     check_values(rows)
+    known = 0 if score is None else score.nbytes
+
+    def plan(session: Session) -> Plan:
+        return prediction_plan(predictor.needs, rows, known, Place.of(session), request.memory_limit)
 
     def blocks(session: Session) -> Iterator[NDArray]:
-        room = room_for_blocks(rows, request.memory_limit, files["data"])
-        cut = RowBlocks(rows, session, room, where=str(files["data"]), once=True)
-        return _in_order(cut, predictor, session, score)
+        at_once = plan(session).shape["at_once"]
+        cut = RowBlocks(rows, session, where=str(files["data"]), once=True, least_rows=predictor.needs.least_rows)
+        return _in_order(cut, predictor, at_once, score)
 
     return Output(
         (rows.n, *predictor.shape),
         predictor.dtype,
-        "y",
+        predictor.name,
         f"{rows.n:,} {predictor.summary}",
         blocks,
         lambda: [] if score is None else [score.describe()],
+        plan,
     )
 
 
-def _score(predictor: Predictor, files: Files, n: int) -> Score | None:
+def _score(predictor: Predictor, files: Files, n: int, memory_limit: int | None) -> Score | None:
     """With the targets that are named; or with those beside the rows, if there are any that fit."""
-    if not may_have_targets(files):
+    if predictor.compare is None or not may_have_targets(files):
         return None
+    require_room_for_targets(file_of_targets(files), memory_limit)
     try:
         return predictor.compare(files, n)
     except InputError as error:
@@ -89,9 +105,7 @@ def _score(predictor: Predictor, files: Files, n: int) -> Score | None:
         return None
 
 
-def _in_order(rows: RowBlocks, predictor: Predictor, session: Session, score: Score | None) -> Iterator[NDArray]:
-    slots = session.n_slots if session.is_distributed else session.threads
-    step = BLOCKS_AT_ONCE * slots
+def _in_order(rows: RowBlocks, predictor: Predictor, step: int, score: Score | None) -> Iterator[NDArray]:
     for lo in range(0, len(rows.bounds), step):
         block = predictor.blocks(rows, set(range(lo, min(lo + step, len(rows.bounds)))))
         if score is not None:

@@ -23,11 +23,10 @@ from dkl.blocks.row_blocks import MEMORY_SHARE
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.resources import format_bytes, machine_memory, n_cpus
+from dkl.resources import format_bytes, machine_memory
 
 CHECKED_BYTES = 2_000_000
-"""Of rows whose values are looked at together, by each thread."""
-CHECKING_THREADS = 2
+"""Of rows whose values are looked at together."""
 READ_AT_ONCE = 16_000_000
 """Bytes of an archive's array up to which streaming it is not worth while."""
 CSV_CELL, SVMLIGHT_ENTRY = 10, 24
@@ -67,8 +66,8 @@ def is_peeked(rows: RowSource) -> bool:
 def check_values(rows: RowSource) -> None:
     """Read all rows once; InputError for the first value that is not finite or too large to square."""
     block = max(1, CHECKED_BYTES // rows.row_bytes)
-    threads = 1 if rows.rows_per_chunk > block else min(CHECKING_THREADS, n_cpus())
-    NeighborSearch(rows, Session(None, threads=threads), max(block, -(-rows.n // threads)), block, 1).check()
+    # On one thread: reading takes longer than looking, and each thread would read and unpack in memory of its own.
+    NeighborSearch(rows, Session(None, threads=1), rows.n, block, 1).check_values()
 
 
 def require_room_for_targets(path: Path, memory_limit: int | None) -> None:
@@ -77,16 +76,6 @@ def require_room_for_targets(path: Path, memory_limit: int | None) -> None:
     if header is not None:
         remedy = "raise memory_limit, or check the shape and type of y"
         _require(2 * header.nbytes, memory_limit, "the targets do not fit", path, remedy)
-
-
-def room_for_blocks(rows: RowSource, memory_limit: int | None, where: Path) -> int | None:
-    """Bytes of the limit that are left beside the process itself and rows that were read at once; MemoryBudgetError for none."""
-    if memory_limit is None:
-        return None
-    taken = PROCESS_BASE + rows.own_bytes
-    if taken >= memory_limit:
-        raise _too_little("no room is left to work on the rows", where, memory_limit, taken, "raise memory_limit")
-    return memory_limit - taken
 
 
 def _owned(rows: RowSource) -> RowSource:

@@ -27,8 +27,8 @@ from dkl.resources import format_bytes, machine_memory
 
 SPARSEST = 1000
 METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
-UNPACKED_BYTES = 4_000_000
-"""Of small chunks that are unpacked together."""
+UNPACKED_BYTES = 1_000_000
+"""Of small chunks that are unpacked together: each by a thread of zarr's, which keeps its memory afterwards."""
 SMALLER = "store it in smaller chunks"
 
 

@@ -70,6 +70,7 @@ def test_bounds_follow_from_the_size_alone(monkeypatch):
         assert len(bounds) & (len(bounds) - 1) == 0
         assert max(sizes) * row_bytes <= max(16.1e6, 2 * row_bytes)
     assert len(row_bounds(11_220, 2200)) == 16
+    assert [len(row_bounds(11_220, 2200, least)) for least in (701, 702, 6000)] == [16, 8, 1]
 
 
 def test_every_kind_of_input_gives_the_same_blocks(X, tmp_path):

@@ -180,7 +180,7 @@ def test_info_of_every_state(run: Path) -> None:
     assert f"resumable at iteration {committed}" in call("info", "run.zarr").out
 
 
-def test_transform_of_new_patterns(work: Path) -> None:
+def test_transform_of_new_patterns(cluster: Any, work: Path) -> None:
     assert call(*FIT).code == 0
     X = np.load("X.npz")["X"]
     np.savez("new.npz", X=X[10:20] + 1e-3)
@@ -192,6 +192,9 @@ def test_transform_of_new_patterns(work: Path) -> None:
         np.load("some_factor.npz")["factor"], factor[10:20]
     )  # patterns that are known keep their rows
     near = np.load("new_factor.npy")
+    there = ("--scheduler", cluster.scheduler_address)
+    assert call("transform", "run.zarr", "--data", "new.npz", "--out", "there.npy", *there).code == 0
+    assert np.array_equal(np.load("there.npy"), near)
     kernel = near @ factor.T
     alike = np.arange(10, 20)[:, None] % 4 == np.arange(N) % 4
     assert kernel[alike].mean() > 0.5 > 0.3 > kernel[~alike].mean()

@@ -9,6 +9,7 @@ from dkl.estimators.common.classes import checked_labels
 from dkl.runs.classification import ClassInputs, ClassScore, class_predictor
 from dkl.runs.files import Files
 from dkl.runs.output import Request
+from dkl.runs.prediction_plan import Needs
 from dkl.runs.targets import targets_file
 from dkl.solvers.svm_pairs import machines
 
@@ -68,7 +69,8 @@ def test_labels_or_decision_values_are_predicted_and_counted(decision, tmp_path)
     inputs(tmp_path, y)
     values = np.array([-1.0, 2.0, -0.5, -3.0])
     request = Request(tmp_path / "X.npz", decision=decision)
-    predictor = class_predictor(np.unique(y), 2, lambda rows, some: values[sorted(some)], Signs(), request)
+    needs = Needs(0, lambda rows: 0, 8)
+    predictor = class_predictor(np.unique(y), 2, lambda rows, some: values[sorted(some)], Signs(), request, needs)
     found = predictor.blocks(None, {0, 1, 2, 3})
     assert found.tolist() == (values.tolist() if decision else ["no", "yes", "no", "no"])
     assert (predictor.shape, predictor.features(7)) == ((), 2)

@@ -15,7 +15,8 @@ from preloaded import Forked
 
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.errors import InputError
-from dkl.runs import picture, row_files
+from dkl.runs import picture, registry, row_files
+from dkl.runs.cluster import Cluster
 
 SPARE = 21_000_000
 """Bytes that the allocator and libraries may take beside what is planned; the plan's base has as many to spare."""
@@ -31,6 +32,7 @@ OPTIONS = {
 FEATURES = {"pairwise": 1000, "regression": 100, "svc": 2500}
 SMALL = ("X.npy", "X.zarr")
 SOME = ("X.npy", "packed.npz", "X.zarr")
+APPLIED = [("regression", "X.npy"), ("regression", "X.zarr"), ("svc", "X.npy"), ("pairwise", "other.npy")]
 CASES = [("regression", form) for form in FORMS] + [(task, form) for task in ("pairwise", "svc") for form in SOME]
 
 
@@ -38,6 +40,12 @@ def fit(task, form, room=None):
     limit = () if room is None else ("--memory-limit", str(PROCESS_BASE + room))
     place = ("--threads", "1", "--no-picture", "--out", f"{task}-{form}.zarr")
     return ["fit", task, "--data", form, *OPTIONS[task], *limit, *place]
+
+
+def apply(task, run, form, out, room=None):
+    limit = () if room is None else ("--memory-limit", str(PROCESS_BASE + room))
+    verb = registry.declaration(task).verb
+    return [verb, run, "--data", form, "--out", out, "--threads", "1", *limit]
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +61,17 @@ def fits(tmp_path_factory):
             write_forms(folder, SIZES[task] // (8 * d), d)
             (folder / "small").mkdir()
             write_forms(folder / "small", 80, 5)
+            for place in (folder, folder / "small"):
+                np.save(place / "other.npy", np.load(place / "X.npy")[::-1])
             forms = [form for name, form in CASES if name == task]
             rooms = [ROOM if task == "regression" and form in STREAMED else None for form in forms]
-            known[task] = dict(zip(forms, run(folder, task, map(fit, [task] * len(forms), forms, rooms)), strict=True))
+            used = [form for name, form in APPLIED if name == task]
+            commands = list(map(fit, [task] * len(forms), forms, rooms))
+            for form in used:
+                room = ROOM if task == "regression" else None
+                commands.append(apply(task, f"{task}-X.npy.zarr", form, f"{form}.out.npy", room))
+            names = [*forms, *(f"use of {form}" for form in used)]
+            known[task] = dict(zip(names, run(folder, task, commands), strict=True))
         return known[task]
 
     return of
@@ -69,6 +85,7 @@ def run(folder, task, commands):
         ]
         for number, command in enumerate(small):
             command[-1] = f"small-{number}.zarr"
+        small.append(apply(task, "small-0.zarr", "small/other.npy", "small.npy"))
         given = [str(len(small)), json.dumps([*small, *commands]), str(folder / "figures.json")]
         process = Forked(measured_runs.main, *given)
         said = process.communicate(timeout=300)
@@ -88,6 +105,33 @@ def test_rows_that_stand_as_they_are_need_not_fit_into_the_limit(fits, form):
     found = fits("regression")[form]
     assert found["code"] == 0 and found["planned"] <= ROOM
     assert found["risen"] <= ROOM + SPARE < SIZES["regression"]
+
+
+@pytest.mark.parametrize(("task", "form"), APPLIED)
+def test_predict_and_transform_take_no_more_than_they_plan(fits, task, form):
+    """The two of pairs together are as large again as X, and neither is held."""
+    found = fits(task)[f"use of {form}"]
+    assert found["code"] == 0 and found["risen"] <= found["planned"] + SPARE
+    assert found["planned"] <= {"regression": ROOM, "pairwise": 1.5 * SIZES["pairwise"], "svc": 4 * SIZES["svc"]}[task]
+
+
+@pytest.mark.parametrize("task", sorted(OPTIONS))
+def test_what_does_not_fit_is_not_applied(tmp_path, monkeypatch, task):
+    """A model that is too large for the limit is refused before any worker starts, and rows that must be read at once."""
+    monkeypatch.chdir(tmp_path)
+    write_forms(tmp_path, 400, 50)
+    np.save("other.npy", np.load("X.npy")[::-1])
+    assert call(*fit(task, "X.npy")).code in (0, 3)
+    monkeypatch.setattr(Cluster, "_own", lambda self: pytest.fail("workers were started"))
+    use = apply(task, f"{task}-X.npy.zarr", "other.npy", "out.npy", 1000)
+    for place in (["--threads", "1"], ["--workers", "2"]):
+        answer = call(*[word for word in use if word not in ("--threads", "1")], *place)
+        refused(answer, 5)
+        assert "memory_limit" in answer.err and "; raise memory_limit" in answer.err or "more memory" in answer.err
+    write_bomb(tmp_path / "bomb.npz", 400, 50_000)
+    answer = call(*apply(task, f"{task}-X.npy.zarr", "bomb.npz", "out.npy", 150 * 10**6))
+    refused(answer, 5)
+    assert "the rows do not fit" in answer.err and not Path("out.npy").exists()
 
 
 @pytest.mark.parametrize("task", sorted(OPTIONS))

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from ssl import SSLContext
 from typing import Any
+from unittest.mock import AsyncMock
 
+import numpy as np
 import psutil
 import pytest
 from on_workers import imported_from
 
+from dkl.blocks.session import Session
 from dkl.errors import ResourceError
 from dkl.runs.cluster import Cluster
 from dkl.runs.own_workers import _private_folder
@@ -80,6 +83,15 @@ def test_the_key_is_where_its_owner_alone_can_read(own: Any, key_files: list[tup
     # Command lines can be read by all.
     assert not any("PRIVATE KEY" in part for part in worker.cmdline() + list(worker.environ().values()))
     assert "PRIVATE KEY" in own.security.tls_client_key
+
+
+def test_what_is_sent_goes_straight_to_the_worker(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By way of the scheduler it would be encrypted twice, and held twice by the process that has both."""
+    through = AsyncMock(side_effect=AssertionError("by way of the scheduler"))
+    for name in ("scatter", "gather"):
+        monkeypatch.setattr(own.scheduler, name, through, raising=False)
+    sent = Session(own, own=True).send(np.arange(1000.0))
+    assert own.gather(own.submit(np.sum, sent)) == 499_500.0 and not through.called
 
 
 def test_nothing_is_imported_from_a_folder_that_others_can_write_to(own: Any, temporary: Path) -> None:

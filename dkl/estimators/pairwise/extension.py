@@ -1,22 +1,115 @@
-"""The learned factor at new points: the harmonic extension over the neighbour graph."""
+"""The learned factor at new points: the harmonic extension over the neighbour graph, block by block of new rows.
+
+Each block finds its neighbours in one pass over the rows that were learned from, wherever these stand; in few dimensions by
+a k-d tree of them, if there is memory for one. Lists of neighbours are exact, and so the same either way and for any cut.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import KDTree
 
+from dkl.blocks.graph import TREE_FEATURES
+from dkl.blocks.graph_plan import tree_bytes
+from dkl.blocks.neighbor_search import blocks, opened
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg.neighbors import largest_value
+from dkl.linalg.neighbors import QUERY_TILE, REFERENCE_TILE, Lists, absorb, empty_lists, largest_value, search_tree
 
-QUERY_ROWS = 4096
+LEAST_ROWS = 512
+"""Of new rows that share a pass over the others, which is read and converted beside the products with them."""
+REFERENCE_BYTES = 4_000_000
+"""Of the rows learned from that are read at a time."""
 
 
-def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any) -> Any:
+@dataclass(frozen=True)
+class Extension:
+    """What extends a factor to new points.
+
+    learned: the rows that were learned from, n of them; factor (n, rank), theirs; n_neighbors and sigma: the graph's; tree: of
+    the rows, or None.
+    """
+
+    learned: RowSource
+    factor: Any
+    n_neighbors: int
+    sigma: float
+    tree: KDTree | None = None
+
+    @classmethod
+    def of(cls, learned: RowSource, factor: Any, graph: Any, most: float = np.inf) -> Extension:
+        """With a tree where that is of use, and has at most so many bytes."""
+        tree = None
+        if index_bytes(learned, most) > 0:
+            tree = KDTree(_finite(learned.read(0, learned.n), 0))
+        sigma = graph.sigma if graph.sigma > 0 else 1.0
+        return cls(learned, factor, min(graph.n_neighbors, learned.n), sigma, tree)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the arrays in it, which a session asks for to send them once."""
+        held = 0 if not self.learned.is_in_memory else self.learned.n * self.learned.row_bytes
+        return int(self.factor.nbytes + held + (0 if self.tree is None else self.tree.data.nbytes))
+
+    def nearest(self, queries: Any) -> Lists:
+        """The neighbours of new rows among those learned from, ties by the lower number."""
+        ids = np.full(queries.shape[0], -1)  # which no row has: none is left out
+        if self.tree is not None:
+            return search_tree(self.tree, np.require(queries, np.float64, ["C", "A"]), ids, self.n_neighbors)
+        lists = empty_lists(queries.shape[0], self.n_neighbors)
+        for first, rows in blocks(opened(self.learned), reference_rows(self.learned)):
+            absorb(lists, queries, ids, _finite(rows, first), first)
+        return lists
+
+    def mean(self, lists: Lists) -> NDArray:
+        """(m, rank): sum_j w_j v_j of the neighbours j, w_j = exp(-d_j^2 / (2 sigma^2)), scaled to norm 1; of a row that is
+        one of those learned from, its own."""
+        nearest = lists.dist2[:, :1]
+        with np.errstate(over="ignore"):
+            # Relative to the nearest, so that a far point's weights do not all underflow.
+            weights = np.exp(-(lists.dist2 - nearest) / (2 * self.sigma**2))
+        ids, place = np.unique(lists.rows, return_inverse=True)
+        known, place = np.asarray(self.factor[ids]), place.reshape(lists.rows.shape)
+        mean = np.zeros((len(place), known.shape[1]))
+        for weight, row in zip(weights.T, place.T, strict=True):
+            mean += weight[:, None] * known[row]
+        norms = np.linalg.norm(mean, axis=1, keepdims=True)
+        mean /= np.where(norms > 0, norms, 1.0)
+        exact = nearest[:, 0] == 0
+        mean[exact] = known[place[exact, 0]]
+        return mean.astype(known.dtype)
+
+
+def index_bytes(learned: RowSource, most: float) -> int:
+    """Bytes of a k-d tree of these rows; 0 where there is none: products are as fast, or it has more than `most`."""
+    size = tree_bytes(learned.n, learned.n_features)
+    return size if not learned.is_sparse and learned.n_features <= TREE_FEATURES and size <= most else 0
+
+
+def reference_rows(learned: RowSource) -> int:
+    """Of the rows learned from, how many are read at a time."""
+    return max(1, REFERENCE_BYTES // learned.row_bytes)
+
+
+def work_bytes(learned: RowSource, rank: int, n_neighbors: int, block_rows: int) -> int:
+    """Bytes that a thread takes for a block of new rows, beside those: a block of references, its working copies with a table
+    of products, the lists, and the mean with what is added to it."""
+    references, entries = reference_rows(learned), max(1, learned.row_bytes // learned.dtype.itemsize)
+    chunks = 0 if learned.is_in_memory else references + 2 * learned.rows_per_chunk
+    tiles = 16 * (entries + 1) * (QUERY_TILE + min(REFERENCE_TILE, references)) + 8 * QUERY_TILE * REFERENCE_TILE
+    lists = block_rows * 8 * (6 * n_neighbors + 5 * rank)
+    return (references + chunks) * learned.row_bytes + tiles + lists
+
+
+def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any, threads: int | None = None) -> Any:
     """(m, rank): for rows that were learned from, their factor; else the weighted mean of their neighbours' rows.
 
     Weights are exp(-d^2 / (2 sigma^2)) over the graph's number of neighbours. The mean is
@@ -24,18 +117,33 @@ def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any) -> Any:
     point that is far from all (the weights underflow) takes its nearest neighbour's row.
     """
     new, old = row_source(rows), row_source(learned)
-    if _same(new, old):
+    if is_same(new, old):
         return factor
-    n, m = (int(source.array.shape[0]) for source in (old, new))
-    search = NearestNeighbors(n_neighbors=min(graph.n_neighbors, n)).fit(_finite(old.read(0, n), 0))
-    parts = []
-    for lo in range(0, m, QUERY_ROWS):
-        queries = _finite(new.read(lo, min(lo + QUERY_ROWS, m)), lo)
-        if old.is_sparse != new.is_sparse:
-            queries = sparse.csr_array(queries) if old.is_sparse else queries.toarray()
-        distances, neighbors = search.kneighbors(queries)
-        parts.append(_mean_rows(distances, neighbors, factor, graph))
-    return np.concatenate(parts)
+    # What only this process can read is read by one thread: who made it may not expect several.
+    session = Session(None, threads=threads if old.is_in_memory or old.is_stored else 1)
+    cut = RowBlocks(new, session, once=True, least_rows=LEAST_ROWS)
+    return np.concatenate(cut.map(extend_block, Extension.of(old, factor, graph)))
+
+
+def extend_block(block: Block, extension: Extension) -> NDArray:
+    """(t, rank): the factor's rows for a block of new rows. InputError for a value that has no distance to others."""
+    queries = _finite(block.rows, block.start)
+    if extension.learned.is_sparse != sparse.issparse(queries):
+        queries = sparse.csr_array(queries) if extension.learned.is_sparse else queries.toarray()
+    return extension.mean(extension.nearest(queries))
+
+
+def is_same(new: RowSource, old: RowSource) -> bool:
+    """Whether both hold the same rows, compared a block at a time."""
+    if new.array is old.array:
+        return True
+    if new.array.shape != old.array.shape or new.is_sparse != old.is_sparse:
+        return False
+    for lo in range(0, new.n, step := reference_rows(old)):
+        a, b = (source.read(lo, min(lo + step, new.n)) for source in (new, old))
+        if (a != b).nnz if sparse.issparse(a) else not np.array_equal(a, b):
+            return False
+    return True
 
 
 def _finite(rows: Any, first: int) -> Any:
@@ -46,42 +154,3 @@ def _finite(rows: Any, first: int) -> Any:
         where = f"X, in the block of rows from {first}"
         raise InputError("a value is not finite or too large", where=where, got=got, wanted=f"|x| <= {largest:.3g}")
     return rows
-
-
-def _mean_rows(distances: NDArray, neighbors: NDArray, factor: Any, graph: Any) -> NDArray:
-    sigma = graph.sigma if graph.sigma > 0 else 1.0
-    nearest = distances[:, :1]
-    # Relative to the nearest, so that a far point's weights do not all underflow.
-    weights = np.exp(-(distances**2 - nearest**2) / (2 * sigma**2))
-    ids, place = np.unique(neighbors, return_inverse=True)
-    known = np.asarray(factor[ids])
-    place = place.reshape(neighbors.shape)
-    mean = (
-        np.einsum("ij,ijr->ir", weights, known[place]) if known.size * 8 < 1 << 28 else _slowly(weights, known, place)
-    )
-    norms = np.linalg.norm(mean, axis=1, keepdims=True)
-    mean /= np.where(norms > 0, norms, 1.0)
-    exact = nearest[:, 0] == 0
-    mean[exact] = known[place[exact, 0]]
-    return mean.astype(known.dtype)
-
-
-def _slowly(weights: NDArray, known: NDArray, place: NDArray) -> NDArray:
-    mean = np.zeros((len(weights), known.shape[1]))
-    for j in range(weights.shape[1]):
-        mean += weights[:, j : j + 1] * known[place[:, j]]
-    return mean
-
-
-def _same(new: RowSource, old: RowSource) -> bool:
-    """Whether both hold the same rows, compared a block at a time."""
-    if new.array is old.array:
-        return True
-    if new.array.shape != old.array.shape or new.is_sparse != old.is_sparse:
-        return False
-    n = int(old.array.shape[0])
-    for lo in range(0, n, QUERY_ROWS):
-        a, b = new.read(lo, min(lo + QUERY_ROWS, n)), old.read(lo, min(lo + QUERY_ROWS, n))
-        if (a != b).nnz if sparse.issparse(a) else not np.array_equal(a, b):
-            return False
-    return True

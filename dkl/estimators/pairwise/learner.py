@@ -235,7 +235,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 remedy="use factor_, or the learner that was fitted",
             )  # fmt: skip
         learned = self._fit_rows() if callable(self._fit_rows) else self._fit_rows
-        return extend_factor(rows, learned, self.factor_, self.graph_)
+        return extend_factor(rows, learned, self.factor_, self.graph_, self.n_jobs)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in two dimensions.

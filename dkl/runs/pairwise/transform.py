@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,43 +11,78 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.session import Session
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError, StoreError
-from dkl.estimators.pairwise.extension import extend_factor
+from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
+from dkl.resources import machine_memory
 from dkl.runs.files import check_unchanged, fingerprint
 from dkl.runs.output import Output, Request
+from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.facts import factor_blocks, graph_notes, open_factor
-from dkl.runs.row_files import check_values, load_rows
+from dkl.runs.prediction_plan import Needs
+from dkl.runs.predictions import Predictor, predictions
+from dkl.runs.row_files import load_rows
 from dkl.stores.run import RunStore
+
+INDEX_SHARE = 0.25
+"""Of the memory, which a search tree of the patterns may take."""
 
 
 def transformed(run: RunStore, request: Request) -> Output:
     """The factor's rows for the patterns of a file, those of the run under any name or others of as many features."""
     stored = open_factor(run)
-    n, rank = stored.shape
     known, file = training_data(run), Path(request.data).absolute()
     if known is not None and _is_same(file, known):
-        summary = f"the {n:,} rows of the factor, rank {rank}"
-        return Output(
-            (n, rank), stored.dtype, "factor", summary, lambda session: (rows for _, rows in factor_blocks(run))
-        )
-    rows = load_rows(file)
-    check_values(rows)
+        return _as_stored(run, stored)
+    rows = load_rows(file, request.memory_limit)
     if known is None:
         remedy = "use the learner's transform"
         raise StoreError("the run does not say what it was learned from", where=str(run.path), remedy=remedy)
-    features = int(known["shape"][1])
-    if rows.n_features != features:
-        raise InputError("another number of features", where=str(file), got=rows.n_features, wanted=features)
-    learned = Patterns(known)()
+    learned = Patterns(known, request.memory_limit)()
+    if rows.n_features == learned.n_features and is_same(rows, learned):
+        return _as_stored(run, stored)
+    return predictions(_predictor(run, stored, learned, request.memory_limit), DECLARATION.files, request, rows)
 
-    def blocks(session: Session) -> Iterator[NDArray]:
-        factor = np.concatenate([part for _, part in factor_blocks(run)])
-        found = extend_factor(rows.read(0, rows.n), learned, factor, graph_of(run))
-        yield np.asarray(found, stored.dtype)
 
-    summary = f"{rows.n:,} rows from those of their neighbours, rank {rank}"
-    return Output((rows.n, rank), stored.dtype, "factor", summary, blocks)
+def _as_stored(run: RunStore, stored: Any) -> Output:
+    """All of the factor, a few rows at a time."""
+    n, rank = stored.shape
+    summary = f"the {n:,} rows of the factor, rank {rank}"
+    return Output((n, rank), stored.dtype, "factor", summary, lambda session: (rows for _, rows in factor_blocks(run)))
+
+
+def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int | None) -> Predictor:
+    """Of the factor's rows for other patterns."""
+    (n, rank), graph = stored.shape, graph_of(run)
+    size = stored.dtype.itemsize
+    most = INDEX_SHARE * (memory_limit or machine_memory())
+
+    @cache
+    def extension() -> Extension:
+        factor = np.empty((n, rank), stored.dtype)
+        for first, rows in factor_blocks(run):
+            factor[first : first + len(rows)] = rows
+        return Extension.of(learned, factor, graph, most)
+
+    def blocks(rows: RowBlocks, some: set[int]) -> NDArray:
+        return np.concatenate(rows.map(extend_block, extension(), only=some))
+
+    return Predictor(
+        (rank,),
+        stored.dtype,
+        lambda found: learned.n_features,
+        blocks,
+        None,
+        f"rows from those of their neighbours, rank {rank}",
+        Needs(
+            n * rank * size + learned.own_bytes + index_bytes(learned, most),
+            lambda count: work_bytes(learned, rank, min(graph.n_neighbors, n), count),
+            size * rank,
+            LEAST_ROWS,
+        ),
+        "factor",
+    )
 
 
 def graph_of(run: RunStore) -> Any:
@@ -58,13 +93,14 @@ def graph_of(run: RunStore) -> Any:
 
 @dataclass(frozen=True)
 class Patterns:
-    """The patterns of a run, read from their file when they are called for, if it is still what it was."""
+    """The patterns of a run, read from their file when they are called for, if it is still what it was and fits into the limit."""
 
     known: dict[str, Any]
+    memory_limit: int | None = None
 
-    def __call__(self) -> Any:
+    def __call__(self) -> RowSource:
         """Where they stand, read by blocks. InputError for a file that is gone or has changed."""
-        return load_rows(check_unchanged(self.known, "patterns"))
+        return load_rows(check_unchanged(self.known, "patterns"), self.memory_limit)
 
 
 def training_data(run: RunStore) -> dict[str, Any] | None:

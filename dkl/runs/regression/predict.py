@@ -13,6 +13,7 @@ from dkl.estimators.regression.store import Model, load_model
 from dkl.problems.column_predict import predict_block
 from dkl.runs.files import Files
 from dkl.runs.output import Request
+from dkl.runs.prediction_plan import kernel_needs
 from dkl.runs.predictions import Predictor
 from dkl.runs.regression.inputs import read_targets
 from dkl.runs.supervised import where_targets
@@ -40,6 +41,7 @@ def predictor(run: RunStore, request: Request) -> Predictor:
         blocks,
         lambda files, n: RegressionScore.of(files, n, count),
         f"predictions of {count} target(s)",
+        kernel_needs(model.points, model.weights),
     )
 
 
@@ -58,6 +60,11 @@ class RegressionScore:
     targets: NDArray[np.float64]
     seen: int = 0
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def nbytes(self) -> int:
+        """Of the targets, twice more while their spread is computed."""
+        return 3 * self.targets.nbytes
 
     @classmethod
     def of(cls, files: Files, n: int, n_targets: int) -> RegressionScore:

@@ -24,6 +24,7 @@ from dkl.runs.estimate import time_of_matrices
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request
+from dkl.runs.prediction_plan import kernel_needs
 from dkl.runs.predictions import Predictor
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised_runs import WHOSE
@@ -101,7 +102,10 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
         """Labels of the stored model, or its decision values."""
         model = load_model(run)
         scheme = Scheme(len(model.classes), settings_of(run, {}).multi_class)
-        return class_predictor(model.classes, model.n_features, model.machines.decide, scheme, request)
+        decided, count = model.machines, len(model.classes)
+        votes = 48 * count + 8 * len(decided.coefficients) + model.classes.itemsize  # of a row, and what they come to
+        needs = kernel_needs(decided.points, decided.coefficients, len(decided.kernels), votes)
+        return class_predictor(model.classes, model.n_features, decided.decide, scheme, request, needs)
 
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
         """Machines, margins and errors."""
