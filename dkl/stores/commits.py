@@ -121,6 +121,16 @@ def remove_leftovers(root: Path, but: str | None = None) -> None:
     )
 
 
+def remove_torn_files(folder: Path) -> None:
+    """Remove the files (`*.partial`) that processes were writing when they were killed; only once nobody writes there.
+
+    zarr writes a chunk beside its name and renames it. No reader looks at what is left of it, but it takes space for ever.
+    """
+    for path in folder.rglob("*.partial"):
+        with suppress(OSError):
+            path.unlink()
+
+
 def remove_folders(folders: Iterable[Path]) -> None:
     """Remove folders as far as that is possible; no error where it is not."""
     for folder in folders:

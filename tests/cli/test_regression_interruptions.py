@@ -63,11 +63,14 @@ def waves(run="run.zarr"):
 
 
 def goes_on(wanted):
+    for part in Path("run.zarr/columns"), Path("run.zarr/gram"):
+        if part.is_dir():  # a kill while zarr writes a chunk leaves what it had
+            (part / "0.5e9f.partial").write_bytes(b"torn")
     answer = call("resume", "run.zarr")
     assert answer.code == 0, answer.err
     assert model_bytes(Path("run.zarr")) == wanted
     assert not Path("run.zarr/sums").exists()
-    assert not list(Path("run.zarr").glob("tmp-*"))
+    assert not list(Path("run.zarr").glob("tmp-*")) and not list(Path("run.zarr").rglob("*.partial"))
 
 
 def test_placements_agree(wholes):

@@ -20,7 +20,7 @@ from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import Wave
 from dkl.solvers.watch import Watch
-from dkl.stores.commits import fsync_tree
+from dkl.stores.commits import fsync_tree, remove_torn_files
 from dkl.stores.disk import disk_errors
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.kernel_columns import column_sums, is_created, seal_columns, stored_columns
@@ -128,6 +128,8 @@ def fit_in_run(
     )  # fmt: skip
     fitted = fit_columns(passed, settings, session, watch)
     fitted.add(offsets)
+    for part in ("columns", "gram"):  # written in place, chunk by chunk
+        remove_torn_files(run.path / part)
     if passed.columns_path is not None and passed.sums is not None:
         keeper.seal_columns()
         for _ in stored_columns(passed.columns_path):
