@@ -195,11 +195,26 @@ class FactoredInverse:
         return np.asarray(np.triu(inverse) + np.triu(inverse, 1).T)
 
 
-def psd_factor(K0: Matrix) -> tuple[Matrix, float]:
-    """(L (b, r), the most negative eigenvalue): K0 = L L' of the eigenvalues above rounding, b eps times the largest."""
-    values, vectors = np.linalg.eigh(K0)
-    above = values > len(values) * np.finfo(float).eps * max(float(values[-1]), 0.0)
-    return np.ascontiguousarray(vectors[:, above] * np.sqrt(values[above])), float(values[0])
+def psd_factor(K0: Matrix) -> tuple[Matrix, Matrix] | None:
+    """(L (b, r), N (b, b - r)): K0 = L L' of full column rank, N an orthonormal basis of its null space; None if K0 is not psd.
+
+    By Cholesky with complete pivoting (LAPACK's pstrf): rank and definiteness are to rounding, b eps times the largest entry.
+    """
+    b = len(K0)
+    scale = float(np.abs(K0).max(initial=0.0))
+    rounding = b * np.finfo(float).eps * scale
+    lower, pivots, rank, _ = lapack.dpstrf(K0, tol=rounding, lower=1)
+    order = pivots - 1
+    columns = np.tril(lower)[:, :rank]
+    L = np.empty((b, rank))
+    L[order] = columns
+    if float(np.abs(K0 - L @ L.T).max(initial=0.0)) > 16.0 * rounding:
+        return None
+    N = np.zeros((b, b - rank))
+    N[order[rank:]] = np.eye(b - rank)
+    if 0 < rank < b:
+        N[order[:rank]] = -lapack.dtrtrs(columns[:rank], columns[rank:].T, lower=1, trans=1)[0]
+    return L, np.linalg.qr(N)[0]
 
 
 def _factor(matrix: Matrix) -> float | None:

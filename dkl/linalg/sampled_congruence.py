@@ -65,6 +65,14 @@ class SymmetricPattern:
         off = self.rows != self.columns
         target[self.columns[off], self.rows[off]] += half[off]
 
+    def times(self, vector: Vector) -> sparse.csr_array:
+        """(q, n): row e is V z for the weight 1 of entry e alone, of z = vector (n,)."""
+        e = np.arange(len(self))
+        off = np.flatnonzero(self.rows != self.columns)
+        values = np.concatenate([self.share * vector[self.columns], self.share[off] * vector[self.rows[off]]])
+        places = (np.concatenate([e, off]), np.concatenate([self.rows, self.columns[off]]))
+        return sparse.csr_array((values, places), shape=(len(self), self.n))
+
     def of(self, K: Matrix) -> Vector:
         """(q,) entries of K."""
         return np.asarray(K[self.rows, self.columns])

@@ -2,13 +2,14 @@
 
 psi is convex, and twice differentiable but at single points. Its conjugate psi*(y) = sup over x of x y - psi(x) makes the dual
 (`problems/logdet.py`). At y = psi'(x) it is x psi'(x) - psi(x) for any convex psi: a lower bound there needs psi and psi' alone,
-so that a user's loss gets the same certificate as ours. Li et al. 2009, Table 2 and (8).
+so that a user's loss gets the same certificate as ours. `lowest`, the infimum of psi, may be told by a loss that has one: then
+something is proven from the first step on. Li et al. 2009, Table 2 and (8).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +42,8 @@ class Loss(Protocol):
 class LogLoss:
     """psi(x) = log(1 + exp(-2 x)): Table 2, the paper's own."""
 
+    lowest: ClassVar[float] = 0.0
+
     def value(self, margins: Vector, /) -> Vector:
         """psi (c,)."""
         return np.logaddexp(0.0, -2.0 * margins)
@@ -59,6 +62,7 @@ class SmoothedHingeLoss:
     """max(1 - x, 0) as (8) smooths it: linear up to t < 1, quadratic from t to 1, then 0. LMNN's loss and Hoi's."""
 
     t: float = 0.7
+    lowest: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if not -3.0 < self.t < 1.0:
@@ -108,6 +112,7 @@ class ItmlLoss:
     similar: NDArray[np.bool_]
     upper: float
     lower: float
+    lowest: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "similar", np.asarray(self.similar, dtype=bool))
