@@ -41,8 +41,8 @@ class KernelForm(Protocol):
     def entries(self, *, trial: bool = False) -> Vector:
         """(q,) of the current K, or of the trial."""
 
-    def congruence(self, u: Vector) -> Vector:
-        """(q,) entries of K V(u) K for the current K."""
+    def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
+        """(q,) entries of K V(u) K for the current K; `coarse`: six digits will do."""
 
     def square_congruence(self, u: Vector) -> Vector:
         """(q,) entries of K^2 V(u) K^2."""
@@ -62,6 +62,7 @@ class DenseInverse:
     def __post_init__(self) -> None:
         self._current, self._trial = np.empty_like(self.Q0), np.empty_like(self.Q0)
         self._square: Matrix | None = None
+        self._single: NDArray[np.float32] | None = None
 
     @classmethod
     def of(cls, K0: Matrix, pattern: SymmetricPattern) -> Self | None:
@@ -94,15 +95,21 @@ class DenseInverse:
 
     def accept(self) -> None:
         """See `KernelForm`."""
-        self._current, self._trial, self._square = self._trial, self._current, None
+        self._current, self._trial = self._trial, self._current
+        self._square = self._single = None
 
     def entries(self, *, trial: bool = False) -> Vector:
         """See `KernelForm`."""
         return self.pattern.of(self._trial if trial else self._current)
 
-    def congruence(self, u: Vector) -> Vector:
-        """See `KernelForm`."""
-        return self.pattern.congruence(self._current, u)
+    def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
+        """See `KernelForm`. A coarse one is in float32, relative to the largest u: half the memory's traffic."""
+        if not coarse:
+            return self.pattern.congruence(self._current, u)
+        if self._single is None:
+            self._single = self._current.astype(np.float32)
+        scale = float(np.abs(u).max(initial=0.0)) or 1.0
+        return scale * self.pattern.congruence(self._single, u / scale)
 
     def square_congruence(self, u: Vector) -> Vector:
         """See `KernelForm`."""
@@ -161,7 +168,7 @@ class FactoredInverse:
         B = self._trial if trial else self._current
         return self._sampled(B, B)
 
-    def congruence(self, u: Vector) -> Vector:
+    def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
         """See `KernelForm`."""
         B = self._current
         return self._sampled(B @ (B.T @ (self.pattern.matrix(u) @ B)), B)

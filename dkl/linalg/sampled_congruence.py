@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numba
 import numpy as np
@@ -77,42 +78,56 @@ class SymmetricPattern:
         """(q,) entries of K."""
         return np.asarray(K[self.rows, self.columns])
 
+    def gram(self, K: Matrix, entries: Indices) -> Matrix:
+        """(k, k) tr(V_e K V_f K) of the weight 1 at each of k chosen entries: (K_ik K_jl + K_il K_jk) / 2, e = (i, j), f = (k, l)."""
+        i, j = self.rows[entries], self.columns[entries]
+        out = K[np.ix_(i, i)]
+        out *= K[np.ix_(j, j)]
+        crossed = K[np.ix_(i, j)]
+        crossed *= crossed.T
+        out += crossed
+        out /= 2.0
+        return out
+
     @cached_property
     def _first(self) -> Indices:
         """(n + 1,) where the entries of a row begin."""
         return np.searchsorted(self.rows, np.arange(self.n + 1))
 
-    def congruence(self, K: Matrix, u: Vector) -> Vector:
-        """(q,) entries of K V K; K (n, n) symmetric, C-contiguous."""
+    def congruence(self, K: NDArray[np.floating[Any]], u: Vector) -> Vector:
+        """(q,) entries of K V K; K (n, n) symmetric, C-contiguous, float64 or float32, which the arithmetic is done in."""
         indptr, indices, places = self._both
         out = np.empty(len(self))
-        _sampled(K, indptr, indices, (u * self.share)[places], self._first, self.columns, out)
+        buffers = [np.empty(shape, dtype=K.dtype) for shape in ((self.n, PANEL), (self.n, PANEL), (PANEL, self.n))]
+        values = (u * self.share)[places].astype(K.dtype)
+        _sampled(K, indptr, indices, values, self._first, self.columns, *buffers, out)
         return out
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
 def _sampled(
-    K: Matrix,
+    K: NDArray[np.floating[Any]],
     indptr: NDArray[np.int32],
     indices: NDArray[np.int32],
-    values: Vector,
+    values: NDArray[np.floating[Any]],
     first: Indices,
     columns: Indices,
+    narrow: NDArray[np.floating[Any]],
+    product: NDArray[np.floating[Any]],
+    turned: NDArray[np.floating[Any]],
     out: Vector,
 ) -> None:
     """out_e = K[j, :] (V K)[:, i] for the entries e = (i, j), i in one panel of columns after the other."""
     n = K.shape[0]
-    narrow = np.empty((n, PANEL))
-    product = np.empty((n, PANEL))
-    turned = np.empty((PANEL, n))
+    zero = K.dtype.type(0.0)
     for lo in range(0, n, PANEL):
         width = min(PANEL, n - lo)
         for m in range(n):
             for j in range(PANEL):
-                narrow[m, j] = K[m, lo + j] if j < width else 0.0
+                narrow[m, j] = K[m, lo + j] if j < width else zero
         for row in range(n):
             for j in range(PANEL):
-                product[row, j] = 0.0
+                product[row, j] = zero
             for k in range(indptr[row], indptr[row + 1]):
                 m, value = indices[k], values[k]
                 for j in range(PANEL):
@@ -122,7 +137,7 @@ def _sampled(
                 turned[j, row] = product[row, j]
         for j in range(width):
             for e in range(first[lo + j], first[lo + j + 1]):
-                other, total = columns[e], 0.0
+                other, total = columns[e], zero
                 for m in range(n):
                     total += K[other, m] * turned[j, m]
                 out[e] = total

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.solvers.logdet_newton import Point, Problem, Region, Stop, trust_region_newton
+from dkl.solvers.logdet_newton import Point, Problem, Stop, trust_region_newton
+from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
 Vector = NDArray[np.float64]
-Solver = Literal["auto", "primal", "dual"]
 
 
-class PathProblem(Problem):
+class PathProblem(Problem, Protocol):
     """A problem that can be asked at another gamma."""
+
+    def check(self) -> None:
+        """InputError where F has no minimum."""
 
     def with_gamma(self, gamma: float) -> Self:
         """The same at another gamma."""
@@ -36,7 +39,7 @@ class LogDetSolution:
     certificate  with objective, bound, gap, relative_gap, of this K
     n_iter       Newton steps
     n_products   Hessian products
-    solver       which one ran: "primal" or "dual"
+    solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were
     """
 
     outcome: Outcome
@@ -50,7 +53,7 @@ class LogDetSolution:
 
 
 def solve_logdet(
-    problem: Any,
+    problem: PathProblem,
     *,
     solver: Solver = "auto",
     tol: float = 1e-6,
@@ -62,13 +65,22 @@ def solve_logdet(
 ) -> LogDetSolution:
     """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another.
 
+    solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
+    PCG, and directly where PCG has done as many operations as that would take.
     Rows of the history: iteration, objective, gap, relative_gap, decrement (|K^1/2 G K^1/2|_F, which bounds Newton's), products.
     InputError where F has no minimum or is infinite at K0.
     """
     problem.check()
     began = _start(problem, start)
     end = trust_region_newton(
-        problem, began, tol=tol, stop=stop, region=region, max_iter=max_iter, watch=Watch() if watch is None else watch
+        problem,
+        began,
+        solver=solver,
+        tol=tol,
+        stop=stop,
+        region=region,
+        max_iter=max_iter,
+        watch=Watch() if watch is None else watch,
     )
     return LogDetSolution(
         end.outcome,
@@ -78,12 +90,12 @@ def solve_logdet(
         end.certificate,
         end.n_iter,
         end.n_products,
-        "primal",
+        end.solver,
     )
 
 
 def solve_logdet_path(
-    problem: Any, gammas: Sequence[float], *, watch: Watch | None = None, **options: Any
+    problem: PathProblem, gammas: Sequence[float], *, watch: Watch | None = None, **options: Any
 ) -> list[LogDetSolution]:
     """One solution for each gamma, in the order given; each starts from the one before. Options as for `solve_logdet`.
 

@@ -16,23 +16,22 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.solvers.logdet_pcg import NewtonStep, newton_step
+from dkl.solvers.logdet_pcg import NewtonStep
+from dkl.solvers.logdet_step import Region, Solver, StepProblem, choose_step
 from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch, verdict
+from dkl.solvers.watch import Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
 Stop = Literal["gap", "decrement", "gradient"]
-Region = Literal["local", "frobenius"]
-FORCING = 0.03
-"""PCG ends once tr(Y R)^1/2 is this much of what it was."""
 SUFFICIENT = 1e-4
 """Of the decrease that the gradient promises: Armijo's condition."""
 GOOD, POOR = 0.75, 0.25
 """Shares of the model's decrease beyond which the region grows or shrinks."""
-MOST_PRODUCTS = 500
 HALVINGS = 40
+IDLE = 3
+"""Steps in a row that lower the objective by no more than rounding."""
 ROUNDING = 1e-13
-"""Of the objective's size: changes below it are none."""
+"""Of the objective's terms."""
 
 
 class Point(Protocol):
@@ -51,7 +50,7 @@ class Point(Protocol):
         """F."""
 
 
-class Problem(Protocol):
+class Problem(StepProblem, Protocol):
     """Problem (3) at a gamma."""
 
     @property
@@ -77,15 +76,6 @@ class Problem(Protocol):
     def curvatures(self, margins: Vector) -> Vector:
         """w psi''."""
 
-    def product(self, multipliers: Vector) -> Vector:
-        """A(K U(l) K) of the current K."""
-
-    def square_product(self, multipliers: Vector) -> Vector:
-        """A(K^2 U(l) K^2)."""
-
-    def pattern_norm(self, multipliers: Vector) -> float:
-        """|U(l)|_F."""
-
     def bound(self, margins: Vector) -> float:
         """D(w psi'(a)); the trial is lost."""
 
@@ -102,17 +92,27 @@ class NewtonEnd:
     outcome: Outcome
     n_iter: int
     n_products: int
+    solver: str
 
 
 def trust_region_newton(
-    problem: Problem, start: Point, *, tol: float, stop: Stop, region: Region, max_iter: int, watch: Watch
+    problem: Problem,
+    start: Point,
+    *,
+    solver: Solver,
+    tol: float,
+    stop: Stop,
+    region: Region,
+    max_iter: int,
+    watch: Watch,
 ) -> NewtonEnd:
     """From `start`, the current point of the problem, until `stop` is reached, a limit, or no step leads on.
 
     stop: "gap", a proven relative gap of at most tol; "decrement", s^2 / 2 at most tol |F|, where s bounds Newton's decrement;
     "gradient", |G|_F at most tol. Only a proven gap is SOLVED; the others come to rest as STATIONARY.
     """
-    point, bound, radius, products, moved = start, problem.lowest, np.inf, 0, True
+    point, bound, radius, products, stall = start, problem.lowest, np.inf, 0, Stall(IDLE)
+    ways: set[str] = set()
     for iteration in range(max_iter + 1):
         residual = problem.forces(point.margins) - point.multipliers
         along = problem.product(residual)
@@ -126,23 +126,25 @@ def trust_region_newton(
             "relative_gap": certificate.relative_gap, "decrement": size, "products": products,
         })  # fmt: skip
         is_solved = stop == "gap" and certificate.relative_gap <= tol
-        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=not moved)
+        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
         if ended is None and rests:
             ended = Outcome.STATIONARY
         if ended is not None:
             break
         curvatures = problem.curvatures(point.margins)
-        step = _newton_step(problem, region, residual, along, curvatures, radius)
+        way, step = choose_step(problem, solver, region, residual, along, curvatures, radius)
+        ways.add(way)
         products += step.products
         following, share = _descend(problem, point, step, float(residual @ step.margins))
-        moved = following is not None
-        if following is not None:
-            radius = _next_radius(radius, step, share, _agreement(point, following, step, residual, curvatures))
-            point = following
-    proven = max(bound, problem.bound(point.margins))
-    return NewtonEnd(
-        point, problem.certificate(point.objective, proven), ended or Outcome.ITERATION_LIMIT, iteration, products
-    )
+        if following is None:
+            stall.idle = IDLE + 1
+            continue
+        stall.check(following.objective < point.objective - _rounding(point))
+        radius = _next_radius(radius, step, share, _agreement(point, following, step, residual, curvatures))
+        point = following
+    certificate = problem.certificate(point.objective, max(bound, problem.bound(point.margins)))
+    way = ways.pop() if len(ways) == 1 else solver
+    return NewtonEnd(point, certificate, ended or Outcome.ITERATION_LIMIT, iteration, products, way)
 
 
 def proven_gap(size: float) -> float:
@@ -156,32 +158,9 @@ def _rests(problem: Problem, stop: Stop, tol: float, size: float, residual: Vect
     return stop == "gradient" and problem.pattern_norm(residual) <= tol
 
 
-def _newton_step(
-    problem: Problem, region: Region, residual: Vector, along: Vector, curvatures: Vector, radius: float
-) -> NewtonStep:
-    """PCG with the region's norm and its forcing sequence; the paper's (4.1) is of |R|_F, min(1/2, |G|_F^1/2)."""
-    if region == "local":
-        goal = FORCING**2 * float(residual @ along)
-        return newton_step(
-            residual, problem.product, curvatures, radius, lambda yr, _: yr <= goal, start=along, most=MOST_PRODUCTS
-        )
-    norm = problem.pattern_norm(residual)
-    share = min(0.5, float(np.sqrt(norm)))
-    return newton_step(
-        residual,
-        problem.product,
-        curvatures,
-        radius,
-        lambda yr, left: yr <= 0 or problem.pattern_norm(left) < share * norm,
-        start=along,
-        square_product=problem.square_product,
-        most=MOST_PRODUCTS,
-    )
-
-
 def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> tuple[Point | None, float]:
     """(the accepted point, the share of the step): halved until F falls by SUFFICIENT of the slope; None where it never does."""
-    share, slack = 1.0, ROUNDING * (abs(point.objective) + float(np.abs(point.multipliers * point.margins).sum()))
+    share, slack = 1.0, _rounding(point)
     for _ in range(HALVINGS):
         trial = problem.point(point.multipliers + share * step.step)
         if trial is not None and trial.objective <= point.objective + SUFFICIENT * share * slope + slack:
@@ -189,6 +168,11 @@ def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> 
             return trial, share
         share /= 2.0
     return None, 0.0
+
+
+def _rounding(point: Point) -> float:
+    """Changes of the objective below this are none."""
+    return ROUNDING * (abs(point.objective) + float(np.abs(point.multipliers * point.margins).sum()))
 
 
 def _agreement(point: Point, following: Point, step: NewtonStep, residual: Vector, curvatures: Vector) -> float:
@@ -199,9 +183,13 @@ def _agreement(point: Point, following: Point, step: NewtonStep, residual: Vecto
 
 
 def _next_radius(radius: float, step: NewtonStep, share: float, agreement: float) -> float:
-    """A halved step sets the radius; a whole one grows it where the model was good, and shrinks it where poor."""
-    if share < 1.0:
-        return 2.0 * share * step.norm
+    """A halved step bounds the next by its whole length, a good one lets it grow, whether halved or not, and a poor one halves it.
+
+    What bounds a step in K^-1 is its one largest eigenvalue, which a norm over all of them knows little of: a region that
+    followed the halvings further down took a third more steps.
+    """
     if agreement > GOOD:
         return max(radius, 4.0 * step.norm)
+    if share < 1.0:
+        return step.norm
     return 0.5 * step.norm if agreement < POOR else radius
