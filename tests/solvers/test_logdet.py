@@ -276,7 +276,7 @@ def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certific
 
 
 def test_ends_have_names_and_certificates(rng):
-    problem = path_case(rng).with_gamma(2.0**12)
+    problem = path_case(rng).with_gamma(2.0**8)
     limited = solve_logdet(problem, max_iter=1)
     assert limited.outcome is Outcome.ITERATION_LIMIT
     assert 0 <= limited.certificate.bound < solved(problem).certificate.objective < limited.certificate.objective
