@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
     from dkl.runs.public import load, open_run, resume
+    from dkl.triplets import Triplets
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ _PLACES = {
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
+    "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
     "open_run": "dkl.runs.public",
@@ -47,6 +49,7 @@ __all__ = [
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",
+    "Triplets",
     "adjusted_rand_index",
     "baselines",
     "load",

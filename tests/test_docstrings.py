@@ -14,6 +14,7 @@ BASELINES = {
 }
 PUBLIC = {
     "Pairs": "dkl.pairs",
+    "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.pairs",
