@@ -1,40 +1,40 @@
 """Problem (3) of Li et al. 2009: a kernel, or a Mahalanobis matrix, near a given one in LogDet divergence.
 
-minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + LogDet(K, K0),   w = gamma / m, or gamma
-LogDet(K, K0) = tr(K K0^-1) - log det(K K0^-1) - n
-maximize over l       D(l) = -w sum_t psi*(l_t / w) + log det(I + K0^1/2 U(l) K0^1/2),   U(l) = sum_t l_t A_t
+    minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + LogDet(K, K0),   w = gamma / m, or gamma
+    LogDet(K, K0) = tr(K K0^-1) - log det(K K0^-1) - n
+    maximize over l       D(l) = -w sum_t psi*(l_t / w) + log det(I + K0 U(l)),   U(l) = sum_t l_t A_t
+At the optimum l_t = w psi'(tr(K A_t)) and K^-1 = K0^-1 + U(l).
+
+Every point here is a K(l) = (K0^-1 + U(l))^-1, so that tr(K K0^-1) - n = -<U(l), K> and
+    F = w sum_t psi(a_t) - sum_t l_t a_t + log det(I + K0 U(l)),   a_t = tr(K A_t):
+no inverse of K0 is in it, and nothing cancels where K is near K0. For any margins a, with l = w psi'(a), D needs no conjugate:
+    D(l) = w sum_t (psi(a_t) - a_t psi'(a_t)) + log det(I + K0 U(l)).
+
+The labelled block. U touches rows P alone, K = K0 - K0 U K0 + K0 U K U K0, so that K_PP solves the problem of K0_PP and
+K = K0 + K0[:, P] M K0[P, :], M = U K_PP U - U (Jain, Kulis, Davis & Dhillon, JMLR 13, 2012).
+
+Singular K0. LogDet is then over the range of K0 (the paper's footnotes 1 and 2), K = L W L' for K0 = L L'. Where no constraint
+sees the null space, A_t N = 0, K + s N N' has the same margins and divergence to K0 + s N N': that one is inverted instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dkl.errors import InputError
+from dkl.linalg.inverse_forms import FactoredInverse
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
+from dkl.problems.logdet_core import LogDetCertificate as LogDetCertificate
+from dkl.problems.logdet_core import LogDetProblem as LogDetProblem
 from dkl.problems.logdet_losses import Loss
+from dkl.problems.logdet_plan import LogDetPlan as LogDetPlan
+from dkl.problems.logdet_plan import logdet_plan as logdet_plan
+from dkl.problems.logdet_prior import check_symmetric, form_of, root_of
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class LogDetCertificate:
-    """What is proven of a kernel: F there, a lower bound of all F by the dual, and what lies between."""
-
-    objective: float
-    bound: float
-
-    @property
-    def gap(self) -> float:
-        """objective - bound."""
-        return self.objective - self.bound
-
-    @property
-    def relative_gap(self) -> float:
-        """gap / max(|objective|, |bound|); inf where the bound is -inf."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class LearnedKernel:
         return base + left @ self.M @ right.T
 
 
-class LogDetKernelProblem:
+class LogDetKernelProblem(LogDetProblem):
     """(3) for a kernel K0 (n, n) psd; what is solved is its block on `constraints.points`, of which the optimum is the whole's.
 
     normalize_gamma: w = gamma / m, m the number of labelled points: `n_labelled`, by default `len(constraints.points)`.
@@ -72,22 +72,31 @@ class LogDetKernelProblem:
         normalize_gamma: bool = True,
         n_labelled: int | None = None,
     ) -> None:
-        raise NotImplementedError
-
-    def with_gamma(self, gamma: float) -> Self:
-        """The same problem at another gamma; factors of K0 are shared."""
-        raise NotImplementedError
+        base = np.asarray(K0, dtype=np.float64)
+        if base.shape != (constraints.n, constraints.n):
+            raise InputError("of another size", where="K0", got=base.shape, wanted=(constraints.n, constraints.n))
+        self.points, local = constraints.points, constraints.on_points()
+        block = np.ascontiguousarray(base if local.n == len(base) else base[np.ix_(self.points, self.points)])
+        check_symmetric(block)
+        form, self._null = form_of(block, local)
+        super().__init__(form, local, loss, gamma, normalize_gamma, n_labelled)
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
         """The kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
-        raise NotImplementedError
+        form = self.form.fresh()
+        if form.at(self._entries(multipliers)) is None:
+            raise InputError("no kernel: K0^-1 + U is not positive definite", where="multipliers")
+        form.accept()
+        U, K = self.constraints.weighted(multipliers), form.dense()
+        M = U @ (U @ K).T - U.toarray()
+        return LearnedKernel(self.points, (M + M.T) / 2.0, K - self._null @ self._null.T)
 
 
-class LogDetMetricProblem:
+class LogDetMetricProblem(LogDetProblem):
     """(3) for a Mahalanobis matrix W (d, d) near W0: constraints are on the kernel X W X' of the rows of X (n, d).
 
-    d2(x, y) = (x - y)' W (x - y) is a distance of that kernel, so the same `ConstraintSet`s serve, of n = len(X).
-    W0: (d, d) positive definite, by default the identity.
+    d2(x, y) = (x - y)' W (x - y) is a distance of that kernel, so the same `ConstraintSet`s serve, of n = len(X): with K0 = L L',
+    L = X R' and W0 = R'R, the kernel's problem and the metric's are one. W0: (d, d) positive definite, by default the identity.
     """
 
     def __init__(
@@ -101,27 +110,17 @@ class LogDetMetricProblem:
         normalize_gamma: bool = True,
         n_labelled: int | None = None,
     ) -> None:
-        raise NotImplementedError
-
-    def with_gamma(self, gamma: float) -> Self:
-        """The same problem at another gamma."""
-        raise NotImplementedError
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim != 2 or len(rows) != constraints.n or not np.isfinite(rows).all():
+            raise InputError(
+                "not finite rows of the constraints", where="X", got=rows.shape, wanted=f"({constraints.n}, d)"
+            )
+        self._root = np.eye(rows.shape[1]) if W0 is None else root_of(np.asarray(W0, dtype=np.float64), rows.shape[1])
+        L = np.ascontiguousarray(rows[constraints.points] @ self._root.T)
+        local = constraints.on_points()
+        super().__init__(FactoredInverse(local.pattern, L), local, loss, gamma, normalize_gamma, n_labelled)
 
     def learned(self, multipliers: Vector) -> Array:
         """W (d, d) of a solution's `multipliers` (c,): W^-1 = W0^-1 + X'U(multipliers)X."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class LogDetPlan:
-    """What a fit needs: `bytes` at most at a time beside K0, `flops` of one Newton step with `products` Hessian products."""
-
-    bytes: int
-    flops: float
-
-
-def logdet_plan(
-    n_points: int, n_constraints: int, n_entries: int, *, rank: int | None = None, solver: str = "auto"
-) -> LogDetPlan:
-    """The need of |P| = n_points; rank: columns of the factor of K0_PP where it is singular, or d for a metric."""
-    raise NotImplementedError
+        assert isinstance(self.form, FactoredInverse)
+        return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import logdet_cases
 import numpy as np
 import pytest
 from column_problems import kernel_columns, lasso_problem, targets
@@ -15,6 +16,7 @@ from dkl.linalg.column_moments import add_moments, zero_moments
 from dkl.problems.column_folds import ColumnFold
 from dkl.problems.column_gram import CenteredGram, held_out
 from dkl.problems.column_lasso import ColumnLasso, largest_nu, output_problems
+from dkl.problems.logdet import LogDetKernelProblem
 from dkl.problems.pairwise import target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.active_set import ActiveSet
@@ -23,6 +25,7 @@ from dkl.solvers.factored import minimize, solve_to_gap
 from dkl.solvers.kernel_combination import combine
 from dkl.solvers.lasso_path import cross_validate, nu_path, solve_outputs, solve_path
 from dkl.solvers.lloyd import lloyd
+from dkl.solvers.logdet import solve_logdet
 from dkl.solvers.loop import Loop
 from dkl.solvers.result import Outcome
 from dkl.solvers.slkl_paper import slkl
@@ -198,6 +201,19 @@ def by_rank(watch):
     return Ended(found.outcome, found.certificate.gap, found.certificate.objective - best)
 
 
+# -- kernels near a kernel ----------------------------------------------------------------------------------------------
+
+
+def by_logdet(watch):
+    K0 = logdet_cases.kernel(rng(), 10)
+    constraints, loss = logdet_cases.case("log", rng(), 10, 60)
+    of = LogDetKernelProblem(K0, constraints, loss, 1e3)
+    found = solve_logdet(of, watch=watch)
+    best = solve_logdet(of, tol=1e-11).certificate.objective
+    assert found.gamma == of.gamma
+    return Ended(found.outcome, found.certificate.gap, found.certificate.objective - best)
+
+
 # -- others -------------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +268,7 @@ SOLVERS: dict[str, Any] = {
     "combination": by_combination,
     "conjugate gradients": by_conjugate_gradients,
     "rank": by_rank,
+    "logdet": by_logdet,
     "lloyd": by_lloyd,
     "loop": by_loop,
 }

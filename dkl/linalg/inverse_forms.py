@@ -1,0 +1,237 @@
+"""K = (K0^-1 + V)^-1 for sparse symmetric V, in two forms: by K0^-1 where K0 is well conditioned, else by a factor K0 = L L'.
+
+Both answer, at a V that keeps K positive definite: the entries of K on a pattern, log det(I + K0 V), entries of K V' K.
+Two kernels are kept at a time, the current one and a trial: `at` overwrites the one that is not current.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from dkl.linalg.sampled_congruence import SymmetricPattern, mirror_upper
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+CONDITION = 1e8
+"""K0 of a larger condition number is not inverted."""
+
+
+class KernelForm(Protocol):
+    """K as a function of the weights u (q,) of V."""
+
+    pattern: SymmetricPattern
+
+    def fresh(self) -> Self:
+        """The same K0 with buffers of its own."""
+
+    def at(self, u: Vector) -> float | None:
+        """Make K(u) the trial. log det(I + K0 V), or None where K0^-1 + V is not positive definite."""
+
+    def log_det(self, u: Vector) -> float | None:
+        """The same number alone; the trial is lost."""
+
+    def accept(self) -> None:
+        """The trial becomes the current K."""
+
+    def entries(self, *, trial: bool = False) -> Vector:
+        """(q,) of the current K, or of the trial."""
+
+    def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
+        """(q,) entries of K V(u) K for the current K; `coarse`: six digits will do."""
+
+    def square_congruence(self, u: Vector) -> Vector:
+        """(q,) entries of K^2 V(u) K^2."""
+
+    def dense(self) -> Matrix:
+        """The current K; not to be written to."""
+
+
+@dataclass
+class DenseInverse:
+    """By Q0 = K0^-1 (b, b): a Cholesky factorization and an inverse, b^3 operations, for each K."""
+
+    pattern: SymmetricPattern
+    Q0: Matrix
+    log_det_Q0: float
+
+    def __post_init__(self) -> None:
+        self._current, self._trial = np.empty_like(self.Q0), np.empty_like(self.Q0)
+        self._square: Matrix | None = None
+        self._single: NDArray[np.float32] | None = None
+
+    @classmethod
+    def of(cls, K0: Matrix, pattern: SymmetricPattern) -> Self | None:
+        """None where K0 is not positive definite, or its condition number is above CONDITION."""
+        Q0 = np.array(K0, dtype=np.float64, order="C")
+        norm = float(np.abs(Q0).sum(axis=0).max(initial=0.0))
+        log_det = _factor(Q0)
+        if log_det is None or lapack.dpocon(Q0.T, norm, uplo="L")[0] < 1.0 / CONDITION:
+            return None
+        _invert(Q0)
+        return cls(pattern, Q0, -log_det)
+
+    def fresh(self) -> Self:
+        """See `KernelForm`."""
+        return type(self)(self.pattern, self.Q0, self.log_det_Q0)
+
+    def log_det(self, u: Vector) -> float | None:
+        """See `KernelForm`."""
+        np.copyto(self._trial, self.Q0)
+        self.pattern.add_to(u, self._trial)
+        log_det = _factor(self._trial)
+        return None if log_det is None else log_det - self.log_det_Q0
+
+    def at(self, u: Vector) -> float | None:
+        """See `KernelForm`."""
+        log_det = self.log_det(u)
+        if log_det is not None:
+            _invert(self._trial)
+        return log_det
+
+    def accept(self) -> None:
+        """See `KernelForm`."""
+        self._current, self._trial = self._trial, self._current
+        self._square = self._single = None
+
+    def entries(self, *, trial: bool = False) -> Vector:
+        """See `KernelForm`."""
+        return self.pattern.of(self._trial if trial else self._current)
+
+    def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
+        """See `KernelForm`. A coarse one is in float32, relative to the largest u: half the memory's traffic."""
+        if not coarse:
+            return self.pattern.congruence(self._current, u)
+        if self._single is None:
+            self._single = self._current.astype(np.float32)
+        scale = float(np.abs(u).max(initial=0.0)) or 1.0
+        return scale * self.pattern.congruence(self._single, u / scale)
+
+    def square_congruence(self, u: Vector) -> Vector:
+        """See `KernelForm`."""
+        if self._square is None:
+            self._square = self._current @ self._current
+        return self.pattern.congruence(self._square, u)
+
+    def dense(self) -> Matrix:
+        """See `KernelForm`."""
+        return self._current
+
+
+@dataclass
+class FactoredInverse:
+    """By K0 = L L', L (b, r): K = L W L', W = (I + L'V L)^-1, r <= b. Needs no inverse of K0, which may be singular.
+
+    B = L R^-1 with I + L'V L = R'R makes K = B B'; entries of K V K are those of B (B'V B) B'.
+    """
+
+    pattern: SymmetricPattern
+    L: Matrix
+
+    def __post_init__(self) -> None:
+        self._current, self._trial = np.empty_like(self.L), np.empty_like(self.L)
+
+    def fresh(self) -> Self:
+        """See `KernelForm`."""
+        return type(self)(self.pattern, self.L)
+
+    def _root(self, u: Vector) -> Matrix | None:
+        """R (r, r) upper triangular, or None."""
+        inner = self.L.T @ (self.pattern.matrix(u) @ self.L)
+        inner[np.diag_indices_from(inner)] += 1.0
+        root, info = lapack.dpotrf(inner, lower=0, clean=1)
+        return np.asarray(root) if info == 0 else None
+
+    def log_det(self, u: Vector) -> float | None:
+        """See `KernelForm`."""
+        root = self._root(u)
+        return None if root is None else 2.0 * float(np.log(np.diag(root)).sum())
+
+    def at(self, u: Vector) -> float | None:
+        """See `KernelForm`."""
+        root = self._root(u)
+        if root is None:
+            return None
+        np.copyto(self._trial, lapack.dtrtrs(root, self.L.T, lower=0, trans=1)[0].T)
+        return 2.0 * float(np.log(np.diag(root)).sum())
+
+    def accept(self) -> None:
+        """See `KernelForm`."""
+        self._current, self._trial = self._trial, self._current
+
+    def entries(self, *, trial: bool = False) -> Vector:
+        """See `KernelForm`."""
+        B = self._trial if trial else self._current
+        return self._sampled(B, B)
+
+    def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
+        """See `KernelForm`."""
+        B = self._current
+        return self._sampled(B @ (B.T @ (self.pattern.matrix(u) @ B)), B)
+
+    def square_congruence(self, u: Vector) -> Vector:
+        """See `KernelForm`."""
+        B = self._current
+        gram = B.T @ B
+        inner = gram @ (B.T @ (self.pattern.matrix(u) @ B)) @ gram
+        return self._sampled(B @ inner, B)
+
+    def _sampled(self, left: Matrix, right: Matrix) -> Vector:
+        """(q,) products of rows, by pieces that stay small."""
+        out = np.empty(len(self.pattern))
+        step = max(1, 2**16 // max(1, left.shape[1]))
+        for lo in range(0, len(out), step):
+            part = slice(lo, lo + step)
+            np.einsum("er,er->e", left[self.pattern.rows[part]], right[self.pattern.columns[part]], out=out[part])
+        return out
+
+    def dense(self) -> Matrix:
+        """See `KernelForm`."""
+        return self._current @ self._current.T
+
+    def inner(self, u: Vector) -> Matrix:
+        """W (r, r)."""
+        root = self._root(u)
+        if root is None:
+            raise np.linalg.LinAlgError("I + L'V L is not positive definite")
+        inverse = lapack.dpotri(root, lower=0)[0]
+        return np.asarray(np.triu(inverse) + np.triu(inverse, 1).T)
+
+
+def psd_factor(K0: Matrix) -> tuple[Matrix, Matrix] | None:
+    """(L (b, r), N (b, b - r)): K0 = L L' of full column rank, N an orthonormal basis of its null space; None if K0 is not psd.
+
+    By Cholesky with complete pivoting (LAPACK's pstrf): rank and definiteness are to rounding, b eps times the largest entry.
+    """
+    b = len(K0)
+    scale = float(np.abs(K0).max(initial=0.0))
+    rounding = b * np.finfo(float).eps * scale
+    lower, pivots, rank, _ = lapack.dpstrf(K0, tol=rounding, lower=1)
+    order = pivots - 1
+    columns = np.tril(lower)[:, :rank]
+    L = np.empty((b, rank))
+    L[order] = columns
+    if float(np.abs(K0 - L @ L.T).max(initial=0.0)) > 16.0 * rounding:
+        return None
+    N = np.zeros((b, b - rank))
+    N[order[rank:]] = np.eye(b - rank)
+    if 0 < rank < b:
+        N[order[:rank]] = -lapack.dtrtrs(columns[:rank], columns[rank:].T, lower=1, trans=1)[0]
+    return L, np.linalg.qr(N)[0]
+
+
+def _factor(matrix: Matrix) -> float | None:
+    """Cholesky's factor in the upper triangle of a symmetric C-contiguous matrix, in place; its log det, None if not definite."""
+    # Of Fortran's view the lower triangle is this matrix's upper one.
+    _, info = lapack.dpotrf(matrix.T, lower=1, overwrite_a=1, clean=0)
+    return 2.0 * float(np.log(np.diagonal(matrix)).sum()) if info == 0 else None
+
+
+def _invert(factored: Matrix) -> None:
+    """From what `_factor` leaves to the inverse, both halves, in place."""
+    lapack.dpotri(factored.T, lower=1, overwrite_c=1)
+    mirror_upper(factored)

@@ -1,0 +1,154 @@
+"""Entries of K V K for a sparse symmetric V, where only those on V's own pattern are wanted.
+
+K (b, b) is dense. V K costs 2 nnz(V) b operations and each entry of K (V K) 2 b more: a fraction of the 4 b^3 of two products of
+matrices. Columns of K are worked on by panels that stay in the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
+PANEL = 64
+"""Columns: 64 of 2,000 rows are 1 MB."""
+
+
+@dataclass(frozen=True)
+class SymmetricPattern:
+    """Distinct places (rows[e], columns[e]) of a symmetric matrix of size n, rows <= columns, sorted by rows.
+
+    A weight u_e stands for u_e K[rows[e], columns[e]] in <V, K>: V holds it on the diagonal, and half of it at both
+    places off the diagonal.
+    """
+
+    n: int
+    rows: Indices
+    columns: Indices
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def share(self) -> Vector:
+        """(q,) of u_e that one place holds: 1 on the diagonal, else 1/2."""
+        return np.where(self.rows == self.columns, 1.0, 0.5)
+
+    @cached_property
+    def _both(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Indices]:
+        """(indptr, indices, places): V as CSR, its k-th number being that of entry places[k]."""
+        off = np.flatnonzero(self.rows != self.columns)
+        entries = np.concatenate([np.arange(len(self)), off])
+        rows = np.concatenate([self.rows, self.columns[off]])
+        columns = np.concatenate([self.columns, self.rows[off]])
+        order = np.lexsort((columns, rows))
+        indptr = np.zeros(self.n + 1, dtype=np.int32)
+        np.cumsum(np.bincount(rows, minlength=self.n), out=indptr[1:])
+        return indptr, columns[order].astype(np.int32), entries[order]
+
+    def matrix(self, u: Vector) -> sparse.csr_array:
+        """V (n, n) of the weights u (q,)."""
+        indptr, indices, places = self._both
+        return sparse.csr_array(((u * self.share)[places], indices, indptr), shape=(self.n, self.n))
+
+    def add_to(self, u: Vector, target: Matrix) -> None:
+        """target (n, n) += V, in place."""
+        half = u * self.share
+        target[self.rows, self.columns] += half
+        off = self.rows != self.columns
+        target[self.columns[off], self.rows[off]] += half[off]
+
+    def times(self, vector: Vector) -> sparse.csr_array:
+        """(q, n): row e is V z for the weight 1 of entry e alone, of z = vector (n,)."""
+        e = np.arange(len(self))
+        off = np.flatnonzero(self.rows != self.columns)
+        values = np.concatenate([self.share * vector[self.columns], self.share[off] * vector[self.rows[off]]])
+        places = (np.concatenate([e, off]), np.concatenate([self.rows, self.columns[off]]))
+        return sparse.csr_array((values, places), shape=(len(self), self.n))
+
+    def of(self, K: Matrix) -> Vector:
+        """(q,) entries of K."""
+        return np.asarray(K[self.rows, self.columns])
+
+    def gram(self, K: Matrix, entries: Indices) -> Matrix:
+        """(k, k) tr(V_e K V_f K) of the weight 1 at each of k chosen entries: (K_ik K_jl + K_il K_jk) / 2, e = (i, j), f = (k, l)."""
+        i, j = self.rows[entries], self.columns[entries]
+        out = K[np.ix_(i, i)]
+        out *= K[np.ix_(j, j)]
+        crossed = K[np.ix_(i, j)]
+        crossed *= crossed.T
+        out += crossed
+        out /= 2.0
+        return out
+
+    @cached_property
+    def _first(self) -> Indices:
+        """(n + 1,) where the entries of a row begin."""
+        return np.searchsorted(self.rows, np.arange(self.n + 1))
+
+    def congruence(self, K: NDArray[np.floating[Any]], u: Vector) -> Vector:
+        """(q,) entries of K V K; K (n, n) symmetric, C-contiguous, float64 or float32, which the arithmetic is done in."""
+        indptr, indices, places = self._both
+        out = np.empty(len(self))
+        buffers = [np.empty(shape, dtype=K.dtype) for shape in ((self.n, PANEL), (self.n, PANEL), (PANEL, self.n))]
+        values = (u * self.share)[places].astype(K.dtype)
+        _sampled(K, indptr, indices, values, self._first, self.columns, *buffers, out)
+        return out
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _sampled(
+    K: NDArray[np.floating[Any]],
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    values: NDArray[np.floating[Any]],
+    first: Indices,
+    columns: Indices,
+    narrow: NDArray[np.floating[Any]],
+    product: NDArray[np.floating[Any]],
+    turned: NDArray[np.floating[Any]],
+    out: Vector,
+) -> None:
+    """out_e = K[j, :] (V K)[:, i] for the entries e = (i, j), i in one panel of columns after the other."""
+    n = K.shape[0]
+    zero = K.dtype.type(0.0)
+    for lo in range(0, n, PANEL):
+        width = min(PANEL, n - lo)
+        for m in range(n):
+            for j in range(PANEL):
+                narrow[m, j] = K[m, lo + j] if j < width else zero
+        for row in range(n):
+            for j in range(PANEL):
+                product[row, j] = zero
+            for k in range(indptr[row], indptr[row + 1]):
+                m, value = indices[k], values[k]
+                for j in range(PANEL):
+                    product[row, j] += value * narrow[m, j]
+        for row in range(n):
+            for j in range(PANEL):
+                turned[j, row] = product[row, j]
+        for j in range(width):
+            for e in range(first[lo + j], first[lo + j + 1]):
+                other, total = columns[e], zero
+                for m in range(n):
+                    total += K[other, m] * turned[j, m]
+                out[e] = total
+
+
+@numba.njit(cache=True, nogil=True)
+def mirror_upper(K: Matrix) -> None:
+    """Copy the upper triangle of K (n, n) to the lower one, in place, by tiles."""
+    n = K.shape[0]
+    for top in range(0, n, 32):
+        for left in range(top, n, 32):
+            for i in range(top, min(top + 32, n)):
+                for j in range(max(left, i + 1), min(left + 32, n)):
+                    K[j, i] = K[i, j]

@@ -1,0 +1,172 @@
+"""Problem (3) at points K(l) = (K0^-1 + U(l))^-1, for any K0: values, forces, products and the dual bound.
+
+The formulas are in `problems/logdet.py`; K0 is met as a `KernelForm`.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.linalg.inverse_forms import KernelForm
+from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
+from dkl.problems.logdet_losses import LinearLoss, Loss
+
+Array = NDArray[np.float64]
+DIRECT_BYTES = 2**30
+"""Of a direct solve of the active system, at most."""
+FACTOR_SPEED = 6.0
+"""How many operations of a factorization take the time of one of a sampled product, which waits for memory."""
+
+
+@dataclass(frozen=True)
+class LogDetCertificate:
+    """What is proven of a kernel: F there, a lower bound of all F by the dual, and what lies between."""
+
+    objective: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """objective - bound."""
+        return self.objective - self.bound
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / max(|objective|, |bound|); inf where nothing is proven."""
+        if not (np.isfinite(self.objective) and np.isfinite(self.bound)):
+            return float("inf")
+        return max(self.gap, 0.0) / max(abs(self.objective), abs(self.bound), np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class LogDetPoint:
+    """K(l) and what is known there.
+
+    multipliers  (c,) l
+    margins      (c,) tr(K A_t)
+    objective    F
+    """
+
+    multipliers: Vector
+    margins: Vector
+    objective: float
+
+
+class LogDetProblem:
+    """What the kernel's and the metric's problem share: values, forces and products at the current point."""
+
+    def __init__(
+        self, form: KernelForm, constraints: ConstraintSet, loss: Loss, gamma: float, normalize: bool, m: int | None
+    ) -> None:
+        self.form, self.constraints, self.loss = form, constraints, loss
+        self._m = 1.0 if not normalize else float(len(constraints.points) if m is None else m)
+        if not (np.isfinite(gamma) and gamma > 0):
+            raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
+        if not self._m > 0:
+            raise InputError("not a number of labelled points", where="n_labelled", got=m, wanted="1 or more")
+        self.gamma = float(gamma)
+
+    def __len__(self) -> int:
+        return len(self.constraints)
+
+    @property
+    def weight(self) -> float:
+        """w."""
+        return self.gamma / self._m
+
+    def with_gamma(self, gamma: float) -> Self:
+        """The same problem at another gamma; K0, its factors and the buffers are shared: solve one at a time."""
+        other = copy(self)
+        if not (np.isfinite(gamma) and gamma > 0):
+            raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
+        other.gamma = float(gamma)
+        return other
+
+    def point(self, multipliers: Vector) -> LogDetPoint | None:
+        """K(l), the trial; None where K0^-1 + U(l) is not positive definite."""
+        log_det = self.form.at(self._entries(multipliers))
+        if log_det is None:
+            return None
+        margins = self.constraints.incidence @ self.form.entries(trial=True)
+        loss = self.weight * float(np.sum(self.loss.value(margins)))
+        return LogDetPoint(multipliers, margins, loss - float(multipliers @ margins) + log_det)
+
+    def accept(self) -> None:
+        """The last point becomes the current one, of which products are asked."""
+        self.form.accept()
+
+    def forces(self, margins: Vector) -> Vector:
+        """(c,) w psi'(a)."""
+        return self.weight * self.loss.first(margins)
+
+    def curvatures(self, margins: Vector) -> Vector:
+        """(c,) w psi''(a)."""
+        return self.weight * self.loss.second(margins)
+
+    def product(self, multipliers: Vector, *, coarse: bool = False) -> Vector:
+        """(c,) tr(A_t K U K), U of any multipliers: what margins lose when U is added to K^-1, to first order; `coarse`: to six
+        digits."""
+        return np.asarray(self.constraints.incidence @ self.form.congruence(self._entries(multipliers), coarse=coarse))
+
+    def square_product(self, multipliers: Vector) -> Vector:
+        """(c,) tr(A_t K^2 U K^2), for Frobenius norms: |K U(l) K|_F^2 = l' square_product(l)."""
+        return np.asarray(self.constraints.incidence @ self.form.square_congruence(self._entries(multipliers)))
+
+    def hessian(self, active: Indices) -> Array:
+        """(a, a) tr(A_s K A_t K) of these constraints."""
+        part = self.constraints.incidence[active]
+        used = np.unique(part.indices)
+        part = part[:, used]
+        return np.asarray(part @ (part @ self.constraints.pattern.gram(self.form.dense(), used)).T)
+
+    def direct_cost(self, active: Indices) -> float | None:
+        """Of `hessian` and its factorization, in operations of a product; None where they take more than DIRECT_BYTES."""
+        a, q = len(active), min(len(self.constraints.rows), 4 * len(active))
+        if 8.0 * (2.0 * a**2 + a * q + 3.0 * q**2) > DIRECT_BYTES:
+            return None
+        b = self.constraints.n
+        return (a**3 / 3 / FACTOR_SPEED + 4.0 * q**2 + 10.0 * a * q) / (6.0 * len(self.constraints.rows) * b)
+
+    def pattern_norm(self, multipliers: Vector) -> float:
+        """|U(l)|_F."""
+        share = self.constraints.pattern.share
+        return float(np.sqrt(np.sum(share * self._entries(multipliers) ** 2)))
+
+    def bound(self, margins: Vector) -> float:
+        """D(w psi'(a)), a lower bound of F; -inf where K0^-1 + U is not positive definite there."""
+        first = self.loss.first(margins)
+        log_det = self.form.log_det(self._entries(self.weight * first))
+        if log_det is None:
+            return -np.inf
+        return self.weight * float(np.sum(self.loss.value(margins) - margins * first)) + log_det
+
+    def check(self) -> None:
+        """InputError where a linear loss leaves F without a minimum: K0^-1 + U(w psi') is not positive definite."""
+        if not isinstance(self.loss, LinearLoss) or np.isfinite(self.bound(np.zeros(len(self)))):
+            return
+        K0 = self.form.fresh()
+        K0.at(np.zeros(len(self.constraints.rows)))
+        K0.accept()
+        U = self.constraints.weighted(np.ones(len(self)))
+        top = float(np.linalg.eigvals(U @ K0.dense()).real.max())
+        raise InputError(
+            "no minimum under a linear loss", where="gamma", got=self.gamma, wanted=f"less than {self._m / top:.6g}"
+        )
+
+    @property
+    def lowest(self) -> float:
+        """A lower bound of F that needs no work: w c inf psi, where the loss tells it."""
+        return self.weight * len(self) * float(getattr(self.loss, "lowest", -np.inf))
+
+    def certificate(self, objective: float, bound: float) -> LogDetCertificate:
+        """Of a point's objective and any lower bound."""
+        return LogDetCertificate(objective, bound)
+
+    def _entries(self, multipliers: Vector) -> Vector:
+        return np.asarray(self.constraints.transposed @ multipliers)

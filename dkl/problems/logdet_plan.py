@@ -1,0 +1,44 @@
+"""What solving problem (3) takes, from its sizes alone: for a guard to ask before any work starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DOUBLE = 8
+CONSTRAINT_VECTORS = 24
+"""Arrays of one number a constraint: points, PCG's and the loss's."""
+INCIDENCE = 4
+"""Numbers that a triplet's row of the incidence holds, kept with its transpose."""
+PANELS = 3 * 64
+"""Columns of the sampled product's buffers."""
+
+
+@dataclass(frozen=True)
+class LogDetPlan:
+    """bytes: at most at a time, beside the K0 that is handed in. squares: of them those of dense arrays, in units of 8 |P|^2 bytes.
+    flops: of a Newton step with `products` Hessian products."""
+
+    bytes: int
+    squares: float
+    flops: float
+
+
+def logdet_plan(
+    n_points: int, n_constraints: int, n_entries: int, *, rank: int | None = None, products: int = 15
+) -> LogDetPlan:
+    """The need of |P| = n_points rows, c constraints and q distinct entries.
+
+    rank: None where K0_PP is inverted; else the columns of its factor: its rank if it is singular, or d for a metric.
+    Inverted: K0_PP, its inverse, two kernels, and while `learned` makes M three more: 7 |P|^2 doubles. By a factor: L, two B,
+    products of their size and r^2 of the inner matrix; `learned` makes K and M of |P|^2, but for a metric.
+    """
+    square = float(n_points) ** 2
+    if rank is None:
+        dense = 7.0 * square
+        flops = square * n_points + products * 2.0 * (3 * n_entries) * n_points
+    else:
+        dense = 6.0 * n_points * rank + 3.0 * rank**2 + 4.0 * square
+        work = 2.0 * n_points * rank**2 + 4.0 * n_entries * rank
+        flops = work + rank**3 + products * (2.0 * work)
+    sparse = n_constraints * (CONSTRAINT_VECTORS + 3 * INCIDENCE) + 8.0 * n_entries + PANELS * n_points
+    return LogDetPlan(int(DOUBLE * (dense + sparse)), dense / max(square, 1.0), flops)

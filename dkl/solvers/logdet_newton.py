@@ -1,0 +1,195 @@
+"""Trust-region inexact Newton for problem (3) (TRIN; Li et al. 2009, section 3): kernels K(l) = (K0^-1 + U(l))^-1.
+
+A step comes from PCG within a region, |K^-1/2 D K^-1/2|_F or, as the paper has it, |D|_F at most a radius; it is taken in K^-1, and
+halved, radius and all, until the objective falls as Armijo asks (Nocedal & Yuan 1998 join both so): a halved step costs a
+factorization, a new PCG many products.
+
+The gap. With s = |K^1/2 G K^1/2|_F < 1, G = U(w psi'(a) - l), the dual point w psi'(a) proves F - F* <= -s - log(1 - s): the Bregman
+distance of -log det between I and I + K^1/2 G K^1/2, no eigenvalue of the latter being below 1 - s. s is PCG's first inner product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.solvers.logdet_pcg import NewtonStep
+from dkl.solvers.logdet_step import Region, Solver, StepProblem, choose_step
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Stall, Watch, verdict
+
+Vector = NDArray[np.float64]
+Stop = Literal["gap", "decrement", "gradient"]
+SUFFICIENT = 1e-4
+"""Of the decrease that the gradient promises: Armijo's condition."""
+GOOD, POOR = 0.75, 0.25
+"""Shares of the model's decrease beyond which the region grows or shrinks."""
+HALVINGS = 40
+IDLE = 3
+"""Steps in a row that lower the objective by no more than rounding."""
+ROUNDING = 1e-13
+"""Of the objective's terms."""
+
+
+class Point(Protocol):
+    """K(l)."""
+
+    @property
+    def multipliers(self) -> Vector:
+        """(c,) l."""
+
+    @property
+    def margins(self) -> Vector:
+        """(c,) tr(K A_t)."""
+
+    @property
+    def objective(self) -> float:
+        """F."""
+
+
+class Problem(StepProblem, Protocol):
+    """Problem (3) at a gamma."""
+
+    @property
+    def gamma(self) -> float:
+        """As given."""
+
+    @property
+    def lowest(self) -> float:
+        """A lower bound of F."""
+
+    def __len__(self) -> int:
+        """c."""
+
+    def point(self, multipliers: Vector) -> Any:
+        """K(l), the trial, or None where it is not positive definite."""
+
+    def accept(self) -> None:
+        """The trial becomes current."""
+
+    def forces(self, margins: Vector) -> Vector:
+        """w psi'."""
+
+    def curvatures(self, margins: Vector) -> Vector:
+        """w psi''."""
+
+    def bound(self, margins: Vector) -> float:
+        """D(w psi'(a)); the trial is lost."""
+
+    def certificate(self, objective: float, bound: float) -> Any:
+        """Of an objective and a lower bound; has `gap` and `relative_gap`."""
+
+
+@dataclass(frozen=True)
+class NewtonEnd:
+    """Where Newton's method ended: the point, its certificate, why, and what it took."""
+
+    point: Point
+    certificate: Any
+    outcome: Outcome
+    n_iter: int
+    n_products: int
+    solver: str
+
+
+def trust_region_newton(
+    problem: Problem,
+    start: Point,
+    *,
+    solver: Solver,
+    tol: float,
+    stop: Stop,
+    region: Region,
+    max_iter: int,
+    watch: Watch,
+) -> NewtonEnd:
+    """From `start`, the current point of the problem, until `stop` is reached, a limit, or no step leads on.
+
+    stop: "gap", a proven relative gap of at most tol; "decrement", s^2 / 2 at most tol |F|, where s bounds Newton's decrement;
+    "gradient", |G|_F at most tol. Only a proven gap is SOLVED; the others come to rest as STATIONARY.
+    """
+    point, bound, radius, products, stall = start, problem.lowest, np.inf, 0, Stall(IDLE)
+    ways: set[str] = set()
+    for iteration in range(max_iter + 1):
+        residual = problem.forces(point.margins) - point.multipliers
+        along = problem.product(residual)
+        products += 1
+        size = float(np.sqrt(max(0.0, float(residual @ along))))
+        bound = max(bound, point.objective - proven_gap(size))
+        certificate = problem.certificate(point.objective, bound)
+        rests = _rests(problem, stop, tol, size, residual, point.objective)
+        told = watch.record({
+            "iteration": iteration, "objective": point.objective, "gap": certificate.gap,
+            "relative_gap": certificate.relative_gap, "decrement": size, "products": products,
+        })  # fmt: skip
+        is_solved = stop == "gap" and certificate.relative_gap <= tol
+        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
+        if ended is None and rests:
+            ended = Outcome.STATIONARY
+        if ended is not None:
+            break
+        curvatures = problem.curvatures(point.margins)
+        way, step = choose_step(problem, solver, region, residual, along, curvatures, radius)
+        ways.add(way)
+        products += step.products
+        following, share = _descend(problem, point, step, float(residual @ step.margins))
+        if following is None:
+            stall.idle = IDLE + 1
+            continue
+        stall.check(following.objective < point.objective - _rounding(point))
+        radius = _next_radius(radius, step, share, _agreement(point, following, step, residual, curvatures))
+        point = following
+    certificate = problem.certificate(point.objective, max(bound, problem.bound(point.margins)))
+    way = ways.pop() if len(ways) == 1 else solver
+    return NewtonEnd(point, certificate, ended or Outcome.ITERATION_LIMIT, iteration, products, way)
+
+
+def proven_gap(size: float) -> float:
+    """-s - log(1 - s) for s < 1, else inf."""
+    return -size - float(np.log1p(-size)) if size < 1.0 else np.inf
+
+
+def _rests(problem: Problem, stop: Stop, tol: float, size: float, residual: Vector, objective: float) -> bool:
+    if stop == "decrement":
+        return size**2 / 2.0 <= tol * abs(objective)
+    return stop == "gradient" and problem.pattern_norm(residual) <= tol
+
+
+def _descend(problem: Problem, point: Point, step: NewtonStep, slope: float) -> tuple[Point | None, float]:
+    """(the accepted point, the share of the step): halved until F falls by SUFFICIENT of the slope; None where it never does."""
+    share, slack = 1.0, _rounding(point)
+    for _ in range(HALVINGS):
+        trial = problem.point(point.multipliers + share * step.step)
+        if trial is not None and trial.objective <= point.objective + SUFFICIENT * share * slope + slack:
+            problem.accept()
+            return trial, share
+        share /= 2.0
+    return None, 0.0
+
+
+def _rounding(point: Point) -> float:
+    """Changes of the objective below this are none."""
+    return ROUNDING * (abs(point.objective) + float(np.abs(point.multipliers * point.margins).sum()))
+
+
+def _agreement(point: Point, following: Point, step: NewtonStep, residual: Vector, curvatures: Vector) -> float:
+    """The objective's decrease over the model's, for a whole step: 1 where the model is exact."""
+    bend = -float(step.step @ step.margins) + float(curvatures @ step.margins**2)
+    predicted = -float(residual @ step.margins) - bend / 2.0
+    return (point.objective - following.objective) / predicted if predicted > 0 else 1.0
+
+
+def _next_radius(radius: float, step: NewtonStep, share: float, agreement: float) -> float:
+    """A halved step bounds the next by its whole length, a good one lets it grow, whether halved or not, and a poor one halves it.
+
+    What bounds a step in K^-1 is its one largest eigenvalue, which a norm over all of them knows little of: a region that
+    followed the halvings further down took a third more steps.
+    """
+    if agreement > GOOD:
+        return max(radius, 4.0 * step.norm)
+    if share < 1.0:
+        return step.norm
+    return 0.5 * step.norm if agreement < POOR else radius

@@ -1,0 +1,92 @@
+"""The Newton step of problem (3), by PCG or directly: Table 1's way, or whichever takes less."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import MemoryBudgetError
+from dkl.solvers.logdet_direct import direct_step
+from dkl.solvers.logdet_pcg import NewtonStep, newton_step
+
+Vector = NDArray[np.float64]
+Solver = Literal["auto", "pcg", "direct"]
+Region = Literal["local", "frobenius"]
+FORCING = 0.03
+"""PCG ends once tr(Y R)^1/2 is this much of what it was."""
+MOST_PRODUCTS = 500
+
+
+class StepProblem(Protocol):
+    """Products with the current K."""
+
+    def product(self, multipliers: Vector, *, coarse: bool = False) -> Vector:
+        """A(K U(l) K) of the current K; `coarse`: to six digits."""
+
+    def square_product(self, multipliers: Vector) -> Vector:
+        """A(K^2 U(l) K^2)."""
+
+    def hessian(self, active: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(a, a) tr(A_s K A_t K)."""
+
+    def direct_cost(self, active: NDArray[np.intp]) -> float | None:
+        """Of a direct solve, in products; None where it is too large."""
+
+    def pattern_norm(self, multipliers: Vector) -> float:
+        """|U(l)|_F."""
+
+
+def choose_step(
+    problem: StepProblem,
+    solver: Solver,
+    region: Region,
+    residual: Vector,
+    along: Vector,
+    curvatures: Vector,
+    radius: float,
+) -> tuple[str, NewtonStep]:
+    """(how, the step). "auto" gives PCG as many products as a direct solve would take the time of."""
+    most = MOST_PRODUCTS
+    if solver != "pcg":
+        worth = problem.direct_cost(np.flatnonzero(curvatures > 0))
+        if solver == "direct":
+            if worth is None:
+                raise MemoryBudgetError(
+                    "too many active constraints for a direct solve",
+                    where="solver",
+                    got=int((curvatures > 0).sum()),
+                    remedy='take solver="auto"',
+                )
+            return "direct", direct_step(problem, residual, curvatures)
+        most = most if worth is None else min(most, 1 + int(worth))
+    step, is_done = _pcg(problem, region, residual, along, curvatures, radius, most)
+    if is_done or most == MOST_PRODUCTS:
+        return "pcg", step
+    return "direct", direct_step(problem, residual, curvatures)
+
+
+def _pcg(
+    problem: StepProblem, region: Region, residual: Vector, along: Vector, curvatures: Vector, radius: float, most: int
+) -> tuple[NewtonStep, bool]:
+    """PCG with the region's norm and its forcing sequence; the paper's (4.1) is of |R|_F, min(1/2, |G|_F^1/2)."""
+    if region == "local":
+        goal = FORCING**2 * float(residual @ along)
+        product, square_product = partial(problem.product, coarse=True), None
+
+        def is_done(yr: float, left: Vector) -> bool:
+            return yr <= goal
+    else:
+        norm = problem.pattern_norm(residual)
+        share = min(0.5, float(np.sqrt(norm)))
+        product, square_product = problem.product, problem.square_product
+
+        def is_done(yr: float, left: Vector) -> bool:
+            return yr <= 0 or problem.pattern_norm(left) < share * norm
+
+    step = newton_step(
+        residual, product, curvatures, radius, is_done, start=along, square_product=square_product, most=most
+    )
+    return step, step.products < most

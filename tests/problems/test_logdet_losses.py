@@ -1,0 +1,92 @@
+"""Losses by their formulas in Table 2 and (8), by Taylor slopes, and what is refused of a user's."""
+
+import numpy as np
+import pytest
+
+from dkl.errors import InputError
+from dkl.problems.logdet_losses import ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss, as_loss, check_loss
+
+SIMILAR = np.arange(40) % 2 == 0
+LOSSES = [LogLoss(), SmoothedHingeLoss(), SmoothedHingeLoss(0.2), LinearLoss(), ItmlLoss(SIMILAR, 0.9, 1.3)]
+X = np.linspace(0.05, 3.0, 40)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+def test_derivatives_are_slopes(loss):
+    """By central differences, at margins away from the corners of psi'."""
+    h = 1e-5
+    np.testing.assert_allclose((loss.value(X + h) - loss.value(X - h)) / (2 * h), loss.first(X), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose((loss.first(X + h) - loss.first(X - h)) / (2 * h), loss.second(X), rtol=1e-6, atol=1e-9)
+    assert (loss.second(X) >= 0).all()
+
+
+def test_values_are_those_of_the_paper():
+    x = np.array([-2.0, 0.5, 0.85, 2.0])
+    np.testing.assert_allclose(LogLoss().value(x), np.log(1 + np.exp(-2 * x)), rtol=1e-14)
+    t = 0.7
+    bend = 2 / ((1 - t) * (3 + t)) * (1 - 0.85) ** 2
+    line = (2 + 2 * t) / (3 + t) - 4 / (3 + t) * x[:2]
+    np.testing.assert_allclose(SmoothedHingeLoss(t).value(x), [*line, bend, 0], rtol=1e-14)
+    hinge = np.maximum(1 - x, 0)
+    np.testing.assert_allclose(SmoothedHingeLoss(1 - 1e-9).value(x), hinge, atol=1e-8)
+    ratio = np.array([0.5, 2.0, 0.5, 2.0])
+    itml = ItmlLoss(np.array([True, True, False, False]), 3.0, 5.0).value(ratio * [3, 3, 5, 5])
+    np.testing.assert_allclose(itml, [0, 2 - np.log(2) - 1, 0.5 - np.log(0.5) - 1, 0], rtol=1e-14)
+
+
+def test_margins_far_out_stay_finite():
+    far = np.array([-1e6, 1e6])
+    np.testing.assert_allclose(LogLoss().value(far), [2e6, 0])
+    np.testing.assert_allclose(LogLoss().first(far), [-2, 0])
+    np.testing.assert_allclose(LogLoss().second(far), 0)
+    assert ItmlLoss(np.array([True, False]), 1, 1).value(np.zeros(2)).tolist() == [0.0, np.inf]
+
+
+class Square:
+    """max(0, 1 - x)^2, with what a test breaks."""
+
+    def __init__(self, slope=-2.0, curvature=2.0, offset=0.0):
+        self.slope, self.curvature, self.offset = slope, curvature, offset
+
+    def value(self, x):
+        return np.maximum(1 - x, 0) ** 2 + self.offset
+
+    def first(self, x):
+        return self.slope * np.maximum(1 - x, 0)
+
+    def second(self, x):
+        return self.curvature * (x < 1)
+
+
+class Concave:
+    def value(self, x):
+        return -(x**2)
+
+    def first(self, x):
+        return -2 * x
+
+    def second(self, x):
+        return np.zeros_like(x)
+
+
+def test_a_users_loss_is_checked():
+    loss = Square()
+    assert as_loss(loss) is loss
+    for name in ("log", "lmnn", "hoi", "linear"):
+        check_loss(as_loss(name))
+    with pytest.raises(InputError, match="negative curvature"):
+        as_loss(Square(curvature=-2.0))
+    with pytest.raises(InputError, match="not the slope"):
+        as_loss(Square(slope=-1.0))
+    with pytest.raises(InputError, match="not finite"):
+        as_loss(Square(offset=np.nan))
+    with pytest.raises(InputError, match="below a tangent"):
+        as_loss(Concave())
+    with pytest.raises(InputError, match="methods value, first and second"):
+        as_loss(np.exp)
+    with pytest.raises(InputError, match="unknown loss"):
+        as_loss("hinge")
+    with pytest.raises(InputError, match="smoothing"):
+        as_loss("lmnn", t=1.0)
+    with pytest.raises(InputError, match="upper"):
+        as_loss("itml", similar=SIMILAR, upper=0.0, lower=1.0)

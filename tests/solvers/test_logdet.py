@@ -1,0 +1,279 @@
+"""Problem (3) solved, against optima of scipy on a Cholesky factor, closed forms, and conic programs."""
+
+import clarabel
+import numpy as np
+import pytest
+from logdet_cases import case, kernel, matrices, objective, optimum, triplets
+from scipy import sparse
+
+from dkl.errors import InputError
+from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
+from dkl.problems.logdet_constraints import ConstraintSet
+from dkl.problems.logdet_losses import ItmlLoss, LogLoss
+from dkl.solvers.logdet import solve_logdet, solve_logdet_path
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch
+
+LOSSES = ["log", "lmnn", "linear", "itml", "hoi"]
+
+
+def solved(problem, **options):
+    solution = solve_logdet(problem, **{"tol": 1e-10, **options})
+    assert solution.outcome is Outcome.SOLVED
+    assert solution.certificate.relative_gap <= options.get("tol", 1e-10)
+    return solution
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_optimum_is_that_of_a_cholesky_factor(name, rng):
+    K0 = kernel(rng)
+    constraints, loss = case(name, rng)
+    gamma = 0.02 if name == "linear" else 2.0
+    problem = LogDetKernelProblem(K0, constraints, loss, gamma, normalize_gamma=False)
+    solution = solved(problem)
+    A = matrices(constraints)
+    best, K = optimum(K0, A, loss, gamma)
+    learned = problem.learned(solution.multipliers).block
+    assert solution.certificate.objective == pytest.approx(best, rel=1e-8)
+    assert objective(learned, K0, A, loss, gamma) == pytest.approx(best, rel=1e-8)
+    assert solution.certificate.bound <= best * (1 + 1e-9)
+    np.testing.assert_allclose(learned, K, atol=1e-4)
+
+
+def test_a_linear_loss_has_a_closed_form(rng):
+    K0 = kernel(rng)
+    constraints, loss = case("linear", rng)
+    problem = LogDetKernelProblem(K0, constraints, loss, 0.05, n_labelled=5)
+    learned = problem.learned(solved(problem).multipliers).block
+    closed = np.linalg.inv(np.linalg.inv(K0) - 0.01 * matrices(constraints).sum(axis=0))
+    np.testing.assert_allclose(learned, closed, rtol=1e-9)
+
+
+def test_a_linear_loss_without_a_minimum_is_refused_with_the_largest_gamma(rng):
+    K0 = kernel(rng)
+    constraints, loss = case("linear", rng)
+    with pytest.raises(InputError, match="no minimum") as refusal:
+        solve_logdet(LogDetKernelProblem(K0, constraints, loss, 1e3))
+    limit = float(refusal.value.wanted.split()[-1])
+    solved(LogDetKernelProblem(K0, constraints, loss, 0.99 * limit))
+    with pytest.raises(InputError, match="no minimum"):
+        solve_logdet(LogDetKernelProblem(K0, constraints, loss, 1.01 * limit))
+
+
+@pytest.mark.parametrize("name", ["log", "lmnn", "itml", "hoi"])
+def test_the_labelled_block_gives_the_whole_kernel(name, rng):
+    """Padded with constraints of weight zero on the other rows, the whole problem is solved, not its block."""
+    n, labelled = 9, 6
+    K0 = kernel(rng, n)
+    inner, loss = case(name, rng, labelled, 20)
+    part = ConstraintSet(n, inner.rows, inner.columns, inner.incidence)
+    reduced = LogDetKernelProblem(K0, part, loss, 3.0, n_labelled=4)
+    learned = reduced.learned(solved(reduced).multipliers)
+    assert learned.points.tolist() == list(range(labelled))
+    whole = learned.of(K0, K0[:, learned.points], K0[:, learned.points])
+    _, K = optimum(K0, matrices(part), loss, 3.0 / 4)
+    np.testing.assert_allclose(whole, K, atol=1e-4)
+    np.testing.assert_allclose(whole[:labelled, :labelled], learned.block, rtol=1e-8, atol=1e-10)
+    A = matrices(part)
+    assert objective(whole, K0, A, loss, 0.75) == pytest.approx(reduced_objective(reduced, learned, K0), rel=1e-8)
+
+
+def reduced_objective(problem, learned, K0):
+    block = K0[np.ix_(learned.points, learned.points)]
+    return objective(learned.block, block, matrices(problem.constraints), problem.loss, problem.weight)
+
+
+@pytest.mark.parametrize("name", ["log", "itml"])
+def test_a_metric_is_the_kernel_of_its_rows(name, rng):
+    """d = 4 against scipy on W itself, with A_t = sum of (x - y)(x - y)'."""
+    X = rng.normal(size=(10, 4))
+    W0 = kernel(rng, 4)
+    constraints, loss = case(name, rng, 10)
+    problem = LogDetMetricProblem(X, constraints, loss, 2.0, W0=W0, normalize_gamma=False)
+    solution = solved(problem)
+    A = np.einsum("nd,tnm,me->tde", X, matrices(constraints), X)
+    best, W = optimum(W0, A, loss, 2.0)
+    assert solution.certificate.objective == pytest.approx(best, rel=1e-8)
+    np.testing.assert_allclose(problem.learned(solution.multipliers), W, atol=1e-4)
+
+
+def test_a_singular_kernel_is_solved_on_its_range(rng):
+    """Hoi's constraints see the null space; the oracle works on coordinates of the range."""
+    n, rank = 9, 5
+    F = rng.normal(size=(n, rank))
+    constraints, loss = case("hoi", rng, n)
+    problem = LogDetKernelProblem(F @ F.T, constraints, loss, 2.0, normalize_gamma=False)
+    solution = solved(problem)
+    best, W = optimum(np.eye(rank), np.einsum("nd,tnm,me->tde", F, matrices(constraints), F), loss, 2.0)
+    assert solution.certificate.objective == pytest.approx(best, rel=1e-8)
+    np.testing.assert_allclose(problem.learned(solution.multipliers).block, F @ W @ F.T, atol=1e-4)
+
+
+def test_a_laplacians_pseudo_inverse_keeps_its_null_space(rng):
+    weights = rng.random((9, 9))
+    weights = weights + weights.T
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    K0 = np.linalg.pinv(laplacian, hermitian=True)
+    K0 = (K0 + K0.T) / 2
+    constraints, loss = case("log", rng, 9, 40)
+    problem = LogDetKernelProblem(K0, constraints, loss, 4.0, normalize_gamma=False)
+    solution = solved(problem)
+    values, vectors = np.linalg.eigh(K0)
+    F = vectors[:, 1:] * np.sqrt(values[1:])
+    best, W = optimum(np.eye(8), np.einsum("nd,tnm,me->tde", F, matrices(constraints), F), loss, 4.0)
+    learned = problem.learned(solution.multipliers)
+    assert solution.certificate.objective == pytest.approx(best, rel=1e-8)
+    np.testing.assert_allclose(learned.block, F @ W @ F.T, atol=1e-4)
+    np.testing.assert_allclose(learned.block @ np.ones(9), 0.0, atol=1e-9)
+    np.testing.assert_allclose(K0 + K0 @ learned.M @ K0, learned.block, atol=1e-9)
+
+
+def hinge_program(K0, A, t, weight):
+    """min weight sum psi + tr(K K0^-1) - log det K by Clarabel, psi as (8) or a sum of -x (t None).
+
+    psi = min over p, q >= 0, p + q >= 1 - x, of 4/(3+t) p + 2/((1-t)(3+t)) q^2. log det K by the largest triangular Z with
+    [[K, Z], [Z', diag(Z)]] psd: log det K >= sum log Z_ii (Ben-Tal & Nemirovski, 4.2).
+    """
+    n, c = len(K0), len(A)
+    rows, columns = np.triu_indices(2 * n)
+    order = np.lexsort((rows, columns))
+    rows, columns = rows[order], columns[order]
+    upper, lower = np.triu_indices(n), np.tril_indices(n)
+    n_k, n_z, n_p = len(upper[0]), len(lower[0]), 0 if t is None else c
+    place_k, place_z = {}, {}
+    for e, (i, j) in enumerate(zip(*upper, strict=True)):
+        place_k[i, j] = e
+    for e, (i, j) in enumerate(zip(*lower, strict=True)):
+        place_z[i, j] = n_k + e
+    at_log, at_p, at_q = n_k + n_z, n_k + n_z + n, n_k + n_z + n + n_p
+    size = at_q + n_p
+    cost, quadratic = np.zeros(size), np.zeros(size)
+    inverse = np.linalg.inv(K0)
+    margin = np.zeros((c, size))
+    for (i, j), e in place_k.items():
+        double = 1.0 if i == j else 2.0
+        cost[e] = double * inverse[i, j]
+        margin[:, e] = double * A[:, i, j]
+    cost[at_log : at_log + n] = -1.0
+    if t is None:
+        cost -= weight * margin.sum(axis=0)
+    else:
+        cost[at_p:at_q] = weight * 4 / (3 + t)
+        quadratic[at_q:] = weight * 4 / ((1 - t) * (3 + t))
+    blocks, offsets, cones = [], [], []
+    if t is not None:
+        hinge = -margin
+        hinge[np.arange(c), at_p + np.arange(c)] = hinge[np.arange(c), at_q + np.arange(c)] = -1.0
+        positive = np.zeros((2 * c, size))
+        positive[np.arange(2 * c), at_p + np.arange(2 * c)] = -1.0
+        blocks += [hinge, positive]
+        offsets += [-np.ones(c), np.zeros(2 * c)]
+        cones.append(clarabel.NonnegativeConeT(3 * c))
+    psd = np.zeros((len(rows), size))
+    for e, (i, j) in enumerate(zip(rows, columns, strict=True)):
+        double = 1.0 if i == j else np.sqrt(2.0)
+        if j < n:
+            psd[e, place_k[i, j]] = -double
+        elif i < n and i >= j - n:
+            psd[e, place_z[i, j - n]] = -double
+        elif i == j:
+            psd[e, place_z[i - n, i - n]] = -double
+    blocks.append(psd)
+    offsets.append(np.zeros(len(rows)))
+    cones.append(clarabel.PSDTriangleConeT(2 * n))
+    for i in range(n):
+        cone = np.zeros((3, size))
+        cone[0, at_log + i] = cone[2, place_z[i, i]] = -1.0
+        blocks.append(cone)
+        offsets.append(np.array([0.0, 1.0, 0.0]))
+        cones.append(clarabel.ExponentialConeT())
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    system = sparse.csc_matrix(np.vstack(blocks))
+    program = clarabel.DefaultSolver(
+        sparse.diags(quadratic).tocsc(), cost, system, np.concatenate(offsets), cones, settings
+    )
+    found = program.solve()
+    return found.obj_val - n + np.linalg.slogdet(K0)[1]
+
+
+@pytest.mark.parametrize("name", ["linear", "hoi"])
+def test_the_optimum_is_that_of_a_conic_program(name, rng):
+    K0 = kernel(rng, 6)
+    constraints, loss = case(name, rng, 6, 12)
+    gamma = 0.05 if name == "linear" else 3.0
+    solution = solved(LogDetKernelProblem(K0, constraints, loss, gamma, normalize_gamma=False))
+    exact = hinge_program(K0, matrices(constraints), None if name == "linear" else loss.t, gamma)
+    assert solution.certificate.objective == pytest.approx(exact, rel=1e-6, abs=1e-7)
+
+
+def path_case(rng):
+    return LogDetKernelProblem(kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60)), LogLoss(), 1.0)
+
+
+def test_a_path_is_the_same_in_either_direction(rng):
+    problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**5, 2.0**10]
+    up = solve_logdet_path(problem, gammas, tol=1e-10)
+    down = solve_logdet_path(problem, gammas[::-1], tol=1e-10)[::-1]
+    for gamma, one, other in zip(gammas, up, down, strict=True):
+        cold = solved(problem.with_gamma(gamma))
+        assert one.gamma == other.gamma == gamma
+        assert one.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-9)
+        assert other.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-9)
+        np.testing.assert_allclose(one.margins, cold.margins, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("region", ["local", "frobenius"])
+@pytest.mark.parametrize("stop", ["decrement", "gradient"])
+def test_other_regions_and_stops_come_to_the_same_rest(region, stop, rng):
+    problem = path_case(rng).with_gamma(50.0)
+    rested = solve_logdet(problem, region=region, stop=stop, tol=1e-9 if stop == "decrement" else 1e-5)
+    assert rested.outcome is Outcome.STATIONARY
+    assert rested.certificate.objective == pytest.approx(solved(problem).certificate.objective, rel=1e-8)
+
+
+def test_direct_and_iterative_steps_lead_to_the_same_optimum(rng):
+    for name in ("log", "lmnn", "itml"):
+        constraints, loss = case(name, rng, 9, 40)
+        problem = LogDetKernelProblem(kernel(rng, 9), constraints, loss, 20.0)
+        one, other = solved(problem, solver="pcg"), solved(problem, solver="direct")
+        assert (one.solver, other.solver) == ("pcg", "direct")
+        assert one.certificate.objective == pytest.approx(other.certificate.objective, rel=1e-9)
+        np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("gamma", [2.0**-12, 2.0**16])
+def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certificate(gamma, rng):
+    three = triplets(rng, 8, 15)
+    constraints = ConstraintSet.triplets(8, np.concatenate([three, three[:, [0, 2, 1]]]))
+    K0 = kernel(rng, 8, rank=8)
+    values, vectors = np.linalg.eigh(K0)
+    K0 = (vectors * np.concatenate([[1e-11], values[1:]])) @ vectors.T
+    solution = solve_logdet(LogDetKernelProblem((K0 + K0.T) / 2, constraints, LogLoss(), gamma), tol=1e-6)
+    assert solution.outcome is Outcome.SOLVED
+    # Contradictions cost log 2 each at least, by convexity, whatever K is.
+    assert solution.certificate.bound >= (1 - 1e-6) * gamma / len(np.unique(three)) * len(three) * 2 * np.log(2)
+
+
+def test_ends_have_names_and_certificates(rng):
+    problem = path_case(rng).with_gamma(2.0**12)
+    limited = solve_logdet(problem, max_iter=1)
+    assert limited.outcome is Outcome.ITERATION_LIMIT
+    assert 0 <= limited.certificate.bound < solved(problem).certificate.objective < limited.certificate.objective
+    watch = Watch([lambda row: row["iteration"] == 2])
+    stopped = solve_logdet(problem, watch=watch)
+    assert (stopped.outcome, stopped.n_iter) == (Outcome.STOPPED, 2)
+    assert [row["iteration"] for row in watch.history] == [0, 1, 2]
+    assert watch.history[-1]["objective"] == stopped.certificate.objective
+    assert solve_logdet(problem, watch=Watch(time_limit=0.0)).outcome is Outcome.TIME_LIMIT
+    assert solve_logdet(problem, tol=1e-30).outcome in (Outcome.STALLED, Outcome.SOLVED)
+
+
+def test_a_loss_of_infinite_value_at_the_start_is_refused(rng):
+    X = rng.normal(size=(4, 2))[[0, 0, 1, 2]]
+    loss = ItmlLoss(np.array([False]), 1.0, 2.0)
+    with pytest.raises(InputError, match="infinite at K0"):
+        solve_logdet(LogDetMetricProblem(X, ConstraintSet.distances(4, [[0, 1]]), loss, 1.0))
+    other = solve_logdet(path_case(rng))
+    with pytest.raises(InputError, match="of another problem"):
+        solve_logdet(LogDetMetricProblem(X, ConstraintSet.distances(4, [[0, 2]]), loss, 1.0), start=other)
