@@ -31,7 +31,7 @@ class DirectProblem(Protocol):
 
 def direct_step(problem: DirectProblem, residual: Vector, curvatures: Vector) -> NewtonStep:
     """The exact step; two products and one factorization. LinAlgError where rounding leaves the system indefinite."""
-    active = np.flatnonzero(curvatures > 0)
+    active = np.flatnonzero(curvatures > np.finfo(np.float64).tiny)  # of less the inverse overflows
     step = residual.copy()
     step[active] = 0.0
     if len(active):
