@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.logdet.learner import LogDetKernelLearner
+    from dkl.estimators.logdet.metric import LogDetMetricLearner
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
@@ -28,6 +30,8 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "LogDetKernelLearner": "dkl.estimators.logdet.learner",
+    "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "LowRankKernelRegressor": "dkl.estimators.regression.learner",
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
@@ -45,6 +49,8 @@ _PACKAGES = {"baselines": "dkl.baselines"}
 
 __all__ = [
     "KernelKMeans",
+    "LogDetKernelLearner",
+    "LogDetMetricLearner",
     "LowRankKernelRegressor",
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",

@@ -57,7 +57,7 @@ def _rows(X: Any, n: int, is_kernel: bool) -> Any:
     if sp.issparse(X) and is_kernel or rows.ndim != 2 or rows.shape[0] != n or (is_kernel and rows.shape[1] != n):
         got = type(X).__name__ if sp.issparse(X) else f"shape {rows.shape}"
         raise InputError("labels and rows differ in number", where="X", got=got, wanted=wanted)
-    values = rows.data if sp.issparse(rows) else rows
+    values: Any = rows.data if sp.issparse(rows) else rows
     if values.dtype.kind not in "biuf":
         raise InputError("not real numbers", where="X", got=f"dtype {values.dtype}", wanted="numbers")
     if not np.isfinite(values).all():
