@@ -26,9 +26,6 @@ class KernelForm(Protocol):
 
     pattern: SymmetricPattern
 
-    def fresh(self) -> Self:
-        """The same K0 with buffers of its own."""
-
     def at(self, u: Vector) -> float | None:
         """Make K(u) the trial. log det(I + K0 V), or None where K0^-1 + V is not positive definite."""
 
@@ -74,10 +71,6 @@ class DenseInverse:
             return None
         _invert(Q0)
         return cls(pattern, Q0, -log_det)
-
-    def fresh(self) -> Self:
-        """See `KernelForm`."""
-        return type(self)(self.pattern, self.Q0, self.log_det_Q0)
 
     def log_det(self, u: Vector) -> float | None:
         """See `KernelForm`."""
@@ -134,10 +127,6 @@ class FactoredInverse:
 
     def __post_init__(self) -> None:
         self._current, self._trial = np.empty_like(self.L), np.empty_like(self.L)
-
-    def fresh(self) -> Self:
-        """See `KernelForm`."""
-        return type(self)(self.pattern, self.L)
 
     def _root(self, u: Vector) -> Matrix | None:
         """R (r, r) upper triangular, or None."""

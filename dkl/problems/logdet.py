@@ -83,12 +83,13 @@ class LogDetKernelProblem(LogDetProblem):
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
         """The kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
-        form = self.form.fresh()
-        if form.at(self._entries(multipliers)) is None:
+        weights = self._entries(multipliers)
+        if self.form.at(weights) is None:
             raise InputError("no kernel: K0^-1 + U is not positive definite", where="multipliers")
-        form.accept()
-        U, K = self.constraints.weighted(multipliers), form.dense()
-        M = U @ (U @ K).T - U.toarray()
+        self.form.accept()
+        U, K = self.constraints.pattern.matrix(weights), self.form.dense()
+        M = U @ (U @ K).T
+        self.constraints.pattern.add_to(-weights, M)
         return LearnedKernel(self.points, (M + M.T) / 2.0, K - self._null @ self._null.T)
 
 

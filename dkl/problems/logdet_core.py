@@ -16,10 +16,9 @@ from dkl.errors import InputError
 from dkl.linalg.inverse_forms import KernelForm
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet_losses import LinearLoss, Loss
+from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, direct_bytes
 
 Array = NDArray[np.float64]
-DIRECT_BYTES = 2**30
-"""Of a direct solve of the active system, at most."""
 FACTOR_SPEED = 6.0
 """How many operations of a factorization take the time of one of a sampled product, which waits for memory."""
 
@@ -127,9 +126,10 @@ class LogDetProblem:
 
     def direct_cost(self, active: Indices) -> float | None:
         """Of `hessian` and its factorization, in operations of a product; None where they take more than DIRECT_BYTES."""
-        a, q = len(active), min(len(self.constraints.rows), 4 * len(active))
-        if 8.0 * (2.0 * a**2 + a * q + 3.0 * q**2) > DIRECT_BYTES:
+        a, q = len(active), len(self.constraints.rows)
+        if direct_bytes(a, q) > DIRECT_BYTES:
             return None
+        q = min(q, INCIDENCE * a)
         b = self.constraints.n
         return (a**3 / 3 / FACTOR_SPEED + 4.0 * q**2 + 10.0 * a * q) / (6.0 * len(self.constraints.rows) * b)
 
@@ -150,11 +150,10 @@ class LogDetProblem:
         """InputError where a linear loss leaves F without a minimum: K0^-1 + U(w psi') is not positive definite."""
         if not isinstance(self.loss, LinearLoss) or np.isfinite(self.bound(np.zeros(len(self)))):
             return
-        K0 = self.form.fresh()
-        K0.at(np.zeros(len(self.constraints.rows)))
-        K0.accept()
+        self.form.at(np.zeros(len(self.constraints.rows)))
+        self.form.accept()
         U = self.constraints.weighted(np.ones(len(self)))
-        top = float(np.linalg.eigvals(U @ K0.dense()).real.max())
+        top = float(np.linalg.eigvals(U @ self.form.dense()).real.max())
         raise InputError(
             "no minimum under a linear loss", where="gamma", got=self.gamma, wanted=f"less than {self._m / top:.6g}"
         )

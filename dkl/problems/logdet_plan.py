@@ -11,6 +11,8 @@ INCIDENCE = 4
 """Numbers that a triplet's row of the incidence holds, kept with its transpose."""
 PANELS = 3 * 64
 """Columns of the sampled product's buffers."""
+DIRECT_BYTES = 2**30
+"""Of a direct solve of an active system, at most."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,26 @@ def logdet_plan(
     """The need of |P| = n_points rows, c constraints and q distinct entries.
 
     rank: None where K0_PP is inverted; else the columns of its factor: its rank if it is singular, or d for a metric.
-    Inverted: K0_PP, its inverse, two kernels, and while `learned` makes M three more: 7 |P|^2 doubles. By a factor: L, two B,
-    products of their size and r^2 of the inner matrix; `learned` makes K and M of |P|^2, but for a metric.
+    Inverted: K0^-1, two kernels and one in single precision, and while `learned` makes M and the block, four more: 7.5 |P|^2 doubles.
+    By a factor: L, two B, products of their size and r^2 of the inner matrix; `learned` makes K and M of |P|^2, but for a metric.
+    A direct solve of the active system is in it where all constraints may be active at once.
     """
     square = float(n_points) ** 2
     if rank is None:
-        dense = 7.0 * square
+        dense = 7.5 * square
         flops = square * n_points + products * 2.0 * (3 * n_entries) * n_points
     else:
         dense = 6.0 * n_points * rank + 3.0 * rank**2 + 4.0 * square
         work = 2.0 * n_points * rank**2 + 4.0 * n_entries * rank
         flops = work + rank**3 + products * (2.0 * work)
     sparse = n_constraints * (CONSTRAINT_VECTORS + 3 * INCIDENCE) + 8.0 * n_entries + PANELS * n_points
-    return LogDetPlan(int(DOUBLE * (dense + sparse)), dense / max(square, 1.0), flops)
+    direct = direct_bytes(n_constraints, n_entries)
+    return LogDetPlan(
+        int(DOUBLE * (dense + sparse)) + (direct if direct <= DIRECT_BYTES else 0), dense / max(square, 1.0), flops
+    )
+
+
+def direct_bytes(n_active: int, n_entries: int) -> int:
+    """What the Hessian of n_active constraints and its factorization hold at most."""
+    entries = min(n_entries, INCIDENCE * n_active)
+    return DOUBLE * (2 * n_active**2 + n_active * entries + 3 * entries**2)

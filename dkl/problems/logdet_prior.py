@@ -50,7 +50,7 @@ def root_of(W0: Array, d: int) -> Array:
         raise InputError("of another size", where="W0", got=W0.shape, wanted=(d, d))
     check_symmetric(W0, "W0")
     try:
-        return np.linalg.cholesky(W0).T
+        return np.asarray(np.linalg.cholesky(W0).T, dtype=np.float64)
     except np.linalg.LinAlgError:
         lowest = float(np.linalg.eigvalsh(W0)[0])
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,11 @@ def solve_logdet(
     Rows of the history: iteration, objective, gap, relative_gap, decrement (|K^1/2 G K^1/2|_F, which bounds Newton's), products.
     InputError where F has no minimum or is infinite at K0.
     """
+    for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
+        if given not in get_args(known):
+            raise InputError("unknown", where=name, got=repr(given), wanted=f"one of {', '.join(get_args(known))}")
+    if not (tol >= 0 and max_iter >= 0):
+        raise InputError("negative", where="tol or max_iter", got=(tol, max_iter), wanted="0 or more")
     problem.check()
     began = _start(problem, start)
     end = trust_region_newton(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import MemoryBudgetError
 from dkl.solvers.logdet_direct import direct_step
-from dkl.solvers.logdet_pcg import NewtonStep, newton_step
+from dkl.solvers.logdet_pcg import NewtonStep, Operator, newton_step
 
 Vector = NDArray[np.float64]
 Solver = Literal["auto", "pcg", "direct"]
@@ -74,7 +74,8 @@ def _pcg(
     """PCG with the region's norm and its forcing sequence; the paper's (4.1) is of |R|_F, min(1/2, |G|_F^1/2)."""
     if region == "local":
         goal = FORCING**2 * float(residual @ along)
-        product, square_product = partial(problem.product, coarse=True), None
+        product: Operator = partial(problem.product, coarse=True)
+        square_product: Operator | None = None
 
         def is_done(yr: float, left: Vector) -> bool:
             return yr <= goal

@@ -1,15 +1,18 @@
 """Problem (3) solved, against optima of scipy on a Cholesky factor, closed forms, and conic programs."""
 
+import tracemalloc
+
 import clarabel
 import numpy as np
 import pytest
-from logdet_cases import case, kernel, matrices, objective, optimum, triplets
+from logdet_cases import case, kernel, matrices, objective, optimum, pairs, triplets
 from scipy import sparse
 
-from dkl.errors import InputError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import ItmlLoss, LogLoss
+from dkl.problems.logdet_losses import ItmlLoss, LogLoss, SmoothedHingeLoss
+from dkl.problems.logdet_plan import direct_bytes, logdet_plan
 from dkl.solvers.logdet import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
@@ -242,6 +245,23 @@ def test_direct_and_iterative_steps_lead_to_the_same_optimum(rng):
         np.testing.assert_allclose(one.margins, other.margins, rtol=1e-3, atol=1e-3)
 
 
+def test_a_direct_solve_that_does_not_fit_is_refused_and_auto_does_without(monkeypatch, rng):
+    problem = path_case(rng)
+    assert solved(problem.with_gamma(2.0**10)).solver in ("auto", "direct")
+    monkeypatch.setattr("dkl.problems.logdet_core.DIRECT_BYTES", 0)
+    assert solved(problem.with_gamma(2.0**10)).solver == "pcg"
+    with pytest.raises(MemoryBudgetError, match="too many active"):
+        solve_logdet(problem, solver="direct")
+
+
+@pytest.mark.parametrize(
+    "options", [{"solver": "dual"}, {"stop": "never"}, {"region": "box"}, {"tol": -1.0}, {"max_iter": -1}]
+)
+def test_unknown_options_are_refused(options, rng):
+    with pytest.raises(InputError, match=next(iter(options))):
+        solve_logdet(path_case(rng), **options)
+
+
 @pytest.mark.parametrize("gamma", [2.0**-12, 2.0**16])
 def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certificate(gamma, rng):
     three = triplets(rng, 8, 15)
@@ -267,6 +287,30 @@ def test_ends_have_names_and_certificates(rng):
     assert watch.history[-1]["objective"] == stopped.certificate.objective
     assert solve_logdet(problem, watch=Watch(time_limit=0.0)).outcome is Outcome.TIME_LIMIT
     assert solve_logdet(problem, tol=1e-30).outcome in (Outcome.STALLED, Outcome.SOLVED)
+
+
+@pytest.mark.parametrize("kind", ["inverted", "factored", "metric"])
+def test_the_plan_bounds_the_memory_that_a_fit_takes(kind, rng):
+    n, d = 260, 20
+    X = rng.normal(size=(n, d if kind == "metric" else n - 60))
+    constraints = ConstraintSet.similarities(n, pairs(rng, n, 1500), rng.choice([-1, 1], 1500))
+    K0 = X @ X.T / X.shape[1] + (np.eye(n) if kind == "inverted" else 0.0)
+    rank = None if kind == "inverted" else X.shape[1]
+    plan = logdet_plan(len(constraints.points), len(constraints), len(constraints.rows), rank=rank)
+    solve_logdet(path_case(rng))
+    tracemalloc.start()
+    try:
+        if kind == "metric":
+            problem = LogDetMetricProblem(X, constraints, SmoothedHingeLoss(), 1.0)
+        else:
+            problem = LogDetKernelProblem(K0, constraints, SmoothedHingeLoss(), 1.0)
+        problem.learned(solve_logdet(problem, max_iter=3).multipliers)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= plan.bytes
+    bare = plan.bytes - direct_bytes(len(constraints), len(constraints.rows))
+    assert kind == "metric" or bare < 2.0 * peak
 
 
 def test_a_loss_of_infinite_value_at_the_start_is_refused(rng):
