@@ -18,7 +18,7 @@ from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.logdet.settings import LogDetSettings
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
-from dkl.problems.logdet_core import DIRECT_BYTES
+from dkl.problems.logdet_plan import DIRECT_BYTES
 from dkl.resources import peak_rss
 from dkl.solvers.logdet import LogDetSolution, solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome, Result, remedies
