@@ -37,7 +37,7 @@ class LogDetKernelLearner(KernelLearner):
     ----------
     gamma : float
         Weight of the loss; divided by the number m of labelled rows where `normalize_gamma` (without labels, of rows that
-        constraints touch). On digits, wine and USPS errors hardly change from 4 to 256 (benchmarks/logdet_accuracy.md).
+        constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet_accuracy.md).
     loss : "log", "lmnn", "linear", "itml", "hoi" or an object
         psi: log(1 + exp(-2 x)), the hinge smoothed by (8), -x, all of triplets; ITML's of pairs' squared distances, and Hoi's
         hinge of their kernel values. An object has value, first and second, functions of margins (c,), and is convex.
