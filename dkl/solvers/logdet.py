@@ -39,7 +39,7 @@ class LogDetSolution:
     certificate  with objective, bound, gap, relative_gap, of this K
     n_iter       Newton steps
     n_products   Hessian products
-    solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were
+    solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
     """
 
     outcome: Outcome
