@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dkl.baselines.bregman_projections import Constraints, Projected, project
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
@@ -63,101 +63,12 @@ class ITMLKernelSettings(PriorSettings):
     in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **IN_ALL}
 
 
-@dataclass(frozen=True)
-class Projected:
-    """What the sweeps leave: multipliers (c,), sweeps, and whether the last changed no more than was allowed."""
-
-    multipliers: Matrix
-    n_iter: int
-    is_converged: bool
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """ends (c, 2) among the p rows that pairs touch; sign (c,) 1 for must-links, -1 for cannot-links; bounds (c,) u or l."""
-
-    points: Indices
-    ends: Indices
-    sign: Matrix
-    bounds: Matrix
-
-    @classmethod
-    def of(cls, side: SideInformation, params: dict[str, Any] | None, distances: PriorDistances) -> Constraints:
-        """Of pairs, with the bounds that `params` gives or percentiles of the distances."""
-        pairs = without_equal_rows(side.labelled_pairs, distances)
-        points, ends = np.unique(np.stack([pairs.i, pairs.j], axis=1), return_inverse=True)
-        upper, lower = itml_bounds(params, distances, points)
-        return cls(points, ends.reshape(-1, 2), pairs.sign.astype(float), np.where(pairs.sign > 0, upper, lower))
-
-
-def project(
-    matrix: Matrix, constraints: Constraints, gamma: float, tol: float, max_iter: int, rows: Matrix | None = None
-) -> Projected:
-    """Sweeps of projections onto one constraint after the other; `matrix`, K (p, p) or W (d, d), is changed in place.
-
-    rows (p, d): of which K = rows W rows', for a metric. A projection costs p^2 flops, or d^2. A sweep that changes the
-    multipliers by at most `tol` of their norm is the last.
-    """
-    multipliers, slack = np.zeros(len(constraints.ends)), constraints.bounds.copy()
-    for sweep in range(1, max_iter + 1):
-        before = multipliers.copy()
-        if rows is None:
-            _sweep_kernel(matrix, constraints.ends, constraints.sign, multipliers, slack, gamma)
-        else:
-            _sweep_metric(matrix, rows, constraints.ends, constraints.sign, multipliers, slack, gamma)
-        size = float(np.linalg.norm(multipliers) + np.linalg.norm(before))
-        if np.linalg.norm(multipliers - before) <= tol * size:
-            return Projected(multipliers, sweep, True)
-    return Projected(multipliers, max_iter, False)
-
-
-@njit(cache=True)
-def _step(t, p, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
-    """beta of K += beta v v', v = K a, p = a'K a, after the projection onto constraint t; Algorithm 1, lines 3.3 to 3.7.
-
-    p / (1 - delta alpha p) = gamma xi / (gamma + delta alpha xi) asks for delta alpha = gamma/(1+gamma) (1/p - 1/xi). The paper prints
-    1/2 (1/p - gamma/xi), which is that at gamma = 1 alone.
-    """
-    if p <= 0.0:
-        return 0.0
-    delta = sign[t]
-    alpha = min(multipliers[t], delta * gamma / (1.0 + gamma) * (1.0 / p - 1.0 / slack[t]))
-    slack[t] = gamma * slack[t] / (gamma + delta * alpha * slack[t])
-    multipliers[t] -= alpha
-    return delta * alpha / (1.0 - delta * alpha * p)
-
-
-@njit(cache=True)
-def _add(matrix, v, beta):  # type: ignore[no-untyped-def]
-    for a in range(len(v)):
-        for b in range(len(v)):
-            matrix[a, b] += beta * v[a] * v[b]
-
-
-@njit(cache=True)
-def _sweep_kernel(K, ends, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
-    for t in range(len(ends)):
-        i, j = ends[t]
-        p = K[i, i] + K[j, j] - 2.0 * K[i, j]
-        beta = _step(t, p, sign, multipliers, slack, gamma)
-        if beta != 0.0:
-            _add(K, K[i] - K[j], beta)
-
-
-@njit(cache=True)
-def _sweep_metric(W, rows, ends, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
-    v = np.empty(len(W))
-    for t in range(len(ends)):
-        a = rows[ends[t, 0]] - rows[ends[t, 1]]
-        p = 0.0
-        for r in range(len(W)):
-            v[r] = 0.0
-            for s in range(len(W)):
-                v[r] += W[r, s] * a[s]
-            p += v[r] * a[r]
-        beta = _step(t, p, sign, multipliers, slack, gamma)
-        if beta != 0.0:
-            _add(W, v, beta)
+def constraints_of(side: SideInformation, params: dict[str, Any] | None, distances: PriorDistances) -> Constraints:
+    """Of pairs, with the bounds that `params` gives or percentiles of the distances."""
+    pairs = without_equal_rows(side.labelled_pairs, distances)
+    points, ends = np.unique(np.stack([pairs.i, pairs.j], axis=1), return_inverse=True)
+    upper, lower = itml_bounds(params, distances, points)
+    return Constraints(points, ends.reshape(-1, 2), pairs.sign.astype(float), np.where(pairs.sign > 0, upper, lower))
 
 
 class ITMLKernelLearner(KernelLearner):
@@ -235,7 +146,7 @@ class ITMLKernelLearner(KernelLearner):
         side, prior, rows = self._begun(X, y, **given)
         size = {f"kernel matrices of {side.n_points:,} rows": 32 * side.n_points**2}
         check_size(size, parse_bytes(self.memory_limit), FEWER)
-        constraints = Constraints.of(side, self.loss_params, KernelDistances(prior))
+        constraints = constraints_of(side, self.loss_params, KernelDistances(prior))
         points = constraints.points
         K0 = prior.within(points)
         found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter))
@@ -314,7 +225,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
         rows, side = self._begun(X, y, **given)
         W0 = prior_metric(self.prior, rows)
-        constraints = Constraints.of(side, self.loss_params, MetricDistances(rows, W0))
+        constraints = constraints_of(side, self.loss_params, MetricDistances(rows, W0))
         found = project(
             W0, constraints, float(self.gamma), float(self.tol), int(self.max_iter), rows[constraints.points]
         )
