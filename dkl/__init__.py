@@ -16,21 +16,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.logdet.learner import LogDetKernelLearner
+    from dkl.estimators.logdet.metric import LogDetMetricLearner
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pairs import Pairs, pair_train_test_split
     from dkl.runs.public import load, open_run, resume
+    from dkl.triplets import Triplets
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "LogDetKernelLearner": "dkl.estimators.logdet.learner",
+    "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "LowRankKernelRegressor": "dkl.estimators.regression.learner",
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
+    "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
     "open_run": "dkl.runs.public",
@@ -43,10 +49,13 @@ _PACKAGES = {"baselines": "dkl.baselines"}
 
 __all__ = [
     "KernelKMeans",
+    "LogDetKernelLearner",
+    "LogDetMetricLearner",
     "LowRankKernelRegressor",
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",
+    "Triplets",
     "adjusted_rand_index",
     "baselines",
     "load",

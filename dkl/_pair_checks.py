@@ -81,13 +81,23 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
 
 def as_pairs(value: Any, where: str) -> Integers:
     """`value` as a read-only (m, 2) int64 array; None and empty lists are no pairs. Errors: `InputError`."""
-    wanted = "an (m, 2) array of integers, a row a pair"
+    return _as_tuples(value, where, "pair", "[[i, j]]", 2)
+
+
+def as_triplets(value: Any, where: str) -> Integers:
+    """`value` as a read-only (m, 3) int64 array; None and empty lists are no triplets. Errors: `InputError`."""
+    return _as_tuples(value, where, "triplet", "[[i, j, k]]", 3)
+
+
+def _as_tuples(value: Any, where: str, kind: str, one: str, size: int) -> Integers:
+    wanted = f"an (m, {size}) array of integers, a row a {kind}"
     array = as_integers([] if value is None else value, where, wanted)
-    if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (2,)):
-        return array.reshape(0, 2)
-    if array.ndim != 2 or array.shape[1] != 2:
-        remedy = "one pair is written [[i, j]]" if array.shape == (2,) else None
-        raise InputError("not an array of pairs", where=where, got=f"shape {array.shape}", wanted=wanted, remedy=remedy)
+    if array.size == 0 and (array.ndim == 1 or array.shape[1:] == (size,)):
+        return array.reshape(0, size)
+    if array.ndim != 2 or array.shape[1] != size:
+        remedy = f"one {kind} is written {one}" if array.shape == (size,) else None
+        got = f"shape {array.shape}"
+        raise InputError(f"not an array of {kind}s", where=where, got=got, wanted=wanted, remedy=remedy)
     return array
 
 
@@ -103,6 +113,15 @@ def as_ids(value: Any, where: str = "sample_ids") -> Integers:
         remedy = "pairs cannot be carried over to rows drawn with replacement"
         raise InputError("repeated identifiers", where=where, got=f"{repeated}", wanted=wanted, remedy=remedy)
     return ids
+
+
+def renumbered(tuples: Integers, ids: Integers, order: Integers) -> Integers:
+    """The rows of `tuples` (m, size) of which all entries are in `ids` (n,), as positions in it; `order` sorts `ids`."""
+    if not len(ids):
+        return tuples[:0]
+    position = order[np.minimum(np.searchsorted(ids, tuples, sorter=order), len(ids) - 1)]
+    kept: Integers = position[(ids[position] == tuples).all(axis=1)]
+    return kept
 
 
 def canonical(pairs: Integers) -> Integers:
@@ -127,7 +146,7 @@ def refuse_bad_ends(pairs: Integers, n: int, where: str) -> None:
     ):
         positions = np.flatnonzero(bad)
         if len(positions):
-            raise InputError(what, where=where, got=_show(pairs, positions, where), wanted=wanted, remedy=remedy)
+            raise InputError(what, where=where, got=shown(pairs, positions, where), wanted=wanted, remedy=remedy)
 
 
 def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
@@ -180,12 +199,10 @@ def _chain(graph: csr_array, start: int, end: int) -> list[int]:
     return chain[::-1]
 
 
-def _show(pairs: Integers, positions: Integers, where: str) -> str:
-    """The first offending pairs by their position in the argument, and how many more there are."""
-    shown = ", ".join(
-        f"{where}[{position}] = ({pairs[position, 0]}, {pairs[position, 1]})" for position in positions[:_SHOWN]
-    )
-    return shown + _others(len(positions))
+def shown(tuples: Integers, positions: Integers, where: str) -> str:
+    """The first offending rows of `tuples` (m, size) by their position in the argument, and how many more there are."""
+    named = (f"{where}[{row}] = {tuple(tuples[row].tolist())}" for row in positions[:_SHOWN].tolist())
+    return ", ".join(named) + _others(len(positions))
 
 
 def _others(count: int) -> str:

@@ -23,6 +23,7 @@ from dkl._pair_checks import (
     in_both,
     inside_cross_validation,
     refuse_bad_ends,
+    renumbered,
 )
 from dkl._pair_sources import encode_labels, read_pair_file, sample_pairs, sparse_pairs
 from dkl.datasets import generator
@@ -157,7 +158,7 @@ class Pairs:
         """
         ids = as_ids(sample_ids)
         order = np.argsort(ids)
-        return Pairs(*(_renumber(pairs, ids, order) for pairs in (self._must, self._cannot)))
+        return Pairs(*(renumbered(pairs, ids, order) for pairs in (self._must, self._cannot)))
 
     def check(self, n: int, contradictions: str = "raise") -> Pairs:
         """The same pairs, fit for n rows: every unordered pair once, smaller end first, in lexicographic order.
@@ -206,14 +207,6 @@ class Pairs:
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Pairs, (self._must, self._cannot)
-
-
-def _renumber(pairs: Integers, ids: Integers, order: Integers) -> Integers:
-    """The pairs with both ends in `ids`, as positions in it; `order` sorts `ids`."""
-    if not len(ids):
-        return pairs[:0]
-    position = order[np.minimum(np.searchsorted(ids, pairs, sorter=order), len(ids) - 1)]
-    return position[(ids[position] == pairs).all(axis=1)]
 
 
 def resolve_pairs(

@@ -8,12 +8,19 @@ import pytest
 import dkl
 
 BASELINES = {
+    "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "ITMLKernelLearner": "dkl.baselines.itml",
+    "ITMLMetricLearner": "dkl.baselines.itml",
+    "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 PUBLIC = {
+    "LogDetKernelLearner": "dkl.estimators.logdet.learner",
+    "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "Pairs": "dkl.pairs",
+    "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "pair_accuracy": "dkl.metrics",
     "pair_train_test_split": "dkl.pairs",

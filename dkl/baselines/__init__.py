@@ -1,6 +1,7 @@
 """The methods that the papers compare with, with the estimators' interface.
 
     from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
+    from dkl.baselines import ConjugateGradientKernelLearner, ITMLKernelLearner, ITMLMetricLearner, LaplacianEigenmaps
 
 They are imported when they are first used.
 """
@@ -11,16 +12,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dkl.baselines.itml import ITMLKernelLearner, ITMLMetricLearner
     from dkl.baselines.kernel_ridge import KernelRidgeRegressor
+    from dkl.baselines.laplacian_eigenmaps import LaplacianEigenmaps
+    from dkl.baselines.logdet_gradient import ConjugateGradientKernelLearner
     from dkl.baselines.ridge_on_columns import NystromRegressor, UniformWeightsRegressor
 
 _MODULES = {
+    "ConjugateGradientKernelLearner": "dkl.baselines.logdet_gradient",
+    "ITMLKernelLearner": "dkl.baselines.itml",
+    "ITMLMetricLearner": "dkl.baselines.itml",
     "KernelRidgeRegressor": "dkl.baselines.kernel_ridge",
+    "LaplacianEigenmaps": "dkl.baselines.laplacian_eigenmaps",
     "NystromRegressor": "dkl.baselines.ridge_on_columns",
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 
-__all__ = ["KernelRidgeRegressor", "NystromRegressor", "UniformWeightsRegressor"]
+__all__ = [
+    "ConjugateGradientKernelLearner",
+    "ITMLKernelLearner",
+    "ITMLMetricLearner",
+    "KernelRidgeRegressor",
+    "LaplacianEigenmaps",
+    "NystromRegressor",
+    "UniformWeightsRegressor",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,13 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 
 import dkl
-from dkl import LowRankKernelRegressor, OptimalNeighborhoodSVC, PairwiseKernelLearner
+from dkl import (
+    LogDetKernelLearner,
+    LogDetMetricLearner,
+    LowRankKernelRegressor,
+    OptimalNeighborhoodSVC,
+    PairwiseKernelLearner,
+)
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.common.progress import Progress, describe, duration, progress
 from dkl.estimators.kernel_kmeans import REMEDIES as KMEANS_REMEDIES
@@ -47,6 +53,8 @@ LEARNERS = {
     "svc of several": (OptimalNeighborhoodSVC(kernel=["rbf", "linear"], tol=1e-4, n_jobs=1), NUMBERS),
     "svc by gradients": (OptimalNeighborhoodSVC(solver="gradient", tol=1e-3, multi_class="ovr", n_jobs=1), NUMBERS),
     "kmeans": (KernelKMeans(6, random_state=0), None),
+    "logdet": (LogDetKernelLearner(100.0, n_in=3, n_out=3, n_jobs=1), NUMBERS),
+    "metric": (LogDetMetricLearner(100.0, loss="log", n_in=3, n_out=3), NUMBERS),
 }
 STAGES = {
     "admm": ["admm"],
@@ -57,6 +65,8 @@ STAGES = {
     "regression by folds": ["pass", "cv", "refit", "solve"],
     "svc by gradients": [f"machine {k} of 3" for k in (1, 2, 3)],
     "kmeans": ["k-means++", "k-means"],
+    "logdet": ["solve"],
+    "metric": ["solve"],
 }
 
 
@@ -88,7 +98,7 @@ def least():
 
 def numbers(model):
     """What a model says of the rows."""
-    return model.transform(X) if isinstance(model, PairwiseKernelLearner) else model.predict(X)
+    return model.predict(X) if hasattr(model, "predict") else model.transform(X)
 
 
 def test_callbacks_see_the_history_row_by_row_and_change_nothing(case):
@@ -122,6 +132,9 @@ def test_true_stops_with_the_result_so_far_and_no_warning(case, share):
     if isinstance(model, PairwiseKernelLearner):
         best = least()
         assert -1e-6 * best <= model.certificate_.objective - best <= model.certificate_.gap < np.inf
+    elif hasattr(model, "certificate_"):
+        best = clone(learner).set_params(tol=1e-9).fit(X, y).certificate_.objective
+        assert -1e-8 * best <= model.certificate_.objective - best <= model.certificate_.gap + 1e-8 * best
     elif not isinstance(model, KernelKMeans):
         best = np.atleast_1d(clone(learner).set_params(tol=1e-6).fit(X, y).objective_)
         if name == "regression by folds":  # at another nu

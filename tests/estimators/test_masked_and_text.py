@@ -6,7 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dkl import KernelKMeans, LowRankKernelRegressor, OptimalNeighborhoodSVC, Pairs, PairwiseKernelLearner
+from dkl import (
+    KernelKMeans,
+    LogDetKernelLearner,
+    LogDetMetricLearner,
+    LowRankKernelRegressor,
+    OptimalNeighborhoodSVC,
+    Pairs,
+    PairwiseKernelLearner,
+)
 from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
 from dkl.errors import DataWarning, InputError
 
@@ -19,6 +27,8 @@ FITS = {
     "pairwise": lambda X, y=Y: PairwiseKernelLearner(max_iter=3).fit(X, y),
     "regression": lambda X, y=Y: LowRankKernelRegressor(nu=1.0).fit(X, y),
     "svc": lambda X, y=Y: OptimalNeighborhoodSVC().fit(X, y),
+    "logdet": lambda X, y=Y: LogDetKernelLearner().fit(X, y),
+    "metric": lambda X, y=Y: LogDetMetricLearner().fit(X, y),
     "ridge": lambda X, y=Y: KernelRidgeRegressor().fit(X, y),
     "uniform weights": lambda X, y=Y: UniformWeightsRegressor().fit(X, y),
     "nystrom": lambda X, y=Y: NystromRegressor().fit(X, y),
@@ -43,7 +53,7 @@ def test_rows(learner: str, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("learner", sorted(FITS.keys() - {"k-means", "pairwise"}))
+@pytest.mark.parametrize("learner", sorted(FITS.keys() - {"k-means", "pairwise", "logdet", "metric"}))
 def test_rows_to_predict(learner: str) -> None:
     fitted = FITS[learner](X)
     for case, (rows, words) in ROWS.items():

@@ -16,7 +16,15 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.exceptions import NotFittedError
 
-from dkl import KernelKMeans, LowRankKernelRegressor, OptimalNeighborhoodSVC, Pairs, PairwiseKernelLearner
+from dkl import (
+    KernelKMeans,
+    LogDetKernelLearner,
+    LogDetMetricLearner,
+    LowRankKernelRegressor,
+    OptimalNeighborhoodSVC,
+    Pairs,
+    PairwiseKernelLearner,
+)
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.common import drawing
 from dkl.estimators.regression import picture as regression_picture
@@ -46,14 +54,18 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     ),
     "svc": lambda: OptimalNeighborhoodSVC().fit(DIGITS[:300], DIGIT_OF[:300]),
     "k-means": lambda: KernelKMeans(10, kernel="linear", n_init=2, random_state=0).fit(DIGITS[:300]),
+    "logdet": lambda: LogDetKernelLearner(n_in=2, n_out=2).fit(DIGITS[:300], DIGIT_OF[:300]),
+    "metric": lambda: LogDetMetricLearner(loss="log", n_in=2, n_out=2).fit(DIGITS[:300], DIGIT_OF[:300]),
 }
-PANELS = {"pairs": 7, "regression": 4, "svc": 4, "k-means": 4}
+PANELS = {"pairs": 7, "regression": 4, "svc": 4, "k-means": 4, "logdet": 4, "metric": 4}
 """Axes in the picture; convergence of pairs takes two."""
 HELD_OUT = {
     "pairs": (DIGITS[NEW], DIGIT_OF[NEW]),
     "regression": (PATIENTS[NEW], PROGRESS[NEW]),
     "svc": (DIGITS[NEW], DIGIT_OF[NEW]),
     "k-means": (DIGITS[NEW], DIGIT_OF[NEW]),
+    "logdet": (DIGITS[NEW], DIGIT_OF[NEW]),
+    "metric": (DIGITS[NEW], DIGIT_OF[NEW]),
 }
 
 

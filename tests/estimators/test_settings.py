@@ -8,13 +8,25 @@ import numpy as np
 import pytest
 
 import dkl
-from dkl.baselines import KernelRidgeRegressor, NystromRegressor, UniformWeightsRegressor
+from dkl.baselines import (
+    ConjugateGradientKernelLearner,
+    ITMLKernelLearner,
+    ITMLMetricLearner,
+    KernelRidgeRegressor,
+    LaplacianEigenmaps,
+    NystromRegressor,
+    UniformWeightsRegressor,
+)
+from dkl.baselines.itml import ITMLKernelSettings, ITMLSettings
 from dkl.baselines.kernel_ridge import KernelRidgeSettings
+from dkl.baselines.laplacian_eigenmaps import EigenmapsSettings
+from dkl.baselines.logdet_gradient import GradientSettings
 from dkl.baselines.ridge_on_columns import RidgeSettings, UniformSettings
 from dkl.errors import InputError
 from dkl.estimators.common import rules
 from dkl.estimators.common.kernels import KERNEL_NAMES
 from dkl.estimators.common.settings import check_parameters, declared, gathered, parameters
+from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.svc.settings import SVCSettings
@@ -27,6 +39,12 @@ LEARNERS = {
     KernelRidgeRegressor: KernelRidgeSettings,
     UniformWeightsRegressor: UniformSettings,
     NystromRegressor: RidgeSettings,
+    dkl.LogDetKernelLearner: LogDetKernelSettings,
+    dkl.LogDetMetricLearner: LogDetMetricSettings,
+    ITMLKernelLearner: ITMLKernelSettings,
+    ITMLMetricLearner: ITMLSettings,
+    ConjugateGradientKernelLearner: GradientSettings,
+    LaplacianEigenmaps: EigenmapsSettings,
 }
 IDS = [learner.__name__ for learner in LEARNERS]
 

@@ -1,0 +1,241 @@
+"""ITML by Bregman projections: of a kernel matrix, and of a Mahalanobis metric.
+
+    minimize over K psd, xi   LogDet(K, K0) + gamma LogDet(diag xi, diag xi0)
+    subject to                d^2(i, j) <= xi_ij of must-links, d^2(i, j) >= xi_ij of cannot-links;   xi0 = u or l
+
+J. Davis, B. Kulis, P. Jain, S. Sra, I. Dhillon, Information-theoretic metric learning, ICML 2007, Algorithm 1; of kernels
+B. Kulis, M. Sustik, I. Dhillon, Learning low-rank kernel matrices, ICML 2006. With the best xi this is problem (3) of
+Li et al. 2009 with the ITML loss and weight gamma, which is not divided by anything.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.baselines.bregman_projections import Constraints, Projected, project
+from dkl.errors import ConvergenceWarning
+from dkl.estimators.common.learned_kernel import KernelLearner
+from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
+from dkl.estimators.common.metric_constraints import (
+    KernelDistances,
+    MetricDistances,
+    PriorDistances,
+    itml_bounds,
+    without_equal_rows,
+)
+from dkl.estimators.common.prior_settings import LabelSettings, PriorSettings
+from dkl.estimators.common.rules import DICTIONARY, Integer, Real, Word
+from dkl.estimators.common.settings import IN_ALL
+from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.common.size_guard import check_size
+from dkl.resources import parse_bytes
+
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
+FEWER = "give fewer pairs, or label fewer rows"
+
+
+@dataclass(frozen=True)
+class ITMLSettings(LabelSettings):
+    """gamma: the weight of the slack; when to end."""
+
+    gamma: Annotated[float, Real(above=0), "Weight of the slack."] = 1.0
+    tol: Annotated[float, Real(least=0), "Relative change of the multipliers in a sweep to end at."] = 1e-3
+    max_iter: Annotated[int, Integer(1), "Most sweeps over the pairs."] = 1000
+    prior: Annotated[str, Word("identity", "covariance"), "W0."] = "identity"
+
+    in_python = {"loss_params": (None, DICTIONARY), **IN_ALL}
+
+
+@dataclass(frozen=True)
+class ITMLKernelSettings(PriorSettings):
+    """The same of kernels."""
+
+    gamma: Annotated[float, Real(above=0), "Weight of the slack."] = 1.0
+    tol: Annotated[float, Real(least=0), "Relative change of the multipliers in a sweep to end at."] = 1e-3
+    max_iter: Annotated[int, Integer(1), "Most sweeps over the pairs."] = 1000
+
+    in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **IN_ALL}
+
+
+def constraints_of(side: SideInformation, params: dict[str, Any] | None, distances: PriorDistances) -> Constraints:
+    """Of pairs, with the bounds that `params` gives or percentiles of the distances."""
+    pairs = without_equal_rows(side.labelled_pairs, distances)
+    points, ends = np.unique(np.stack([pairs.i, pairs.j], axis=1), return_inverse=True)
+    upper, lower = itml_bounds(params, distances, points)
+    return Constraints(points, ends.reshape(-1, 2), pairs.sign.astype(float), np.where(pairs.sign > 0, upper, lower))
+
+
+class ITMLKernelLearner(KernelLearner):
+    """ITML of a kernel matrix, by Bregman projections.
+
+    Parameters
+    ----------
+    gamma : float
+        Weight of the slack: problem (3) of `dkl.LogDetKernelLearner` with loss="itml" and normalize_gamma=False.
+    tol, max_iter
+        Relative change of the multipliers in a sweep over the pairs to end at; most sweeps. Neither proves a gap.
+    loss_params : dict or None
+        `upper` and `lower`, bounds of squared distances.
+    kernel, kernel_params, n_neighbors, n_in, n_out, n_components, center, memory_limit, client, n_jobs, random_state
+        As in `dkl.LogDetKernelLearner`.
+
+    Attributes
+    ----------
+    points_, M_ : the kernel, as in `dkl.LogDetKernelLearner`
+    multipliers_ : (c,) of the pairs, must-links first
+    n_iter_ : sweeps; n_features_in_
+
+    Examples
+    --------
+    >>> from dkl.baselines import ITMLKernelLearner
+    >>> model = ITMLKernelLearner(kernel="linear", loss_params={"upper": 1.0, "lower": 4.0})
+    >>> model = model.fit([[0.0], [2.0], [3.0]], must_link=[[0, 1]], cannot_link=[[1, 2]])
+    >>> model.n_iter_ > 1
+    True
+    """
+
+    SETTINGS = ITMLKernelSettings
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        *,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        loss_params: dict[str, Any] | None = None,
+        kernel: Any = "laplacian",
+        kernel_params: dict[str, Any] | None = None,
+        n_neighbors: int = 10,
+        n_in: int = 10,
+        n_out: int = 10,
+        n_components: int = 30,
+        center: bool = True,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.gamma = gamma
+        self.tol = tol
+        self.max_iter = max_iter
+        self.loss_params = loss_params
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.n_neighbors = n_neighbors
+        self.n_in = n_in
+        self.n_out = n_out
+        self.n_components = n_components
+        self.center = center
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None, pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> ITMLKernelLearner:  # fmt: skip
+        """Learn from rows X (n, d) and labels or pairs, as `dkl.LogDetKernelLearner.fit`."""
+        given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
+        side, prior, rows = self._begun(X, y, **given)
+        size = {f"kernel matrices of {side.n_points:,} rows": 32 * side.n_points**2}
+        check_size(size, parse_bytes(self.memory_limit), FEWER)
+        constraints = constraints_of(side, self.loss_params, KernelDistances(prior))
+        points = constraints.points
+        K0 = prior.within(points)
+        found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter))
+        _warn_of(found)
+        U = np.zeros_like(K0)
+        for one, other, sign in ((0, 0, 1), (1, 1, 1), (0, 1, -1), (1, 0, -1)):
+            at = (constraints.ends[:, one], constraints.ends[:, other])
+            np.add.at(U, at, sign * constraints.sign * found.multipliers)
+        M = -np.linalg.solve(np.eye(len(K0)) + U @ K0, U)  # of K^-1 = K0^-1 + U
+        self._adopt(prior, rows, points, 0.5 * (M + M.T))
+        self.multipliers_, self.n_iter_ = found.multipliers, found.n_iter
+        return self
+
+
+class ITMLMetricLearner(MahalanobisLearner):
+    """ITML of a Mahalanobis metric, by Bregman projections.
+
+    Parameters
+    ----------
+    gamma, tol, max_iter, loss_params
+        As in `ITMLKernelLearner`.
+    prior : "identity" or "covariance"
+        W0: the identity, or the inverse of the rows' covariance.
+    n_in, n_out, memory_limit, client, n_jobs, random_state
+        As in `dkl.LogDetMetricLearner`; the last three have no effect.
+
+    Attributes
+    ----------
+    components_ : (d, d) L, W = L'L; multipliers_ : (c,) of the pairs, must-links first
+    n_iter_ : sweeps; n_features_in_
+
+    Examples
+    --------
+    >>> from dkl.baselines import ITMLMetricLearner
+    >>> model = ITMLMetricLearner(loss_params={"upper": 1.0, "lower": 4.0})
+    >>> model = model.fit([[0.0, 0.0], [2.0, 0.0], [2.0, 1.0]], must_link=[[0, 1]], cannot_link=[[1, 2]])
+    >>> near, far = model.pair_distance([[[0.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
+    >>> bool(near < far)
+    True
+    """
+
+    SETTINGS = ITMLSettings
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        *,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        loss_params: dict[str, Any] | None = None,
+        prior: str = "identity",
+        n_in: int = 10,
+        n_out: int = 10,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.gamma = gamma
+        self.tol = tol
+        self.max_iter = max_iter
+        self.loss_params = loss_params
+        self.prior = prior
+        self.n_in = n_in
+        self.n_out = n_out
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None, pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> ITMLMetricLearner:  # fmt: skip
+        """Learn from rows X (n, d) and labels or pairs, or metric-learn's tuples, as `dkl.LogDetMetricLearner.fit`."""
+        given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
+        rows, side = self._begun(X, y, **given)
+        W0 = prior_metric(self.prior, rows)
+        constraints = constraints_of(side, self.loss_params, MetricDistances(rows, W0))
+        found = project(
+            W0, constraints, float(self.gamma), float(self.tol), int(self.max_iter), rows[constraints.points]
+        )
+        _warn_of(found)
+        self._adopt(W0)
+        self.multipliers_, self.n_iter_ = found.multipliers, found.n_iter
+        return self
+
+
+def _warn_of(found: Projected) -> None:
+    if not found.is_converged:
+        told = f"not converged after {found.n_iter} sweeps: raise max_iter, or loosen tol"
+        warnings.warn(told, ConvergenceWarning, stacklevel=3)

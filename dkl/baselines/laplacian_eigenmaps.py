@@ -1,0 +1,123 @@
+"""Laplacian eigenmaps: what the neighbour graph knows without learning, as the paper compares with 1-NN on them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.manifold import spectral_embedding
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.blocks.graph import build_graph
+from dkl.blocks.session import Session
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.prior_kernels import neighbor_means
+from dkl.estimators.common.rules import Either, Integer, Real, Size, Word
+from dkl.estimators.common.settings import IN_ALL, Settings, check_parameters
+from dkl.estimators.common.validation import checked_rows, random_stream
+from dkl.resources import parse_bytes
+
+
+@dataclass(frozen=True)
+class EigenmapsSettings(Settings):
+    """The graph, and the coordinates that its Laplacian gives."""
+
+    n_components: Annotated[int, Integer(1), "Eigenvectors that rows are shown by."] = 10
+    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
+
+    in_python = IN_ALL
+
+
+class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+    """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
+
+    M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003. The
+    baseline of Li et al. 2009, table 5, is the nearest labelled row by these coordinates.
+
+    Parameters
+    ----------
+    n_components : int
+        Eigenvectors; fewer where there are fewer rows.
+    n_neighbors, sigma
+        The graph, as in `dkl.PairwiseKernelLearner`.
+    memory_limit, client, n_jobs, random_state
+        Of the graph's search, where it runs and its threads; the seed of the eigenvectors' start, None for 0.
+
+    Attributes
+    ----------
+    embedding_ : (n, k) coordinates of the rows that were given to `fit`
+    n_features_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from dkl.baselines import LaplacianEigenmaps
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = make_pipeline(LaplacianEigenmaps(random_state=0, n_jobs=1), KNeighborsClassifier(1)).fit(X[::2], y[::2])
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        n_neighbors: int = 10,
+        sigma: float | str = "auto",
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> LaplacianEigenmaps:
+        """Find the coordinates of the rows X (n, d); y is not looked at."""
+        check_parameters(self, EigenmapsSettings)
+        rows = checked_rows(self, X, reset=True, least=4)
+        n = int(rows.shape[0])
+        graph = build_graph(
+            rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=self.sigma, laplacian="unnormalized",
+            memory_limit=parse_bytes(self.memory_limit), session=Session.find(self.client, threads=self.n_jobs),
+        )  # fmt: skip
+        L = graph.laplacian
+        W = sp.csr_array(sp.diags_array(L.diagonal()) - L)
+        with warnings.catch_warnings():
+            # Several components are usual: their indicators are coordinates too.
+            warnings.filterwarnings("ignore", "Graph is not fully connected")
+            self.embedding_ = spectral_embedding(
+                sp.csr_matrix(W), n_components=min(int(self.n_components), n - 3), eigen_solver="arpack",
+                random_state=random_stream(0 if self.random_state is None else self.random_state), drop_first=True,
+            )  # fmt: skip
+        self._rows, self._graph = rows, graph
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """(m, k) coordinates of the rows X (m, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
+        check_is_fitted(self)
+        return np.asarray(neighbor_means(checked_rows(self, X, reset=False), self._rows, self._graph) @ self.embedding_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])

@@ -1,0 +1,257 @@
+"""Problem (3) of Li et al. 2009 by nonlinear conjugate gradients: the method that the paper compares its own with.
+
+    minimize over K psd   F(K) = w sum_t psi(tr(K A_t)) + tr(K K0^-1) - log det(K K0^-1) - n
+    D = -G + beta D,   beta = max(<G, G - G_before> / <G_before, G_before>, 0)
+
+G is the gradient (4), in the Frobenius inner product; beta Polak and Ribiere's, not below zero (Nocedal and Wright 2006, (5.45)). Along D
+F is convex, and costs a few numbers once the eigenvalues of D relative to K are known: the step is the least point.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_triangular
+
+from dkl.errors import ConvergenceWarning
+from dkl.estimators.common.learned_kernel import KernelLearner
+from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT
+from dkl.estimators.common.metric_constraints import KernelDistances, constraints_and_loss
+from dkl.estimators.common.prior_settings import PriorSettings
+from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Real
+from dkl.estimators.common.settings import IN_ALL
+from dkl.estimators.common.size_guard import check_size
+from dkl.problems.logdet import LogDetCertificate
+from dkl.problems.logdet_constraints import ConstraintSet
+from dkl.problems.logdet_losses import Loss
+from dkl.resources import parse_bytes
+
+Matrix = NDArray[np.float64]
+SQUARES = 12
+"""p x p arrays alive at the peak."""
+LINE_STEPS = 60
+
+
+@dataclass(frozen=True)
+class GradientSettings(PriorSettings):
+    """gamma and the loss; when to end."""
+
+    gamma: Annotated[float, Real(above=0), "Weight of the loss against the divergence."] = 16.0
+    loss: Annotated[Any, Either(LOSS_NAME, LOSS_OBJECT), "Of triplets, or of pairs."] = "log"
+    normalize_gamma: Annotated[bool, Flag(), "Divide gamma by the number of labelled rows."] = True
+    tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
+    max_iter: Annotated[int, Integer(1), "Most steps."] = 10_000
+
+    in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **IN_ALL}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """F on the range of K0 (p, p): K = Q B Q', Q (p, r) orthonormal, so that a singular K0 has an inverse there."""
+
+    Q: Matrix
+    inverse: Matrix  # (r, r) of Q'K0 Q, which is diagonal
+    constraints: ConstraintSet
+    loss: Loss
+    weight: float
+
+    @classmethod
+    def of(cls, K0: Matrix, constraints: ConstraintSet, loss: Loss, weight: float) -> Objective:
+        """Eigenvalues of K0 within rounding of zero are its null space."""
+        values, vectors = eigh(K0)
+        kept = values > len(K0) * np.finfo(float).eps * values[-1]
+        return cls(vectors[:, kept], np.diag(1.0 / values[kept]), constraints, loss, weight)
+
+    def margins(self, B: Matrix) -> Matrix:
+        """(c,) tr(K A_t)."""
+        return self.constraints.values(self.Q @ B @ self.Q.T)
+
+    def pulled(self, weights: Matrix) -> Matrix:
+        """(r, r) Q' (sum_t weights_t A_t) Q."""
+        return np.asarray(self.Q.T @ (self.constraints.weighted(weights) @ self.Q))
+
+    def certified(self, B: Matrix, margins: Matrix) -> LogDetCertificate:
+        """F, and the dual's value at l = w psi'(margins): w sum(psi - x psi') + log det(I + K0 U(l)), -inf where U is too negative."""
+        first = self.loss.first(margins)
+        values = self.loss.value(margins)
+        logdet0 = -_logdet(self.inverse)
+        F = self.weight * values.sum() + np.sum(B * self.inverse) - _logdet(B) + logdet0 - len(B)
+        bound = self.weight * (values - margins * first).sum() + logdet0
+        bound += _logdet(self.inverse + self.pulled(self.weight * first))
+        return LogDetCertificate(float(F), float(bound))
+
+
+def _logdet(A: Matrix) -> float:
+    """-inf for what is not positive definite."""
+    try:
+        return 2.0 * float(np.log(cholesky(A, lower=True, check_finite=False).diagonal()).sum())
+    except LinAlgError:
+        return -np.inf
+
+
+@dataclass(frozen=True)
+class Descended:
+    """What the descent leaves: B (r, r), the margins there, and what is proven of it."""
+
+    B: Matrix
+    margins: Matrix
+    certificate: LogDetCertificate
+    n_iter: int
+    is_converged: bool
+
+
+def descend(problem: Objective, tol: float, max_iter: int) -> Descended:
+    """Conjugate gradients from K0, to a relative duality gap."""
+    B = np.asarray(np.linalg.inv(problem.inverse), np.float64)
+    margins = problem.margins(B)
+    G_before, D = np.zeros_like(B), np.zeros_like(B)
+    for k in range(max_iter + 1):
+        certificate = problem.certified(B, margins)
+        is_converged = certificate.relative_gap <= tol
+        if is_converged or k == max_iter:
+            break
+        L = cholesky(B, lower=True)
+        G = problem.pulled(problem.weight * problem.loss.first(margins)) + problem.inverse - _inverse(L)
+        before = np.sum(G_before**2)
+        beta = max(float(np.sum(G * (G - G_before)) / before), 0.0) if before > 0 else 0.0
+        D = beta * D - G
+        if np.sum(D * G) >= 0:
+            D = -G
+        along, relative = problem.margins(D), _relative(L, D)
+        step = line_minimum(problem, margins, along, float(np.sum(D * problem.inverse)), relative)
+        if step == 0.0:
+            break  # rounding ends all progress
+        B, margins, G_before = B + step * D, margins + step * along, G
+    return Descended(B, margins, certificate, k, bool(is_converged))
+
+
+def _inverse(L: Matrix) -> Matrix:
+    found = np.tril(lapack.dpotri(L, lower=1)[0])
+    return found + np.tril(found, -1).T
+
+
+def _relative(L: Matrix, D: Matrix) -> Matrix:
+    """(r,) eigenvalues of L^-1 D L^-T: log det(B + s D) = log det B + sum log(1 + s mu)."""
+    half = solve_triangular(L, D, lower=True, check_finite=False)
+    whole = solve_triangular(L, half.T, lower=True, check_finite=False)
+    return np.asarray(eigvalsh(0.5 * (whole + whole.T), check_finite=False))
+
+
+def line_minimum(problem: Objective, margins: Matrix, along: Matrix, slope0: float, mu: Matrix) -> float:
+    """The s > 0 where F(B + s D) is least: the root of a slope that rises, by Newton's steps within a bracket; 0 where none is found."""
+
+    def slopes(s: float) -> tuple[float, float]:
+        x, ratio = margins + s * along, mu / (1.0 + s * mu)
+        first = problem.weight * float(along @ problem.loss.first(x)) + slope0 - float(ratio.sum())
+        return first, problem.weight * float(along**2 @ problem.loss.second(x)) + float((ratio**2).sum())
+
+    low, high = 0.0, (-1.0 / float(mu.min()) if mu.min() < 0 else np.inf)
+    first, second = slopes(0.0)
+    start, s = abs(first), 0.0
+    if first >= 0:
+        return 0.0
+    for _ in range(LINE_STEPS):
+        s = s - first / second
+        if not low < s < high:
+            s = 0.5 * (low + high) if np.isfinite(high) else 2.0 * low + 1.0
+        first, second = slopes(s)
+        if abs(first) <= 1e-10 * start:
+            return s
+        low, high = (s, high) if first < 0 else (low, s)
+    return low
+
+
+class ConjugateGradientKernelLearner(KernelLearner):
+    """LogDet kernel learning by Polak-Ribiere+ conjugate gradients on the kernel's entries.
+
+    Parameters
+    ----------
+    gamma, loss, loss_params, normalize_gamma, kernel, kernel_params, n_neighbors, n_in, n_out, n_components, center,
+    memory_limit, client, n_jobs, random_state
+        As in `dkl.LogDetKernelLearner`.
+    tol, max_iter
+        Relative duality gap; steps.
+
+    Attributes
+    ----------
+    points_, M_, certificate_ : as in `dkl.LogDetKernelLearner`
+    n_iter_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl.baselines import ConjugateGradientKernelLearner
+    >>> X = np.array([[0.0, 0.0], [0.0, 4.0], [1.0, 0.0], [1.0, 4.0]])
+    >>> model = ConjugateGradientKernelLearner(kernel="linear").fit(X, triplets=[[0, 1, 2], [2, 3, 0]])
+    >>> bool(model.certificate_.relative_gap <= 1e-6)
+    True
+    """
+
+    SETTINGS = GradientSettings
+
+    def __init__(
+        self,
+        gamma: float = 16.0,
+        *,
+        loss: Any = "log",
+        loss_params: dict[str, Any] | None = None,
+        normalize_gamma: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+        kernel: Any = "laplacian",
+        kernel_params: dict[str, Any] | None = None,
+        n_neighbors: int = 10,
+        n_in: int = 10,
+        n_out: int = 10,
+        n_components: int = 30,
+        center: bool = True,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.gamma = gamma
+        self.loss = loss
+        self.loss_params = loss_params
+        self.normalize_gamma = normalize_gamma
+        self.tol = tol
+        self.max_iter = max_iter
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.n_neighbors = n_neighbors
+        self.n_in = n_in
+        self.n_out = n_out
+        self.n_components = n_components
+        self.center = center
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(
+        self, X: Any, y: Any = None, *, triplets: Any = None, must_link: Any = None, cannot_link: Any = None,
+        pairs: Any = None, sample_ids: Any = None,
+    ) -> ConjugateGradientKernelLearner:  # fmt: skip
+        """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`."""
+        given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        side, prior, rows = self._begun(X, y, **given, sample_ids=sample_ids)
+        size = {f"kernel matrices of {side.n_points:,} rows": SQUARES * 8 * side.n_points**2}
+        check_size(size, parse_bytes(self.memory_limit), "label fewer rows")
+        constraints, loss = constraints_and_loss(side, self.loss, self.loss_params, KernelDistances(prior))
+        points = constraints.points
+        K0, block = prior.within(points), constraints.on_points()
+        weight = float(self.gamma) / ((side.n_labelled or len(points)) if self.normalize_gamma else 1)
+        found = descend(Objective.of(K0, block, loss, weight), float(self.tol), int(self.max_iter))
+        if not found.is_converged:
+            told = f"not converged: relative gap {found.certificate.relative_gap:.2g} after {found.n_iter} steps; raise max_iter"
+            warnings.warn(told, ConvergenceWarning, stacklevel=2)
+        # At the optimum K^-1 = K0^-1 + U(l), l = w psi'; elsewhere K itself is handed out: M = K0^+ (K - K0) K0^+.
+        problem = Objective.of(K0, block, loss, weight)
+        inner = problem.inverse @ found.B @ problem.inverse - problem.inverse
+        self._adopt(prior, rows, points, problem.Q @ inner @ problem.Q.T)
+        self.certificate_, self.n_iter_ = found.certificate, found.n_iter
+        return self

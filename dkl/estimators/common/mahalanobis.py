@@ -1,0 +1,143 @@
+"""Learners of a Mahalanobis distance (x - z)' W (x - z): what is the same whoever finds W, in metric-learn's names."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl.errors import InputError
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.settings import Settings, check_parameters
+from dkl.estimators.common.side_information import SideInformation, side_information
+from dkl.estimators.common.validation import checked_rows
+from dkl.pairs import Pairs
+from dkl.triplets import Triplets
+
+Matrix = NDArray[np.float64]
+NEGLIGIBLE = 1e-10
+"""Variances below this share of the largest are those of directions that the data do not have."""
+
+
+class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+    """`fit` finds W = components_' components_; distances, scores and transformed rows follow from it."""
+
+    SETTINGS: ClassVar[type[Settings]]
+    n_in: int
+    n_out: int
+    components_: Matrix
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # made dense: W is d x d
+        tags.target_tags.required = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _begun(self, X: Any, y: Any, **given: Any) -> tuple[Matrix, SideInformation]:
+        """(rows (n, d) dense, what is learned from); InputError for any of these, or a parameter, that is not to be learned from."""
+        check_parameters(self, self.SETTINGS)
+        of_tuples = rows_of_tuples(X, y)
+        if of_tuples is not None:
+            if any(value is not None for value in given.values()):
+                raise InputError("tuples of points say it all", got="tuples and more", wanted="fit(tuples, y) alone")
+            (X, given), y = of_tuples, None
+        found = checked_rows(self, X, reset=True, least=2)
+        rows = np.asarray(found.toarray() if sp.issparse(found) else found, np.float64)
+        return rows, side_information(type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, **given)
+
+    def _adopt(self, W: Matrix) -> None:
+        """Keep W (d, d) positive semidefinite, as components in descending order of their eigenvalues."""
+        values, vectors = eigh(0.5 * (W + W.T))
+        largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(W))]
+        signed = vectors * np.where(largest < 0, -1.0, 1.0)
+        self.components_ = np.ascontiguousarray((signed * np.sqrt(np.maximum(values, 0.0))).T[::-1])
+
+    def get_mahalanobis_matrix(self) -> Matrix:
+        """W (d, d)."""
+        check_is_fitted(self)
+        return self.components_.T @ self.components_
+
+    def transform(self, X: Any) -> Matrix:
+        """(m, d) rows whose Euclidean distances are the learned distances of the rows X (m, d)."""
+        check_is_fitted(self)
+        return np.asarray(checked_rows(self, X, reset=False) @ self.components_.T)
+
+    def pair_distance(self, pairs: Any) -> Matrix:
+        """(m,) learned distances sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
+        check_is_fitted(self)
+        points = np.asarray(pairs, np.float64)
+        if points.ndim != 3 or points.shape[1:] != (2, self.n_features_in_):
+            wanted = f"(m, 2, {self.n_features_in_}), points"
+            raise InputError("not pairs of points", where="pairs", got=f"shape {points.shape}", wanted=wanted)
+        apart = (points[:, 0] - points[:, 1]) @ self.components_.T
+        return np.asarray(np.sqrt(np.einsum("md,md->m", apart, apart)))
+
+    def pair_score(self, pairs: Any) -> Matrix:
+        """(m,) the distances' negatives, as metric-learn has it: the larger, the more similar."""
+        return -self.pair_distance(pairs)
+
+    def score_pairs(self, pairs: Any) -> Matrix:
+        """`pair_distance` by metric-learn's older name."""
+        return self.pair_distance(pairs)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+
+def _is_list_of_tuples(X: Any) -> bool:
+    try:
+        return isinstance(X, (list, tuple)) and np.ndim(X) == 3
+    except ValueError:  # rows of different lengths, which scikit-learn's check refuses in its own words
+        return False
+
+
+def rows_of_tuples(X: Any, y: Any) -> tuple[Matrix, dict[str, Any]] | None:
+    """(rows (n, d), what `fit` is then given) of metric-learn's tuples of points; None where X is no array of tuples.
+
+    X (m, 2, d) with y (m,) of +1 and -1 are must-link and cannot-link pairs; (m, 3, d) are triplets (anchor, similar, dissimilar).
+    Equal points are one row.
+    """
+    if getattr(X, "ndim", None) != 3 and not _is_list_of_tuples(X):
+        return None
+    refuse_masked(X, "X")
+    refuse_text(X, "X")
+    points = np.asarray(X, np.float64)
+    m, size, d = points.shape
+    if size not in (2, 3) or not m:
+        raise InputError(
+            "not tuples of points", where="X", got=f"shape {points.shape}", wanted="(m, 2, d) or (m, 3, d)"
+        )
+    rows, number = np.unique(points.reshape(-1, d), axis=0, return_inverse=True)
+    tuples = number.reshape(m, size)
+    if size == 3:
+        if y is not None:
+            raise InputError("triplets have no labels", where="y", got=type(y).__name__, wanted="None")
+        return rows, {"triplets": Triplets(tuples)}
+    if y is None:
+        raise InputError("pairs without their signs", where="y", got=None, wanted=f"{m} values +1 or -1")
+    return rows, {"pairs": Pairs.from_metric_learn(tuples, y)}
+
+
+def prior_metric(prior: str, rows: Matrix) -> Matrix:
+    """W0 (d, d): the identity, or the inverse of the rows' covariance, pseudo-inverse's complement filled up by the least variance.
+
+    Directions in which rows do not vary have the weight of the one in which they vary least: W0 is positive definite.
+    """
+    d = rows.shape[1]
+    if prior == "identity":
+        return np.eye(d)
+    values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(rows, rowvar=False)))
+    varies = values > NEGLIGIBLE * max(float(values[-1]), 0.0)
+    if not varies.any():
+        return np.eye(d)
+    values = np.where(varies, values, values[varies].min())
+    W0 = (vectors / values) @ vectors.T
+    return 0.5 * (W0 + W0.T)

@@ -1,0 +1,139 @@
+"""Which constraints tr(K A_t) a loss of Li et al. 2009, Table 2, is put on, and the bounds of the ITML loss."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import DataWarning, InputError
+from dkl.estimators.common.losses import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.common.prior_kernels import PriorKernel
+from dkl.estimators.common.rules import Real
+from dkl.estimators.common.side_information import SideInformation
+from dkl.pairs import Pairs
+from dkl.problems.logdet_constraints import ConstraintSet
+from dkl.problems.logdet_losses import Loss, as_loss
+
+PARAMETERS: dict[str | None, tuple[str, ...]] = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}
+"""Of each loss: what `loss_params` may hold."""
+PERCENTILES = (5, 95)
+"""Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""
+EQUAL = 1e-13
+"""Of the largest squared distance: what is less is rounding's."""
+PAIRS_AT_A_TIME = 4096
+MOST_POINTS = 1000
+"""Whose distances these percentiles are of: evenly spaced among the rows that constraints touch."""
+
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+def constraints_and_loss(
+    side: SideInformation, loss: Any, params: dict[str, Any] | None, distances: PriorDistances
+) -> tuple[ConstraintSet, Loss]:
+    """The constraints on n rows and psi. "log", "lmnn", "linear": of triplets; "itml", "hoi": of pairs; a loss of one's own:
+    of triplets where there are any, else of the pairs' squared distances, must-links first.
+
+    params: `t` of lmnn and hoi; `upper` and `lower` of itml, by default the percentiles 5 and 95 of the squared distances
+    under K0. InputError where the loss and what is given do not go together.
+    """
+    given, name = dict(params or {}), loss if isinstance(loss, str) else None
+    unknown = sorted(set(given) - set(PARAMETERS.get(name, ())))
+    if unknown:
+        wanted = ", ".join(PARAMETERS.get(name, ())) or "none"
+        raise InputError("unknown parameters of the loss", where="loss_params", got=unknown, wanted=wanted)
+    if name in TRIPLET_LOSSES or (name is None and side.triplets is not None):
+        if side.triplets is None:
+            raise _other_kind(f'loss="{name}"', "triplets or labels", "pairs", PAIR_LOSSES)
+        return ConstraintSet.triplets(side.n, side.triplets.triplets), as_loss(loss, **given)
+    if side.pairs is None:
+        raise _other_kind(f'loss="{name}"', "pairs or labels", "triplets", TRIPLET_LOSSES)
+    pairs = side.pairs if name != "itml" else without_equal_rows(side.pairs, distances)
+    ends, sign = np.stack([pairs.i, pairs.j], axis=1), pairs.sign
+    if name == "hoi":
+        return ConstraintSet.similarities(side.n, ends, sign.astype(float)), as_loss(loss, **given)
+    found = ConstraintSet.distances(side.n, ends)
+    if name is None:
+        return found, as_loss(loss, **given)
+    upper, lower = itml_bounds(given, distances, found.points)
+    return found, as_loss(loss, similar=sign > 0, **{**given, "upper": upper, "lower": lower})
+
+
+def _other_kind(loss: str, needs: str, got: str, others: tuple[str, ...]) -> InputError:
+    wanted = " or ".join(f'"{other}"' for other in others)
+    return InputError(f"{loss} is of {needs}", where="loss", got=got, wanted=f"a loss of {got}: {wanted}")
+
+
+def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
+    """The pairs but for cannot-links at distance 0 under K0: it stays 0, and ITML's loss infinite. A DataWarning counts them."""
+    if not pairs.n_cannot:
+        return pairs
+    found = distances.of(pairs.cannot_link[:, 0], pairs.cannot_link[:, 1])
+    equal = found <= EQUAL * found.max()
+    if not equal.any():
+        return pairs
+    i, j = pairs.cannot_link[equal][0].tolist()
+    told = f"{np.count_nonzero(equal)} cannot-link pairs of rows that K0 does not tell apart are left out, the first ({i}, {j})"
+    warnings.warn(told, DataWarning, stacklevel=5)
+    if equal.all() and not pairs.n_must:
+        raise InputError("no pairs of rows that differ", where="cannot_link", got=told, wanted="at least one")
+    return Pairs(pairs.must_link, pairs.cannot_link[~equal])
+
+
+def itml_bounds(params: dict[str, Any] | None, distances: PriorDistances, points: Indices) -> tuple[float, float]:
+    """(u, l): similar rows are to be nearer than u, others farther than l. InputError where one is not a positive number.
+
+    What `params` does not have is a percentile of the squared distances among `points` (p,).
+    """
+    given = dict(params or {})
+    some = points[np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))]
+    i, j = np.triu_indices(len(some), 1)
+    found = distances.of(some[i], some[j])
+    # Of many equal rows the percentile may be 0, which no distance comes under.
+    least = float(found[found > 0].min()) if (found > 0).any() else 1.0
+    upper, lower = (max(float(value), least) for value in np.percentile(found, PERCENTILES))
+    chosen = {"upper": given.get("upper", upper), "lower": given.get("lower", lower)}
+    for name, value in chosen.items():
+        if not Real(above=0).accepts(value):
+            raise InputError("not a bound", where=f"loss_params[{name!r}]", got=repr(value), wanted="a number > 0")
+    return float(chosen["upper"]), float(chosen["lower"])
+
+
+class PriorDistances(Protocol):
+    """Squared distances of the n rows under K0 or W0."""
+
+    def of(self, i: Indices, j: Indices) -> Matrix:
+        """(c,) between the rows i (c,) and j (c,)."""
+
+
+@dataclass(frozen=True)
+class KernelDistances:
+    """K0_ii + K0_jj - 2 K0_ij."""
+
+    prior: PriorKernel
+
+    def of(self, i: Indices, j: Indices) -> Matrix:
+        """(c,)."""
+        points, ends = np.unique(np.stack([i, j]), return_inverse=True)
+        (i, j), K = ends.reshape(2, -1), self.prior.within(points)
+        return np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0)
+
+
+@dataclass(frozen=True)
+class MetricDistances:
+    """(x - z)' W0 (x - z) of rows (n, d)."""
+
+    rows: Matrix
+    W0: Matrix
+
+    def of(self, i: Indices, j: Indices) -> Matrix:
+        """(c,); a block of differences is held at a time."""
+        parts = []
+        for lo in range(0, len(i), PAIRS_AT_A_TIME):
+            apart = self.rows[i[lo : lo + PAIRS_AT_A_TIME]] - self.rows[j[lo : lo + PAIRS_AT_A_TIME]]
+            parts.append(np.einsum("cd,cd->c", apart @ self.W0, apart))
+        return np.maximum(np.concatenate(parts), 0.0)

@@ -1,0 +1,265 @@
+"""The kernel K0 that learning starts from: of rows, given as a matrix, or of the neighbour graph; for points seen and unseen.
+
+Li et al. 2009 are transductive: what is said of unseen points is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from dkl.blocks.graph import Graph, build_graph
+from dkl.blocks.kernel_checks import check_psd
+from dkl.blocks.kernel_operator import ASYMMETRY
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
+
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid")
+"""Kernels of which gamma, where none is given, is that of SVC's "scale": 1 / (n_features * variance of X)."""
+GRAPH_PARAMS = {"sigma", "laplacian"}
+
+
+class PriorKernel(Protocol):
+    """K0, of n training rows."""
+
+    @property
+    def n(self) -> int:
+        """Training rows."""
+
+    @property
+    def training_rows(self) -> Any:
+        """(n, d), or (n, n) of a matrix."""
+
+    def within(self, points: Indices) -> Matrix:
+        """(p, p) K0 among the training rows `points`; symmetric to the bit."""
+
+    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+        """(m, p) k0 of rows X, in the form of the training rows, with the training rows `points`, for each set of these."""
+
+    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+        """(m, l) k0 of the rows X with the rows Z, or with X itself; (m, p) and (l, p): of either with the training rows `points`."""
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """k(x, z) of a kernel function; rows (n, d), dense or CSR, are the training rows."""
+
+    kernel: Kernel
+    rows: Any
+
+    @property
+    def n(self) -> int:
+        """Training rows."""
+        return int(self.rows.shape[0])
+
+    @property
+    def training_rows(self) -> Any:
+        """(n, d)."""
+        return self.rows
+
+    def within(self, points: Indices) -> Matrix:
+        """(p, p)."""
+        return self._symmetric(self.rows[points])
+
+    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+        """(m, p) each."""
+        return [self._values(X, self.rows[some]) for some in points]
+
+    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+        """(m, l), (m, p), (l, p)."""
+        (left,) = self.across(X, points)
+        if Z is None:
+            return self._symmetric(X), left, left
+        return self._values(X, Z), left, self.across(Z, points)[0]
+
+    def _symmetric(self, rows: Any) -> Matrix:
+        found = self._values(rows, rows)
+        return 0.5 * (found + found.T)
+
+    def _values(self, X: Any, Z: Any) -> Matrix:
+        return np.asarray(self.kernel.columns(X, Z), np.float64)
+
+
+@dataclass(frozen=True)
+class GivenKernel:
+    """A matrix K0 (n, n); further rows (m, n) are their kernel values with the training rows."""
+
+    matrix: Matrix
+
+    @classmethod
+    def of(cls, X: Any) -> GivenKernel:
+        """InputError for a matrix that is not square, not symmetric, or has a negative eigenvalue, which is named."""
+        if X.shape[0] != X.shape[1]:
+            got = f"shape {X.shape}"
+            raise InputError("a precomputed kernel matrix must be square", where="X", got=got, wanted="(n, n)")
+        found = cls(np.ascontiguousarray(X, np.float64))
+        difference = np.abs(found.matrix - found.matrix.T)
+        if difference.max() > ASYMMETRY * np.abs(found.matrix).max():
+            i, j = np.unravel_index(np.argmax(difference), difference.shape)
+            got = f"X[{i}, {j}] = {X[i, j]:.9g} and X[{j}, {i}] = {X[j, i]:.9g}"
+            raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", remedy="pass (X + X.T) / 2")
+        check_psd(found)
+        return found
+
+    @property
+    def n(self) -> int:
+        """Training rows."""
+        return len(self.matrix)
+
+    @property
+    def training_rows(self) -> Any:
+        """(n, n)."""
+        return self.matrix
+
+    def times(self, vector: Matrix) -> Matrix:
+        """K0 v."""
+        return self.matrix @ vector
+
+    def diagonal(self) -> Matrix:
+        """(n,) of K0."""
+        return self.matrix.diagonal()
+
+    def within(self, points: Indices) -> Matrix:
+        """(p, p)."""
+        return _symmetric_part(self.matrix, points)
+
+    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+        """(m, p) each."""
+        return [np.ascontiguousarray(X[:, some], np.float64) for some in points]
+
+    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+        """(m, n), (m, p), (n, p): of rows X with the training rows; nobody knows it of other pairs of rows."""
+        if Z is not None:
+            remedy = "kernel(X) is the kernel of the rows X with those that were learned from"
+            raise InputError("a precomputed kernel of two sets of new rows is not known", where="Z", remedy=remedy)
+        (left,), (right,) = self.across(X, points), self.across(self.matrix, points)
+        return np.asarray(X, np.float64), left, right
+
+
+@dataclass(frozen=True)
+class GraphKernel:
+    """The pseudo-inverse of the Laplacian of the k-nearest-neighbour graph of the training rows (n, d).
+
+    An unseen row is the mean of its `n_neighbors` nearest training rows, weighted by their similarities
+    exp(-d^2 / (2 sigma^2)); one that is equal to a training row is that row.
+    """
+
+    matrix: Matrix
+    rows: Any
+    graph: Graph = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, rows: Any, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
+    ) -> GraphKernel:
+        """From rows (n, d); params: `sigma` and `laplacian` of the graph, as in `dkl.PairwiseKernelLearner`."""
+        laplacian = params.get("laplacian", "normalized")
+        graph = build_graph(
+            rows, n_neighbors=min(n_neighbors, int(rows.shape[0]) - 1), sigma=params.get("sigma", "auto"),
+            laplacian="unnormalized", session=session, memory_limit=memory_limit,
+        )  # fmt: skip
+        return cls(laplacian_pseudo_inverse(graph.laplacian, laplacian), rows, graph)
+
+    @property
+    def n(self) -> int:
+        """Training rows."""
+        return len(self.matrix)
+
+    @property
+    def training_rows(self) -> Any:
+        """(n, d)."""
+        return self.rows
+
+    def within(self, points: Indices) -> Matrix:
+        """(p, p)."""
+        return _symmetric_part(self.matrix, points)
+
+    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+        """(m, p) each."""
+        means = neighbor_means(X, self.rows, self.graph)
+        return [np.asarray(means @ self.matrix[:, some]) for some in points]
+
+    def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
+        """(m, l), (m, p), (l, p)."""
+        left = neighbor_means(X, self.rows, self.graph)
+        right = left if Z is None else neighbor_means(Z, self.rows, self.graph)
+        columns = self.matrix[:, points]
+        base = np.asarray((right @ (left @ self.matrix).T).T)
+        return base, np.asarray(left @ columns), np.asarray(right @ columns)
+
+
+def neighbor_means(X: Any, rows: Any, graph: Graph) -> sp.csr_array:
+    """(m, n) the weights of the graph's rows (n, d) that each row of X (m, d) is the mean of.
+
+    Of its nearest, weighted by exp(-d^2 / (2 sigma^2)); a row that is equal to one of them is that; of all n rows, I.
+    """
+    n = int(rows.shape[0])
+    if sp.issparse(X) != sp.issparse(rows):
+        X = sp.csr_array(X) if sp.issparse(rows) else X.toarray()
+    if X.shape == rows.shape and not _apart(X, rows).any():  # where rows repeat, each is itself
+        return sp.eye_array(n, format="csr")
+    m, k = int(X.shape[0]), min(graph.n_neighbors, n)
+    distances, neighbors = NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(X)
+    # Relative to the nearest, so that a far row's weights do not all underflow.
+    weights = np.exp(-(distances**2 - distances[:, :1] ** 2) / (2 * (graph.sigma or 1.0) ** 2))
+    # Equal rows are compared, for rounding leaves them a distance.
+    equal = np.stack([_apart(X, rows[neighbors[:, j]]) == 0 for j in range(k)], axis=1)
+    is_known = equal.any(axis=1)
+    weights[is_known] = np.eye(k)[equal[is_known].argmax(axis=1)]
+    weights /= weights.sum(axis=1, keepdims=True)
+    return sp.csr_array((weights.ravel(), neighbors.ravel(), np.arange(0, m * k + 1, k)), shape=(m, n))
+
+
+def _apart(X: Any, Z: Any) -> NDArray[np.float64]:
+    """(m,) largest difference of each row of X from the row of Z in its place."""
+    difference = abs(X - Z).max(axis=1)
+    return difference.toarray().ravel() if sp.issparse(difference) else difference
+
+
+def _symmetric_part(matrix: Matrix, points: Indices) -> Matrix:
+    """(p, p) of a matrix, symmetric to the bit."""
+    found = matrix[np.ix_(points, points)]
+    return 0.5 * (found + found.T)
+
+
+def prior_kernel(
+    kernel: Any, rows: Any, *, params: dict[str, Any] | None, n_neighbors: int, session: Session,
+    memory_limit: int | None = None,
+) -> PriorKernel:  # fmt: skip
+    """K0 of the rows (n, d): "laplacian", "precomputed" (rows are K0), a name of scikit-learn's, or a function of two rows.
+
+    InputError for parameters that the kernel does not have, and for a precomputed matrix that is not square.
+    """
+    given = dict(params or {})
+    if isinstance(kernel, str) and kernel == "laplacian":
+        unknown = sorted(set(given) - GRAPH_PARAMS)
+        if unknown:
+            raise InputError("unknown parameters", where="kernel_params", got=unknown, wanted=sorted(GRAPH_PARAMS))
+        return GraphKernel.of(rows, n_neighbors, given, session, memory_limit)
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return GivenKernel.of(rows)
+    if not isinstance(kernel, str):
+        return RowKernel(Kernel(kernel, params=given), rows)
+    gamma = given.pop("gamma", None)
+    if gamma is None and kernel in WITH_WIDTH:
+        variance = _variance(rows)
+        gamma = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
+    return RowKernel(Kernel(kernel, gamma, given.pop("degree", 3), given.pop("coef0", 1), given), rows)
+
+
+def _variance(rows: Any) -> float:
+    """Of all entries, as SVC computes it."""
+    if not sp.issparse(rows):
+        return float(np.var(rows))
+    count = rows.shape[0] * rows.shape[1]
+    return float((rows.data**2).sum() / count - (rows.data.sum() / count) ** 2)

@@ -1,0 +1,33 @@
+"""Settings of every learner of a kernel near a prior one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
+from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Size
+from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython, Settings
+
+
+@dataclass(frozen=True)
+class LabelSettings(Settings):
+    """What labels stand for, and what the process may use."""
+
+    n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labelled row is compared with."] = 10
+    n_out: Annotated[int, Integer(1), "Nearest rows of other classes."] = 10
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
+
+
+@dataclass(frozen=True)
+class PriorSettings(LabelSettings):
+    """The kernel K0 that the learned one is near, and how many of its principal components rows are shown by."""
+
+    kernel: Annotated[
+        Any, KERNEL, "K0: laplacian is that of the neighbour graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))
+    ] = "laplacian"
+    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+    n_components: Annotated[int, Integer(1), "Principal components of transformed rows."] = 30
+    center: Annotated[bool, Flag(), "Whether components are about the mean.", Flagged("--not-centered")] = True
+
+    in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **EVERYWHERE}

@@ -1,0 +1,102 @@
+"""What a kernel or metric is learned from: triplets, or must-link and cannot-link pairs, from whichever form `fit` was given."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dkl._pair_checks import inside_cross_validation
+from dkl._pair_sources import encode_labels
+from dkl.errors import DataWarning, InputError
+from dkl.pairs import Pairs, resolve_pairs
+from dkl.triplets import Triplets, resolve_triplets
+
+
+@dataclass(frozen=True)
+class SideInformation:
+    """Triplets or pairs of n rows, checked; from labels both, which say the same.
+
+    n_labelled: the m that gamma is divided by: labelled rows, or, without labels, rows that triplets or pairs touch (None).
+    """
+
+    n: int
+    triplets: Triplets | None = None
+    pairs: Pairs | None = None
+    n_labelled: int | None = None
+
+    @property
+    def n_points(self) -> int:
+        """How many rows triplets, or else pairs, touch."""
+        if self.triplets is not None:
+            return len(np.unique(self.triplets.triplets))
+        assert self.pairs is not None
+        return len(np.unique(np.concatenate([self.pairs.i, self.pairs.j])))
+
+    @property
+    def n_constraints(self) -> int:
+        """How many triplets there are, or else pairs."""
+        if self.triplets is not None:
+            return self.triplets.n_triplets
+        assert self.pairs is not None
+        return self.pairs.n_must + self.pairs.n_cannot
+
+    @property
+    def labelled_pairs(self) -> Pairs:
+        """The pairs; InputError where there are none."""
+        if self.pairs is None:
+            got, wanted = "triplets", "pairs or labels"
+            raise InputError("a method of pairs", where="triplets", got=got, wanted=wanted)
+        return self.pairs
+
+
+def side_information(
+    learner: str,
+    rows: Any,
+    *,
+    y: Any = None,
+    triplets: Any = None,
+    must_link: Any = None,
+    cannot_link: Any = None,
+    pairs: Any = None,
+    sample_ids: Any = None,
+    n_in: int = 10,
+    n_out: int = 10,
+    is_kernel: bool = False,
+) -> SideInformation:
+    """From the arguments of `fit`: triplets, or pairs, or else labels y, of which triplets are made by `Triplets.from_labels`.
+
+    rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbours are found. InputError for
+    none of them, or both triplets and pairs; a DataWarning for labels beside them, which are not learned from.
+    """
+    n = int(rows.shape[0])
+    has_pairs = any(given is not None for given in (must_link, cannot_link, pairs))
+    if triplets is None and not has_pairs:
+        return _of_labels(learner, rows, y, n_in, n_out, is_kernel)
+    if triplets is not None and has_pairs:
+        raise InputError("two kinds of side information", got="triplets and pairs", wanted="one of the two")
+    if y is not None and sample_ids is None and not inside_cross_validation():
+        told = "y is not learned from, since triplets or pairs are given; leave y out, or pass it alone"
+        warnings.warn(told, DataWarning, stacklevel=4)
+    if triplets is not None:
+        return SideInformation(n, triplets=resolve_triplets(n, triplets, sample_ids))
+    resolved = resolve_pairs(n, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids)
+    return SideInformation(n, pairs=resolved)
+
+
+def _of_labels(learner: str, rows: Any, y: Any, n_in: int, n_out: int, is_kernel: bool) -> SideInformation:
+    n = int(rows.shape[0])
+    if y is None:
+        raise InputError(
+            f"{learner} requires y to be passed, but the target y is None",
+            remedy="pass labels y with -1 for unlabelled, or triplets, or must_link and cannot_link",
+        )
+    codes = encode_labels(y)
+    if codes.shape != (n,):
+        got = f"shape {codes.shape}"
+        raise InputError("labels and rows differ in number", where="y", got=got, wanted=f"({n},)")
+    kernel = "precomputed" if is_kernel else None
+    made = Triplets.from_labels(rows, y, n_in, n_out, kernel=kernel)
+    return SideInformation(n, made, made.to_pairs().check(n), int(np.count_nonzero(codes >= 0)))

@@ -1,0 +1,13 @@
+"""The refusal of work in this process that is larger than its memory, before it is begun."""
+
+from __future__ import annotations
+
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+
+
+def check_size(items: dict[str, int], limit: int | None, remedy: str) -> None:
+    """MemoryBudgetError where arrays of these bytes, by name, do not fit beside each other in `limit`, or in this machine's memory."""
+    allowed = Place(1, 1).allowed(limit) or int(MEMORY_SHARE * machine_memory())
+    Plan("memory", 1, 1, PROCESS_BASE, items, {}, allowed, remedy=remedy).validate()

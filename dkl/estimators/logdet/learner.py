@@ -1,0 +1,217 @@
+"""`LogDetKernelLearner`: the scikit-learn face of LogDet kernel learning from triplets, pairs or labels."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.estimators.common import drawing
+from dkl.estimators.common.learned_kernel import KernelLearner
+from dkl.estimators.common.prior_kernels import PriorKernel
+from dkl.estimators.common.progress import watch_for
+from dkl.estimators.common.settings import gathered
+from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.logdet import picture
+from dkl.estimators.logdet.fit import Posed, pose_kernel
+from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.settings import LogDetKernelSettings
+from dkl.linalg.principal_coordinates import principal_coordinates
+from dkl.resources import parse_bytes
+from dkl.solvers.logdet import LogDetSolution
+
+
+class LogDetKernelLearner(KernelLearner):
+    """Learn a kernel near a given one from triplets, pairs or labels.
+
+    Minimises, over positive semidefinite K,
+
+        gamma/m * sum over constraints t of psi(tr(K A_t)) + tr(K K0^-1) - log det(K K0^-1) - n         (Li et al. 2009, (3))
+
+    with tr(K A_t) = d^2(anchor, dissimilar) - d^2(anchor, similar) of a triplet, d^2(i, j) = K_ii + K_jj - 2 K_ij. The optimum
+    is K = K0 + K0[:, P] M K0[P, :], P the rows that constraints touch: it is found from K0 at P alone, whatever n is, and it
+    extends to unseen rows by k(x, z) = k0(x, z) + k0(x, P) M k0(P, z), where the paper is transductive.
+
+    Parameters
+    ----------
+    gamma : float
+        Weight of the loss; divided by the number m of labelled rows where `normalize_gamma` (without labels, of rows that
+        constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet_accuracy.md).
+    loss : "log", "lmnn", "linear", "itml", "hoi" or an object
+        psi: log(1 + exp(-2 x)), the hinge smoothed by (8), -x, all of triplets; ITML's of pairs' squared distances, and Hoi's
+        hinge of their kernel values. An object has value, first and second, functions of margins (c,), and is convex.
+    loss_params : dict or None
+        `t` of "lmnn" and "hoi"; `upper` and `lower` of "itml", bounds of squared distances, by default the 5th and 95th
+        percentile of those under K0.
+    kernel : str or function
+        K0: "laplacian", the pseudo-inverse of the Laplacian of the neighbour graph, as in the paper; a name of
+        `sklearn.metrics.pairwise.pairwise_kernels`; a function of two rows; or "precomputed": X is K0 (n, n), and unseen
+        rows are (m, n). Of "laplacian" unseen rows are the means of their nearest neighbours, weighted by similarity.
+    kernel_params : dict or None
+        Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma` and `laplacian`, as in
+        `dkl.PairwiseKernelLearner`.
+    n_neighbors : int
+        Neighbours of a row in the graph.
+    normalize_gamma : bool
+    n_in, n_out : int
+        From labels: nearest rows of the same class, and of others, that each labelled row is compared with.
+    n_components, center
+        Principal components that `transform` returns, about the mean of the training rows or not; the paper has 10. Of more
+        than 5,000 rows they are those of the rows that constraints touch.
+    solver : "auto", "pcg" or "direct"
+        How the systems of the trust-region Newton method are solved: by the paper's preconditioned conjugate gradients, by a
+        factorization of the constraints that count, or by whichever takes less.
+    tol, max_iter
+        Relative duality gap; Newton steps.
+    memory_limit : int, str or None
+        Bytes this process may use; what needs more is refused before it is begun.
+    client, n_jobs, random_state, callbacks, verbose
+        Where the graph is built; its threads; of no effect, nothing is random; functions called with each row of the history
+        (True ends the fit: the kernel so far is the result, with its certificate); progress on standard error.
+
+    Attributes
+    ----------
+    points_ : (p,) P, rows that constraints touch; M_ : (p, p) symmetric
+    certificate_ : objective of (3), bound, gap, relative_gap: how far from the optimum it can be
+    result_ : Result; outcome, n_iter, history, seconds
+    n_iter_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl import LogDetKernelLearner
+    >>> X = np.array([[0.0, 0.0], [0.0, 4.0], [1.0, 0.0], [1.0, 4.0]])
+    >>> model = LogDetKernelLearner(kernel="linear", gamma=10.0).fit(X, triplets=[[0, 1, 2], [2, 3, 0]])
+    >>> K = model.kernel_matrix(X)
+    >>> bool(K[0, 0] + K[1, 1] - 2 * K[0, 1] < K[0, 0] + K[2, 2] - 2 * K[0, 2])
+    True
+    """
+
+    SETTINGS = LogDetKernelSettings
+
+    def __init__(
+        self,
+        gamma: float = 16.0,
+        *,
+        loss: Any = "log",
+        loss_params: dict[str, Any] | None = None,
+        kernel: Any = "laplacian",
+        kernel_params: dict[str, Any] | None = None,
+        n_neighbors: int = 10,
+        normalize_gamma: bool = True,
+        n_in: int = 10,
+        n_out: int = 10,
+        n_components: int = 30,
+        center: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.gamma = gamma
+        self.loss = loss
+        self.loss_params = loss_params
+        self.kernel = kernel
+        self.kernel_params = kernel_params
+        self.n_neighbors = n_neighbors
+        self.normalize_gamma = normalize_gamma
+        self.n_in = n_in
+        self.n_out = n_out
+        self.n_components = n_components
+        self.center = center
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        triplets: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> LogDetKernelLearner:
+        """Learn from rows X (n, d) and one of: labels y (n,), -1 for unlabelled; triplets, a `dkl.Triplets` or an (m, 3) array;
+        `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With `sample_ids` in cross-validation.
+        """
+        given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        with watch_for(self.callbacks, self.verbose) as watch:
+            prior, rows, posed = self._posed(X, y, **given, sample_ids=sample_ids)
+            (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
+        self._keep(prior, rows, posed, solution)
+        return self
+
+    def path(
+        self,
+        X: Any,
+        y: Any = None,
+        gammas: Any = None,
+        *,
+        triplets: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> LogDetPath:
+        """The kernels at each of `gammas`, in the order given, each begun at the one before; `model(i)` is the learner of
+        gammas[i], fitted. By default 2^-12, 2^-8, ... 2^16, as in the paper. The learner's own gamma plays no part.
+        """
+        values = values_of_gamma(gammas)
+        given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        model = copy.copy(self)
+        with watch_for(self.callbacks, self.verbose) as watch:
+            prior, rows, posed = model._posed(X, y, **given, sample_ids=sample_ids)
+            found, result = posed.solved([float(gamma) for gamma in values], watch)
+
+        def make(i: int) -> LogDetKernelLearner:
+            made = copy.copy(model)
+            made.gamma, made.result_ = float(values[i]), result
+            made._keep(prior, rows, posed, found[i])
+            return made
+
+        return LogDetPath.of(values, found, result, make)
+
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+
+        X (m, d): rows to show in place of those that were learned from; y (m,): their labels, -1 (None among objects) for none.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
+
+    def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
+        given = self._prior.training_rows if X is None else checked_rows(self, X, reset=False)
+        n, (points, M) = int(given.shape[0]), (self.points_, self.M_)
+        chosen, labels = picture.chosen_rows(n, y)
+        rows, K0 = given[chosen], self._prior.within(points)
+        (at_basis,) = self._prior.across(rows, self._basis)
+        weights, offset = principal_coordinates(self._prior.within(self._basis), self.n_components, center=self.center)
+        return picture.LogDetShown.of(
+            at_basis @ weights - offset, self.transform(rows), labels, K0, K0 + K0 @ M @ K0, n, what="kernel",
+            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+        )  # fmt: skip
+
+    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[PriorKernel, Any, Posed]:
+        side, prior, rows = self._begun(X, y, **given)
+        settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        return prior, rows, pose_kernel(prior, side, settings, self.loss_params)
+
+    def _keep(self, prior: PriorKernel, rows: Any, posed: Posed, solution: LogDetSolution) -> None:
+        learned = posed.problem.with_gamma(solution.gamma).learned(solution.multipliers)
+        self._adopt(prior, rows, posed.points, learned.M)
+        self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter

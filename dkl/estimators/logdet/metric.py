@@ -1,0 +1,176 @@
+"""`LogDetMetricLearner`: a Mahalanobis distance near a given one, from triplets, pairs or labels."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.estimators.common import drawing
+from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
+from dkl.estimators.common.progress import watch_for
+from dkl.estimators.common.settings import gathered
+from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.logdet import picture
+from dkl.estimators.logdet.fit import Posed, pose_metric
+from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.settings import LogDetMetricSettings
+from dkl.resources import parse_bytes
+from dkl.solvers.logdet import LogDetSolution
+
+
+class LogDetMetricLearner(MahalanobisLearner):
+    """Learn a Mahalanobis distance from triplets, pairs or labels: ITML's problem and others, to a proven gap.
+
+    Minimises, over positive definite W (d, d),
+
+        gamma/m * sum over constraints t of psi(tr(W A_t)) + tr(W W0^-1) - log det(W W0^-1) - d         (Li et al. 2009, (3))
+
+    with tr(W A_t) made of squared distances (x - z)' W (x - z) of the pair or triplet t.
+
+    Parameters
+    ----------
+    gamma, normalize_gamma, loss, loss_params, n_in, n_out, solver, tol, max_iter, memory_limit
+        As in `dkl.LogDetKernelLearner`. "hoi" is a loss of inner products, here x'Wz of rows about their mean.
+    prior : "identity" or "covariance"
+        W0: the identity, or the inverse of the rows' covariance.
+    client, n_jobs, random_state, callbacks, verbose
+        Of no effect, as the next two; functions called with each row of the history; progress on standard error.
+
+    Attributes
+    ----------
+    components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues
+    certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dkl import LogDetMetricLearner
+    >>> X = np.array([[0.0, 0.0], [0.0, 4.0], [1.0, 0.0], [1.0, 4.0]])
+    >>> model = LogDetMetricLearner(loss="log", gamma=10.0).fit(X, triplets=[[0, 1, 2], [2, 3, 0]])
+    >>> near, far = model.pair_distance([[X[0], X[1]], [X[0], X[2]]])
+    >>> bool(near < far)
+    True
+    """
+
+    SETTINGS = LogDetMetricSettings
+
+    def __init__(
+        self,
+        gamma: float = 16.0,
+        *,
+        loss: Any = "itml",
+        loss_params: dict[str, Any] | None = None,
+        prior: str = "identity",
+        normalize_gamma: bool = True,
+        n_in: int = 10,
+        n_out: int = 10,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.gamma = gamma
+        self.loss = loss
+        self.loss_params = loss_params
+        self.prior = prior
+        self.normalize_gamma = normalize_gamma
+        self.n_in = n_in
+        self.n_out = n_out
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        triplets: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> LogDetMetricLearner:
+        """Learn from rows X (n, d), with side information as in `LogDetKernelLearner.fit`; or from metric-learn's tuples of
+        points alone: X (m, 2, d) with y (m,) of +1 and -1, or X (m, 3, d), triplets (anchor, similar, dissimilar).
+        """
+        given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        with watch_for(self.callbacks, self.verbose) as watch:
+            posed = self._posed(X, y, **given, sample_ids=sample_ids)
+            (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
+        self._keep(posed, solution)
+        return self
+
+    def path(
+        self,
+        X: Any,
+        y: Any = None,
+        gammas: Any = None,
+        *,
+        triplets: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> LogDetPath:
+        """The metrics at each of `gammas`, as `LogDetKernelLearner.path`."""
+        values = values_of_gamma(gammas)
+        given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
+        model = copy.copy(self)
+        with watch_for(self.callbacks, self.verbose) as watch:
+            posed = model._posed(X, y, **given, sample_ids=sample_ids)
+            found, result = posed.solved([float(gamma) for gamma in values], watch)
+
+        def make(i: int) -> LogDetMetricLearner:
+            made = copy.copy(model)
+            made.gamma, made.result_ = float(values[i]), result
+            made._keep(posed, found[i])
+            return made
+
+        return LogDetPath.of(values, found, result, make)
+
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the metric: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+
+        X (m, d): rows to show in place of at most 2,000 of those that were learned from; y: labels, -1 for none.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
+
+    def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
+        if X is None and y is not None and len(y) == self._n_rows:
+            y = [y[k] for k in picture.chosen_rows(self._n_rows, None)[0].tolist()]
+        given: Any = self._rows_kept if X is None else checked_rows(self, X, reset=False)
+        chosen, labels = picture.chosen_rows(int(given.shape[0]), y)
+        rows = np.asarray(given[chosen].toarray() if sp.issparse(given) else given[chosen], np.float64)
+        n = self._n_rows if X is None else int(given.shape[0])
+        return picture.LogDetShown.of(
+            rows, self.transform(rows), labels, self._prior_metric, self.get_mahalanobis_matrix(), n, what="metric",
+            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+        )  # fmt: skip
+
+    def _posed(self, X: Any, y: Any, **given: Any) -> Posed:
+        rows, side = self._begun(X, y, **given)
+        settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
+        self._rows_kept = rows[picture.chosen_rows(len(rows), None)[0]]
+        return pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
+
+    def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
+        self._adopt(posed.problem.with_gamma(solution.gamma).learned(solution.multipliers))
+        self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter

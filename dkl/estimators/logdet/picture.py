@@ -1,0 +1,90 @@
+"""A picture of a learned kernel or metric: rows before and after, the spectrum before and after, and how the fit went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.estimators.common import drawing
+from dkl.estimators.common.convergence import draw_gaps
+from dkl.estimators.common.drawing import GREY, classes_of, counted, gap_text, legend, log_y, panel, tidy
+from dkl.estimators.common.views import Plane, draw_view
+
+MOST_ROWS = 2000
+MOST_VALUES = 40
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LogDetShown:
+    """What is drawn: before, after (m, 2) rows in a plane; codes (m,) of their classes, -1 none, and their names; spectrum
+    (k,) of the prior and the learned kernel on the rows that constraints touch, or of W0 and W, descending; history; relative_gap.
+    """
+
+    before: Numbers
+    after: Numbers
+    codes: NDArray[np.intp]
+    names: tuple[str, ...]
+    prior_spectrum: Numbers
+    spectrum: Numbers
+    n: int
+    what: str
+    history: Sequence[dict[str, Any]] = field(repr=False)
+    relative_gap: float
+
+    @classmethod
+    def of(
+        cls, before: Any, after: Any, labels: Any, prior: Numbers, learned: Numbers, n: int, **told: Any
+    ) -> LogDetShown:
+        """Of rows (m, d) and (m, k) before and after, and of matrices before and after."""
+        names: tuple[str, ...]
+        codes, names = (np.full(len(before), -1), ()) if labels is None else classes_of(labels)
+        first, second = (Plane.of(rows).project(rows) for rows in (before, after))
+        one, other = (
+            np.asarray(np.linalg.eigvalsh(matrix)[::-1][:MOST_VALUES], np.float64) for matrix in (prior, learned)
+        )
+        return cls(first, second, codes, names, one, other, n, **told)
+
+
+def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
+    """(numbers of at most 2,000 of n rows, their labels); InputError for labels of another number of rows."""
+    if labels is not None and len(labels) != n:
+        raise InputError("not a label a row", where="y", got=f"{len(labels)}", wanted=f"{n}")
+    chosen = np.arange(n)
+    if n > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(0).choice(n, MOST_ROWS, replace=False, shuffle=False))
+    given = labels if isinstance(labels, list) or labels is None else np.asarray(labels)
+    return chosen, None if given is None else [given[k] for k in chosen.tolist()]
+
+
+def draw(figure: Any, shown: LogDetShown) -> None:
+    """All panels into an empty figure."""
+    panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
+    panels.append(panel(draw_gaps, shown.history, "gamma"))
+    title = f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}"
+    drawing.grid(figure, panels, 2, title)
+
+
+def draw_before(axis: Any, shown: LogDetShown) -> None:
+    """The rows as the prior sees them."""
+    draw_view(axis, shown.before, shown.codes, shown.names, f"prior {shown.what}, first two principal components")
+
+
+def draw_one(axis: Any, shown: LogDetShown) -> None:
+    """The rows as what was learned sees them."""
+    draw_view(axis, shown.after, shown.codes, shown.names, f"learned {shown.what}, first two principal components")
+
+
+def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
+    """The largest eigenvalues before and after."""
+    for values, label, colour in ((shown.prior_spectrum, "prior", GREY), (shown.spectrum, "learned", "C0")):
+        positive = np.maximum(values, 1e-12 * max(float(shown.spectrum[0]), np.finfo(float).tiny))
+        axis.plot(np.arange(1, len(values) + 1), positive, "o-", ms=3.5, lw=1, color=colour, label=label)
+    log_y(axis)
+    legend(axis)
+    tidy(axis, f"largest eigenvalues of the {shown.what}", "number", "eigenvalue")

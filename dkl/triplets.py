@@ -1,0 +1,243 @@
+"""Triplets "row i is nearer to j than to k": one object that scikit-learn passes on whole, checked as `dkl.Pairs` are.
+
+Source: trin_li_2009, section 6.2 and table 2 (what triplets mean, and how many are made from labels).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from dkl._pair_checks import (
+    Integers,
+    as_ids,
+    as_integers,
+    as_triplets,
+    inside_cross_validation,
+    renumbered,
+    shown,
+)
+from dkl._pair_sources import encode_labels
+from dkl.errors import DataWarning, InconsistentPairsError, InputError
+from dkl.pairs import Pairs
+
+
+class Triplets:
+    """Triplets (anchor, similar, dissimilar) of rows: the anchor is nearer to the second than to the third; immutable.
+
+    triplets : (m, 3) integer array or list, a row a triplet.
+    ids : (n,) distinct integers, optional. Without it the entries are row numbers, or identifiers already. With it
+        they are row numbers, and identifiers ids[row] are stored, ready for `select`.
+
+    It has no length, shape, items or array form on purpose, as `dkl.Pairs`: scikit-learn passes it on whole. In
+    cross-validation route it together with `sample_ids`, which scikit-learn cuts as it cuts X.
+
+    >>> from dkl import Triplets
+    >>> triplets = Triplets([[0, 1, 2], [1, 0, 3]])
+    >>> triplets
+    Triplets(n=2, rows 0 to 3)
+    >>> triplets.select([1, 0, 3]).triplets  # of rows 1, 0 and 3 alone, renumbered
+    array([[0, 1, 2]])
+    >>> Triplets.from_labels([[0.0], [1.0], [5.0]], ["a", "a", "b"]).triplets
+    array([[0, 1, 2],
+           [1, 0, 2]])
+
+    Errors: `InputError` for anything that is not an (m, 3) array of integers. The rest is checked by `check(n)`,
+    which the learners call: only they know n.
+    """
+
+    def __init__(self, triplets: Any, ids: Any = None) -> None:
+        rows = as_triplets(triplets, "triplets")
+        if ids is not None:
+            known = as_ids(ids, "ids")
+            _refuse_bad_rows(rows, len(known))
+            rows = as_triplets(known[rows], "triplets")
+        self._triplets = rows
+
+    @classmethod
+    def from_labels(cls, X: Any, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
+        """Of each labelled row every pair of one of its nearest rows of the same class and one of another.
+
+        X : (n, d) rows, dense or sparse; with kernel="precomputed" a kernel matrix (n, n), of which the distances are
+            K_ii + K_jj - 2 K_ij.
+        y : (n,) labels as in `Pairs.from_labels`: -1 in numbers, and None among objects, mean unlabelled.
+        n_in, n_out : how many neighbours of either kind; by default 10 and 10, so that there are at most 100 n triplets
+            for n labelled rows (trin_li_2009, section 6.2). Fewer where a class has fewer.
+
+        Errors: `InputError` for less than two classes, and where no class has two rows.
+        """
+        from dkl._triplet_sources import triplets_of_labels  # takes scikit-learn to import
+
+        for name, value in (("n_in", n_in), ("n_out", n_out)):
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise InputError("not a number of neighbours", where=name, got=repr(value), wanted="an integer >= 1")
+        if kernel not in (None, "precomputed"):
+            raise InputError("no such choice", where="kernel", got=repr(kernel), wanted='None or "precomputed"')
+        codes = encode_labels(y)
+        found = triplets_of_labels(X, codes, int(n_in), int(n_out), is_kernel=kernel is not None)
+        if not len(found):
+            got = f"{len(np.unique(codes[codes >= 0]))} classes of one row each"
+            raise InputError("no two rows of one class", where="y", got=got, wanted="a class of two rows or more")
+        return cls(found)
+
+    @classmethod
+    def from_metric_learn(cls, triplets: Any) -> Triplets:
+        """From metric-learn's form: (m, 3) row numbers, the first nearer to the second than to the third.
+
+        Its other form, (m, 3, d) points, has no row numbers: `LogDetMetricLearner.fit` takes that as it is.
+        """
+        if np.ndim(triplets) == 3:
+            remedy = "give row numbers, with preprocessor=X there; dkl.LogDetMetricLearner().fit takes the points"
+            got = f"shape {np.shape(triplets)}"
+            raise InputError("points, not row numbers", where="triplets", got=got, wanted="(m, 3)", remedy=remedy)
+        return cls(triplets)
+
+    @property
+    def triplets(self) -> Integers:
+        """(m, 3) int64, read-only: anchor, similar, dissimilar."""
+        return self._triplets
+
+    @property
+    def anchor(self) -> Integers:
+        """(m,) the rows that are nearer to `similar` than to `dissimilar`."""
+        return self._triplets[:, 0]
+
+    @property
+    def similar(self) -> Integers:
+        """(m,) the rows that are to be near."""
+        return self._triplets[:, 1]
+
+    @property
+    def dissimilar(self) -> Integers:
+        """(m,) the rows that are to be far."""
+        return self._triplets[:, 2]
+
+    @property
+    def n_triplets(self) -> int:
+        """How many there are."""
+        return len(self._triplets)
+
+    def to_metric_learn(self) -> Integers:
+        """(m, 3) row numbers, as metric-learn wants them (with its `preprocessor=X`)."""
+        return self._triplets.copy()
+
+    def to_pairs(self) -> Pairs:
+        """Every anchor must-linked to what it is to be near, and cannot-linked to what it is to be far from.
+
+        More than the triplets say, unless they were made from labels.
+        """
+        return Pairs(self._triplets[:, :2], self._triplets[:, [0, 2]])
+
+    def select(self, sample_ids: Any) -> Triplets:
+        """The triplets with all three rows among `sample_ids` (n,), renumbered to positions in it.
+
+        Errors: `InputError` for repeated identifiers, as in a bootstrap.
+        """
+        ids = as_ids(sample_ids)
+        return Triplets(renumbered(self._triplets, ids, np.argsort(ids)))
+
+    def check(self, n: int, contradictions: str = "raise") -> Triplets:
+        """The same triplets, fit for n rows: each once, in lexicographic order.
+
+        contradictions : what to do where both (i, j, k) and (i, k, j) are there. "raise" an error; "warn" and keep them:
+            every loss can bear them; "drop" both quietly. Longer circles, such as i nearer to j than to k, k to i than to
+            j, j to k than to i, are common among triplets that people made, and left for the loss to weigh.
+
+        Errors: `InputError` for no triplets at all, negative or too large row numbers and a row twice in a triplet;
+        `InconsistentPairsError` for contradictions. Repeats are dropped quietly. O(m log m).
+        """
+        if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
+            raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
+        if contradictions not in ("raise", "warn", "drop"):
+            wanted = '"raise", "warn" or "drop"'
+            raise InputError("no such choice", where="contradictions", got=repr(contradictions), wanted=wanted)
+        if not self.n_triplets:
+            raise InputError("no triplets", where="triplets", got=0, wanted="at least one")
+        _refuse_bad_rows(self._triplets, n)
+        bad = _contradicted(self._triplets)
+        if bad.any() and contradictions != "drop":
+            error = InconsistentPairsError(
+                "triplets of which the reverse is there too", where="triplets",
+                got=shown(self._triplets, np.flatnonzero(bad), "triplets"), wanted="(i, j, k) or (i, k, j), not both",
+                remedy='correct them; in Python dkl.Triplets(...).check(n, contradictions="drop") gives the others',
+            )  # fmt: skip
+            if contradictions == "raise":
+                raise error
+            warnings.warn(str(error), DataWarning, stacklevel=2)
+        kept = self._triplets[~bad] if contradictions == "drop" else self._triplets
+        if not len(kept):
+            got = f"the reverse of each of {self.n_triplets} triplets"
+            raise InputError("no triplets left", where="triplets", got=got, wanted="at least one without its reverse")
+        return Triplets(np.unique(kept, axis=0))
+
+    def __repr__(self) -> str:
+        rows = f", rows {self._triplets.min()} to {self._triplets.max()}" if self.n_triplets else ""
+        return f"Triplets(n={self.n_triplets}{rows})"
+
+    def __eq__(self, other: object) -> bool:
+        return np.array_equal(self._triplets, other._triplets) if isinstance(other, Triplets) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._triplets.tobytes())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and unpickled arrays are writable again; coming through __init__ they are not.
+        return Triplets, (self._triplets,)
+
+
+def _refuse_bad_rows(triplets: Integers, n: int) -> None:
+    """InputError, with the first offending triplets, for a row that X has not, or that stands twice in a triplet."""
+    i, j, k = triplets.T
+    within = f"row numbers from 0 to {n - 1}"
+    another = "these look like triplets of another X; for a part of the rows pass dkl.Triplets together with sample_ids"
+    for bad, what, wanted, remedy in (
+        (triplets.min(axis=1, initial=0) < 0, "negative row numbers", within, None),
+        (triplets.max(axis=1, initial=0) >= n, "row numbers out of range", within, another),
+        ((i == j) | (i == k) | (j == k), "a row twice in a triplet", "three different rows", None),
+    ):
+        positions = np.flatnonzero(bad)
+        if len(positions):
+            got = shown(triplets, positions, "triplets")
+            raise InputError(what, where="triplets", got=got, wanted=wanted, remedy=remedy)
+
+
+def _contradicted(triplets: Integers) -> Any:
+    """(m,) bool: which triplets (i, j, k) stand beside (i, k, j)."""
+    # Both of a contradiction have the same rows in order, so they share a number; one with two orders is bad.
+    ordered = np.concatenate([triplets[:, :1], np.sort(triplets[:, 1:], axis=1)], axis=1)
+    number = np.unique(ordered, axis=0, return_inverse=True)[1].ravel()
+    ascends = triplets[:, 1] < triplets[:, 2]
+    counts = np.bincount(number, minlength=1)
+    up = np.bincount(number, weights=ascends, minlength=1)
+    return ((up > 0) & (up < counts))[number]
+
+
+def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None) -> Triplets:
+    """The checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
+
+    With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's
+    cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see `dkl.pairs.resolve_pairs`.
+
+    Errors: `InputError`, `InconsistentPairsError` (see `Triplets.check`).
+    """
+    is_plain = not isinstance(triplets, Triplets)
+    if inside_cross_validation() and (is_plain or sample_ids is None):
+        raise InputError(
+            "triplets cannot be followed through cross-validation",
+            got="triplets as a plain array" if is_plain else "triplets without sample_ids",
+            wanted="triplets=dkl.Triplets(triplets) together with sample_ids=numpy.arange(len(X))",
+            remedy="scikit-learn cuts X and sample_ids, but cuts plain arrays wrongly or not at all",
+        )
+    given = Triplets(triplets) if is_plain else triplets
+    if sample_ids is None:
+        return given.check(n)
+    ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
+    if ids.shape != (n,):
+        raise InputError("not one a row", where="sample_ids", got=f"shape {ids.shape}", wanted=f"({n},)")
+    selected = given.select(ids)
+    if not selected.n_triplets:
+        got = f"none of {given.n_triplets} triplets with all rows among these {n}"
+        raise InputError("no triplets left", where="sample_ids", got=got, wanted="at least one")
+    return selected.check(n)
