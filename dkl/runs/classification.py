@@ -92,6 +92,10 @@ class ClassifierRuns(SupervisedRuns[S, ClassInputs]):
         return {"classes": describe_classes(found.classes)}
 
 
+VOTE_BYTES = 48
+"""Of a row and a class: votes, sums that break ties, and what classes are made from."""
+
+
 class Scheme(Protocol):
     """How what a model finds for rows makes up k classes."""
 
@@ -112,7 +116,7 @@ def class_predictor(
 ) -> Predictor:
     """Labels of rows with so many features, or their decision values where the request asks for these.
 
-    decide: what the model finds for the rows of some blocks, of which `scheme` makes classes. needs: bytes, of both.
+    decide: what the model finds for the rows of some blocks, of which `scheme` makes classes. needs: bytes that `decide` takes.
     """
 
     def values(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
@@ -130,7 +134,7 @@ def class_predictor(
         values if request.decision else labels,
         lambda files, n: ClassScore.of(files, n, classes, request.decision),
         f"{what} {len(classes)} classes",
-        needs,
+        needs.with_more(VOTE_BYTES * len(classes) + needs.row + classes.itemsize),
     )
 
 

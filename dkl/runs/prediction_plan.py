@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import scipy.sparse as sp
@@ -37,9 +37,13 @@ class Needs:
     row: int
     least_rows: int = 1
 
+    def with_more(self, row: int) -> Needs:
+        """And so many bytes more for a row."""
+        return replace(self, row=self.row + row)
 
-def kernel_needs(points: Any, weights: NDArray, kernels: int = 1, more: int = 0) -> Needs:
-    """Of sum_m weights[t, m] k(x, x_m), weights (T, m), by several kernels; `more`: bytes a row of what comes of the T sums.
+
+def kernel_needs(points: Any, weights: NDArray, kernels: int = 1) -> Needs:
+    """Of sum_m weights[t, m] k(x, x_m), weights (T, m), by several kernels.
 
     A thread has the points as the kernel takes them, in double, with what it makes them from, a tile of columns at three
     stages, and a smaller one of rows.
@@ -54,7 +58,7 @@ def kernel_needs(points: Any, weights: NDArray, kernels: int = 1, more: int = 0)
 
     several = kernels > 1  # weights of each, and sums that are added up
     model = _bytes(points) + (2 if several else 1) * weights.nbytes
-    return Needs(model, block, (16 if several else 8) * len(weights) + more)
+    return Needs(model, block, (16 if several else 8) * len(weights))
 
 
 def _bytes(points: Any) -> int:

@@ -65,10 +65,8 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
     def estimate(self, found: ClassInputs, settings: SVCSettings, plan: Plan, session: Session) -> Estimate:
         """Sizes before the plan, seconds after it: of kernels whose width no value of the rows has to tell."""
         rows, pairs = found.rows, _machines(found, settings)
-        before = (
-            f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {len(pairs)} machine(s) "
-            f"of {max(len(pair.rows) for pair in pairs):,} rows at most"
-        )
+        sizes = f"{len(pairs)} machine(s) of {max(len(pair.rows) for pair in pairs):,} rows at most"
+        before = f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {sizes}"
         return Estimate([before], time_of_matrices(kernels_for_plans(settings), rows, settings.dtype, plan))
 
     def fit(
@@ -101,11 +99,9 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
     def predictor(self, run: RunStore, request: Request) -> Predictor:
         """Labels of the stored model, or its decision values."""
         model = load_model(run)
-        scheme = Scheme(len(model.classes), settings_of(run, {}).multi_class)
-        decided, count = model.machines, len(model.classes)
-        votes = 48 * count + 8 * len(decided.coefficients) + model.classes.itemsize  # of a row, and what they come to
-        needs = kernel_needs(decided.points, decided.coefficients, len(decided.kernels), votes)
-        return class_predictor(model.classes, model.n_features, decided.decide, scheme, request, needs)
+        found, scheme = model.machines, Scheme(len(model.classes), settings_of(run, {}).multi_class)
+        needs = kernel_needs(found.points, found.coefficients, len(found.kernels))
+        return class_predictor(model.classes, model.n_features, found.decide, scheme, request, needs)
 
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
         """Machines, margins and errors."""
