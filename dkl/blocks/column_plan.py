@@ -22,6 +22,8 @@ SMALLEST_PANEL = 64
 """Rows of B computed in one pass at least: a pass costs as much for few rows as for many."""
 TILE_BYTES = 8_000_000
 """Of the centered rows that a thread works on at a time, and of its other temporary arrays."""
+WORKER_EXTRA = 30_000_000
+"""Of a Dask worker beside PROCESS_BASE: its server, connections and keys; measured 312 to 336 MB with little data."""
 LARGEST_DENSE_POINTS = 64_000_000
 """Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""
 
@@ -121,12 +123,16 @@ def _plan(
     if place.distributed:
         gather = _targets(rows, shape, 3) | _points(rows, shape, 2) | _gathered(rows, shape, place, panel)
         stages.append((gather, limit if own_limit is None else own_limit))
+    base = _base(place)
+    asking = stages[1:] if place.distributed else stages
     if rows.own_bytes:  # workers hold what is sent to them, which is in their stage
-        asking = stages[1:] if place.distributed else stages
         for stage, _ in asking:
             stage["X, read from its file"] = rows.own_bytes
+    if place.distributed and rows.kept == "sent" and rows.copies == 1:  # those of a Dask array do not pass through here
+        asking[-1][0]["rows on their way to a worker"] = held["rows"]
     # The stage with the least to spare, not the largest: their limits differ.
     items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
+    own = base + max(sum(stage.values()) for stage, _ in asking) if place.distributed else 0
     disk = {}
     if panel is not None:
         disk["Gram matrix"] = 8 * shape.n_columns**2
@@ -138,7 +144,7 @@ def _plan(
         placement="memory" if panel is None else "disk",
         processes=place.processes,
         threads=place.threads,
-        base=PROCESS_BASE,
+        base=base,
         items={name: count for name, count in items.items() if count},
         disk=disk,
         limit=bound,
@@ -146,7 +152,13 @@ def _plan(
             "n": rows.n, "columns": shape.n_columns, "targets": shape.n_targets, "folds": shape.n_folds,
             "dtype": shape.dtype, "panel": panel, "rows_budget": held["rows"] // (rows.copies if rows.kept == "sent" else 1),
         },
+        own_bytes=own if own > base + sum(items.values()) else 0,
     )  # fmt: skip
+
+
+def _base(place: Place) -> int:
+    """Of a process that holds no data."""
+    return PROCESS_BASE + (WORKER_EXTRA if place.distributed else 0)
 
 
 # -- stages -----------------------------------------------------------------------------------------------------------
@@ -169,7 +181,7 @@ def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel
     if shape.columns == "rpcholesky":
         drawing = 6 * 8 * M * M
         beside["drawing columns"] = max(0, drawing - beside["sums over rows"])
-    return beside | {"rows": _rows(rows, shape, place, threads, limit - PROCESS_BASE - sum(beside.values()))}
+    return beside | {"rows": _rows(rows, shape, place, threads, limit - _base(place) - sum(beside.values()))}
 
 
 def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, budget: int) -> int:

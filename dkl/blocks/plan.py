@@ -38,6 +38,7 @@ class Plan:
     shape                   the sizes the plan was made for, for reports
     stages                  by name, what is held beside `base` before or after `items` are, each stage by itself
     remedy                  what the error of `validate` advises; by default by placement
+    own_bytes               that the process holds which has workers do the work; 0 where it is one of them, or takes no more
     """
 
     placement: str  # "memory", "disk"
@@ -52,6 +53,7 @@ class Plan:
     shape: dict[str, Any] = field(default_factory=dict)
     remedy: str | None = None
     stages: dict[str, int] = field(default_factory=dict)
+    own_bytes: int = 0
 
     @property
     def process_bytes(self) -> int:
@@ -94,7 +96,18 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as JSON takes it, with the entries of `shape` beside the others."""
-        names = ("placement", "processes", "threads", "base", "items", "stages", "disk", "limit", "tasks_per_iteration")
+        names = (
+            "placement",
+            "processes",
+            "threads",
+            "base",
+            "items",
+            "stages",
+            "disk",
+            "limit",
+            "tasks_per_iteration",
+            "own_bytes",
+        )
         content = {name: getattr(self, name) for name in names}
         content |= {"exchanged_per_iteration": self.exchanged_per_iteration, **self.shape}
         return content | {"process_bytes": self.process_bytes, "disk_bytes": self.disk_bytes}
@@ -107,6 +120,8 @@ class Plan:
         lines += [f"  {f'{name}, by itself':<34}{format_bytes(size):>10}" for name, size in self.stages.items()]
         limit = "none" if self.limit is None else format_bytes(self.limit)
         lines += [f"  {'a process, at most':<34}{format_bytes(self.process_bytes):>10}   limit {limit}"]
+        if self.own_bytes:
+            lines += [f"  {'this process, which asks them':<34}{format_bytes(self.own_bytes):>10}"]
         lines += [f"  disk: {name:<28}{format_bytes(size):>10}" for name, size in self.disk.items()]
         if self.processes > 1:
             lines += [

@@ -140,11 +140,21 @@ def test_workers_keep_what_is_sent_to_them():
     rows = replace(HELD, kept="sent", row_bytes=4000)
     whole = rows.n * rows.row_bytes
     for processes in (1, 2, 4, 8):
-        assert plan(rows, place=Place(processes, 1, None, True)).items["rows"] == whole // processes
+        assert (
+            plan(rows, place=Place(processes, 1, None, True), own_limit=2 * PLENTY).items["rows"] == whole // processes
+        )
     put_together = replace(rows, copies=2)  # of a Dask array
     assert plan(put_together, place=Place(4, 1, None, True)).items["rows"] == whole // 2
-    tight = plan(rows, place=Place(2, 1, None, True), limit=PROCESS_BASE + 10**9)
+    tight = plan(rows, place=Place(2, 1, None, True), limit=PROCESS_BASE + 10**9, own_limit=PLENTY)
     assert tight.fits and tight.items["rows"] < whole // 2 and tight.shape["rows_budget"] == tight.items["rows"]
+
+
+def test_the_process_that_asks_holds_what_it_has_read_and_what_is_on_its_way():
+    rows, place = replace(HELD, kept="sent", own_bytes=HELD.n * HELD.row_bytes), Place(4, 1, None, True)
+    found = plan(rows, place=place, own_limit=2 * PLENTY)
+    assert found.own_bytes > found.process_bytes and "which asks them" in found.describe()
+    assert found.own_bytes >= PROCESS_BASE + rows.own_bytes + rows.own_bytes // 4
+    assert plan(rows, place=Place(1, 4)).own_bytes == 0
 
 
 def test_the_process_that_asks_has_a_limit_of_its_own():

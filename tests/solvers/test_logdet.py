@@ -192,11 +192,13 @@ def hinge_program(K0, A, t, weight):
         cones.append(clarabel.ExponentialConeT())
     settings = clarabel.DefaultSettings()
     settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-9
     system = sparse.csc_matrix(np.vstack(blocks))
     program = clarabel.DefaultSolver(
         sparse.diags(quadratic).tocsc(), cost, system, np.concatenate(offsets), cones, settings
     )
     found = program.solve()
+    assert found.status == clarabel.SolverStatus.Solved
     return found.obj_val - n + np.linalg.slogdet(K0)[1]
 
 
