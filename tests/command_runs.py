@@ -52,5 +52,12 @@ def start(place, *arguments):
     return Forked(small_blocks.main, str(place), *arguments)
 
 
+def told_of_commit(err: str) -> str:
+    """The line that a run which was interrupted ends with. Behind it an LLVM that was interrupted while it compiled may
+    complain when the process ends."""
+    (line,) = [line for line in err.splitlines() if "committed" in line]
+    return line
+
+
 def commits(run="run.zarr"):
     return [event for event in RunStore.open(run).events() if event["event"] == "commit"]

@@ -22,6 +22,8 @@ SMALLEST_PANEL = 64
 """Rows of B computed in one pass at least: a pass costs as much for few rows as for many."""
 TILE_BYTES = 8_000_000
 """Of the centered rows that a thread works on at a time, and of its other temporary arrays."""
+PIECES = 4
+"""In which rows are sent to a worker that has no room for all of them."""
 WORKER_EXTRA = 30_000_000
 """Of a Dask worker beside PROCESS_BASE: its server, connections and keys; measured 312 to 336 MB with little data."""
 LARGEST_DENSE_POINTS = 64_000_000
@@ -129,7 +131,8 @@ def _plan(
         for stage, _ in asking:
             stage["X, read from its file"] = rows.own_bytes
     if place.distributed and rows.kept == "sent" and rows.copies == 1:  # those of a Dask array do not pass through here
-        asking[-1][0]["rows on their way to a worker"] = held["rows"]
+        pieces = 1 if held["rows"] == _share(rows, shape, place) else PIECES
+        asking[-1][0]["rows on their way to a worker"] = held["rows"] // pieces
     # The stage with the least to spare, not the largest: their limits differ.
     items, bound = min(stages, key=lambda stage: stage[1] - sum(stage[0].values()))
     own = base + max(sum(stage.values()) for stage, _ in asking) if place.distributed else 0
@@ -188,14 +191,20 @@ def _rows(rows: RowsHeld, shape: Shape, place: Place, threads: int, budget: int)
     """Bytes of rows that a process holds: all of its share where they fit into `budget`, or what a pass needs at least."""
     if rows.kept == "here":
         return threads * rows.copies * rows.row_bytes * min(shape.block_rows, rows.n)
-    groups = n_groups(rows.n, shape.block_rows)
-    groups_held = -(-groups // min(place.processes, groups))
-    share = rows.row_bytes * -(-rows.n * groups_held // groups)
-    if rows.kept == "sent":  # in pieces of a quarter, or a group at least, of which Dask spills those not in use
-        return min(rows.copies * share, max(budget, 4 * rows.copies * rows.row_bytes * -(-rows.n // groups)))
+    share = _share(rows, shape, place)
+    if rows.kept == "sent":  # whole, or in pieces of a group at least, of which Dask spills those not in use
+        least = rows.row_bytes * -(-rows.n // n_groups(rows.n, shape.block_rows))
+        return min(rows.copies * share, max(budget, PIECES * rows.copies * least))
     reading = threads * reading_bytes(rows.row_bytes, min(shape.block_rows, rows.n), rows.chunk_rows)
     keeps = rows.kept == "read" and (rows.copies * share + reading <= budget or share <= reading)
     return rows.copies * share + reading if keeps else reading
+
+
+def _share(rows: RowsHeld, shape: Shape, place: Place) -> int:
+    """Bytes of the rows that are one process' to pass over, at most."""
+    groups = n_groups(rows.n, shape.block_rows)
+    groups_held = -(-groups // min(place.processes, groups))
+    return rows.row_bytes * -(-rows.n * groups_held // groups)
 
 
 def _gathered(rows: RowsHeld, shape: Shape, place: Place, panel: int | None) -> Items:

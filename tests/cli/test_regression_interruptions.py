@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import small_blocks
 from command_line import call
-from command_runs import commits, start
+from command_runs import commits, start, told_of_commit
 from patience import PATIENCE
 from regression_files import FIT, model_bytes, write_inputs
 
@@ -96,8 +96,7 @@ def test_a_signal_commits_the_sums(number, place, work, wholes):
         process.kill()
         process.communicate()
     assert process.returncode == 4, err
-    last = err.splitlines()[-1]
-    assert "committed" in last and f"dkl resume {work / 'run.zarr'}" in last
+    assert f"dkl resume {work / 'run.zarr'}" in told_of_commit(err)
     done = commits()[-1]
     assert len(commits()) == 1 and done["done"] > 0
     assert f"resumable at {done['done']} of {done['of']}" in call("info", "run.zarr").out

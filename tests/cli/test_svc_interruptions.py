@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import small_blocks
 from command_line import call
-from command_runs import bytes_of, commits, start
+from command_runs import bytes_of, commits, start, told_of_commit
 from patience import PATIENCE
 from svc_files import FIT, rows_and_labels, write_inputs
 
@@ -91,8 +91,7 @@ def test_a_signal_commits_what_was_found(number, work, whole):
         process.kill()
         process.communicate()
     assert process.returncode == 4, rest
-    last = rest.splitlines()[-1]
-    assert "committed" in last and f"dkl resume {work / 'run.zarr'}" in last
+    assert f"dkl resume {work / 'run.zarr'}" in told_of_commit(rest)
     (done,) = commits()
     assert 0 < done["machines"] <= 6
     assert f"resumable; machines solved: {done['solved']}" in call("info", "run.zarr").out
