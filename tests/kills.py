@@ -33,6 +33,8 @@ import small_blocks
 from patience import PATIENCE
 from preloaded import Forked
 
+from dkl.blocks.column_plan import WORKER_EXTRA
+
 KINDS = ("tree", "worker", "bare", "scheduler", "pause")
 DISTURBED = 3
 """Kills of a tree in one run, at most."""
@@ -166,7 +168,9 @@ class Battery:
         return Forked(small_blocks.main, "0", *given, *place)
 
     def limit(self, name: str) -> str:
-        return (self.base / name / "limit").read_text()
+        """Too little for the Gram matrix in memory; of workers more, as each takes more before it holds anything."""
+        bytes_ = int((self.base / name / "limit").read_text())
+        return str(bytes_ if self.cluster is None else bytes_ + WORKER_EXTRA)
 
     def reference(self, name: str) -> Undisturbed:
         """An undisturbed run of the case, in the same place."""
