@@ -58,13 +58,13 @@ CASES = {
     "two kernels": (100, 3, {"kernel": ["rbf", "poly"], "tol": 1e-4}, ()),
     "float32": (150, 3, {**MANY, "tol": 1e-10, "dtype": "float32"}, ()),
     "at its limit": (150, 3, {**MANY, "max_iter": 15}, ()),
-    "working sets": (500, 2, {"tol": 1e-8, "C": 10.0, "gamma": 0.1}, (small_sets,)),
-    "working sets, float32": (500, 2, {"tol": 1e-8, "C": 10.0, "gamma": 0.1, "dtype": "float32"}, (small_sets,)),
+    "working sets": (900, 2, {"tol": 1e-8, "C": 10.0, "gamma": 0.1}, (small_sets,)),
+    "working sets, float32": (900, 2, {"tol": 1e-8, "C": 10.0, "gamma": 0.1, "dtype": "float32"}, (small_sets,)),
     "working sets of several machines": (500, 3, {**MANY, "C": 10.0, "dtype": "float32"}, (small_sets,)),
     "most rows wanted": (400, 2, {"tol": 1e-8, "gamma": 10.0}, (small_sets,)),
     "recomputed": (300, 3, {**MANY, "multi_class": "ovr"}, (nowhere,)),
     "recomputed working sets": (400, 3, {**MANY, "multi_class": "ovr"}, (nowhere, small_sets)),
-    "recomputed, two kernels": (60, 3, {"kernel": ["rbf", "poly"], "tol": 1e-3, "multi_class": "ovr"}, (nowhere,)),
+    "recomputed, two kernels": (80, 3, {"kernel": ["rbf", "poly"], "tol": 1e-3, "multi_class": "ovr"}, (nowhere,)),
 }
 
 
