@@ -11,6 +11,7 @@ import pytest
 from command_line import call
 from command_runs import refused
 from measured_runs import FORMS, STREAMED, write_forms
+from patience import PATIENCE
 from preloaded import Forked
 
 from dkl.blocks.plan import PROCESS_BASE
@@ -113,6 +114,27 @@ def test_predict_and_transform_take_no_more_than_they_plan(fits, task, form):
     found = fits(task)[f"use of {form}"]
     assert found["code"] == 0 and found["risen"] <= found["planned"] + SPARE
     assert found["planned"] <= {"regression": ROOM, "pairwise": 1.5 * SIZES["pairwise"], "svc": 4 * SIZES["svc"]}[task]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(OPTIONS))
+def test_workers_that_predict_keep_to_the_limit_and_the_plan(tmp_path, monkeypatch, task):
+    """Every process, whole: two workers, and the one that asks them; rows of 240 MB, which none of them holds."""
+    monkeypatch.chdir(tmp_path)
+    d, limit = FEATURES[task], 620_000_000
+    write_forms(tmp_path, 80 if task == "svc" else 400, d)
+    np.save("other.npy", np.tile(np.load("X.npy"), (-(-30_000_000 // (np.load("X.npy").size)), 1)))
+    assert call(*fit(task, "X.npy")).code in (0, 3)
+    verb = registry.declaration(task).verb
+    place = ["--workers", "2", "--memory-limit", str(limit)]
+    command = [verb, f"{task}-X.npy.zarr", "--data", "other.npy", "--out", "out.npy", *place]
+    process = Forked(measured_runs.on_workers, json.dumps([command]), str(tmp_path / "figures.json"))
+    said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    ((code, planned, own, below),) = json.loads((tmp_path / "figures.json").read_text())
+    workers = below[-2:]
+    assert code == 0 and len(workers) == 2
+    assert planned <= 0.75 * limit and max(own, *workers) <= planned + SPARE
 
 
 @pytest.mark.parametrize("task", sorted(OPTIONS))

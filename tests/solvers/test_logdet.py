@@ -277,6 +277,15 @@ def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certific
     assert solution.certificate.bound >= (1 - 1e-6) * gamma / len(np.unique(three)) * len(three) * 2 * np.log(2)
 
 
+@pytest.mark.parametrize("gamma", [1e155, 1e300])
+def test_nothing_is_proven_where_forces_overflow(gamma, rng):
+    """(gamma psi')^2 is beyond doubles: the decrement is a NaN, which is no proof."""
+    constraints, loss = case("log", rng)
+    solution = solve_logdet(LogDetKernelProblem(kernel(rng), constraints, loss, gamma), tol=1e-6)
+    assert solution.outcome is not Outcome.SOLVED
+    assert solution.certificate.relative_gap > 1e-6
+
+
 def test_ends_have_names_and_certificates(rng):
     problem = path_case(rng).with_gamma(2.0**8)
     limited = solve_logdet(problem, max_iter=1)

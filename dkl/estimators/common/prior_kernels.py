@@ -253,6 +253,9 @@ def prior_kernel(
     gamma = given.pop("gamma", None)
     if gamma is None and kernel in WITH_WIDTH:
         variance = _variance(rows)
+        if variance <= 0 and rows.max() > rows.min():
+            what = "values differ, but by so little that their variance underflows"
+            raise InputError(what, where="X", remedy="scale X, or give gamma in kernel_params")
         gamma = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
     return RowKernel(Kernel(kernel, gamma, given.pop("degree", 3), given.pop("coef0", 1), given), rows)
 
