@@ -15,9 +15,7 @@ from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics.pairwise import rbf_kernel
 
 import dkl
-from dkl.blocks.dense_place import DensePlace, dense_place
 from dkl.blocks.plan import PROCESS_BASE
-from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
 from dkl.estimators.logdet import store
 from dkl.estimators.logdet.settings import LogDetRunSettings
@@ -335,32 +333,6 @@ def test_verify_sees_other_numbers(name, files, work):
 # -- one place for dense work -----------------------------------------------------------------------------------------------
 
 
-class Workers(Session):
-    """A cluster as the scheduler tells of it."""
-
-    def __init__(self, **members):
-        super().__init__("not started", own=True, threads=3)
-        self.known = members
-
-    def members(self):
-        return self.known
-
-
-def worker(limit, threads=1, held=0):
-    return {"name": "w", "nthreads": threads, "memory_limit": limit, "metrics": {"managed_bytes": held}}
-
-
-def test_the_worker_with_the_most_free_memory_is_chosen():
-    """Or this process, where none has room; none of them has more than the limit."""
-    session = Workers(a=worker(1000, 2), b=worker(2000, 4), c=worker(2000, 8, held=600))
-    assert dense_place(session, 900, None) == DensePlace("b", 4, 1500)
-    assert dense_place(session, 600, 700) == DensePlace("a", 2, 700)  # all have as much: the first
-    assert dense_place(session, 1600, None) == DensePlace(None, 3)
-    assert dense_place(session, 800, 700) == DensePlace(None, 3)
-    assert dense_place(Workers(a=worker(0), b=worker(9000)), 9000, None).worker == "a"  # it has no limit
-    assert dense_place(Session(None, threads=3), 10**15, 1) == DensePlace(None, 3)
-
-
 def test_a_worker_solves_to_the_same_bytes(cluster, files, work):
     """Two workers of one thread: the report says which has done it, and that is whose memory is planned."""
     fitted(files, "--data", "X.npz", *PATH)
@@ -371,6 +343,18 @@ def test_a_worker_solves_to_the_same_bytes(cluster, files, work):
     assert bytes_of(work / "run2.zarr", "model", "history") == wanted
     plan = json.loads((work / "run2.zarr" / "report.json").read_text())["plan"]
     assert plan["own_bytes"] > PROCESS_BASE and plan["blas_threads"] == 1
+
+
+def test_a_worker_s_path_stops_where_it_is_told(client, files, work):
+    """Rows come once a gamma is solved: what has ended leaves the rest of the path where it begins."""
+    fitted(files, "--data", "X.npz", *PATH)
+    unfinished(work / "run.zarr")
+    rows = []
+    found = dkl.resume(work / "run.zarr", client=client, callbacks=lambda row: rows.append(row) or True)
+    outputs = dkl.open_run(work / "run.zarr").report["outputs"]
+    assert [one["outcome"] for one in outputs] == ["solved", "stopped_by_callback", "stopped_by_callback"]
+    assert found.result_.outcome.value == "stopped_by_callback" and len(rows) == outputs[0]["n_iter"] + 1
+    assert [one["n_iter"] for one in outputs[1:]] == [0, 0] and call("verify", "run.zarr").code == 0
 
 
 def test_a_plan_on_workers_that_are_too_small_names_the_block(work):

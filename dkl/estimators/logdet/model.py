@@ -34,14 +34,15 @@ def prior_arrays(prior: PriorKernel, rows: Any, points: Indices, components: Com
         gamma = {} if prior.kernel.gamma is None else {"kernel_gamma": np.array([prior.kernel.gamma])}
         return point_arrays(rows[components.basis]) | gamma
     assert isinstance(prior, GraphKernel)
-    graph, matrix = prior.graph, prior.matrix
-    coordinates = matrix[:, components.basis] @ components.weights + matrix[:, points] @ components.weights_at_points
+    graph, folded = prior.graph, np.zeros((prior.n, components.weights.shape[1]))
+    folded[components.basis] = components.weights
+    folded[points] += components.weights_at_points
     parts = {
         "laplacian": graph.laplacian.data,
         "laplacian_indices": graph.laplacian.indices.astype(np.int64),
         "laplacian_indptr": graph.laplacian.indptr.astype(np.int64),
     }
-    known = {"coordinates": coordinates - components.offset, "sigma": np.array([float(graph.sigma)])}
+    known = {"coordinates": prior.matrix @ folded - components.offset, "sigma": np.array([float(graph.sigma)])}
     return point_arrays(rows) | known | parts
 
 

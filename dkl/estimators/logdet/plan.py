@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.dense_place import DensePlace, dense_place
 from dkl.blocks.graph_plan import plan_graph
 from dkl.blocks.place import Place
@@ -141,32 +142,38 @@ def plan_kernel(
     allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
     held = {"rows": own_rows, "K0 of all rows": 8 * sizes.n**2 if sizes.all_rows else 0}
     held = {name: size for name, size in held.items() if size}
-    stages = _stages(sizes, sum(held.values()), has_folder)
-    if isinstance(settings.kernel, str) and settings.kernel == "laplacian":
+    name = settings.kernel if isinstance(settings.kernel, str) else ""
+    kept = max(sizes.p, sizes.n if name == "precomputed" else 0) if has_folder else 0
+    stages = _stages(sizes, sum(held.values()), kept)
+    if name == "laplacian":
         k = max(1, min(settings.n_neighbors, sizes.n - 1))
         graph = plan_graph(sizes.n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, index="none")
         stages["the graph"] = own_rows + int(graph["peak"])
-    tried = [settings.solver] if settings.solver != "auto" else ["auto", "pcg"]
-    for solver in tried:
+    for solver in ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]:
         items = solve_items(sizes, solver)
-        place = dense_place(session, PROCESS_BASE + sum(items.values()), settings.memory_limit)
+        place = dense_place(session, _base(session) + sum(items.values()), settings.memory_limit)
         plan = _plan(place, items, held, stages, allowed, sizes)
-        if plan.fits and plan.own_bytes <= allowed:
+        if plan.fits:
             break
-    before = {name: size for name, size in stages.items() if name.startswith("the kernel matrix")}
-    _check_own(before, allowed, sizes)
+    _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
     plan.validate()
-    _check_own(stages, allowed, sizes)
+    _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
     return KernelPlan(plan, place, solver)
 
 
-def _stages(sizes: Sizes, held: int, has_folder: bool) -> dict[str, int]:
-    """What this process holds before the solve, and after it, with what it holds throughout."""
+def _base(session: Session) -> int:
+    """Of the process that solves, before it holds anything."""
+    return PROCESS_BASE + (WORKER_EXTRA if session.is_distributed else 0)
+
+
+def _stages(sizes: Sizes, held: int, kept: int) -> dict[str, int]:
+    """What this process holds before the solve, and after it, with what it holds throughout; kept: rows of the largest
+    matrix that goes to a run's folder."""
     b, p, n = sizes.basis, sizes.p, sizes.n
     made = 8 * SQUARES * n * n - 8 * n * n if sizes.all_rows else 0  # beside K0 itself, which is held
-    kept = 8 * KEPT_SQUARES * max(p, n if sizes.all_rows else 0) ** 2 if has_folder else 0
     components = 8 * (COMPONENT_SQUARES * b * b + 3 * b * p + 2 * p * p)
-    found = {f"the kernel matrix of all {n:,} rows": made, "principal components": components, "the model": kept}
+    found = {f"the kernel matrix of all {n:,} rows": made, "principal components": components}
+    found |= {"the model": 8 * KEPT_SQUARES * kept**2}
     return {name: held + size for name, size in found.items() if size}
 
 
@@ -179,7 +186,8 @@ def _plan(
         return replace(made, items=held | items, stages=stages, limit=allowed)
     # The block is made here, and once more as it is sent.
     sent = sum(held.values()) + 3 * 8 * sizes.p**2
-    return replace(made, own_bytes=PROCESS_BASE + max(sent, *stages.values()))
+    base = PROCESS_BASE + WORKER_EXTRA
+    return replace(made, base=base, own_bytes=PROCESS_BASE + max(sent, *stages.values()))
 
 
 def _check_own(stages: dict[str, int], allowed: int, sizes: Sizes) -> None:

@@ -108,8 +108,15 @@ def _solved(told: dict[str, Any], multipliers: Matrix, margins: Matrix) -> Solve
         Outcome.SOLVED, float(told["gamma"]), multipliers, margins, certificate, int(told["n_iter"]), int(told["n_products"]),
         str(told["solver"]),
     )  # fmt: skip
-    rows = [{**row, "iteration": int(row["iteration"]), "seconds": float(row["seconds"])} for row in told["rows"]]
+    rows = [{name: _plain(name, value) for name, value in row.items()} for row in told["rows"]]
     return Solved(solution, rows, None if told["error"] is None else float(told["error"]))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A cell of the history, of the type that it had; TypeError or ValueError for what is none."""
+    if name == "stage":
+        return str(value)
+    return int(value) if name in ("iteration", "products") else float(value)
 
 
 # -- the path -----------------------------------------------------------------------------------------------------------
@@ -126,10 +133,12 @@ def follow(
         start, stage = path[-1].solution if path else None, stage_of(watch, gammas, gamma)
         if work.is_here:
             with blas_threads(work.place.threads):
-                one = _solve(posed, gamma, start, codes, stage)
+                one = _solve(posed, gamma, start, codes, False, stage)
         else:
-            one = work.call(_solve, gamma, start, codes)
-            stage.record_all(one.rows)
+            is_ended = watch.outcome is not None  # then the rest of the path is left where it begins
+            one = work.call(_solve, gamma, start, codes, is_ended)
+            if not is_ended:
+                stage.record_all(one.rows)
         path.append(one)
         if watch.is_interrupted:  # who means to resume it wants no result
             break
@@ -138,13 +147,18 @@ def follow(
 
 
 def _solve(
-    posed: Posed, gamma: float, start: LogDetSolution | None, codes: Codes, watch: Watch | None = None
+    posed: Posed, gamma: float, start: LogDetSolution | None, codes: Codes, is_ended: bool, watch: Watch | None = None
 ) -> Solved:
-    """At one gamma, wherever this runs; without a watch its rows come back with the solution."""
-    stage = Watch() if watch is None else watch
+    """At one gamma, wherever this runs; without a watch its rows come back with the solution. is_ended: at its start."""
+    stage = watch or Watch([_stop] if is_ended else ())
     solution = posed.solve(gamma, start, stage)
     error = None if codes is None else neighbor_error(posed.learned(solution).block, codes)
     return Solved(solution, stage.history, error)
+
+
+def _stop(row: Row) -> bool:
+    """A callback that ends a solve where it begins."""
+    return True
 
 
 def _learned(posed: Posed, solution: LogDetSolution) -> Matrix:
