@@ -76,7 +76,7 @@ def set_by_name(name: str, value: Any) -> None:
 
 def main() -> None:
     from dkl.cli.main import main as dkl
-    from dkl.estimators.logdet.store import StoredPath
+    from dkl.estimators.logdet.kept import StoredPath
     from dkl.estimators.regression.store import StoredPass
     from dkl.estimators.svc.store import StoredMachines
     from dkl.runs import registry

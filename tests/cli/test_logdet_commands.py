@@ -111,7 +111,7 @@ def test_the_same_from_any_file(words, data, files, work):
     assert answer.code == 0, answer.err
     rows = given(files, "X.svmlight" if data == "sparse" else "new.npz")
     assert call("transform", "run.zarr", "--data", *rows, "--out", "out.npy").code == 0
-    new = np.load(files / "new.npz")["X"] if data != "sparse" else sp.csr_array(X)
+    new = np.load(files / "new.npz")["X"] if data != "sparse" else dkl.datasets.read_array(files / "X.svmlight")
     assert_allclose(np.load("out.npy"), found.transform(new), atol=1e-8)
     assert len(dkl.open_run("run.zarr").history) == found.result_.n_iter + 1
 
@@ -323,7 +323,9 @@ def test_a_higher_limit_goes_further(files, work):
     assert np.array_equal(dkl.load("short.zarr").M_, wanted.M_)
 
 
-@pytest.mark.parametrize("name", ["model/multipliers", "model/points", "model/laplacian"])
+@pytest.mark.parametrize(
+    "name", ["model/multipliers", "model/points", "model/laplacian", "model/weights", "model/coordinates"]
+)
 def test_verify_sees_other_numbers(name, files, work):
     fitted(files, "--data", "X.npz", *PATH)
     change(work / "run.zarr", name)

@@ -204,7 +204,19 @@ class GraphKernel:
         return base, np.asarray(left @ columns), np.asarray(right @ columns)
 
 
-def neighbor_means(X: Any, rows: Any, graph: Graph) -> sp.csr_array:
+class Neighbors(Protocol):
+    """What a graph's kernel needs of it for unseen rows."""
+
+    @property
+    def n_neighbors(self) -> int:
+        """k."""
+
+    @property
+    def sigma(self) -> float:
+        """Width of the similarity."""
+
+
+def neighbor_means(X: Any, rows: Any, graph: Neighbors) -> sp.csr_array:
     """(m, n) the weights of the graph's rows (n, d) that each row of X (m, d) is the mean of.
 
     Of its nearest, weighted by exp(-d^2 / (2 sigma^2)); a row that is equal to one of them is that; of all n rows, I.

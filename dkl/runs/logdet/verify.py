@@ -8,8 +8,8 @@ for the M that is stored, and the bound is, for l_t = w psi'(a_t) and U = sum_t 
 
     D = w sum_t (psi(a_t) - a_t psi'(a_t)) + log det(I + L'U L)
 
-which is below F wherever I + L'U L is positive definite. At the gammas before the last the kernel is that of the stored
-multipliers, of which M = -(I + U K0)^-1 U; the stored M must be this too.
+which is below F wherever I + L'U L is positive definite; so is 0 where psi is nowhere negative. At the gammas before the
+last the kernel is that of the stored multipliers, of which M = -(I + U K0)^-1 U; the stored M must be this too.
 """
 
 from __future__ import annotations
@@ -115,20 +115,22 @@ def _of_gamma(
     log_det = _log_det(inner)
     objective = w * float(value.sum()) + float(np.trace(inner)) - log_det
     bound = w * float((value - a * slope).sum()) + _log_det(L.T @ terms.matrix(w * slope) @ L)
+    bound = max(bound, terms.lowest)
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(log_det)
     allowed = AGREE * sizes
-    scale = max(abs(objective), abs(bound), float(np.finfo(float).tiny))
-    # A bound may be proven at another step than the last: what is claimed of a solved gamma is tol.
-    slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else 0.0
+    scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
+    # A bound may be proven at another step than the last, of which nothing is kept: what is claimed of a solved gamma is tol.
+    slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else np.inf
     yield Comparison("objective", float(output["objective"]), objective, allowed)
-    yield Comparison("gap", float(output["gap"]), objective - bound, 2 * allowed + slack, "above")
-    yield Comparison(
-        "relative gap",
-        float(output["relative_gap"]),
-        (objective - bound) / scale,
-        (2 * allowed + slack) / scale,
-        "above",
-    )
+    if np.isfinite(output["gap"]):  # else nothing was proven
+        yield Comparison("gap", float(output["gap"]), objective - bound, 2 * allowed + slack, "above")
+        yield Comparison(
+            "relative gap",
+            float(output["relative_gap"]),
+            (objective - bound) / scale,
+            (2 * allowed + slack) / scale,
+            "above",
+        )
     if codes is not None:
         # Rows that are as near as each other may be told apart by rounding.
         yield Comparison("error", float(output["error"]), _error(K, codes), 1.5 / len(codes))
