@@ -45,7 +45,7 @@ class Files:
         for file in declared:
             try:
                 entry = known[file.name]
-                if entry is None and not file.required:
+                if entry is None and file.one_of:
                     found[file.name] = None
                     continue
                 beside = file.beside is not None and bool(entry["beside_rows"])

@@ -1,6 +1,8 @@
 """`dkl fit logdet` and the verbs after it: what it takes, what it refuses, paths that are interrupted, workers."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -308,6 +310,25 @@ def test_an_interrupted_path_goes_on_at_its_next_gamma(files, work, monkeypatch)
         monkeypatch.undo()
         assert solved == GAMMAS[kept:]
         assert bytes_of(run, "model", "history") == wanted
+
+
+def test_ctrl_c_costs_the_gamma_under_way(files, work, monkeypatch):
+    fitted(files, "--data", "X.npz", *PATH)
+    wanted, solve = bytes_of(work / "run.zarr", "model", "history"), store._solve
+
+    def interrupted(posed, gamma, *more):
+        if gamma == GAMMAS[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return solve(posed, gamma, *more)
+
+    words = ["cut.zarr" if word == "run.zarr" else word for word in FIT]
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_solve", interrupted)
+        answer = call(*words, *given(files, "--data", "X.npz"), *PATH)
+    assert answer.code == 4 and "interrupted by SIGINT" in answer.err and "dkl resume" in answer.err, answer.err
+    assert "1 of 3 gammas solved" in call("info", "cut.zarr").out
+    assert call("resume", "cut.zarr", "--threads", "1").code == 0
+    assert bytes_of(work / "cut.zarr", "model", "history") == wanted
 
 
 def test_a_higher_limit_goes_further(files, work):

@@ -1,5 +1,7 @@
 """Runs of `LogDetKernelLearner`: a kernel near a given one from triplets, pairs or labels. Imports nothing large."""
 
+from dataclasses import replace
+
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.kind import Declaration, InputFile
 from dkl.runs.targets import targets_file
@@ -10,14 +12,17 @@ DECLARATION = Declaration(
     settings=LogDetRunSettings,
     files=(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr; or a kernel matrix."),
-        targets_file("Class labels, numbers or text, -1 for none: .csv, .npy, .npz."),
+        replace(targets_file("Class labels, numbers or text, -1 for none: .csv, .npy, .npz."), one_of=True),
         InputFile(
             "triplets",
             "triplets",
             "In place of labels: rows of anchor, similar, dissimilar: .csv, .npy, .npz.",
             required=False,
+            one_of=True,
         ),
-        InputFile("pairs", "pairs", "In place of labels: .csv of i,j,must|cannot, or .npz.", required=False),
+        InputFile(
+            "pairs", "pairs", "In place of labels: .csv of i,j,must|cannot, or .npz.", required=False, one_of=True
+        ),
     ),
     kind="dkl.runs.logdet.kind:LogDetRuns",
     verb="transform",
