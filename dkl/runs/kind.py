@@ -42,6 +42,8 @@ class InputFile:
     required: bool = True
     beside: str | None = None
     """The input in whose file this one may stand beside the other, where no file is named."""
+    one_of: bool = False
+    """Whether it is one of several, of which one is given: a run's configuration has null for the others."""
 
 
 @dataclass(frozen=True)
