@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from dkl.errors import InputError
 
@@ -38,6 +38,14 @@ class Loss(Protocol):
         """psi'' (c,), not negative."""
 
 
+@runtime_checkable
+class InvertibleLoss(Loss, Protocol):
+    """A strictly convex loss that knows the inverse of its slope, which the dual's Newton method goes by."""
+
+    def margins_of(self, slopes: Vector, /) -> Vector:
+        """(c,) the margins x with psi'(x) = slopes; not finite where there are none."""
+
+
 @dataclass(frozen=True)
 class LogLoss:
     """psi(x) = log(1 + exp(-2 x)): Table 2, the paper's own."""
@@ -55,6 +63,12 @@ class LogLoss:
     def second(self, margins: Vector, /) -> Vector:
         """4 / ((1 + exp(2 x)) (1 + exp(-2 x)))."""
         return 4.0 * expit(-2.0 * margins) * expit(2.0 * margins)
+
+    def margins_of(self, slopes: Vector, /) -> Vector:
+        """-logit(-y / 2) / 2 of slopes -2 <= y <= 0, finite where rounding made them 0 or -2; else NaN."""
+        rounding = np.finfo(np.float64)
+        share = np.where((slopes >= -2.0 * (1.0 + 4.0 * rounding.eps)) & (slopes <= 0.0), -0.5 * slopes, np.nan)
+        return -0.5 * logit(np.clip(share, rounding.tiny, 1.0 - rounding.epsneg))
 
 
 @dataclass(frozen=True)

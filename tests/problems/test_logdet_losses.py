@@ -34,6 +34,15 @@ def test_values_are_those_of_the_paper():
     np.testing.assert_allclose(itml, [0, 2 - np.log(2) - 1, 0.5 - np.log(0.5) - 1, 0], rtol=1e-14)
 
 
+def test_the_log_loss_knows_the_margin_of_a_slope():
+    x = np.linspace(-15.0, 300.0, 50)
+    np.testing.assert_allclose(LogLoss().margins_of(LogLoss().first(x)), x, rtol=1e-2, atol=1e-2)
+    near = np.linspace(-3.0, 3.0, 50)
+    np.testing.assert_allclose(LogLoss().margins_of(LogLoss().first(near)), near, rtol=1e-12, atol=1e-12)
+    assert np.isfinite(LogLoss().margins_of(np.array([-2.0, 0.0]))).all()
+    assert np.isnan(LogLoss().margins_of(np.array([-2.1, 0.1]))).all()
+
+
 def test_margins_far_out_stay_finite():
     far = np.array([-1e6, 1e6])
     np.testing.assert_allclose(LogLoss().value(far), [2e6, 0])

@@ -1,6 +1,7 @@
 """Problem (3) solved, against optima of scipy on a Cholesky factor, closed forms, and conic programs."""
 
 import tracemalloc
+from dataclasses import replace
 
 import clarabel
 import numpy as np
@@ -217,7 +218,7 @@ def path_case(rng):
 
 
 def test_a_path_is_the_same_in_either_direction(rng):
-    problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**5, 2.0**10]
+    problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**8, 2.0**10]
     up = solve_logdet_path(problem, gammas, tol=1e-10)
     down = solve_logdet_path(problem, gammas[::-1], tol=1e-10)[::-1]
     for gamma, one, other in zip(gammas, up, down, strict=True):
@@ -226,6 +227,56 @@ def test_a_path_is_the_same_in_either_direction(rng):
         assert one.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-9)
         assert other.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-9)
         np.testing.assert_allclose(one.margins, cold.margins, rtol=1e-3, atol=1e-3)
+
+
+class PlainLogLoss:
+    """The log-loss without the inverse of its slope: the primal is solved."""
+
+    lowest = 0.0
+    value, first, second = LogLoss.value, LogLoss.first, LogLoss.second
+
+
+def grown_case(rng):
+    """A kernel that has to grow along few directions: classes that lie within each other, drawn apart."""
+    n, y = 60, np.arange(60) % 3
+    X = rng.normal(size=(n, 8)) + 0.3 * np.eye(8)[y]
+    K0 = 0.05 * (X @ X.T) + 1e-2 * np.eye(n)
+    three = np.array(
+        [(i, rng.choice(np.flatnonzero(y == y[i])), rng.choice(np.flatnonzero(y != y[i]))) for i in range(n)]
+    )
+    three = three[three[:, 0] != three[:, 1]]
+    return lambda loss: LogDetKernelProblem(K0, ConstraintSet.triplets(n, three), loss, 1.0)
+
+
+@pytest.mark.parametrize("gammas", [[2.0**8], [1.0, 2.0**8], [2.0**8, 1.0]], ids=["cold", "up", "down"])
+def test_the_dual_and_the_primal_find_the_same_kernel(gammas, rng):
+    of = grown_case(rng)
+    dual, primal = (solve_logdet_path(of(loss), gammas, tol=1e-9)[-1] for loss in (LogLoss(), PlainLogLoss()))
+    for one, other in ((dual, primal), (primal, dual)):
+        assert one.outcome is Outcome.SOLVED
+        assert one.certificate.bound <= other.certificate.objective * (1 + 1e-12)
+    np.testing.assert_allclose(dual.margins, primal.margins, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 100.0])
+def test_kernels_far_from_the_scale_of_the_loss_take_few_steps(scale):
+    """Slopes of -2 or of 0 to rounding at K0: from there Newton's method on the primal takes 168 steps at the larger scale."""
+    rng = np.random.default_rng(1)
+    constraints, K0 = ConstraintSet.triplets(8, triplets(rng, 8, 30)), scale * kernel(rng, 8)
+    solution = solved(LogDetKernelProblem(K0, constraints, LogLoss(), 1e3), tol=1e-7)
+    weight = 1e3 / len(constraints.points)
+    best, _ = optimum(K0, matrices(constraints), LogLoss(), weight)
+    assert solution.certificate.bound <= best * (1 + 1e-9)
+    assert solution.certificate.objective <= best * (1 + 1e-7)
+    assert solution.n_iter < 60
+
+
+def test_a_start_that_holds_no_slopes_is_left(rng):
+    problem = path_case(rng)
+    before = solved(problem)
+    wrong = replace(before, multipliers=-before.multipliers)
+    found = solved(problem.with_gamma(4.0), start=wrong)
+    assert found.certificate.objective == pytest.approx(solved(problem.with_gamma(4.0)).certificate.objective, rel=1e-9)
 
 
 @pytest.mark.parametrize("region", ["local", "frobenius"])
@@ -278,7 +329,7 @@ def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certific
 
 
 def test_ends_have_names_and_certificates(rng):
-    problem = path_case(rng).with_gamma(2.0**8)
+    problem = path_case(rng).with_gamma(2.0**12)
     limited = solve_logdet(problem, max_iter=1)
     assert limited.outcome is Outcome.ITERATION_LIMIT
     assert 0 <= limited.certificate.bound < solved(problem).certificate.objective < limited.certificate.objective
