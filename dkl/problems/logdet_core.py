@@ -16,7 +16,7 @@ from dkl.errors import InputError
 from dkl.linalg.inverse_forms import KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import InvertibleLoss, LinearLoss, Loss
+from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss
 from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, direct_bytes
 
 Array = NDArray[np.float64]
@@ -76,6 +76,25 @@ class LogDetProblem:
 
     def __len__(self) -> int:
         return len(self.constraints)
+
+    @property
+    def is_hinge(self) -> bool:
+        """Whether the loss has a corner, and is approached by smooth ones: `softened`."""
+        return isinstance(self.loss, HingeLoss)
+
+    def softened(self, width: float) -> Self:
+        """The same problem with the hinge within width log 2; shares what `with_gamma` shares."""
+        assert isinstance(self.loss, HingeLoss)
+        other = copy(self)
+        other.loss = self.loss.softened(width)
+        return other
+
+    def hinge_certificate(self, multipliers: Vector) -> LogDetCertificate:
+        """Of K(l) with -w <= l <= 0, where psi*(l / w) = l / w: D(l) = -sum_t l_t + log det(I + K0 U(l)). The trial is lost."""
+        point = self.point(multipliers)
+        if point is None:
+            return LogDetCertificate(np.inf, -np.inf)
+        return LogDetCertificate(point.objective, self.dual_objective(point, np.ones(len(self))))
 
     @property
     def weight(self) -> float:

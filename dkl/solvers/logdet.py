@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, get_args
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.solvers.logdet_dual import DualProblem, dual_newton
+from dkl.solvers.logdet_hinge import HingeProblem, narrowing_hinges
 from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
@@ -24,8 +25,12 @@ FIRST = 0.5
 """Length of the first multipliers of a dual ascent, in the norm of K0: a whole one may leave the cone."""
 
 
-class PathProblem(DualProblem, Protocol):
+class PathProblem(DualProblem, HingeProblem, Protocol):
     """A problem that can be asked at another gamma."""
+
+    @property
+    def is_hinge(self) -> bool:
+        """Whether the loss has a corner."""
 
     @property
     def has_dual_margins(self) -> bool:
@@ -88,6 +93,16 @@ def solve_logdet(
     watch = Watch() if watch is None else watch
     if start is not None and start.multipliers.shape != (len(problem),):
         raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
+    if problem.is_hinge:
+        solve = partial(solve_logdet, solver=solver, watch=watch)
+        hinge = narrowing_hinges(problem, solve, start, tol=tol, max_iter=max_iter)
+        return replace(
+            hinge.solution,
+            outcome=hinge.outcome,
+            certificate=hinge.certificate,
+            n_iter=hinge.n_iter,
+            n_products=hinge.n_products,
+        )
     options: dict[str, Any] = {"solver": solver, "tol": tol, "watch": watch}
     primal = partial(trust_region_newton, stop=stop, region=region, **options)
     if stop != "gap" or region != "local" or not problem.has_dual_margins:

@@ -12,7 +12,7 @@ from scipy import sparse
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import ItmlLoss, LogLoss, SmoothedHingeLoss
+from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LogLoss, SmoothedHingeLoss
 from dkl.problems.logdet_plan import direct_bytes, logdet_plan
 from dkl.solvers.logdet import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
@@ -163,7 +163,10 @@ def hinge_program(K0, A, t, weight):
         cost -= weight * margin.sum(axis=0)
     else:
         cost[at_p:at_q] = weight * 4 / (3 + t)
-        quadratic[at_q:] = weight * 4 / ((1 - t) * (3 + t))
+        if t < 1.0:
+            quadratic[at_q:] = weight * 4 / ((1 - t) * (3 + t))
+        else:
+            cost[at_q:] = weight
     blocks, offsets, cones = [], [], []
     if t is not None:
         hinge = -margin
@@ -211,6 +214,19 @@ def test_the_optimum_is_that_of_a_conic_program(name, rng):
     solution = solved(LogDetKernelProblem(K0, constraints, loss, gamma, normalize_gamma=False))
     exact = hinge_program(K0, matrices(constraints), None if name == "linear" else loss.t, gamma)
     assert solution.certificate.objective == pytest.approx(exact, rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("n, c, gamma", [(5, 10, 0.5), (7, 25, 3.0), (7, 25, 100.0)])
+def test_the_hinge_itself_is_solved_to_its_own_gap(n, c, gamma, rng):
+    """Against a conic program of the hinge; its multipliers are in [-w, 0], as a smoothed one's are not."""
+    K0, constraints = kernel(rng, n), ConstraintSet.triplets(n, triplets(rng, n, c))
+    solution = solved(LogDetKernelProblem(K0, constraints, HingeLoss(), gamma, normalize_gamma=False), tol=1e-8)
+    exact = hinge_program(K0, matrices(constraints), 1.0, gamma)
+    assert solution.certificate.objective == pytest.approx(exact, rel=1e-6, abs=1e-7)
+    assert solution.certificate.bound <= exact * (1 + 1e-7)
+    assert (solution.multipliers <= 0).all() and (solution.multipliers >= -gamma).all()
+    learned = LogDetKernelProblem(K0, constraints, HingeLoss(), gamma).learned(solution.multipliers).block
+    assert objective(learned, K0, matrices(constraints), HingeLoss(), gamma) == pytest.approx(exact, rel=1e-6)
 
 
 def path_case(rng):
