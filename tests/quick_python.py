@@ -66,20 +66,24 @@ def _serve(server: socket.socket, running: set[Any]) -> None:
 
 
 def _answer(connection: socket.socket, running: set[Any]) -> None:
-    with connection, connection.makefile("rw") as stream:
+    with connection, connection.makefile() as stream:
         given: dict[str, Any] = json.loads(stream.readline())
         program, arguments = _program(given["arguments"])
         call = (program, tuple(arguments), given["folder"], given["environment"], given["streams"])
         process = FORKS.Process(target=_run, args=call)
         process.start()
         running.add(process)
-        print(process.pid, file=stream, flush=True)
+        _say(connection, process.pid)
         if connection in wait([process.sentinel, connection]):  # who asked has been killed, and this goes with it
             process.kill()
         process.join()
         running.discard(process)
-        with suppress(OSError):
-            print(process.exitcode, file=stream, flush=True)
+        _say(connection, process.exitcode)
+
+
+def _say(connection: socket.socket, number: int) -> None:
+    with suppress(OSError):  # nobody listens any more
+        connection.sendall(f"{number}\n".encode())
 
 
 def _program(words: list[str]) -> tuple[Callable[[], None], list[str]]:

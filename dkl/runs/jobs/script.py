@@ -78,8 +78,10 @@ if [ -z "$$ending" ]; then
 fi
 echo "$$code" >"$$job/ended"
 rm -f "$$job/scheduler.json"
-for child in $$(jobs -p); do kill "$$child" 2>/dev/null; done
-wait
+if [ -n "$$scheduler" ]; then # which has its workers end
+    kill "$$scheduler" 2>/dev/null
+    wait "$$scheduler"
+fi
 exit "$$code"
 """)
 
