@@ -164,6 +164,11 @@ class RunKind(ABC, Generic[S, I]):
         """Of the run's folder, at most."""
         return plan.disk_bytes
 
+    def written_by_workers(self, run: RunStore, settings: S) -> list[str]:
+        """Folders that the workers of a cluster write to."""
+        folder = getattr(settings, "work_dir", None)
+        return [] if folder is None else [str(folder)]
+
     def needs_inputs(self, run: RunStore) -> bool:
         """Whether a run that is resumed reads its inputs again."""
         return True
