@@ -109,7 +109,9 @@ def metric_learn(python: str, name: str, draw: Draw) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         np.savez(f"{folder}/draw.npz", X=X, y=y, Z=Z, wanted=wanted)
         script = Path(__file__).with_name("metric_learn_peer.py")
-        done = subprocess.run([python, str(script), name, f"{folder}/draw.npz"], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [python, str(script), name, f"{folder}/draw.npz"], check=True, capture_output=True, text=True
+        )
     return [json.loads(done.stdout)["error"]]
 
 

@@ -103,12 +103,11 @@ def solve_logdet(
             n_iter=hinge.n_iter,
             n_products=hinge.n_products,
         )
-    options: dict[str, Any] = {"solver": solver, "tol": tol, "watch": watch}
-    primal = partial(trust_region_newton, stop=stop, region=region, **options)
+    primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region, watch=watch)
     if stop != "gap" or region != "local" or not problem.has_dual_margins:
         end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=max_iter)
         return _solution(problem, end)
-    end = dual_newton(problem, *_dual_start(problem, start), max_iter=max_iter, **options)
+    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=max_iter, watch=watch)
     if end.outcome is not Outcome.STALLED:
         return _solution(problem, end)
     # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual.
