@@ -89,6 +89,16 @@ def test_fit_says_what_it_came_to(fitted):
     assert not (folder / "run.zarr" / "alphas").exists()
 
 
+def test_a_warning_is_one_line(work):
+    """Of scikit-learn's, as the files are read: half as many classes as rows may be a mistake."""
+    rng = np.random.default_rng(0)
+    np.savez("many.npz", X=rng.normal(size=(12, 2)), y=np.arange(12) % 8)
+    answer = call("fit", "svc", "--data", "many.npz", "--out", "many.zarr", "--no-picture", "--threads", "1")
+    assert answer.code == 0, answer.err
+    warned = [line for line in answer.err.splitlines() if "unique classes" in line]
+    assert len(warned) == 1 and warned[0].startswith("note: ") and "Warning" not in answer.err
+
+
 def test_two_classes_are_the_machine_that_libsvm_finds(work):
     assert call(*TWO, "--C", "2", "--rho", "1", "--tol", "1e-10").code == 0
     files = arrays("two.npz")
