@@ -16,7 +16,7 @@ from typing import Any
 
 from dkl.errors import InputError, StoreError
 from dkl.resources import n_cpus
-from dkl.runs.jobs.settings import KINDS, NAME, JobSettings
+from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
 from dkl.runs.scheduler_address import Certificates
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import read_json, write_json
@@ -159,7 +159,7 @@ def recorded(run: Path) -> Recorded | None:
         settings = KINDS[found["system"]](**found["settings"]).checked()
         if not NAME.accepts(found["id"]):  # it is given to the system's commands: never as an option of theirs
             raise ValueError(f"id {found['id']!r}")
-        if found["system"] == "ssh" and found["id"].rpartition(":")[0] not in settings.hosts:
+        if isinstance(settings, SshSettings) and found["id"].rpartition(":")[0] not in settings.hosts:
             raise ValueError(f"id {found['id']!r}, hosts {settings.hosts}")
         return Recorded(found["system"], found["id"], float(found["at"]), settings)
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
