@@ -3,15 +3,22 @@
 Of each set some rows are drawn as labelled and others as held out; the draws are the same for every method. Transductive ones
 (the kernel of the graph, and eigenmaps) see the held-out rows without their labels; the others see them when they are classified.
 Each LogDet learner is fitted along a path of gamma. A Markdown row a method: the mean error in % with its standard deviation over
-the draws, at every gamma, and the CPU seconds of a draw.
+the draws, at every gamma, and the CPU seconds of a draw. `--metric-learn OLD_PYTHON` adds metric-learn's ITML and LMNN, started with an
+interpreter that has them (`pip install metric-learn 'scikit-learn<1.3' 'numpy<2'`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import resource
+import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,6 +65,12 @@ def nearest(rows: Any, y: Any, others: Any, wanted: Any) -> float:
     return 100.0 * (1.0 - KNeighborsClassifier(1).fit(rows, y).score(others, wanted))
 
 
+def processor_seconds() -> float:
+    """Of this process and of those that it started and that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
 def euclid(draw: Draw) -> list[float]:
     """As the rows are."""
     return [nearest(*draw)]
@@ -90,8 +103,22 @@ def learned(learner: Any, draw: Draw) -> list[float]:
     return [nearest(model.transform(X), y, model.transform(Z), wanted) for model in models]
 
 
-def methods() -> Iterator[tuple[str, Callable[[Draw], list[float]]]]:
+def metric_learn(python: str, name: str, draw: Draw) -> list[float]:
+    """metric-learn's learner of this name, in the environment of the interpreter `python`."""
+    X, y, Z, wanted = draw
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/draw.npz", X=X, y=y, Z=Z, wanted=wanted)
+        script = Path(__file__).with_name("metric_learn_peer.py")
+        done = subprocess.run(
+            [python, str(script), name, f"{folder}/draw.npz"], check=True, capture_output=True, text=True
+        )
+    return [json.loads(done.stdout)["error"]]
+
+
+def methods(old_python: str | None) -> Iterator[tuple[str, Callable[[Draw], list[float]]]]:
     """(name, errors of a draw)."""
+    if old_python is not None:
+        yield from ((f"metric-learn {name}", partial(metric_learn, old_python, name)) for name in ("ITML", "LMNN"))
     yield from (("Euclid", euclid), ("NCA", nca), ("eigenmaps", eigenmaps))
     for name, options in KERNELS.items():
         yield name, lambda draw, options=options: learned(dkl.LogDetKernelLearner(**options), draw)
@@ -105,18 +132,19 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=list(SETS))
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[""], help="methods with any of these in their names")
+    parser.add_argument("--metric-learn", metavar="PYTHON", help="an interpreter that has metric-learn")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in options.sets:
         made = list(draws(name, options.draws))
         print(f"\n{name}: {len(made[0][0])} labelled, {len(made[0][2])} held out, {len(made)} draws")
         print("gamma " + " ".join(f"{gamma:.3g}" for gamma in GAMMAS))
-        for method, run in methods():
+        for method, run in methods(options.metric_learn):
             if not any(part in method for part in options.only):
                 continue
-            start = time.process_time()
+            start = processor_seconds()
             errors = np.array([run(draw) for draw in made])
-            seconds = (time.process_time() - start) / len(made)
+            seconds = (processor_seconds() - start) / len(made)
             means = [f"{mean:.1f} ({sd:.1f})" for mean, sd in zip(errors.mean(axis=0), errors.std(axis=0), strict=True)]
             print(f"| {method} | {' | '.join(means)} | {seconds:.1f} s |", flush=True)
 

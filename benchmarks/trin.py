@@ -69,22 +69,32 @@ def triplets_of(X: Array, y: Array, labelled: Array, each: int, rng: np.random.G
     return np.concatenate(made)
 
 
-def run(name: str, stored: str, share: float, each: int, steps: int, options: argparse.Namespace) -> None:
-    """Print a path: Newton steps, products, proven gap and seconds of each gamma, and their sums."""
+def drawn(stored: str, share: float, each: int, seed: int) -> tuple[Array, Array, int]:
+    """(K0 (n, n), triplets, number of labelled rows): a random share of the rows is labelled."""
     X, y = rows_of(stored)
-    rng = np.random.default_rng(options.seed)
+    rng = np.random.default_rng(seed)
     n_labelled = round(share * len(X))
     labelled = np.sort(rng.choice(len(X), n_labelled, replace=False))
-    K0, triplets = laplacian_kernel(X), triplets_of(X, y, labelled, each, rng)
-    K0 = (K0 + K0.T) / 2
+    K0 = laplacian_kernel(X)
+    return (K0 + K0.T) / 2, triplets_of(X, y, labelled, each, rng), n_labelled
+
+
+def exponents_of(steps: int) -> list[float]:
+    """log2 of the gammas of a path."""
     exponents = [float(e) for e in np.arange(LOWEST, HIGHEST + 1e-9, steps)]
-    exponents += [float(HIGHEST)] * (exponents[-1] < HIGHEST)
+    return exponents + [float(HIGHEST)] * (exponents[-1] < HIGHEST)
+
+
+def run(name: str, stored: str, share: float, each: int, steps: int, options: argparse.Namespace) -> None:
+    """Print a path: Newton steps, products, proven gap and seconds of each gamma, and their sums."""
+    K0, triplets, n_labelled = drawn(stored, share, each, options.seed)
+    exponents = exponents_of(steps)
     began = time.process_time()
-    constraints = ConstraintSet.triplets(len(X), triplets)
+    constraints = ConstraintSet.triplets(len(K0), triplets)
     problem = LogDetKernelProblem(K0, constraints, as_loss(options.loss), 1.0, n_labelled=n_labelled)
     made = time.process_time() - began
     print(
-        f"{name}: n {len(X)}, |P| {len(problem.points)}, triplets {len(constraints)}, entries {len(constraints.rows)}; {made:.2f} s"
+        f"{name}: n {len(K0)}, |P| {len(problem.points)}, triplets {len(constraints)}, entries {len(constraints.rows)}; {made:.2f} s"
     )
     print(
         f"{'log2 gamma':>10} {'objective':>14} {'proven gap':>10} {'steps':>5} {'products':>8} {'seconds':>8}  outcome, solver"

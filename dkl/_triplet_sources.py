@@ -62,6 +62,12 @@ def _rows(X: Any, n: int, is_kernel: bool) -> Any:
         raise InputError("not real numbers", where="X", got=f"dtype {values.dtype}", wanted="numbers")
     if not np.isfinite(values).all():
         raise InputError("a value is not finite", where="X", got="NaN or infinity", wanted="finite numbers")
+    largest = float(np.abs(values).max(initial=0))
+    most = float(np.finfo(np.float64).max)
+    limit = most / 8 if is_kernel else float(np.sqrt(most / (64 * max(1, rows.shape[1]))))
+    if largest > limit:
+        what = "a value is so large that distances overflow"
+        raise InputError(what, where="X", got=f"{largest:g}", wanted=f"at most {limit:.3g}", remedy="scale X")
     return rows
 
 

@@ -6,10 +6,12 @@ Source: trin_li_2009, section 6.2 and table 2 (what triplets mean, and how many 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dkl._array_files import read_array, read_npz
 from dkl._pair_checks import (
     Integers,
     as_ids,
@@ -20,6 +22,7 @@ from dkl._pair_checks import (
     shown,
 )
 from dkl._pair_sources import encode_labels
+from dkl._paths import as_path
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
 from dkl.pairs import Pairs
 
@@ -185,6 +188,30 @@ class Triplets:
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Triplets, (self._triplets,)
+
+
+def load_triplets(path: str | Path) -> Triplets:
+    """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv of
+    whole numbers with or without a first line of names.
+
+    Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
+    """
+    suffix = as_path(path).suffix.lower()
+    if suffix not in (".npy", ".npz", ".csv"):
+        raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .npy or .npz")
+    names = read_npz(path).keys() if suffix == ".npz" else ()
+    found = read_array(path, "triplets" if "triplets" in names else None)
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != 3:
+        got = f"shape {getattr(found, 'shape', None)}"
+        raise InputError("not triplets", where=str(path), got=got, wanted="(m, 3): anchor, similar, dissimilar")
+    if suffix == ".csv":  # read as floats, which are whole numbers to 2^53
+        wrong = np.argwhere(~((np.floor(found) == found) & (np.abs(found) < 2.0**53)))
+        if len(wrong):
+            row, column = wrong[0].tolist()
+            place = f"{path}, triplet {row}"
+            raise InputError("not a row number", where=place, got=f"{found[row, column]:g}", wanted="whole numbers")
+        found = found.astype(np.int64)
+    return Triplets(found)
 
 
 def _refuse_bad_rows(triplets: Integers, n: int) -> None:

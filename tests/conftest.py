@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import preloaded  # noqa: F401 - says how workers are started
+import preloaded
 import psutil
 import pytest
 from hypothesis import settings
@@ -98,6 +98,7 @@ def cluster() -> Iterator[Any]:
     from distributed import LocalCluster
 
     before = _children()
+    preloaded.begin_server()
     with LocalCluster(
         n_workers=2,
         threads_per_worker=1,

@@ -24,11 +24,26 @@ from command_line import Answer, call
 from command_runs import bytes_of
 from hostile_trials import aside, told
 
+from dkl.runs import registry
+
 N, MORE = 36, 200
 EACH = ("--checkpoint-every", "1")
 PAIRS = ("pairwise", "--pairs", "pairs.csv", "--rank", "4", "--n-neighbors", "4", *EACH)
 COLUMNS = ("regression", "--targets", "t.csv", "--n-columns", "12", "--store-columns", *EACH)
 MACHINES = ("svc", "--targets", "labels.csv", "--rho", "2", *EACH)
+KERNEL = (
+    "logdet",
+    "--targets",
+    "labels.csv",
+    "--n-in",
+    "2",
+    "--n-out",
+    "2",
+    "--n-neighbors",
+    "4",
+    "--n-components",
+    "3",
+)
 SVC, TARGETS, FACTOR = ("model", "history"), ("model", "candidates", "columns"), ("factor",)
 
 
@@ -44,7 +59,7 @@ class Case:
 
     @property
     def verb(self) -> str:
-        return "transform" if self.given[0] == "pairwise" else "predict"
+        return registry.declaration(self.given[0]).verb
 
 
 CASES = {
@@ -58,6 +73,7 @@ CASES = {
         "sums/sums-*",
         "more.npz",
     ),
+    "logdet": Case((*KERNEL, *(f"--gamma={gamma}" for gamma in (0.5, 2, 8, 32))), SVC, "path/path-*"),
     "svc": Case((*MACHINES, "--tol", "1e-6"), SVC, "alphas/alphas-*"),
     "svc, gradient": Case((*MACHINES, "--solver", "gradient", "--tol", "1e-2"), SVC, "alphas/alphas-*"),
     "svc, level": Case((*MACHINES, "--solver", "level", "--tol", "5e-2"), SVC, "alphas/alphas-*"),

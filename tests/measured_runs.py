@@ -9,11 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import zarr
 
 from dkl.resources import current_rss, peak_rss
@@ -54,6 +57,58 @@ def rise(command: list[str]) -> tuple[int, int]:
     except SystemExit as ended:
         return int(str(ended.code)), peak_rss() - before
     raise AssertionError("the command did not exit")
+
+
+def on_workers() -> None:
+    """Arguments: uses of runs on worker processes as JSON, a file for the peaks of all processes: [code, planned, own, workers'] each.
+
+    Resident memory of each process, whole, as the system counts it; of workers the largest that was seen while they lived.
+    """
+    from dkl.cli.main import dkl
+    from dkl.runs import predictions
+
+    commands, target = json.loads(sys.argv[1]), Path(sys.argv[2])
+    planned: list[int] = []
+    applied = predictions.prediction_plan
+
+    def noted(*given: Any) -> Any:
+        made = applied(*given)
+        planned.append(made.process_bytes)
+        return made
+
+    predictions.prediction_plan = noted
+    figures = []
+    for command in commands:
+        planned.clear()
+        with peaks_below() as high:
+            try:
+                dkl.main(command, prog_name="dkl")
+            except SystemExit as ended:
+                code = int(str(ended.code))
+        figures.append([code, max(planned), peak_rss(), sorted(high.values())])
+    target.write_text(json.dumps(figures))
+
+
+@contextmanager
+def peaks_below() -> Iterator[dict[int, int]]:
+    """The largest resident memory of each process below this one, by id, looked at every 20 ms: the kernel keeps the peak."""
+    high: dict[int, int] = {}
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            for child in psutil.Process().children(recursive=True):
+                with suppress(OSError, IndexError, ValueError):  # it has ended
+                    status = Path(f"/proc/{child.pid}/status").read_text()
+                    high[child.pid] = 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield high
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def main() -> None:

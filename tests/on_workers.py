@@ -90,3 +90,10 @@ def deadly(x, z, gamma, mark):
 def deadly_to_matrices(X, Z, **parameters):
     """The same of all rows with all."""
     return np.array([[deadly(x, z, **parameters) for z in Z] for x in X])
+
+
+def patience(seconds):
+    """For what is late on a shared file system."""
+    from dkl.blocks import worker_checks
+
+    worker_checks.LATE_SECONDS = seconds

@@ -15,7 +15,9 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
+from unittest.mock import patch
 
 import dask
 from distributed.utils import get_mp_context
@@ -31,8 +33,19 @@ FORKS.set_forkserver_preload(
         "dkl.runs.regression.kind",
         "dkl.runs.svc.kind",
         "sklearn.metrics.pairwise",
+        "begun",
     ]
 )
+
+
+def begin_server() -> None:
+    """Start the process that others are forked from, unless it runs.
+
+    It imports by PYTHONPATH: not every version of Python heeds the `sys.path` that multiprocessing tells it, to find `begun`.
+    """
+    places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    with patch.dict(os.environ, {"PYTHONPATH": os.pathsep.join(filter(None, places))}):
+        forkserver.ensure_running()
 
 
 class Forked:
@@ -45,6 +58,7 @@ class Forked:
         for name in self._streams:
             Path(name).touch()
         given = (program, arguments, str(Path.cwd()), dict(os.environ), self._streams)
+        begin_server()
         self._process = FORKS.Process(target=_run, args=given)
         self._process.start()
         assert self._process.pid is not None

@@ -112,6 +112,22 @@ def fit_svc(folder: Path, more: dict[str, Any]) -> Any:
     return dkl.OptimalNeighborhoodSVC(rho=2.0, n_jobs=1, **more).fit(X, y)
 
 
+GAMMAS = [0.5, 4.0, 32.0]
+
+
+def write_some_labels(folder: Path) -> None:
+    rng = np.random.default_rng(3)
+    numbers = np.arange(40) % 2
+    X = rng.standard_normal((40, 3)) + 1.2 * np.eye(3)[numbers]
+    np.savez(folder / "X.npz", X=X, y=np.where(np.arange(40) % 3 == 0, -1, numbers))
+
+
+def fit_logdet(folder: Path, more: dict[str, Any]) -> Any:
+    with np.load(folder / "X.npz") as held:
+        X, y = held["X"], held["y"]
+    return dkl.LogDetKernelLearner(n_in=2, n_out=2, n_components=4, n_jobs=1, **more).path(X, y, GAMMAS).model(-1)
+
+
 CASES = {
     "pairwise": Case(
         write_pairs,
@@ -140,5 +156,14 @@ CASES = {
         ("model",),
         ("dual_coef_", "intercept_", "support_", "support_vectors_", "classes_", "objective_", "duality_gap_"),
         lambda run: change(run, "model/coefficients"),
+    ),
+    "logdet": Case(
+        write_some_labels,
+        ("--data", "X.npz"),
+        ("--n-in", "2", "--n-out", "2", "--n-components", "4", *(f"--gamma={gamma}" for gamma in GAMMAS)),
+        fit_logdet,
+        ("model",),
+        ("points_", "M_", "_weights", "_weights_at_points", "_offset"),
+        lambda run: change(run, "model/M"),
     ),
 }

@@ -76,6 +76,7 @@ def set_by_name(name: str, value: Any) -> None:
 
 def main() -> None:
     from dkl.cli.main import main as dkl
+    from dkl.estimators.logdet.kept import StoredPath
     from dkl.estimators.regression.store import StoredPass
     from dkl.estimators.svc.store import StoredMachines
     from dkl.runs import registry
@@ -86,7 +87,7 @@ def main() -> None:
     if place:
         Writes(setattr, lambda: os.kill(os.getpid(), signal.SIGKILL), place)
     else:  # long enough to be interrupted
-        for keeper, name in ((StoredPass, "after"), (StoredMachines, "keep")):
+        for keeper, name in ((StoredPass, "after"), (StoredMachines, "keep"), (StoredPath, "keep")):
             setattr(keeper, name, _slow(getattr(keeper, name)))
     sys.argv = ["dkl", *sys.argv[2:]]
     dkl()

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from source_imports import called, imports
 
+from dkl.runs.registry import TASKS
+
 PACKAGE = Path(__file__).parents[1] / "dkl"
 LAYERS = ["linalg", "stores", "blocks", "problems", "solvers", "estimators", "runs", "cli"]
 # What a layer may import beside the root modules: itself and all to its left. Baselines stand beside the estimators.
@@ -159,14 +161,14 @@ def test_verify_shares_nothing_with_solvers_and_problems(path: Path) -> None:
 @pytest.mark.parametrize("layer", ["cli", "runs"])
 def test_no_verb_knows_a_learner(layer: str) -> None:
     """Outside of the learners' folders none is named but in the registry; the demo is of one."""
-    for path in (PACKAGE / layer).glob("*.py"):
+    assert all((PACKAGE / "runs" / task).is_dir() for task in TASKS)
+    for path in [*(PACKAGE / layer).glob("*.py"), *(PACKAGE / layer / "jobs").glob("*.py")]:
         if path.name not in ("registry.py", "demo.py"):
             source = path.read_text(encoding="utf-8")
             found = {target for _, target in imports(name_of(path), ast.parse(source))}
-            learners = [path.name for path in (PACKAGE / "runs").iterdir() if path.is_dir() and path.name[0] != "_"]
-            named = [one for one in learners if any(f".{one}" in f"{target}." for target in found)]
+            named = [one for one in TASKS if any(f".{one}" in f"{target}." for target in found)]
             assert not named, f"{path.name} imports {named}"
-            assert not [one for one in learners if f'"{one}"' in _code(source)], path.name
+            assert not [one for one in TASKS if f'"{one}"' in _code(source)], path.name
 
 
 def _code(source: str) -> str:

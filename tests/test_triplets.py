@@ -133,6 +133,13 @@ def test_triplets_of_labels_do_not_depend_on_blocks(rng: Any, monkeypatch: Any) 
         ([[0.0], [1.0]], [0, 1, 1], {}, r"X: labels and rows differ in number; got shape \(2, 1\); wanted \(3, d\)"),
         ([[0.0], [1.0]], [0, 1], {"kernel": "precomputed"}, r"wanted \(2, 2\), the kernel matrix"),
         ([[0.0], [np.nan]], [0, 1], {}, "not finite"),
+        (
+            1e200 * np.eye(4),
+            [0, 0, 1, 1],
+            {},
+            "X: a value is so large that distances overflow; got 1e\\+200; wanted at most",
+        ),
+        (1e308 * np.eye(4), [0, 0, 1, 1], {"kernel": "precomputed"}, "distances overflow"),
         ([[0.0], [1.0]], [0, 1], {"n_in": 0}, "n_in: not a number of neighbours; got 0"),
         ([[0.0], [1.0]], [0, 1], {"n_out": 1.5}, "n_out: not a number of neighbours"),
         ([[0.0], [1.0]], [0, 1], {"kernel": "rbf"}, "kernel: no such choice"),

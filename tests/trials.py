@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import small_blocks
-from preloaded import FORKS
+from preloaded import FORKS, begin_server
 
 MUCH = 700_000_000
 """Bytes that no trial may add to its process."""
@@ -78,6 +78,7 @@ def table(outcomes: Iterable[Outcome], group: Callable[[Spec], str]) -> str:
 def _batch(trial: str, specs: Sequence[Spec]) -> list[Outcome]:
     """Those of one process, up to the one that ended it."""
     with tempfile.NamedTemporaryFile("r", prefix="dkl-trials-") as results:
+        begin_server()
         process = FORKS.Process(target=_work, args=(trial, list(specs), results.name))
         process.start()
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dkl.blocks import waiting
 from dkl.blocks.plan import Plan
+from dkl.blocks.plan_remedies import RAISE_LIMIT
 from dkl.blocks.session import Session
 from dkl.blocks.workspace import worker_memory
 from dkl.errors import MemoryBudgetError
@@ -44,14 +45,14 @@ class Place:
 
     def checked(self, plan: Plan, memory_limit: int | None) -> Plan:
         """The plan. Raises MemoryBudgetError where it does not fit; a limit that nobody gave is told by the one that it is a share of."""
+        share = self._share()
+        if plan.fits or share is None or share == memory_limit or plan.limit != share:
+            return plan.validate()
         try:
             return plan.validate()
         except MemoryBudgetError as error:
-            share = self._share()
-            if share is None or share == memory_limit or error.got != f"memory_limit {format_bytes(share)}":
-                raise
             got = f"{format_bytes(share)}, {WORKER_SHARE:.0%} of a worker's {format_bytes(self.limit or 0)}"
-            remedy = (error.remedy or "").replace("raise memory_limit", self.more_memory)
+            remedy = (error.remedy or "").replace(RAISE_LIMIT, self.more_memory)
             raise MemoryBudgetError(
                 error.what, where=error.where, got=got, wanted=error.wanted, remedy=remedy
             ) from None

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 
 from dkl.errors import MemoryBudgetError
 
+RAISE_LIMIT = "raise memory_limit"
+"""The way that always helps; it has other words where the limit is a share of a worker's."""
 Way = tuple[str, Callable[[], bool]]
 """Words for a change, and whether the plan fits with it."""
 
@@ -16,7 +18,7 @@ def what_helps(ways: Iterable[Way]) -> str:
     >>> what_helps([("lower n_columns", lambda: False), ("use 1 thread", lambda: True)])
     'raise memory_limit, or use 1 thread'
     """
-    found = ["raise memory_limit", *(words for words, fits in ways if fits())]
+    found = [RAISE_LIMIT, *(words for words, fits in ways if fits())]
     return found[0] if len(found) == 1 else ", or ".join([", ".join(found[:-1]), found[-1]])
 
 

@@ -3,7 +3,7 @@ learner of the registry; no other knows any learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -18,11 +18,16 @@ FIT_HELP = """{help}
 Works on threads of this process; --workers starts worker processes on 127.0.0.1, --scheduler submits to a cluster. Ctrl-C
 commits what is done; `dkl resume` continues from it.
 """
+SUBMIT_HELP = """{help}
+
+As a job: checked here as `dkl fit {task}` would, begun here, worked on by `dkl resume` where the job runs. --workers are
+the job's own, of --memory-limit each; --scheduler has it use a cluster that runs. See cluster/README.md.
+"""
 PLAN_HELP = """What `dkl fit {task}` with the same options would take. Reads shapes, writes nothing."""
 
 
 class Tasks(click.Group):
-    """A command for each learner, made when it is asked for: the others' declarations are not imported."""
+    """A command for each learner, made when it is asked for: the others' declarations are not imported. `commands`: more."""
 
     def __init__(self, make: Callable[[Declaration], click.Command], **given: Any) -> None:
         super().__init__(no_args_is_help=True, **given)
@@ -30,11 +35,12 @@ class Tasks(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The learners' names."""
-        return list(registry.TASKS)
+        return [*registry.TASKS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a learner; None for a name that is none."""
-        return self.make(registry.declaration(cmd_name)) if cmd_name in registry.TASKS else None
+        made = self.make(registry.declaration(cmd_name)) if cmd_name in registry.TASKS else None
+        return made or super().get_command(ctx, cmd_name)
 
 
 def _fit_command(declaration: Declaration) -> click.Command:
@@ -59,8 +65,22 @@ def _plan_command(declaration: Declaration) -> click.Command:
     return _command(declaration, run, PLAN_HELP)
 
 
-def _command(declaration: Declaration, run: Callable[..., None], help: str) -> click.Command:
-    given = [*options.files(declaration), *options.settings(declaration.settings), options.PICTURE, *options.PLACE]
+def _submit_command(declaration: Declaration) -> click.Command:
+    def run(out: str, picture: bool | None, **given: Any) -> None:
+        files = {file.name: given.pop(file.name) for file in declaration.files}
+        how = options.pop(given, options.JOB_NAMES)
+        placing, chosen = options.split(given)
+        from dkl.runs.jobs import submit
+
+        raise click.exceptions.Exit(submit.submit(declaration.task, files, out, picture, chosen, placing, how))
+
+    return _command(declaration, run, SUBMIT_HELP, (*options.JOB_PLACE, *options.JOB))
+
+
+def _command(
+    declaration: Declaration, run: Callable[..., None], help: str, place: Iterable[options.Command] = options.PLACE
+) -> click.Command:
+    given = [*options.files(declaration), *options.settings(declaration.settings), options.PICTURE, *place]
     text = help.format(help=declaration.help, task=declaration.task)
     return click.command(declaration.task, help=text)(options.together(given)(run))
 
@@ -68,11 +88,15 @@ def _command(declaration: Declaration, run: Callable[..., None], help: str) -> c
 class Resume(click.Command):
     """Its options are those that some learner lets a resumed run change: looked up when they are needed."""
 
+    def __init__(self, *given: Any, place: Iterable[options.Command] = options.PLACE, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.place = list(place)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The options, made once."""
         if not self.params:
             limits = options.limits(map(registry.declaration, registry.TASKS))
-            bare = options.together([click.argument("run"), *limits, *options.PLACE])(lambda: None)
+            bare = options.together([click.argument("run"), *limits, *self.place])(lambda: None)
             self.params = list(reversed(getattr(bare, "__click_params__")))  # noqa: B009
         return super().get_params(ctx)
 
@@ -95,6 +119,41 @@ not be the one from before: the result has the same bytes on any, with the same 
 )
 
 
+def _resubmit(run: str, **given: Any) -> None:
+    how = options.pop(given, options.JOB_NAMES)
+    placing, changes = options.split(given)
+    from dkl.runs.jobs import submit
+
+    raise click.exceptions.Exit(submit.resubmit(run, changes, placing, how))
+
+
+resubmit = Resume(
+    "resume",
+    callback=_resubmit,
+    place=(*options.JOB_PLACE, *options.JOB),
+    help="""Continue a run from its last commit as a job, after any end of the one before.""",
+)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def status(run: str, as_json: bool) -> None:
+    """Where a submitted run stands, and where its job does."""
+    from dkl.runs.jobs import outcome
+
+    outcome.status(run, as_json=as_json)
+
+
+@click.command()
+@click.argument("run")
+def cancel(run: str) -> None:
+    """Have a submitted run's job commit and end; it can be resumed."""
+    from dkl.runs.jobs import outcome
+
+    outcome.cancel(run)
+
+
 @click.command()
 @click.argument("run")
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
@@ -113,7 +172,8 @@ def info(run: str, as_json: bool, picture: str | None) -> None:
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def transform(run: str, data: str, out: str, **given: Any) -> None:
-    """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors."""
+    """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors; of a LogDet
+    kernel principal coordinates of any rows."""
     placing, rest = options.split(given)
     from dkl.runs import driver
 
@@ -168,6 +228,14 @@ COMMANDS: dict[str, click.Command] = {
     "fit": Tasks(_fit_command, name="fit", help="Learn a kernel, and keep it in a run's folder."),
     "plan": Tasks(_plan_command, name="plan", help="Say beforehand what memory, disk and time it takes."),
     "resume": resume,
+    "submit": Tasks(
+        _submit_command,
+        name="submit",
+        commands={"resume": resubmit},
+        help="Fit as a job of SLURM or Kubernetes, or on machines by ssh.",
+    ),
+    "status": status,
+    "cancel": cancel,
     "info": info,
     "transform": transform,
     "predict": predict,

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from dkl.cli.commands import COMMANDS
+from dkl.runs.interrupt import between_compiles
 
 BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
 SCARCE = {
@@ -42,7 +43,7 @@ class OneLineErrors(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error ends in a line and an exit code."""
-        with in_one_line():
+        with in_one_line(), between_compiles():
             return super().invoke(ctx)
 
 

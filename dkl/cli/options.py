@@ -147,18 +147,54 @@ PLACE = (
         "--scheduler", metavar="ADDRESS", help="Dask scheduler to submit to, tls://... or tcp://127.0.0.1:..."
     ),
     click.option("--scheduler-file", metavar="FILE", help="The same, from the file that the scheduler wrote."),
+    click.option("--wait-for", type=Ruled(Integer(1)), help="Workers of that cluster to begin with [1]."),
+    click.option(
+        "--tls-ca", metavar="FILE", help="Authority of a tls:// cluster's certificates [Dask's configuration]."
+    ),
+    click.option("--tls-cert", metavar="FILE", help="The certificate to show there."),
+    click.option("--tls-key", metavar="FILE", help="Its key."),
     click.option("--insecure", is_flag=True, help="Allow plain tcp:// to another machine."),
 )
+JOB_PLACE = (
+    click.option(
+        "--workers",
+        type=Ruled(Integer(1)),
+        help="Worker processes of the job, a core each [none: threads of one machine].",
+    ),
+    click.option(
+        "--threads", type=Ruled(Integer(1)), help="Threads of the job without workers [as many as cores here]."
+    ),
+    *PLACE[2:],
+)
+JOB = (
+    click.option(
+        "--on", required=True, metavar="SYSTEM", help="slurm, kubernetes, ssh, or a FILE.yaml that says more."
+    ),
+    click.option("--wait", is_flag=True, help="Until the job has ended; exit as it did."),
+    click.option("--follow", is_flag=True, help="The same, and show what it prints meanwhile."),
+    click.option("--dry-run", is_flag=True, help="Print what would be submitted."),
+)
+JOB_NAMES = ("on", "wait", "follow", "dry_run")
+OF_CLUSTERS = ("wait_for", "tls_ca", "tls_cert", "tls_key")
+"""Options for clusters that run."""
+
+
+def pop(given: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Some of a command's keyword arguments, taken out."""
+    return {name: given.pop(name) for name in names}
 
 
 def split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(options of the place, settings that were given) out of a command's keyword arguments."""
-    names = ("workers", "threads", "scheduler", "scheduler_file", "insecure")
-    placing = {name: given.pop(name) for name in names}
+    names = ("workers", "threads", "scheduler", "scheduler_file", "insecure", *OF_CLUSTERS)
+    placing = pop(given, names)
     chosen = [name for name in ("workers", "scheduler", "scheduler_file") if placing[name] is not None]
     if len(chosen) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in chosen)
         raise click.UsageError(f"{flags} exclude each other.")
     if chosen and placing["threads"] is not None:
         raise click.UsageError("--threads is for work without a cluster; workers have one thread each.")
+    for name in OF_CLUSTERS:
+        if placing[name] is not None and placing["scheduler"] is None and placing["scheduler_file"] is None:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for a cluster that runs: --scheduler names it.")
     return placing, {name: value for name, value in given.items() if value is not None}

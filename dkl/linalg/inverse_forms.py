@@ -44,6 +44,9 @@ class KernelForm(Protocol):
     def square_congruence(self, u: Vector) -> Vector:
         """(q,) entries of K^2 V(u) K^2."""
 
+    def times(self, vector: Vector) -> Vector:
+        """K z (n,) of the current K, to six digits."""
+
     def dense(self) -> Matrix:
         """The current K; not to be written to."""
 
@@ -99,16 +102,24 @@ class DenseInverse:
         """See `KernelForm`. A coarse one is in float32, relative to the largest u: half the memory's traffic."""
         if not coarse:
             return self.pattern.congruence(self._current, u)
+        scale = float(np.abs(u).max(initial=0.0)) or 1.0
+        return scale * self.pattern.congruence(self._in_single(), u / scale)
+
+    def _in_single(self) -> NDArray[np.float32]:
         if self._single is None:
             self._single = self._current.astype(np.float32)
-        scale = float(np.abs(u).max(initial=0.0)) or 1.0
-        return scale * self.pattern.congruence(self._single, u / scale)
+        return self._single
 
     def square_congruence(self, u: Vector) -> Vector:
         """See `KernelForm`."""
         if self._square is None:
             self._square = self._current @ self._current
         return self.pattern.congruence(self._square, u)
+
+    def times(self, vector: Vector) -> Vector:
+        """See `KernelForm`."""
+        scale = float(np.abs(vector).max(initial=0.0)) or 1.0
+        return scale * (self._in_single() @ (vector / scale).astype(np.float32)).astype(np.float64)
 
     def dense(self) -> Matrix:
         """See `KernelForm`."""
@@ -177,6 +188,10 @@ class FactoredInverse:
             part = slice(lo, lo + step)
             np.einsum("er,er->e", left[self.pattern.rows[part]], right[self.pattern.columns[part]], out=out[part])
         return out
+
+    def times(self, vector: Vector) -> Vector:
+        """See `KernelForm`."""
+        return np.asarray(self._current @ (self._current.T @ vector))
 
     def dense(self) -> Matrix:
         """See `KernelForm`."""

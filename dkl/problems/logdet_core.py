@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.linalg.inverse_forms import KernelForm
+from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import LinearLoss, Loss
+from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss
 from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, direct_bytes
 
 Array = NDArray[np.float64]
@@ -50,11 +51,13 @@ class LogDetPoint:
     multipliers  (c,) l
     margins      (c,) tr(K A_t)
     objective    F
+    log_det      log det(I + K0 U(l))
     """
 
     multipliers: Vector
     margins: Vector
     objective: float
+    log_det: float
 
 
 class LogDetProblem:
@@ -75,6 +78,25 @@ class LogDetProblem:
         return len(self.constraints)
 
     @property
+    def is_hinge(self) -> bool:
+        """Whether the loss has a corner, and is approached by smooth ones: `softened`."""
+        return isinstance(self.loss, HingeLoss)
+
+    def softened(self, width: float) -> Self:
+        """The same problem with the hinge within width log 2; shares what `with_gamma` shares."""
+        assert isinstance(self.loss, HingeLoss)
+        other = copy(self)
+        other.loss = self.loss.softened(width)
+        return other
+
+    def hinge_certificate(self, multipliers: Vector) -> LogDetCertificate:
+        """Of K(l) with -w <= l <= 0, where psi*(l / w) = l / w: D(l) = -sum_t l_t + log det(I + K0 U(l)). The trial is lost."""
+        point = self.point(multipliers)
+        if point is None:
+            return LogDetCertificate(np.inf, -np.inf)
+        return LogDetCertificate(point.objective, self.dual_objective(point, np.ones(len(self))))
+
+    @property
     def weight(self) -> float:
         """w."""
         return self.gamma / self._m
@@ -93,8 +115,12 @@ class LogDetProblem:
         if log_det is None:
             return None
         margins = self.constraints.incidence @ self.form.entries(trial=True)
+        return LogDetPoint(multipliers, margins, self.objective(multipliers, margins, log_det), log_det)
+
+    def objective(self, multipliers: Vector, margins: Vector, log_det: float) -> float:
+        """F of a K(l) with these margins and log det(I + K0 U(l)), which depend on no gamma."""
         loss = self.weight * float(np.sum(self.loss.value(margins)))
-        return LogDetPoint(multipliers, margins, loss - float(multipliers @ margins) + log_det)
+        return loss - float(multipliers @ margins) + log_det
 
     def accept(self) -> None:
         """The last point becomes the current one, of which products are asked."""
@@ -145,6 +171,25 @@ class LogDetProblem:
         if log_det is None:
             return -np.inf
         return self.weight * float(np.sum(self.loss.value(margins) - margins * first)) + log_det
+
+    @property
+    def has_dual_margins(self) -> bool:
+        """Whether the loss tells `dual_margins`."""
+        return isinstance(self.loss, InvertibleLoss)
+
+    def dual_margins(self, multipliers: Vector) -> Vector:
+        """(c,) x with w psi'(x) = l; not finite where l is no multiplier of the loss."""
+        assert isinstance(self.loss, InvertibleLoss)
+        return self.loss.margins_of(multipliers / self.weight)
+
+    def dual_objective(self, point: LogDetPoint, dual_margins: Vector) -> float:
+        """D(l) of a point of any gamma."""
+        of_loss = float(np.sum(self.loss.value(dual_margins)))
+        return self.weight * of_loss - float(point.multipliers @ dual_margins) + point.log_det
+
+    def lowest_growth(self, multipliers: Vector) -> float:
+        """At most the lowest eigenvalue of K^1/2 U(l) K^1/2, to some per cent: K(l + s step) exists for 1 + s of it > 0."""
+        return lowest_relative(self.constraints.pattern.matrix(self._entries(multipliers)), self.form.times)
 
     def check(self) -> None:
         """InputError where a linear loss leaves F without a minimum: K0^-1 + U(w psi') is not positive definite."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from dkl.errors import InputError
 
@@ -38,6 +38,14 @@ class Loss(Protocol):
         """psi'' (c,), not negative."""
 
 
+@runtime_checkable
+class InvertibleLoss(Loss, Protocol):
+    """A strictly convex loss that knows the inverse of its slope, which the dual's Newton method goes by."""
+
+    def margins_of(self, slopes: Vector, /) -> Vector:
+        """(c,) the margins x with psi'(x) = slopes; not finite where there are none."""
+
+
 @dataclass(frozen=True)
 class LogLoss:
     """psi(x) = log(1 + exp(-2 x)): Table 2, the paper's own."""
@@ -55,6 +63,12 @@ class LogLoss:
     def second(self, margins: Vector, /) -> Vector:
         """4 / ((1 + exp(2 x)) (1 + exp(-2 x)))."""
         return 4.0 * expit(-2.0 * margins) * expit(2.0 * margins)
+
+    def margins_of(self, slopes: Vector, /) -> Vector:
+        """-logit(-y / 2) / 2 of slopes -2 <= y <= 0, finite where rounding made them 0 or -2; else NaN."""
+        rounding = np.finfo(np.float64)
+        share = np.where((slopes >= -2.0 * (1.0 + 4.0 * rounding.eps)) & (slopes <= 0.0), -0.5 * slopes, np.nan)
+        return -0.5 * logit(np.clip(share, rounding.tiny, 1.0 - rounding.epsneg))
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,55 @@ class SmoothedHingeLoss:
     def second(self, margins: Vector, /) -> Vector:
         """4 / ((1 - t)(3 + t)) between t and 1, else 0."""
         return np.where((margins > self.t) & (margins < 1.0), 4.0 / ((1.0 - self.t) * (3.0 + self.t)), 0.0)
+
+
+@dataclass(frozen=True)
+class SoftHingeLoss:
+    """width log(1 + exp((1 - x) / width)): the hinge within width log 2, with slopes between -1 and 0 and curvature everywhere."""
+
+    width: float
+    lowest: ClassVar[float] = 0.0
+
+    def value(self, margins: Vector, /) -> Vector:
+        """psi (c,)."""
+        return self.width * np.logaddexp(0.0, (1.0 - margins) / self.width)
+
+    def first(self, margins: Vector, /) -> Vector:
+        """-1 / (1 + exp((x - 1) / width))."""
+        return -expit((1.0 - margins) / self.width)
+
+    def second(self, margins: Vector, /) -> Vector:
+        """-psi' (1 + psi') / width."""
+        return expit((1.0 - margins) / self.width) * expit((margins - 1.0) / self.width) / self.width
+
+    def margins_of(self, slopes: Vector, /) -> Vector:
+        """1 - width logit(-y) of slopes -1 <= y <= 0, finite where rounding made them 0 or -1; else NaN."""
+        rounding = np.finfo(np.float64)
+        share = np.where((slopes >= -1.0 - 4.0 * rounding.eps) & (slopes <= 0.0), -slopes, np.nan)
+        return 1.0 - self.width * logit(np.clip(share, rounding.tiny, 1.0 - rounding.epsneg))
+
+
+@dataclass(frozen=True)
+class HingeLoss:
+    """max(1 - x, 0) itself: LMNN's loss and Hoi's in Table 2, by ever narrower `SoftHingeLoss`es (`solvers/logdet_hinge.py`)."""
+
+    lowest: ClassVar[float] = 0.0
+
+    def value(self, margins: Vector, /) -> Vector:
+        """psi (c,)."""
+        return np.maximum(1.0 - margins, 0.0)
+
+    def first(self, margins: Vector, /) -> Vector:
+        """-1 below 1, else 0."""
+        return np.where(margins < 1.0, -1.0, 0.0)
+
+    def second(self, margins: Vector, /) -> Vector:
+        """0."""
+        return np.zeros(margins.shape)
+
+    def softened(self, width: float) -> SoftHingeLoss:
+        """Within width log 2 of it."""
+        return SoftHingeLoss(width)
 
 
 @dataclass(frozen=True)
@@ -162,7 +225,7 @@ def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
         return ours[loss](**parameters)
     if not isinstance(loss, Loss):
         raise InputError("not a loss", where="loss", got=type(loss).__name__, wanted="methods value, first and second")
-    if not isinstance(loss, tuple(ours.values())):
+    if not isinstance(loss, (*ours.values(), HingeLoss)):
         check_loss(loss)
     return loss
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import click
 
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
+from dkl.blocks.worker_checks import Needed, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
 from dkl.estimators.common.progress import progress
 from dkl.resources import machine_memory
@@ -81,23 +82,38 @@ def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given
         raise InputError("matplotlib is missing", where="--picture", remedy="pip install 'dkl[report]'")
     path = check_new(out, may_be_empty_folder=True)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
-    named = Files.of(kind.declaration.files, files)
-    inputs = kind.read(named, settings, values=False)
-    settings = kind.adapted(settings, inputs)
-    if cluster.address is None:  # one that runs is asked when we are connected
-        with cluster.planned() as session:
-            check_fits(kind, inputs, settings, session, path.parent)
-    if is_peeked(inputs.rows):
-        inputs = kind.read(named, settings, values=True)
-    kind.check_values(inputs, settings)
+    planned = cluster.planned() if cluster.address is None else None  # one that runs is asked when we are connected
+    inputs, settings = ready(kind, files, settings, planned, path.parent)
     interrupt = kind.interrupt(resume_command(path), settings)
     with interrupt, cluster.session() as session, notes():
         run = RunStore.create(path, config_of(kind, inputs, settings, picture is not False))
         with _worth_keeping(kind, run):
             held = Lazy(lambda: read_again(kind, run, settings), inputs)
             del inputs  # for a fit to release them
+            check_places(kind, run, held, settings, session)
             result = work(kind, run, held, settings, session, interrupt)
             return conclude(kind, run, result)
+
+
+def ready(
+    kind: RunKind[Any, Any],
+    files: Given,
+    settings: Any,
+    planned: AbstractContextManager[Session] | None,
+    folder: Path,
+) -> tuple[Any, Any]:
+    """(inputs, settings) of a new run below `folder`: read, every value checked, and found to fit on the workers of
+    `planned`, if there is any session to plan for. InputError, MemoryBudgetError, DiskError."""
+    named = Files.of(kind.declaration.files, files)
+    inputs = kind.read(named, settings, values=False)
+    settings = kind.adapted(settings, inputs)
+    if planned is not None:
+        with planned as session:
+            check_fits(kind, inputs, settings, session, folder)
+    if is_peeked(inputs.rows):
+        inputs = kind.read(named, settings, values=True)
+    kind.check_values(inputs, settings)
+    return inputs, settings
 
 
 def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:
@@ -112,6 +128,20 @@ def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool
         "picture": picture,
         **kind.config(inputs),
     }
+
+
+def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> None:
+    """Ask the workers of a cluster that is not our own whether they see what they read and write: the data, where they open
+    its file themselves, and folders. Errors as of `check_workers`."""
+    if not session.is_distributed or session.own:
+        return
+    files: dict[str, int] = {}
+    if kind.needs_inputs(run) and inputs().rows.is_stored:
+        path = inputs().files["data"]
+        files[str(path)] = bytes_of(path)
+    folders = kind.written_by_workers(run, settings)
+    token = f"attempt {run.attempt}" if folders[:1] == [str(run.path)] else ""
+    check_workers(session, Needed(files, folders, token))
 
 
 @contextmanager
@@ -146,6 +176,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
             inputs()  # an error of theirs comes before any cluster is started
     interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
     with resumed(kind, run), interrupt, cluster.session() as session, notes():
+        check_places(kind, run, inputs, settings, session)
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
 
 

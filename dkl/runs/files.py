@@ -45,6 +45,9 @@ class Files:
         for file in declared:
             try:
                 entry = known[file.name]
+                if entry is None and file.one_of:
+                    found[file.name] = None
+                    continue
                 beside = file.beside is not None and bool(entry["beside_rows"])
             except (KeyError, TypeError) as error:
                 raise StoreError(
@@ -65,6 +68,9 @@ class Files:
         found: dict[str, Any] = {}
         for file in self.declared:
             path = self.paths[file.name]
+            if path is None and file.beside is None:
+                found[file.name] = None  # not given
+                continue
             entry = dict(found[str(file.beside)]) if path is None else fingerprint(path)
             if file.name in shapes:
                 entry["shape"] = [int(size) for size in shapes[file.name]]

@@ -1,4 +1,8 @@
-"""Ctrl-C and SIGTERM: commit the iteration that is under way and go, within ten seconds whatever happens."""
+"""Ctrl-C and SIGTERM: commit the iteration that is under way and go, within ten seconds whatever happens.
+
+Nothing is raised while this thread compiles or loads a Numba function: an exception in the midst of LLVM's callbacks is printed
+and lost, or leaves a function half made, which then fails for a reason that looks like a bug.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
@@ -15,13 +21,45 @@ NOTICE_SECONDS = 4.0
 """For the iteration under way to end; then we go without it."""
 LAST_SECONDS = 9.0
 """For everything; then the process ends where it stands. A commit is on disk whole or not at all."""
+COMPILED_SECONDS = 0.05
+"""After which it is looked again whether a function is compiled by now."""
+
+
+def is_compiling() -> bool:
+    """Whether this thread is in Numba's compiler, or loads what it has kept: both are under its lock."""
+    module = sys.modules.get("numba.core.compiler_lock")
+    return module is not None and module.global_compiler_lock.is_locked()
+
+
+@contextmanager
+def between_compiles() -> Iterator[None]:
+    """Ctrl-C as Python has it, KeyboardInterrupt at once, but for the time of compiling: after it then."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if is_compiling():
+            signal.setitimer(signal.ITIMER_REAL, COMPILED_SECONDS)
+        else:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, asked)
+    signal.signal(signal.SIGINT, asked)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Interrupt:
     """A callback of the loop, and the handler of the two signals while it is entered.
 
     In the loop the first signal is answered after the iteration, which is committed; elsewhere (graph, start, result)
-    at once. A second signal ends the process where it stands.
+    at once, or when the function that is being compiled is. A second signal ends the process where it stands.
     """
 
     passive = True  # it may stop the run at any iteration, so several may be under way
@@ -36,6 +74,8 @@ class Interrupt:
 
     def __call__(self, row: dict[str, Any]) -> bool:
         """Whether to end after this iteration of ADMM, since a signal came; all other rows end nothing by themselves."""
+        if self.signal and not self.looping:  # it came while something was compiled
+            raise KeyboardInterrupt(self.line("what was committed stands"))
         is_last = row.get("converged") or row["iteration"] >= self.max_iter
         self.looping = row.get("stage", "admm") == "admm" and not is_last
         self.noticed = self.noticed or bool(self.signal)
@@ -66,13 +106,22 @@ class Interrupt:
         self.watchdog = threading.Timer(LAST_SECONDS, self._end)
         self.watchdog.daemon = True
         self.watchdog.start()
-        if not self.looping:
-            raise KeyboardInterrupt(self.line("what was committed stands"))
-        signal.setitimer(signal.ITIMER_REAL, NOTICE_SECONDS)
+        if self.looping:
+            signal.setitimer(signal.ITIMER_REAL, NOTICE_SECONDS)
+        else:
+            self._leave("what was committed stands")
 
     def _late(self, number: int, frame: FrameType | None) -> None:
         if not self.noticed:
-            raise KeyboardInterrupt(self.line("the iteration was long, the last commit stands"))
+            self._leave(
+                "the iteration was long, the last commit stands" if self.looping else "what was committed stands"
+            )
+
+    def _leave(self, what: str) -> None:
+        if is_compiling():
+            signal.setitimer(signal.ITIMER_REAL, COMPILED_SECONDS)
+        else:
+            raise KeyboardInterrupt(self.line(what))
 
     def _end(self) -> None:
         # Not through Python's own end: threads that compute would be waited for.

@@ -42,6 +42,8 @@ class InputFile:
     required: bool = True
     beside: str | None = None
     """The input in whose file this one may stand beside the other, where no file is named."""
+    one_of: bool = False
+    """Whether it is one of several, of which one is given: a run's configuration has null for the others."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,11 @@ class RunKind(ABC, Generic[S, I]):
     def disk_bytes(self, inputs: I, settings: S, plan: Plan) -> int:
         """Of the run's folder, at most."""
         return plan.disk_bytes
+
+    def written_by_workers(self, run: RunStore, settings: S) -> list[str]:
+        """Folders that the workers of a cluster write to."""
+        folder = getattr(settings, "work_dir", None)
+        return [] if folder is None else [str(folder)]
 
     def needs_inputs(self, run: RunStore) -> bool:
         """Whether a run that is resumed reads its inputs again."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.plan_remedies import RAISE_LIMIT
 from dkl.blocks.row_blocks import row_bounds
 from dkl.blocks.row_sources import RowSource
 from dkl.linalg.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME
@@ -21,7 +22,7 @@ BLOCKS_AT_ONCE = 4
 """A thread: so many blocks of predictions are held before they are written, if there is room; else one."""
 STAGES = 3
 """Of a tile of kernel columns: what the kernel is a function of, the function, and what is summed."""
-REMEDY = "raise memory_limit, or take fewer threads"
+REMEDY = f"{RAISE_LIMIT}, or take fewer threads"
 
 
 @dataclass(frozen=True)

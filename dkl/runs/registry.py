@@ -15,6 +15,7 @@ TASKS = {
     "pairwise": "dkl.runs.pairwise",
     "regression": "dkl.runs.regression",
     "svc": "dkl.runs.svc",
+    "logdet": "dkl.runs.logdet",
 }
 """The module of each task's `DECLARATION`."""
 

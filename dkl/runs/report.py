@@ -137,7 +137,7 @@ def line(name: str, value: str) -> str:
 
 def _config(run: RunStore, facts: Facts, inputs: Iterable[str]) -> list[str]:
     known: Any = run.config.get("inputs", {})
-    lines = [line(name, str(known[name].get("path"))) for name in inputs if name in known]
+    lines = [line(name, str(known[name].get("path"))) for name in inputs if known.get(name) is not None]
     shown = {name: value for name, value in run.config["settings"].items() if value not in (None, {})}
     lines.append(line("settings", ", ".join(f"{name} {value}" for name, value in shown.items())))
     return [*lines, *(line(name, value) for name, value in facts.config.items())]

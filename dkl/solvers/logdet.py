@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, get_args
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.solvers.logdet_newton import Point, Problem, Stop, trust_region_newton
+from dkl.solvers.logdet_dual import DualProblem, dual_newton
+from dkl.solvers.logdet_hinge import HingeProblem, narrowing_hinges
+from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
@@ -18,14 +21,23 @@ from dkl.solvers.watch import Watch
 Vector = NDArray[np.float64]
 
 
-class PathProblem(Problem, Protocol):
+FIRST = 0.5
+"""Length of the first multipliers of a dual ascent, in the norm of K0: a whole one may leave the cone."""
+
+
+class PathProblem(DualProblem, HingeProblem, Protocol):
     """A problem that can be asked at another gamma."""
+
+    @property
+    def is_hinge(self) -> bool:
+        """Whether the loss has a corner."""
+
+    @property
+    def has_dual_margins(self) -> bool:
+        """Whether the loss has an inverse of its slope: then the dual is solved."""
 
     def check(self) -> None:
         """InputError where F has no minimum."""
-
-    def with_gamma(self, gamma: float) -> Self:
-        """The same at another gamma."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +77,11 @@ def solve_logdet(
 ) -> LogDetSolution:
     """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another.
 
+    Where the loss tells the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of
+    which `stop` and `region` must be the defaults; else on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
-    Rows of the history: iteration, objective, gap, relative_gap, decrement (|K^1/2 G K^1/2|_F, which bounds Newton's), products.
+    Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products.
     InputError where F has no minimum or is infinite at K0.
     """
     for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
@@ -76,26 +90,43 @@ def solve_logdet(
     if not (tol >= 0 and max_iter >= 0):
         raise InputError("negative", where="tol or max_iter", got=(tol, max_iter), wanted="0 or more")
     problem.check()
-    began = _start(problem, start)
-    end = trust_region_newton(
-        problem,
-        began,
-        solver=solver,
-        tol=tol,
-        stop=stop,
-        region=region,
-        max_iter=max_iter,
-        watch=Watch() if watch is None else watch,
-    )
+    watch = Watch() if watch is None else watch
+    if start is not None and start.multipliers.shape != (len(problem),):
+        raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
+    if problem.is_hinge:
+        solve = partial(solve_logdet, solver=solver, watch=watch)
+        hinge = narrowing_hinges(problem, solve, start, tol=tol, max_iter=max_iter)
+        return replace(
+            hinge.solution,
+            outcome=hinge.outcome,
+            certificate=hinge.certificate,
+            n_iter=hinge.n_iter,
+            n_products=hinge.n_products,
+        )
+    primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region, watch=watch)
+    if stop != "gap" or region != "local" or not problem.has_dual_margins:
+        end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=max_iter)
+        return _solution(problem, end)
+    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=max_iter, watch=watch)
+    if end.outcome is not Outcome.STALLED:
+        return _solution(problem, end)
+    # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual.
+    rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter)
+    return _solution(problem, rest, before=end)
+
+
+def _solution(problem: PathProblem, end: NewtonEnd, before: NewtonEnd | None = None) -> LogDetSolution:
+    """What is handed out of an end, which may be the second."""
+    n_iter, n_products = (0, 0) if before is None else (before.n_iter, before.n_products)
     return LogDetSolution(
         end.outcome,
         problem.gamma,
         end.point.multipliers,
         end.point.margins,
         end.certificate,
-        end.n_iter,
-        end.n_products,
-        end.solver,
+        n_iter + end.n_iter,
+        n_products + end.n_products,
+        end.solver if before is None or before.solver == end.solver else "auto",
     )
 
 
@@ -115,15 +146,12 @@ def solve_logdet_path(
     return solutions
 
 
-def _start(problem: Problem, start: LogDetSolution | None) -> Point:
-    """The better of K0 and the kernel of `start`, as the current point."""
-    if start is not None and start.multipliers.shape != (len(problem),):
-        raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
-    nothing = np.zeros(len(problem))
-    best = problem.point(nothing)
+def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
+    """The better of K0 and K(multipliers), as the current point."""
+    best = problem.point(np.zeros(len(problem)))
     problem.accept()
-    if start is not None:
-        warm = problem.point(start.multipliers)
+    if multipliers is not None:
+        warm = problem.point(multipliers)
         if warm is not None and (best is None or warm.objective < best.objective):
             problem.accept()
             best = warm
@@ -132,3 +160,24 @@ def _start(problem: Problem, start: LogDetSolution | None) -> Point:
             "the loss is infinite at K0", where="constraints", wanted="finite losses", remedy="drop duplicates"
         )
     return best
+
+
+def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:
+    """(the current point, the gamma of whose slopes its multipliers are): the kernel of `start`, or one near K0.
+
+    A kernel of a larger gamma is drawn back to slopes of this one, between it and K0.
+    """
+    if start is not None:
+        gamma = min(start.gamma, problem.gamma)
+        multipliers = start.multipliers * (gamma / start.gamma)
+        is_inside = np.isfinite(problem.with_gamma(gamma).dual_margins(multipliers)).all()
+        point = problem.point(multipliers) if is_inside else None
+        if point is not None:
+            problem.accept()
+            return point, gamma
+    slopes = problem.forces(_start(problem, None).margins) / problem.gamma
+    size = float(np.sqrt(max(0.0, float(slopes @ problem.product(slopes)))))
+    gamma = min(problem.gamma, FIRST / max(size, np.finfo(float).tiny))
+    point = problem.point(gamma * slopes)
+    problem.accept()
+    return point, gamma

@@ -115,9 +115,10 @@ def trust_region_newton(
     ways: set[str] = set()
     for iteration in range(max_iter + 1):
         residual = problem.forces(point.margins) - point.multipliers
-        along = problem.product(residual)
+        with np.errstate(over="ignore", invalid="ignore"):  # it is told by the outcome
+            along = problem.product(residual)
+            size = float(np.sqrt(max(float(residual @ along), 0.0)))  # in this order: of a NaN, max is the NaN then
         products += 1
-        size = float(np.sqrt(max(0.0, float(residual @ along))))
         bound = max(bound, point.objective - proven_gap(size))
         certificate = problem.certificate(point.objective, bound)
         rests = _rests(problem, stop, tol, size, residual, point.objective)
@@ -127,7 +128,9 @@ def trust_region_newton(
         })  # fmt: skip
         is_solved = stop == "gap" and certificate.relative_gap <= tol
         ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
-        if ended is None and rests:
+        if not np.isfinite(size):  # of the gap at this point nothing is known
+            ended = Outcome.NUMERICAL_ERROR
+        elif ended is None and rests:
             ended = Outcome.STATIONARY
         if ended is not None:
             break

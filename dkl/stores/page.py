@@ -39,6 +39,8 @@ FILES = {
     "with all that the manifests name, is complete.",
     "*/MANIFEST.json": "A part's seal: bytes and crc32c of each of its files, by their names; with a crc32c of its content.",
     "report-*.json": "Earlier reports of a run that was resumed after its end, by their number of iterations.",
+    "job/": "Of a run that was submitted: its script, the record of who has it, what it printed and its exit code "
+    "(`dkl/runs/jobs/job.py`).",
     "tmp-*, del-*": "Being written, or on its way out; what a dead attempt has left goes when the run is resumed.",
 }
 

@@ -11,7 +11,7 @@ from dkl.blocks.column_plan import RowsHeld, Shape, plan_columns
 from dkl.blocks.graph_plan import plan_graph
 from dkl.blocks.kernel_plan import KernelShape, plan_kernel
 from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
@@ -93,3 +93,30 @@ def test_a_graph() -> None:
     assert plan_graph(100_000, 100, 8, 10, 140_000_000, n_slots=int(threads), n_tasks=16)
     with pytest.raises(MemoryBudgetError, match="raise memory_limit$"):
         plan_graph(100_000, 100, 8, 10, 1000)
+
+
+WORKERS = Place(2, 1, 2_000_400_000, distributed=True, more_memory="give workers more memory")
+SHARE = 1_500_300_000
+"""Of such a worker's limit, three quarters: as text it is the same as a limit of 1.5 GB."""
+
+
+def refused(place: Place, limit: int, memory_limit: int | None) -> MemoryBudgetError:
+    plan = Plan("memory", 2, 1, PROCESS_BASE, {"rows": 4_000_000_000}, {}, limit, remedy="raise memory_limit")
+    with pytest.raises(MemoryBudgetError) as caught:
+        place.checked(plan, memory_limit)
+    return caught.value
+
+
+def test_a_share_of_a_workers_memory_is_told_as_such() -> None:
+    assert WORKERS.allowed(None) == SHARE
+    for memory_limit in (None, 2_500_000_000):
+        error = refused(WORKERS, SHARE, memory_limit)
+        assert error.got == "1.5 GB, 75% of a worker's 2 GB"
+        assert error.remedy == "give workers more memory"
+
+
+def test_a_limit_that_reads_like_the_share_is_still_the_one_that_was_given() -> None:
+    given = SHARE - 300_000
+    for place, limit in ((WORKERS, given), (WORKERS, SHARE + 100_000), (Place(1, 2), given)):
+        error = refused(place, limit, given)
+        assert (error.got, error.remedy) == ("memory_limit 1.5 GB", "raise memory_limit")

@@ -29,8 +29,14 @@ FITS = {
     ],
     "regression": ["fit", "regression", "--data", "X.npz", "--nu", "0.1", "--store-columns"],
     "svc": ["fit", "svc", "--data", "X.npz"],
+    "logdet": ["fit", "logdet", "--data", "X.npz", "--n-in", "2", "--n-out", "2", "--n-neighbors", "5"],
 }
-USES = {"pairwise": ("transform", "new.npz"), "regression": ("predict", "new.csv"), "svc": ("predict", "new.npy")}
+USES = {
+    "pairwise": ("transform", "new.npz"),
+    "regression": ("predict", "new.csv"),
+    "svc": ("predict", "new.npy"),
+    "logdet": ("transform", "new.npz"),
+}
 
 
 @pytest.fixture

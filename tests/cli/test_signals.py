@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from command_line import FIT, N, call, factor_bytes
 from command_runs import told_of_commit
+from numba.core.compiler_lock import global_compiler_lock
 from patience import PATIENCE
 from preloaded import Forked
 
 from dkl.cli.main import main as dkl
-from dkl.runs.interrupt import Interrupt, resume_command
+from dkl.runs.interrupt import Interrupt, between_compiles, resume_command
 
 LONG = (
     *FIT,
@@ -134,6 +135,56 @@ def test_a_long_iteration_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
         interrupt({"converged": False, "iteration": 1})
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(PATIENCE)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("iterates", [False, True])
+def test_what_is_being_compiled_is_compiled_first(number: int, iterates: bool) -> None:
+    """An exception inside LLVM's callbacks is printed and lost, or leaves a function half made: exit 1, "a bug in dkl"."""
+    compiled = False
+    with (
+        pytest.raises(KeyboardInterrupt, match="committed stands; resume it with: again"),
+        Interrupt("again", 10) as interrupt,
+    ):
+        with global_compiler_lock:
+            os.kill(os.getpid(), number)
+            list(range(1000))  # bytecodes, between which signals are answered
+            compiled = True
+        if iterates:
+            interrupt({"converged": False, "iteration": 1})
+        time.sleep(PATIENCE)
+    assert compiled
+
+
+def test_ctrl_c_in_other_verbs_waits_for_the_compiler_too() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
+    compiled = False
+    with pytest.raises(KeyboardInterrupt), between_compiles():
+        with global_compiler_lock:
+            os.kill(os.getpid(), signal.SIGINT)
+            list(range(1000))
+            compiled = True
+        time.sleep(PATIENCE)
+    assert compiled
+    with pytest.raises(KeyboardInterrupt), between_compiles():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(PATIENCE)
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
+
+
+def test_the_command_is_interrupted_between_compiles(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def told(path: str, **options: object) -> None:
+        with global_compiler_lock:
+            os.kill(os.getpid(), signal.SIGINT)
+            list(range(1000))
+            held.append(path)
+        time.sleep(PATIENCE)
+
+    monkeypatch.setattr("dkl.runs.driver.info", told)
+    answer = call("info", ".")
+    assert held and answer.code == 4, answer.err
 
 
 @pytest.mark.parametrize("seconds", [9.0, 0.1])

@@ -215,6 +215,12 @@ def test_matrices_that_are_no_kernels(change, message, X):
         dkl.LogDetKernelLearner(kernel="precomputed").fit(change(X @ X.T), triplets=TRIPLETS)
 
 
+def test_a_width_of_values_whose_variance_underflows(X):
+    for tiny in (1e-200 * X, sp.csr_array(1e-200 * X)):
+        with pytest.raises(InputError, match="X: values differ, .* variance underflows; scale X"):
+            dkl.LogDetKernelLearner(kernel="rbf").fit(tiny, triplets=TRIPLETS)
+
+
 def test_a_dense_matrix_of_all_rows_is_refused_before_it_is_made():
     X, y = np.zeros((200_000, 1)), np.zeros(200_000)
     y[:3], X[:3, 0] = 1, 1

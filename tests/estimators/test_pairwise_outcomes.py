@@ -62,6 +62,13 @@ def test_residuals_alone_are_stationary_with_the_gap_and_a_remedy(digits):
     assert result.message.startswith(f"stationary (relative gap {result.proven:.2g}): ")
 
 
+def test_who_has_set_a_goal_is_not_told_to_set_one(rng):
+    X = rng.standard_normal((40, 3))
+    with pytest.warns(ConvergenceWarning, match="raise max_iter, or loosen target_gap"):
+        model = learner(max_iter=1, target_gap=1e-12).fit(X, must_link=[[0, 1], [4, 9]], cannot_link=[[2, 3], [5, 7]])
+    assert model.result_.outcome is Outcome.ITERATION_LIMIT
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_default_fit_is_solved_to_the_gap_that_it_says(digits, dtype):
     X, pairs = digits

@@ -12,7 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl import OptimalNeighborhoodSVC
+from dkl.blocks.row_sources import row_source
 from dkl.errors import DklError, InputError
+from dkl.estimators.svc.kernels import _spread
 
 N = 40
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -117,6 +119,25 @@ WEIGHTS = {
 }
 
 
+def test_values_whose_variance_underflows():
+    """gamma="scale" would be 1, and all rows the same to the kernel."""
+    for tiny in (1e-200 * X, sparse.csr_array(1e-200 * X)):
+        refused(
+            lambda rows=tiny: OptimalNeighborhoodSVC().fit(rows, Y), "X: values differ, .* variance underflows; scale X"
+        )
+
+
+def test_a_width_from_rows_in_blocks_is_that_of_rows_in_memory(tmp_path, monkeypatch):
+    """Far from zero, where the mean of squares less the square of the mean has no digit left."""
+    monkeypatch.setattr("dkl.estimators.svc.kernels.VARIANCE_BYTES", 7 * X[:1].nbytes)
+    far = 1e8 + X
+    stored = zarr.create_array(str(tmp_path / "X.zarr"), data=far, chunks=(10, X.shape[1]))
+    variance, low, high = _spread(row_source(stored))
+    assert variance == pytest.approx(np.var(far), rel=1e-9) and (low, high) == (far.min(), far.max())
+    thin = sparse.csr_array(X * (X > 0))
+    assert _spread(row_source(thin))[0] == pytest.approx(np.var(thin.toarray()), rel=1e-12)
+
+
 @pytest.mark.parametrize("case", WEIGHTS)
 def test_weights(case):
     weights, match = WEIGHTS[case]
@@ -131,6 +152,8 @@ PARAMETERS = [
     ({"C": "1"}, "'C'"),
     ({"C": True}, "'C'"),
     ({"C": [1.0]}, "'C'"),
+    ({"C": 1e100}, "^C: bounds are so large that .* overflows; .*1e.100; wanted at most"),
+    ({"C": 1e160, "solver": "level"}, "^C: bounds are so large"),
     ({"rho": 0.0}, "'rho' .*> 0"),
     ({"rho": -3}, "'rho'"),
     ({"rho": np.inf}, "'rho'"),

@@ -4,10 +4,26 @@ import numpy as np
 import pytest
 
 from dkl.errors import InputError
-from dkl.problems.logdet_losses import ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss, as_loss, check_loss
+from dkl.problems.logdet_losses import (
+    HingeLoss,
+    ItmlLoss,
+    LinearLoss,
+    LogLoss,
+    SmoothedHingeLoss,
+    SoftHingeLoss,
+    as_loss,
+    check_loss,
+)
 
 SIMILAR = np.arange(40) % 2 == 0
-LOSSES = [LogLoss(), SmoothedHingeLoss(), SmoothedHingeLoss(0.2), LinearLoss(), ItmlLoss(SIMILAR, 0.9, 1.3)]
+LOSSES = [
+    LogLoss(),
+    SoftHingeLoss(0.3),
+    SmoothedHingeLoss(),
+    SmoothedHingeLoss(0.2),
+    LinearLoss(),
+    ItmlLoss(SIMILAR, 0.9, 1.3),
+]
 X = np.linspace(0.05, 3.0, 40)
 
 
@@ -32,6 +48,24 @@ def test_values_are_those_of_the_paper():
     ratio = np.array([0.5, 2.0, 0.5, 2.0])
     itml = ItmlLoss(np.array([True, True, False, False]), 3.0, 5.0).value(ratio * [3, 3, 5, 5])
     np.testing.assert_allclose(itml, [0, 2 - np.log(2) - 1, 0.5 - np.log(0.5) - 1, 0], rtol=1e-14)
+
+
+def test_the_log_loss_knows_the_margin_of_a_slope():
+    x = np.linspace(-15.0, 300.0, 50)
+    np.testing.assert_allclose(LogLoss().margins_of(LogLoss().first(x)), x, rtol=1e-2, atol=1e-2)
+    near = np.linspace(-3.0, 3.0, 50)
+    np.testing.assert_allclose(LogLoss().margins_of(LogLoss().first(near)), near, rtol=1e-12, atol=1e-12)
+    assert np.isfinite(LogLoss().margins_of(np.array([-2.0, 0.0]))).all()
+    assert np.isnan(LogLoss().margins_of(np.array([-2.1, 0.1]))).all()
+
+
+def test_a_soft_hinge_is_near_the_hinge_and_knows_the_margin_of_a_slope():
+    x = np.linspace(-1.0, 3.0, 40)
+    soft = HingeLoss().softened(0.1)
+    above = soft.value(x) - HingeLoss().value(x)
+    assert (above >= 0).all() and (above <= 0.1 * np.log(2) * (1 + 1e-12)).all()
+    np.testing.assert_allclose(soft.margins_of(soft.first(x)), x, rtol=1e-6, atol=1e-6)
+    assert np.isnan(soft.margins_of(np.array([-1.1, 0.1]))).all()
 
 
 def test_margins_far_out_stay_finite():

@@ -11,6 +11,7 @@ import pytest
 from command_line import call
 from command_runs import refused
 from measured_runs import FORMS, STREAMED, write_forms
+from patience import PATIENCE
 from preloaded import Forked
 
 from dkl.blocks.plan import PROCESS_BASE
@@ -20,7 +21,7 @@ from dkl.runs.cluster import Cluster
 
 SPARE = 21_000_000
 """Bytes that the allocator and libraries may take beside what is planned; the plan's base has as many to spare."""
-SIZES = {"pairwise": 40_000_000, "regression": 60_000_000, "svc": 40_000_000}
+SIZES = {"pairwise": 40_000_000, "regression": 60_000_000, "svc": 40_000_000, "logdet": 12_800_000}
 """Of X in float64."""
 ROOM = 30_000_000
 """Above the plan's base, for regressions on rows that are streamed: less than X."""
@@ -28,12 +29,22 @@ OPTIONS = {
     "pairwise": ("--pairs", "pairs.csv", "--rank", "4", "--max-iter", "2", "--target-gap", "none"),
     "regression": ("--targets", "y.npy", "--n-columns", "20", "--nu", "50"),
     "svc": ("--targets", "labels.npy", "--max-iter", "2"),
+    "logdet": ("--targets", "labels.npy", "--n-in", "1", "--n-out", "1", "--max-iter", "2", "--solver", "pcg"),
 }
-FEATURES = {"pairwise": 1000, "regression": 100, "svc": 2500}
+FEATURES = {"pairwise": 1000, "regression": 100, "svc": 2500, "logdet": 2000}
+MOST = {"regression": ROOM, "pairwise": 1.5 * SIZES["pairwise"], "svc": 4 * SIZES["svc"], "logdet": 8 * SIZES["logdet"]}
+"""That applying a run is planned to take."""
 SMALL = ("X.npy", "X.zarr")
 SOME = ("X.npy", "packed.npz", "X.zarr")
-APPLIED = [("regression", "X.npy"), ("regression", "X.zarr"), ("svc", "X.npy"), ("pairwise", "other.npy")]
+APPLIED = [
+    ("regression", "X.npy"),
+    ("regression", "X.zarr"),
+    ("svc", "X.npy"),
+    ("pairwise", "other.npy"),
+    ("logdet", "other.npy"),
+]
 CASES = [("regression", form) for form in FORMS] + [(task, form) for task in ("pairwise", "svc") for form in SOME]
+CASES.append(("logdet", "X.npy"))
 
 
 def fit(task, form, room=None):
@@ -112,7 +123,28 @@ def test_predict_and_transform_take_no_more_than_they_plan(fits, task, form):
     """The two of pairs together are as large again as X, and neither is held."""
     found = fits(task)[f"use of {form}"]
     assert found["code"] == 0 and found["risen"] <= found["planned"] + SPARE
-    assert found["planned"] <= {"regression": ROOM, "pairwise": 1.5 * SIZES["pairwise"], "svc": 4 * SIZES["svc"]}[task]
+    assert found["planned"] <= MOST[task]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(OPTIONS))
+def test_workers_that_predict_keep_to_the_limit_and_the_plan(tmp_path, monkeypatch, task):
+    """Every process, whole: two workers, and the one that asks them; rows of 240 MB, which none of them holds."""
+    monkeypatch.chdir(tmp_path)
+    d, limit = FEATURES[task], 620_000_000
+    write_forms(tmp_path, 80 if task == "svc" else 400, d)
+    np.save("other.npy", np.tile(np.load("X.npy"), (-(-30_000_000 // (np.load("X.npy").size)), 1)))
+    assert call(*fit(task, "X.npy")).code in (0, 3)
+    verb = registry.declaration(task).verb
+    place = ["--workers", "2", "--memory-limit", str(limit)]
+    command = [verb, f"{task}-X.npy.zarr", "--data", "other.npy", "--out", "out.npy", *place]
+    process = Forked(measured_runs.on_workers, json.dumps([command]), str(tmp_path / "figures.json"))
+    said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    ((code, planned, own, below),) = json.loads((tmp_path / "figures.json").read_text())
+    workers = below[-2:]
+    assert code == 0 and len(workers) == 2
+    assert planned <= 0.75 * limit and max(own, *workers) <= planned + SPARE
 
 
 @pytest.mark.parametrize("task", sorted(OPTIONS))
@@ -154,7 +186,7 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, t
     assert not Path("run.zarr").exists()
 
 
-@pytest.mark.parametrize("task", ["regression", "svc"])
+@pytest.mark.parametrize("task", ["regression", "svc", "logdet"])
 def test_targets_that_do_not_fit_are_refused_before_they_are_read(tmp_path, monkeypatch, task):
     monkeypatch.chdir(tmp_path)
     write_forms(tmp_path, 400, 5)

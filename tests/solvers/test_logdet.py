@@ -1,6 +1,7 @@
 """Problem (3) solved, against optima of scipy on a Cholesky factor, closed forms, and conic programs."""
 
 import tracemalloc
+from dataclasses import replace
 
 import clarabel
 import numpy as np
@@ -11,7 +12,7 @@ from scipy import sparse
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import ItmlLoss, LogLoss, SmoothedHingeLoss
+from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LogLoss, SmoothedHingeLoss
 from dkl.problems.logdet_plan import direct_bytes, logdet_plan
 from dkl.solvers.logdet import solve_logdet, solve_logdet_path
 from dkl.solvers.result import Outcome
@@ -162,7 +163,10 @@ def hinge_program(K0, A, t, weight):
         cost -= weight * margin.sum(axis=0)
     else:
         cost[at_p:at_q] = weight * 4 / (3 + t)
-        quadratic[at_q:] = weight * 4 / ((1 - t) * (3 + t))
+        if t < 1.0:
+            quadratic[at_q:] = weight * 4 / ((1 - t) * (3 + t))
+        else:
+            cost[at_q:] = weight
     blocks, offsets, cones = [], [], []
     if t is not None:
         hinge = -margin
@@ -212,12 +216,25 @@ def test_the_optimum_is_that_of_a_conic_program(name, rng):
     assert solution.certificate.objective == pytest.approx(exact, rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("n, c, gamma", [(5, 10, 0.5), (7, 25, 3.0), (7, 25, 100.0)])
+def test_the_hinge_itself_is_solved_to_its_own_gap(n, c, gamma, rng):
+    """Against a conic program of the hinge; its multipliers are in [-w, 0], as a smoothed one's are not."""
+    K0, constraints = kernel(rng, n), ConstraintSet.triplets(n, triplets(rng, n, c))
+    solution = solved(LogDetKernelProblem(K0, constraints, HingeLoss(), gamma, normalize_gamma=False), tol=1e-8)
+    exact = hinge_program(K0, matrices(constraints), 1.0, gamma)
+    assert solution.certificate.objective == pytest.approx(exact, rel=1e-6, abs=1e-7)
+    assert solution.certificate.bound <= exact * (1 + 1e-7)
+    assert (solution.multipliers <= 0).all() and (solution.multipliers >= -gamma).all()
+    learned = LogDetKernelProblem(K0, constraints, HingeLoss(), gamma).learned(solution.multipliers).block
+    assert objective(learned, K0, matrices(constraints), HingeLoss(), gamma) == pytest.approx(exact, rel=1e-6)
+
+
 def path_case(rng):
     return LogDetKernelProblem(kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60)), LogLoss(), 1.0)
 
 
 def test_a_path_is_the_same_in_either_direction(rng):
-    problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**5, 2.0**10]
+    problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**8, 2.0**10]
     up = solve_logdet_path(problem, gammas, tol=1e-10)
     down = solve_logdet_path(problem, gammas[::-1], tol=1e-10)[::-1]
     for gamma, one, other in zip(gammas, up, down, strict=True):
@@ -226,6 +243,56 @@ def test_a_path_is_the_same_in_either_direction(rng):
         assert one.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-9)
         assert other.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-9)
         np.testing.assert_allclose(one.margins, cold.margins, rtol=1e-3, atol=1e-3)
+
+
+class PlainLogLoss:
+    """The log-loss without the inverse of its slope: the primal is solved."""
+
+    lowest = 0.0
+    value, first, second = LogLoss.value, LogLoss.first, LogLoss.second
+
+
+def grown_case(rng):
+    """A kernel that has to grow along few directions: classes that lie within each other, drawn apart."""
+    n, y = 60, np.arange(60) % 3
+    X = rng.normal(size=(n, 8)) + 0.3 * np.eye(8)[y]
+    K0 = 0.05 * (X @ X.T) + 1e-2 * np.eye(n)
+    three = np.array(
+        [(i, rng.choice(np.flatnonzero(y == y[i])), rng.choice(np.flatnonzero(y != y[i]))) for i in range(n)]
+    )
+    three = three[three[:, 0] != three[:, 1]]
+    return lambda loss: LogDetKernelProblem(K0, ConstraintSet.triplets(n, three), loss, 1.0)
+
+
+@pytest.mark.parametrize("gammas", [[2.0**8], [1.0, 2.0**8], [2.0**8, 1.0]], ids=["cold", "up", "down"])
+def test_the_dual_and_the_primal_find_the_same_kernel(gammas, rng):
+    of = grown_case(rng)
+    dual, primal = (solve_logdet_path(of(loss), gammas, tol=1e-9)[-1] for loss in (LogLoss(), PlainLogLoss()))
+    for one, other in ((dual, primal), (primal, dual)):
+        assert one.outcome is Outcome.SOLVED
+        assert one.certificate.bound <= other.certificate.objective * (1 + 1e-12)
+    np.testing.assert_allclose(dual.margins, primal.margins, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 100.0])
+def test_kernels_far_from_the_scale_of_the_loss_take_few_steps(scale):
+    """Slopes of -2 or of 0 to rounding at K0: from there Newton's method on the primal takes 168 steps at the larger scale."""
+    rng = np.random.default_rng(1)
+    constraints, K0 = ConstraintSet.triplets(8, triplets(rng, 8, 30)), scale * kernel(rng, 8)
+    solution = solved(LogDetKernelProblem(K0, constraints, LogLoss(), 1e3), tol=1e-7)
+    weight = 1e3 / len(constraints.points)
+    best, _ = optimum(K0, matrices(constraints), LogLoss(), weight)
+    assert solution.certificate.bound <= best * (1 + 1e-9)
+    assert solution.certificate.objective <= best * (1 + 1e-7)
+    assert solution.n_iter < 60
+
+
+def test_a_start_that_holds_no_slopes_is_left(rng):
+    problem = path_case(rng)
+    before = solved(problem)
+    wrong = replace(before, multipliers=-before.multipliers)
+    found = solved(problem.with_gamma(4.0), start=wrong)
+    assert found.certificate.objective == pytest.approx(solved(problem.with_gamma(4.0)).certificate.objective, rel=1e-9)
 
 
 @pytest.mark.parametrize("region", ["local", "frobenius"])
@@ -277,8 +344,17 @@ def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certific
     assert solution.certificate.bound >= (1 - 1e-6) * gamma / len(np.unique(three)) * len(three) * 2 * np.log(2)
 
 
+@pytest.mark.parametrize("gamma", [1e155, 1e300])
+def test_nothing_is_proven_where_forces_overflow(gamma, rng):
+    """(gamma psi')^2 is beyond doubles: the decrement is a NaN, which is no proof."""
+    constraints, loss = case("log", rng)
+    solution = solve_logdet(LogDetKernelProblem(kernel(rng), constraints, loss, gamma), tol=1e-6)
+    assert solution.outcome is not Outcome.SOLVED
+    assert solution.certificate.relative_gap > 1e-6
+
+
 def test_ends_have_names_and_certificates(rng):
-    problem = path_case(rng).with_gamma(2.0**8)
+    problem = path_case(rng).with_gamma(2.0**12)
     limited = solve_logdet(problem, max_iter=1)
     assert limited.outcome is Outcome.ITERATION_LIMIT
     assert 0 <= limited.certificate.bound < solved(problem).certificate.objective < limited.certificate.objective

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +27,35 @@ MOST_ROWS = 5000
 """Rows whose kernel matrix is decomposed for principal components; of more, the rows P are taken."""
 SQUARES = 3
 """n x n arrays alive while a Laplacian is inverted, or a given matrix is checked."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """The leading principal components of a kernel, k of them: a row x has the coordinates
+    k0(x, basis) weights + k0(x, P) weights_at_points - offset.
+
+    basis (b,) rows that they are those of; weights (b, k); weights_at_points (p, k); offset (k,).
+    """
+
+    basis: Indices
+    weights: Matrix
+    weights_at_points: Matrix
+    offset: Matrix
+
+
+def components_of(
+    prior: PriorKernel, n: int, points: Indices, M: Matrix, n_components: int, center: bool
+) -> Components:
+    """Of K = K0 + K0[:, P] M K0[P, :] on all n rows, or on P alone where there are more than MOST_ROWS."""
+    basis = np.arange(n) if n <= MOST_ROWS else points
+    K = prior.within(basis)
+    at_points = K[:, points if n <= MOST_ROWS else np.arange(len(points))]
+    K += at_points @ M @ at_points.T
+    weights, offset = principal_coordinates(0.5 * (K + K.T), n_components, center=center)
+    # Their order in memory chooses the BLAS kernel: what is stored and loaded again is row by row.
+    weights = np.ascontiguousarray(weights)
+    # Both parts of k(x, basis) times the weights, so that the second costs p columns and not those of the basis.
+    return Components(basis, weights, np.ascontiguousarray(M @ (at_points.T @ weights)), offset)
 
 
 class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
@@ -57,11 +87,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
 
     def _begun(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any]:
         """What is learned from, K0, and the checked rows; InputError for any of these that is not to be learned from."""
-        check_parameters(self, self.SETTINGS)
-        rows = checked_rows(self, X, reset=True, least=2)
-        side = side_information(
-            type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed, **given
-        )
+        side, rows = self._given(X, y, **given)
         n, limit = int(rows.shape[0]), parse_bytes(self.memory_limit)
         # A callable may compare to text in ways of its own.
         needs_all = self._is_precomputed or (isinstance(self.kernel, str) and self.kernel == "laplacian")
@@ -69,24 +95,34 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
             remedy = 'choose a kernel of rows such as "rbf": the rows with side information alone count then'
             items = {f"the kernel matrix of all {n:,} rows": SQUARES * 8 * n * n}
             check_size(items, limit, remedy if n > MOST_ROWS else "raise memory_limit")
-        prior = prior_kernel(
-            self.kernel, rows, params=self.kernel_params, n_neighbors=self.n_neighbors,
-            session=Session.find(self.client, threads=self.n_jobs), memory_limit=limit,
+        return side, self._prior_of(rows, Session.find(self.client, threads=self.n_jobs)), rows
+
+    def _given(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Any]:
+        """What is learned from, and the checked rows."""
+        check_parameters(self, self.SETTINGS)
+        rows = checked_rows(self, X, reset=True, least=2)
+        side = side_information(
+            type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed, **given
+        )
+        return side, rows
+
+    def _prior_of(self, rows: Any, session: Session) -> PriorKernel:
+        """K0 of the rows."""
+        return prior_kernel(
+            self.kernel, rows, params=self.kernel_params, n_neighbors=self.n_neighbors, session=session,
+            memory_limit=parse_bytes(self.memory_limit),
         )  # fmt: skip
-        return side, prior, rows
 
     def _adopt(self, prior: PriorKernel, rows: Any, points: Indices, M: Matrix) -> None:
         """Keep the kernel, and its principal components."""
+        self._keep_kernel(
+            prior, points, M, components_of(prior, int(rows.shape[0]), points, M, self.n_components, self.center)
+        )
+
+    def _keep_kernel(self, prior: PriorKernel, points: Indices, M: Matrix, components: Components) -> None:
         self._prior, self.points_, self.M_ = prior, points, M
-        n = int(rows.shape[0])
-        self._basis = np.arange(n) if n <= MOST_ROWS else points
-        basis = self._basis
-        at_points = prior.across(rows[basis], points)[0]
-        K = prior.within(basis)
-        K += at_points @ M @ at_points.T
-        self._weights, self._offset = principal_coordinates(0.5 * (K + K.T), self.n_components, center=self.center)
-        # Both parts of k(x, basis) times the weights, so that the second costs p columns and not those of the basis.
-        self._weights_at_points = M @ (at_points.T @ self._weights)
+        self._basis, self._offset = components.basis, components.offset
+        self._weights, self._weights_at_points = components.weights, components.weights_at_points
 
     # -- what a learned kernel does ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Li et al. 2009 are transductive: what is said of unseen points is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,29 +152,34 @@ class GraphKernel:
     """The pseudo-inverse of the Laplacian of the k-nearest-neighbour graph of the training rows (n, d).
 
     An unseen row is the mean of its `n_neighbors` nearest training rows, weighted by their similarities
-    exp(-d^2 / (2 sigma^2)); one that is equal to a training row is that row.
+    exp(-d^2 / (2 sigma^2)); one that is equal to a training row is that row. graph: of kind "unnormalized", by its `laplacian`,
+    `sigma` and `n_neighbors`; laplacian: the kind that is inverted.
     """
 
-    matrix: Matrix
     rows: Any
     graph: Graph = field(repr=False)
+    laplacian: str = "normalized"
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """(n, n) the pseudo-inverse, made when it is first asked for: n^3 operations."""
+        return laplacian_pseudo_inverse(self.graph.laplacian, self.laplacian)
 
     @classmethod
     def of(
         cls, rows: Any, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
     ) -> GraphKernel:
         """From rows (n, d); params: `sigma` and `laplacian` of the graph, as in `dkl.PairwiseKernelLearner`."""
-        laplacian = params.get("laplacian", "normalized")
         graph = build_graph(
             rows, n_neighbors=min(n_neighbors, int(rows.shape[0]) - 1), sigma=params.get("sigma", "auto"),
             laplacian="unnormalized", session=session, memory_limit=memory_limit,
         )  # fmt: skip
-        return cls(laplacian_pseudo_inverse(graph.laplacian, laplacian), rows, graph)
+        return cls(rows, graph, params.get("laplacian", "normalized"))
 
     @property
     def n(self) -> int:
         """Training rows."""
-        return len(self.matrix)
+        return int(self.rows.shape[0])
 
     @property
     def training_rows(self) -> Any:
@@ -198,7 +204,19 @@ class GraphKernel:
         return base, np.asarray(left @ columns), np.asarray(right @ columns)
 
 
-def neighbor_means(X: Any, rows: Any, graph: Graph) -> sp.csr_array:
+class Neighbors(Protocol):
+    """What a graph's kernel needs of it for unseen rows."""
+
+    @property
+    def n_neighbors(self) -> int:
+        """k."""
+
+    @property
+    def sigma(self) -> float:
+        """Width of the similarity."""
+
+
+def neighbor_means(X: Any, rows: Any, graph: Neighbors) -> sp.csr_array:
     """(m, n) the weights of the graph's rows (n, d) that each row of X (m, d) is the mean of.
 
     Of its nearest, weighted by exp(-d^2 / (2 sigma^2)); a row that is equal to one of them is that; of all n rows, I.
@@ -253,6 +271,9 @@ def prior_kernel(
     gamma = given.pop("gamma", None)
     if gamma is None and kernel in WITH_WIDTH:
         variance = _variance(rows)
+        if variance <= 0 and rows.max() > rows.min():
+            what = "values differ, but by so little that their variance underflows"
+            raise InputError(what, where="X", remedy="scale X, or give gamma in kernel_params")
         gamma = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
     return RowKernel(Kernel(kernel, gamma, given.pop("degree", 3), given.pop("coef0", 1), given), rows)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.prior_kernels import PriorKernel
@@ -16,6 +17,7 @@ from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.plan import plan_kernel, sizes_of
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
@@ -203,15 +205,17 @@ class LogDetKernelLearner(KernelLearner):
         weights, offset = principal_coordinates(self._prior.within(self._basis), self.n_components, center=self.center)
         return picture.LogDetShown.of(
             at_basis @ weights - offset, self.transform(rows), labels, K0, K0 + K0 @ M @ K0, n, what="kernel",
-            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+            history=self.result_.history, relative_gap=self.certificate_.relative_gap, path=getattr(self, "_path", ()),
         )  # fmt: skip
 
     def _posed(self, X: Any, y: Any, **given: Any) -> tuple[PriorKernel, Any, Posed]:
-        side, prior, rows = self._begun(X, y, **given)
+        side, rows = self._given(X, y, **given)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
-        return prior, rows, pose_kernel(prior, side, settings, self.loss_params)
+        sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
+        here = plan_kernel(sizes, settings, Session(None, threads=self.n_jobs))
+        prior = self._prior_of(rows, Session.find(self.client, threads=self.n_jobs))
+        return prior, rows, pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
 
     def _keep(self, prior: PriorKernel, rows: Any, posed: Posed, solution: LogDetSolution) -> None:
-        learned = posed.problem.with_gamma(solution.gamma).learned(solution.multipliers)
-        self._adopt(prior, rows, posed.points, learned.M)
+        self._adopt(prior, rows, posed.points, posed.learned(solution).M)
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter

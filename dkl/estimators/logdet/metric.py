@@ -172,5 +172,5 @@ class LogDetMetricLearner(MahalanobisLearner):
         return pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
-        self._adopt(posed.problem.with_gamma(solution.gamma).learned(solution.multipliers))
+        self._adopt(posed.learned(solution))
         self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter

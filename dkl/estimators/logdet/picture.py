@@ -36,6 +36,8 @@ class LogDetShown:
     what: str
     history: Sequence[dict[str, Any]] = field(repr=False)
     relative_gap: float
+    path: Sequence[dict[str, Any]] = ()
+    """Of a run's path, a row a gamma: gamma, objective, and error of nearest labelled neighbours or None."""
 
     @classmethod
     def of(
@@ -65,7 +67,12 @@ def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
 def draw(figure: Any, shown: LogDetShown) -> None:
     """All panels into an empty figure."""
     panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
-    panels.append(panel(draw_gaps, shown.history, "gamma"))
+    numbers = {gamma: number for number, gamma in enumerate(dict.fromkeys(row.get("gamma") for row in shown.history))}
+    panels.append(panel(draw_gaps, [{**row, "gamma": numbers[row.get("gamma")]} for row in shown.history], "gamma"))
+    if len(shown.path) > 1:
+        panels.append(panel(draw_path, shown))
+        if all(row["error"] is not None for row in shown.path):
+            panels.append(panel(draw_errors, shown))
     title = f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}"
     drawing.grid(figure, panels, 2, title)
 
@@ -88,3 +95,23 @@ def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
     log_y(axis)
     legend(axis)
     tidy(axis, f"largest eigenvalues of the {shown.what}", "number", "eigenvalue")
+
+
+def draw_path(axis: Any, shown: LogDetShown) -> None:
+    """The objective along the path of gamma."""
+    _along(axis, shown, "objective", "C0")
+    tidy(axis, "along the path", "gamma", "objective")
+
+
+def draw_errors(axis: Any, shown: LogDetShown) -> None:
+    """Along the path, how many labelled rows have a nearest neighbour, among the others, of another class."""
+    _along(axis, shown, "error", "C1")
+    axis.set_ylim(bottom=0.0)
+    tidy(axis, "nearest neighbours of another class", "gamma", "share of labelled rows")
+
+
+def _along(axis: Any, shown: LogDetShown, name: str, colour: str) -> None:
+    axis.plot(
+        [row["gamma"] for row in shown.path], [row[name] for row in shown.path], "o-", ms=3.5, lw=1.6, color=colour
+    )
+    axis.set_xscale("log")

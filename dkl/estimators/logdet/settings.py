@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from dkl.errors import InputError
 from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT
 from dkl.estimators.common.prior_settings import LabelSettings, PriorSettings
-from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Real, Word
+from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, ListOf, NotGiven, Real, Word
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython
 
 
@@ -32,6 +33,74 @@ class LogDetSettings(LabelSettings):
 @dataclass(frozen=True)
 class LogDetKernelSettings(PriorSettings, LogDetSettings):
     """And the kernel K0 that the learned one is near."""
+
+
+OF_KERNELS = {
+    "kernel_gamma": ("rbf", "poly", "polynomial", "sigmoid", "chi2"),
+    "degree": ("poly", "polynomial"),
+    "coef0": ("poly", "polynomial", "sigmoid"),
+    "sigma": ("laplacian",),
+    "laplacian": ("laplacian",),
+}
+"""Parameters of K0, and the kernels that have them."""
+OF_LOSSES = {"t": ("lmnn", "hoi"), "upper": ("itml",), "lower": ("itml",)}
+"""Parameters of the loss, and the losses that have them."""
+
+
+@dataclass(frozen=True)
+class LogDetRunSettings(LogDetKernelSettings):
+    """Of a run: gamma may be a path of several; the estimator's dictionaries `kernel_params` and `loss_params` are options here."""
+
+    gamma: Annotated[
+        Any,
+        Either(Real(above=0), ListOf(Real(above=0))),
+        "Weight of the loss against the divergence; given several times, a path, each begun at the one before.",
+    ] = 16.0
+    kernel_gamma: Annotated[
+        float | None, Either(Real(above=0), NotGiven()), "gamma of a kernel of rows [as SVC's scale]."
+    ] = None
+    degree: Annotated[float | None, Either(Real(least=0), NotGiven()), "Of the polynomial kernel [3]."] = None
+    coef0: Annotated[float | None, Either(Real(), NotGiven()), "Of the polynomial and sigmoid kernels [1]."] = None
+    sigma: Annotated[float | None, Either(Real(above=0), NotGiven()), "Width of the graph's similarity [auto]."] = None
+    laplacian: Annotated[
+        str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."
+    ] = None
+    t: Annotated[float | None, Either(Real(), NotGiven()), "Where the lmnn and hoi losses bend [0.7]."] = None
+    upper: Annotated[
+        float | None, Either(Real(above=0), NotGiven()), "itml: similar rows are to be nearer, squared [percentile 5]."
+    ] = None
+    lower: Annotated[
+        float | None, Either(Real(above=0), NotGiven()), "itml: others are to be farther, squared [percentile 95]."
+    ] = None
+
+    @property
+    def gammas(self) -> list[float]:
+        """The path, of one at least."""
+        return list(map(float, self.gamma)) if isinstance(self.gamma, list) else [float(self.gamma)]
+
+    @property
+    def kernel_params(self) -> dict[str, Any]:
+        """As the estimator has them."""
+        given = {name: getattr(self, name) for name in OF_KERNELS if getattr(self, name) is not None}
+        return {name.removeprefix("kernel_"): value for name, value in given.items()}
+
+    @property
+    def loss_params(self) -> dict[str, Any]:
+        """As the estimator has them."""
+        return {name: getattr(self, name) for name in OF_LOSSES if getattr(self, name) is not None}
+
+    def check_together(self) -> None:
+        """InputError for a parameter that the kernel or the loss does not have."""
+        for setting, chosen, known in (("kernel", self.kernel, OF_KERNELS), ("loss", self.loss, OF_LOSSES)):
+            for name, of in known.items():
+                if getattr(self, name) is not None and chosen not in of:
+                    flag, wanted = f"--{name.replace('_', '-')}", " or ".join(f"--{setting} {one}" for one in of)
+                    raise InputError(
+                        f"a parameter that this {setting} does not have",
+                        where=flag,
+                        got=f"--{setting} {chosen}",
+                        wanted=wanted,
+                    )
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ from dkl.stores.run import RunStore
 FINISH_SHARE = 20
 """Iterations of the factored solver for each that is allowed of ADMM: at a fraction of the rank they cost less."""
 REMEDIES = remedies(
-    iteration_limit="raise max_iter, loosen tol, or set target_gap to finish by a second-order method",
+    iteration_limit="raise max_iter, or loosen target_gap; where that is None loosen tol, or set it to finish by a second-order"
+    " method",
     stationary="the residuals are at tol, which proves nothing: set target_gap, or more memory_limit where it is set",
     stalled="rounding ends all progress: loosen target_gap, or use dtype='float64' if it is not",
     numerical_error="a value stopped being finite: lower gamma, or use dtype='float64'; the last commit is kept",

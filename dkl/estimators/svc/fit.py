@@ -98,6 +98,7 @@ def fit_machines(
     Each machine is a stage of the watch, whose rows say which one: `machine`.
     """
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
+    _refuse_overflow(bounds, max(step.factor for step in steps))
     place = kernel_place(source, settings, session)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
     with ExitStack() as kept:
@@ -140,6 +141,19 @@ def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
             "all samples of a class have weight zero", where="sample_weight", wanted="two classes at least"
         )
     return replace(pair, rows=pair.rows[kept], y=y)
+
+
+def _refuse_overflow(bounds: NDArray[np.float64], factor: float) -> None:
+    """InputError for bounds at which |alpha|^4 may be beyond every double."""
+    largest = float(np.finfo(np.float64).max) ** 0.25
+    size = factor * float(bounds.max()) * float(np.sqrt(len(bounds)))
+    if size > largest / 10:  # products with a kernel and gaps are larger than |alpha|
+        raise InputError(
+            "bounds are so large that |alpha|^4 overflows",
+            where="C",
+            got=f"C times weights of up to {factor * float(bounds.max()):g}",
+            wanted=f"at most {largest / 10 / np.sqrt(len(bounds)):.3g}",
+        )
 
 
 @dataclass(frozen=True)

@@ -82,23 +82,37 @@ def _width(kernel: Any, gamma: Any, source: RowSource) -> float:
         return float(gamma)
     if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
         return 1.0 / source.n_features
-    variance = _variance(source)
-    return 1.0 / (source.n_features * variance) if variance > 0 else 1.0
+    variance, low, high = _spread(source)
+    if variance > 0:
+        return 1.0 / (source.n_features * variance)
+    if high > low:
+        raise InputError(
+            "values differ, but by so little that their variance underflows", where="X", remedy="scale X, or give gamma"
+        )
+    return 1.0
 
 
-def _variance(source: RowSource) -> float:
-    """Of all entries, as SVC computes it."""
+def _spread(source: RowSource) -> tuple[float, float, float]:
+    """(variance, least, largest) of all entries, block by block where they are not in memory.
+
+    Blocks are centred on their own means, and put together by Chan, Golub and LeVeque (1983): a mean that is large beside the
+    spread costs no digits.
+    """
     if source.is_in_memory and not sp.issparse(source.array):
-        return float(np.var(source.array))
-    total, squares, count = 0.0, 0.0, 0
+        return float(np.var(source.array)), float(np.min(source.array)), float(np.max(source.array))
+    mean, squares, count, low, high = 0.0, 0.0, 0, np.inf, -np.inf
     step = max(1, VARIANCE_BYTES // source.row_bytes)
     for lo in range(0, source.n, step):
         rows = source.read(lo, min(lo + step, source.n))
+        size = rows.shape[0] * rows.shape[1]
         values = rows.data if sp.issparse(rows) else rows
-        total += float(values.sum(dtype=float))
-        squares += float(np.square(values, dtype=float).sum())
-        count += rows.shape[0] * rows.shape[1]
-    return squares / count - (total / count) ** 2
+        own = float(values.sum(dtype=float)) / size
+        about = float(np.square(values - own, dtype=float).sum()) + (size - values.size) * own**2
+        squares += about + (own - mean) ** 2 * count * size / (count + size)
+        mean += (own - mean) * size / (count + size)
+        count += size
+        low, high = min(low, float(rows.min())), max(high, float(rows.max()))
+    return squares / count, low, high
 
 
 def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> KernelPlace:

@@ -14,8 +14,8 @@ DECLARATION = Declaration(
     kind="dkl.runs.pairwise.kind:PairwiseRuns",
     verb="transform",
     remedies={
-        "iteration_limit": "raise --max-iter or --tol, or give --target-gap to finish by a second-order method; "
-        "`dkl resume` takes --max-iter and --target-gap too",
+        "iteration_limit": "raise --max-iter or --target-gap; where that is none raise --tol, or give it to finish by a "
+        "second-order method; `dkl resume` takes --max-iter and --target-gap too",
         "stationary": "the residuals are at --tol, which proves nothing: give --target-gap, or more --memory-limit where it is "
         "set; `dkl resume` takes both",
         "stalled": "no further progress was made: raise --target-gap, or use --dtype float64",

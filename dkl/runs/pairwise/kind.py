@@ -98,6 +98,10 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         """What the command's verb writes for the rows of a file."""
         return transform.transformed(run, request)
 
+    def written_by_workers(self, run: RunStore, settings: PairwiseSettings) -> list[str]:
+        """The run's folder: commits, and the working arrays of a run out of core."""
+        return [str(run.path)]
+
     def needs_inputs(self, run: RunStore) -> bool:
         """Only until graph and pairs are stored."""
         if has_problem(run):

@@ -1,0 +1,36 @@
+"""metric-learn's learners on one draw, in an environment of its own: `OLD_PYTHON benchmarks/metric_learn_peer.py NAME DRAW.npz`.
+
+metric-learn 0.7 needs a scikit-learn below 1.3, so it can't stand beside this package: `logdet_accuracy.py --metric-learn OLD_PYTHON`
+starts this file there. `DRAW.npz` holds X, y (labelled rows) and Z, wanted (held-out ones). Prints {"error": %, "seconds": of CPU}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+
+import numpy as np
+from metric_learn import LMNN, ITML_Supervised
+from sklearn.neighbors import KNeighborsClassifier
+
+LEARNERS = {"ITML": lambda: ITML_Supervised(random_state=0), "LMNN": lambda: LMNN(random_state=0)}
+"""At their defaults."""
+
+
+def main() -> None:
+    """Fit, transform and classify by the nearest labelled row."""
+    name, path = sys.argv[1:]
+    draw = np.load(path)
+    warnings.simplefilter("ignore")
+    start = time.process_time()
+    model = LEARNERS[name]().fit(draw["X"], draw["y"])
+    seconds = time.process_time() - start
+    nearest = KNeighborsClassifier(1).fit(model.transform(draw["X"]), draw["y"])
+    error = 100.0 * (1.0 - nearest.score(model.transform(draw["Z"]), draw["wanted"]))
+    print(json.dumps({"error": error, "seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Dense work that one process does alone: on the worker with the most free memory, or here.
+
+A dense factorization is not cut over workers: one of them takes it, with as many BLAS threads as it owns. Which one is
+chosen by what each has free now, so that work goes where it fits, and again to another where that worker is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from dkl.blocks import waiting
+from dkl.blocks.place import WORKER_SHARE
+from dkl.blocks.session import Session
+from dkl.errors import StateLost, WorkersLostError
+
+
+@dataclass(frozen=True)
+class DensePlace:
+    """worker: its address, None for this process. threads: of BLAS there. limit: bytes it may use there, None for this process'."""
+
+    worker: str | None
+    threads: int
+    limit: int | None = None
+
+
+def dense_place(session: Session, needed: int, memory_limit: int | None) -> DensePlace:
+    """Where `needed` bytes, a process with its libraries included, have room: the worker with the most free memory, or here.
+
+    Where no worker has room it is here, if `memory_limit` allows that: who asks holds the plan to it.
+    """
+    if not session.is_distributed:
+        return DensePlace(None, session.threads)
+    if not session.own:  # of our own we know how many will come
+        waiting.workers(session)
+    members = session.members()
+    found = [(_allowed(members[worker], memory_limit), worker) for worker in session.workers()]
+    fitting = [(allowed, worker) for allowed, worker in found if allowed is None or allowed >= needed]
+    if not fitting:
+        return DensePlace(None, session.threads)
+    # Of workers that have as much the first: their order is fixed.
+    allowed, worker = max(fitting, key=lambda one: float("inf") if one[0] is None else one[0])
+    return DensePlace(worker, max(1, int(members[worker]["nthreads"])), allowed)
+
+
+def _allowed(member: dict[str, Any], memory_limit: int | None) -> int | None:
+    """Bytes that a worker's process may use, what Dask holds for others there left alone; None where nothing limits it."""
+    limit = member.get("memory_limit")
+    managed = int(((member.get("metrics") or {}).get("managed_bytes")) or 0)
+    share = int(WORKER_SHARE * limit) - managed if limit else None
+    return min((value for value in (memory_limit, share) if value is not None), default=None)
+
+
+@contextmanager
+def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
+    """Within, BLAS runs on `count` threads: on no more than before here, as the user's environment says; `raising`: on a
+    worker, whose nanny has set one thread for tasks that share it."""
+    now = max((int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"), default=1)
+    with threadpool_limits(limits=count if raising else min(count, now), user_api="blas"):
+        yield
+
+
+class DenseWork:
+    """Calls of functions in one place, on data that is sent there once: function(data, *arguments).
+
+    Functions must be importable on workers and keep no state. A worker that is lost has the call made again elsewhere:
+    `choose` says where, and its MemoryBudgetError is raised where nobody else has room.
+    """
+
+    def __init__(self, session: Session, data: Any, place: DensePlace, choose: Callable[[], DensePlace]) -> None:
+        self.session, self.data, self.place, self._choose = session, data, place, choose
+        self._sent: Any = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is done by this process."""
+        return self.place.worker is None
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(data, *arguments), there. WorkersLostError where workers are lost in each of `waiting.attempts()`."""
+        for attempt in waiting.attempts():
+            if attempt:
+                self.place, self._sent = self._choose(), None
+            if self.is_here:
+                with blas_threads(self.place.threads):
+                    return function(self.data, *arguments)
+            try:
+                return self._on_worker(function, arguments)
+            except (CancelledError, StateLost):
+                continue
+            except Exception as error:
+                if type(error).__name__ != "KilledWorker":  # distributed is not imported where there is no cluster
+                    raise
+                remedy = self.session.more_memory()
+                raise WorkersLostError("several workers died in one task", where=str(error), remedy=remedy) from error
+        raise AssertionError("waiting.attempts() ends with WorkersLostError")
+
+    def _on_worker(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        worker = self.place.worker
+        assert worker is not None
+        if worker not in self.session.workers():
+            raise StateLost("the worker that was chosen is gone")
+        if self._sent is None:
+            self._sent = self.session.send(self.data, [worker])
+        task = self.session.client.submit(
+            _called, function, self._sent, self.place.threads, *arguments, pure=False, workers=[worker]
+        )
+        (found,) = waiting.gather(self.session, [task], [self._sent])
+        return found
+
+
+def _called(function: Callable[..., Any], data: Any, threads: int, *arguments: Any) -> Any:
+    """The call, on a worker."""
+    with blas_threads(threads, raising=True):
+        return function(data, *arguments)

@@ -1,0 +1,160 @@
+"""What the workers of somebody's cluster must be and have, asked of each before a fit starts there.
+
+Workers of our own are this process' children, on this machine: they need no asking.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dkl.blocks.session import Session
+from dkl.errors import DiskError, InputError, MemoryBudgetError
+from dkl.resources import format_bytes, machine_memory
+
+ALIKE = ("dkl", "numpy", "scipy", "zarr", "numba", "scikit-learn")
+"""What workers compute, read and write with: other versions round differently, or do not understand what they are sent."""
+LEAST_FREE = 100_000_000
+"""Bytes of a worker's local disk. One that is full holds its worker up, without an error."""
+LATE_SECONDS = 5.0
+"""For what has just been written to be seen on a shared file system."""
+
+
+def check_versions(client: Any) -> None:
+    """InputError for a worker with another Python or package than here. Asked by Dask, whatever is installed there."""
+    here = _versions()
+    for address, found in sorted(client.get_versions(packages=list(ALIKE))["workers"].items()):
+        there = found["packages"]
+        python = ".".join(str(there["python"]).split(".")[:2])
+        for name, got, wanted in [("Python", python, here["python"]), *((one, there[one], here[one]) for one in ALIKE)]:
+            if got != wanted:
+                raise InputError(
+                    f"another {name} than here",
+                    where=f"worker {address}",
+                    got=got or "none",
+                    wanted=wanted,
+                    remedy=f"install {name} {wanted} there, or run where it has {name} {got}",
+                )
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name in ALIKE:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What workers must see under the same path as this process: `files` to read, with their bytes; `folders` to write to.
+
+    token: what `LOCK` in the first folder says while it is ours; "" where none is.
+    """
+
+    files: Mapping[str, int]
+    folders: Sequence[str] = ()
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker says: the first thing that is amiss with a path, and what its machine has."""
+
+    host: str
+    amiss: tuple[str, str, str] | None
+    local_directory: str
+    local_free: int
+    memory: int
+
+
+def check_workers(session: Session, needed: Needed) -> None:
+    """Ask every worker of a cluster that is not our own; the first that lacks something is named.
+
+    InputError for a path that it does not see as this process does, or may not write to; DiskError for a local disk that is
+    full; MemoryBudgetError where the workers of a machine may use more memory than it has.
+    """
+    if not session.is_distributed or session.own:
+        return
+    told: dict[str, Seen] = session.client.run(look, needed)
+    for address, seen in sorted(told.items()):
+        _check_one(f"worker {address} on {seen.host}", seen)
+    _check_memory(session.members(), told)
+
+
+def _check_one(where: str, seen: Seen) -> None:
+    if seen.amiss is not None:
+        path, what, got = seen.amiss
+        remedy = "mount it there under the same path, as the same user, or choose another path"
+        raise InputError(f"{path} is {what}", where=where, got=got, remedy=remedy)
+    if seen.local_free < LEAST_FREE:
+        raise DiskError(
+            "its local disk is full",
+            where=f"{where}: {seen.local_directory}",
+            got=f"{format_bytes(seen.local_free)} free",
+            wanted=f"at least {format_bytes(LEAST_FREE)}",
+            remedy="free space there, or start the worker with another --local-directory",
+        )
+
+
+def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, Seen]) -> None:
+    """The limits of a machine's workers together against its memory; of containers, each has its own."""
+    for address, seen in sorted(told.items()):
+        mates = [one for one, other in told.items() if (other.host, other.memory) == (seen.host, seen.memory)]
+        limits = [int(members.get(mate, {}).get("memory_limit") or 0) for mate in mates]
+        if sum(limits) > 1.01 * seen.memory:
+            got = f"{format_bytes(sum(limits))} for {len(mates)} worker(s)"
+            raise MemoryBudgetError(
+                "workers may use more memory than there is",
+                where=f"worker {address} on {seen.host}",
+                got=got,
+                wanted=f"at most {format_bytes(seen.memory)}",
+                remedy="start them with a lower --memory-limit, or fewer of them",
+            )
+
+
+def look(needed: Needed, dask_worker: Any = None) -> Seen:
+    """On a worker: what it sees of the paths, and what its machine has."""
+    local = str(dask_worker.local_directory)
+    end = time.monotonic() + LATE_SECONDS
+    while (amiss := _amiss(needed)) is not None and time.monotonic() < end:
+        time.sleep(0.5)
+    return Seen(socket.gethostname(), amiss, local, shutil.disk_usage(local).free, machine_memory())
+
+
+def _amiss(needed: Needed) -> tuple[str, str, str] | None:
+    """(path, what is the matter, what was found) of the first path that is not as it should be."""
+    for path, size in needed.files.items():
+        try:
+            found = bytes_of(Path(path))
+        except OSError as error:
+            return path, "not to be read there", str(error.strerror)
+        if found != size:
+            return path, "another file there", f"{found} bytes in place of {size}"
+    for number, folder in enumerate(needed.folders):
+        try:
+            if number == 0 and needed.token and needed.token not in Path(folder, "LOCK").read_text(errors="replace"):
+                return folder, "another folder there", "another LOCK"
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            return folder, "not to be written to there", str(error.strerror)
+    return None
+
+
+def bytes_of(path: Path) -> int:
+    """Of a file; of a folder, those of its `zarr.json`. It must be readable."""
+    file = path / "zarr.json" if path.is_dir() else path
+    with open(file, "rb"):
+        return os.stat(file).st_size

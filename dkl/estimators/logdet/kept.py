@@ -1,0 +1,104 @@
+"""The gammas of a path that are solved, kept in a run's folder: what a resumed fit goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.estimators.logdet.arrays import STATES
+from dkl.problems.logdet import LogDetCertificate
+from dkl.solvers.logdet import LogDetSolution
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row
+from dkl.stores.keeper import HoldingKeeper
+from dkl.stores.kept_states import KeptStates
+from dkl.stores.run import RunStore
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A gamma of the path; rows of its history; error: of nearest labelled neighbours, None without labels."""
+
+    solution: LogDetSolution
+    rows: list[Row] = field(repr=False)
+    error: float | None
+
+
+def states_of(run: RunStore) -> KeptStates:
+    """Where the path is kept while it is under way."""
+    return KeptStates(run.path / "path", STATES, "path", "the path")
+
+
+class StoredPath(HoldingKeeper[list[Solved]]):
+    """Keeps the gammas that are solved in a run's folder, a commit each: the next begins at the last of them."""
+
+    def __init__(self, run: RunStore) -> None:
+        super().__init__(run, 1)
+        self.states = states_of(run)
+        self.states.remove_leftovers()
+        self.number = 0
+        self.held = self.load() or []
+
+    def begun(self, gammas: list[float], n_constraints: int) -> list[Solved]:
+        """The first gammas of the path, as far as they are kept; of a path or of constraints that are others nothing is."""
+        known = [one.solution.gamma for one in self.held] == gammas[: len(self.held)]
+        if not known or any(one.solution.multipliers.shape != (n_constraints,) for one in self.held):
+            self.held = []
+        return list(self.held)
+
+    def keep(self, solved: Solved) -> None:
+        """Commit one more. What did not end as solved is not kept: resumed, it is solved again, perhaps to a higher limit."""
+        if solved.solution.outcome is Outcome.SOLVED:
+            self.held = [*self.held, solved]
+            self._kept(at_end=True)
+
+    def load(self) -> list[Solved] | None:
+        """Those of the newest state that is whole."""
+        self.number, found, notes = self.states.read()
+        try:
+            rows = zip(notes["solved"], found["multipliers"], found["margins"], strict=True) if found else ()
+            return [_solved(told, *vectors) for told, *vectors in rows]
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            return None  # well sealed, but nothing that was ever written: it counts as not there
+
+    def write(self, state: list[Solved]) -> dict[str, Any]:
+        """Put the path on disk."""
+        self.number += 1
+        found = [one.solution for one in state]
+        arrays = {
+            "multipliers": np.stack([one.multipliers for one in found]),
+            "margins": np.stack([one.margins for one in found]),
+        }
+        self.states.write(self.number, arrays, {"solved": list(map(_told, state))})
+        return {"gammas": len(state)}
+
+
+def _told(one: Solved) -> dict[str, Any]:
+    """A solution but for its vectors, as JSON keeps it."""
+    found = one.solution
+    certificate = {"objective": found.certificate.objective, "bound": found.certificate.bound}
+    taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver}
+    return {"gamma": found.gamma, **certificate, **taken, "error": one.error, "rows": one.rows}
+
+
+def _solved(told: dict[str, Any], multipliers: Vector, margins: Vector) -> Solved:
+    """What `_told` told; KeyError, TypeError or ValueError for anything else."""
+    certificate = LogDetCertificate(float(told["objective"]), float(told["bound"]))
+    solution = LogDetSolution(
+        Outcome.SOLVED, float(told["gamma"]), multipliers, margins, certificate, int(told["n_iter"]), int(told["n_products"]),
+        str(told["solver"]),
+    )  # fmt: skip
+    rows = [{name: _plain(name, value) for name, value in row.items()} for row in told["rows"]]
+    return Solved(solution, rows, None if told["error"] is None else float(told["error"]))
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A cell of the history, of the type that it had; TypeError or ValueError for what is none."""
+    if name == "stage":
+        return str(value)
+    return int(value) if name in ("iteration", "products") else float(value)

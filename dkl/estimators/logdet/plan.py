@@ -1,0 +1,204 @@
+"""What a fit of problem (3) takes, before any of it is made: one guard for the learners, for `dkl plan` and for runs.
+
+Dense work is done in one place: the block of K0 at the rows that constraints touch is solved by one process, this one or
+a worker. What the solver holds is `logdet_plan`'s to say; what a kernel on all rows, its principal components and what is
+kept of it take beside that is counted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.column_plan import WORKER_EXTRA
+from dkl.blocks.dense_place import DensePlace, dense_place
+from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.session import Session
+from dkl.errors import MemoryBudgetError
+from dkl.estimators.common.learned_kernel import MOST_ROWS, SQUARES
+from dkl.estimators.common.losses import PAIR_LOSSES
+from dkl.estimators.common.side_information import SideInformation
+from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, direct_bytes, logdet_plan
+from dkl.resources import format_bytes
+
+FEWER = "label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
+SIDE_BYTES = 400
+"""Of a constraint while it is made: its rows, its entries in the incidence and what these are sorted by."""
+COMPONENT_SQUARES = 6
+"""Arrays b x b while principal components of b rows are found: K, its symmetric part, the centred one and their temporaries."""
+KEPT_SQUARES = 4
+"""Copies of a matrix while it is written to a run's folder: itself, its bytes as they are summed and encoded."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """n rows of d features; p rows that c constraints touch, in q distinct entries of K.
+
+    all_rows: whether K0 is made of all rows, and not of these p alone; rank: at most, of K0 there, where that is known.
+    """
+
+    n: int
+    d: int
+    p: int
+    c: int
+    q: int
+    all_rows: bool = False
+    rank: int | None = None
+
+    @property
+    def basis(self) -> int:
+        """Rows whose principal components are found."""
+        return self.n if self.n <= MOST_ROWS else self.p
+
+
+def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> Sizes:
+    """Of checked side information; the kernel and the loss as the settings name them."""
+    p, name = side.n_points, loss if isinstance(loss, str) else ""
+    if side.pairs is not None and (side.triplets is None or name in PAIR_LOSSES):
+        c = links = side.pairs.n_must + side.pairs.n_cannot
+    else:
+        c, links = side.n_constraints, 2 * side.n_constraints
+    return Sizes(side.n, n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
+
+
+def sizes_of_labels(codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any, loss: Any, n_features: int) -> Sizes:
+    """At most, of labels alone, codes (n,) with -1 for none: before any row is read to find the neighbours."""
+    counts = np.bincount(codes[codes >= 0])
+    near, far = np.minimum(n_in, counts - 1), np.minimum(n_out, counts.sum() - counts)
+    links = int((counts * (near + far)).sum())
+    c = links if loss in PAIR_LOSSES else int((counts * near * far).sum())
+    p = int(counts.sum())
+    return Sizes(len(codes), n_features, p, c, _entries(p, links), *_of_kernel(kernel, n_features))
+
+
+def _entries(p: int, links: int) -> int:
+    """Of K that constraints are made of: its diagonal and one a pair of rows that are compared; at most its upper half."""
+    return int(min(p * (p + 1) // 2, p + links))
+
+
+def _of_kernel(kernel: Any, n_features: int) -> tuple[bool, int | None]:
+    """(whether K0 is made of all rows, its rank at most). A callable may compare to text in ways of its own."""
+    name = kernel if isinstance(kernel, str) else ""
+    return name in ("laplacian", "precomputed"), n_features if name == "linear" else None
+
+
+def solve_items(sizes: Sizes, solver: str) -> dict[str, int]:
+    """Bytes by name, of the process that solves: K0's block and all that the solver makes of it.
+
+    A block that turns out to be singular is factored, which takes more than inverting it: the larger counts.
+    """
+    ranks = (None, min(sizes.p, sizes.rank or sizes.p))
+    found = max((_logdet(sizes, rank) for rank in ranks), key=lambda plan: plan.bytes)
+    direct = direct_bytes(sizes.c, sizes.q)
+    solve = found.bytes - (
+        direct if direct <= DIRECT_BYTES else 0
+    )  # it counts the step of all constraints, where it may be taken
+    items = {f"{sizes.c:,} constraints on {sizes.p:,} rows": 8 * sizes.p**2 + solve + SIDE_BYTES * sizes.c}
+    return items if solver == "pcg" else items | {"a direct step": min(DIRECT_BYTES, direct)}
+
+
+def flops_of(sizes: Sizes) -> float:
+    """Of a Newton step by conjugate gradients."""
+    return _logdet(sizes, None).flops
+
+
+def _logdet(sizes: Sizes, rank: int | None) -> LogDetPlan:
+    return logdet_plan(sizes.p, sizes.c, sizes.q, rank=rank)
+
+
+def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict[str, int]:
+    """The same of a metric of d features: (3) by the factor that the rows are."""
+    q = _entries(n_points, 2 * n_constraints)
+    found, direct = logdet_plan(n_points, n_constraints, q, rank=d), direct_bytes(n_constraints, q)
+    # `learned` makes no block of a metric: K and M are not there.
+    solve = found.bytes - (direct if direct <= DIRECT_BYTES else 0) - 4 * 8 * n_points**2
+    items = {f"{n_constraints:,} constraints on {n_points:,} rows": solve + SIDE_BYTES * n_constraints}
+    return items if solver == "pcg" else items | {"a direct step": min(DIRECT_BYTES, direct)}
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """plan: bytes of the process that solves, and of this one; place: which that is; solver: "pcg" in the place of "auto" where a
+    direct step has no room."""
+
+    plan: Plan
+    place: DensePlace
+    solver: str
+
+
+def plan_kernel(
+    sizes: Sizes, settings: Any, session: Session, *, has_folder: bool = False, own_rows: int = 0
+) -> KernelPlan:
+    """Bytes of a fit; MemoryBudgetError where neither a worker nor this process has room for it, by what is largest.
+
+    own_rows: bytes of the rows, where they were read for this fit; has_folder: the result is kept in a run's folder.
+    """
+    allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
+    held = {"rows": own_rows, "K0 of all rows": 8 * sizes.n**2 if sizes.all_rows else 0}
+    held = {name: size for name, size in held.items() if size}
+    name = settings.kernel if isinstance(settings.kernel, str) else ""
+    kept = max(sizes.p, sizes.n if name == "precomputed" else 0) if has_folder else 0
+    stages = _stages(sizes, sum(held.values()), kept)
+    if name == "laplacian":
+        k = max(1, min(settings.n_neighbors, sizes.n - 1))
+        graph = plan_graph(sizes.n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, index="none")
+        stages["the graph"] = own_rows + int(graph["peak"])
+    for solver in ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]:
+        items = solve_items(sizes, solver)
+        place = dense_place(session, _base(session) + sum(items.values()), settings.memory_limit)
+        plan = _plan(place, items, held, stages, allowed, sizes)
+        if plan.fits:
+            break
+    _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
+    plan.validate()
+    _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
+    return KernelPlan(plan, place, solver)
+
+
+def _base(session: Session) -> int:
+    """Of the process that solves, before it holds anything."""
+    return PROCESS_BASE + (WORKER_EXTRA if session.is_distributed else 0)
+
+
+def _stages(sizes: Sizes, held: int, kept: int) -> dict[str, int]:
+    """What this process holds before the solve, and after it, with what it holds throughout; kept: rows of the largest
+    matrix that goes to a run's folder."""
+    b, p, n = sizes.basis, sizes.p, sizes.n
+    made = 8 * SQUARES * n * n - 8 * n * n if sizes.all_rows else 0  # beside K0 itself, which is held
+    components = 8 * (COMPONENT_SQUARES * b * b + 3 * b * p + 2 * p * p)
+    found = {f"the kernel matrix of all {n:,} rows": made, "principal components": components}
+    found |= {"the model": 8 * KEPT_SQUARES * kept**2}
+    return {name: held + size for name, size in found.items() if size}
+
+
+def _plan(
+    place: DensePlace, items: dict[str, int], held: dict[str, int], stages: dict[str, int], allowed: int, sizes: Sizes
+) -> Plan:
+    shape = {"n": sizes.n, "points": sizes.p, "constraints": sizes.c, "blas_threads": place.threads}
+    made = Plan("memory", 1, place.threads, PROCESS_BASE, items, {}, place.limit or allowed, shape=shape, remedy=FEWER)
+    if place.worker is None:
+        return replace(made, items=held | items, stages=stages, limit=allowed)
+    # The block is made here, and once more as it is sent.
+    sent = sum(held.values()) + 3 * 8 * sizes.p**2
+    base = PROCESS_BASE + WORKER_EXTRA
+    return replace(made, base=base, own_bytes=PROCESS_BASE + max(sent, *stages.values()))
+
+
+def _check_own(stages: dict[str, int], allowed: int, sizes: Sizes) -> None:
+    """MemoryBudgetError where this process has no room for what comes before or after the solve, by a remedy that helps."""
+    for name, needed in stages.items():
+        if PROCESS_BASE + needed <= allowed:
+            continue
+        other = 'choose a kernel of rows such as "rbf": the rows with side information alone count then'
+        remedy = other if sizes.all_rows and sizes.n > MOST_ROWS else "raise memory_limit"
+        raise MemoryBudgetError(
+            f"the plan does not fit: {name} takes {format_bytes(needed)} of {format_bytes(PROCESS_BASE + needed)} a process",
+            where="memory plan", got=f"memory_limit {format_bytes(allowed)}",
+            wanted=f"at least {format_bytes(PROCESS_BASE + needed)}", remedy=remedy,
+        )  # fmt: skip

@@ -1,0 +1,176 @@
+"""TRIN in a run's folder: a path of gamma after gamma, each kept once it is solved, and the kernel at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads
+from dkl.blocks.session import Session
+from dkl.estimators.common.learned_kernel import Components, components_of
+from dkl.estimators.common.prior_kernels import PriorKernel, prior_kernel
+from dkl.estimators.common.run_arrays import report_of
+from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.common.stored_history import write_history
+from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
+from dkl.estimators.logdet.kept import Solved, StoredPath
+from dkl.estimators.logdet.model import prior_arrays
+from dkl.estimators.logdet.neighbors import neighbor_error
+from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
+from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.solvers.logdet import LogDetSolution
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Row, Watch
+from dkl.stores.run import RunStore
+
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.int64] | None
+
+
+def follow(
+    posed: Posed, codes: Codes, gammas: list[float], work: DenseWork, keeper: StoredPath, watch: Watch
+) -> list[Solved]:
+    """All gammas in their order, each begun at the one before, from where the keeper's path ends."""
+    path = keeper.begun(gammas, len(posed.constraints))
+    for one in path:
+        stage_of(watch, gammas, one.solution.gamma).resume(one.rows)
+    for gamma in gammas[len(path) :]:
+        start, stage = path[-1].solution if path else None, stage_of(watch, gammas, gamma)
+        if work.is_here:
+            with blas_threads(work.place.threads):
+                one = _solve(posed, gamma, start, codes, False, stage)
+        else:
+            is_ended = watch.outcome is not None  # then the rest of the path is left where it begins
+            one = work.call(_solve, gamma, start, codes, is_ended)
+            if not is_ended:
+                stage.record_all(one.rows)
+        path.append(one)
+        if watch.is_interrupted:  # who means to resume it wants no result
+            break
+        keeper.keep(one)
+    return path
+
+
+def _solve(
+    posed: Posed, gamma: float, start: LogDetSolution | None, codes: Codes, is_ended: bool, watch: Watch | None = None
+) -> Solved:
+    """At one gamma, wherever this runs; without a watch its rows come back with the solution. is_ended: at its start."""
+    stage = watch or Watch([_stop] if is_ended else ())
+    solution = posed.solve(gamma, start, stage)
+    error = None if codes is None else neighbor_error(posed.learned(solution).block, codes)
+    return Solved(solution, stage.history, error)
+
+
+def _stop(row: Row) -> bool:
+    """A callback that ends a solve where it begins."""
+    return True
+
+
+def _learned(posed: Posed, solution: LogDetSolution) -> Matrix:
+    """M of a solution, wherever this runs."""
+    M: Matrix = posed.learned(solution).M
+    return M
+
+
+@dataclass(frozen=True)
+class FittedPath:
+    """What a fit leaves; prior_error: of nearest neighbours under K0."""
+
+    prior: PriorKernel
+    posed: Posed
+    path: list[Solved]
+    M: Matrix
+    components: Components
+    prior_error: float | None
+    result: Result
+
+
+def fit_in_run(
+    run: RunStore, rows: Any, side: SideInformation, codes: Codes, settings: LogDetRunSettings, session: Session,
+    watch: Watch, notes: Callable[[], dict[str, Any]] = dict, own_rows: int = 0,
+) -> FittedPath:  # fmt: skip
+    """A fit of a path in a run's folder, resumed from the gammas that are kept there: to the bytes of one that nothing disturbed.
+
+    rows (n, d); codes (n,): classes of labelled rows, if these are what is learned from. A kill costs the gamma under way.
+    Raises MemoryBudgetError where there is no room, InterruptedRunError where the watch ends the run for it to be resumed.
+    """
+    keeper, seconds = StoredPath(run), dict[str, float]()
+
+    def chosen() -> KernelPlan:
+        sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
+        return plan_kernel(sizes, settings, session, has_folder=True, own_rows=own_rows)
+
+    def again() -> DensePlace:
+        return chosen().place
+
+    plan = chosen()
+    with keeper.kept_to_the_end(watch, "stopped between two steps of a path"):
+        began = time.perf_counter()
+        with blas_threads(session.threads):
+            prior = prior_kernel(
+                settings.kernel, rows, params=settings.kernel_params, n_neighbors=settings.n_neighbors, session=session,
+                memory_limit=settings.memory_limit,
+            )  # fmt: skip
+            posed = pose_kernel(prior, side, settings.changed(solver=plan.solver), settings.loss_params)
+        labels = None if codes is None else codes[posed.points]
+        seconds["kernel"], began = time.perf_counter() - began, time.perf_counter()
+        work = DenseWork(session, posed, plan.place, again)
+        path = follow(posed, labels, settings.gammas, work, keeper, watch)
+        seconds["solve"] = time.perf_counter() - began
+    began = time.perf_counter()
+    M = work.call(_learned, path[-1].solution)
+    with blas_threads(session.threads):
+        n, points = int(rows.shape[0]), posed.points
+        components = components_of(prior, n, points, M, settings.n_components, settings.center)
+        prior_error = None if labels is None else neighbor_error(posed.base, labels)
+        seconds["components"] = time.perf_counter() - began
+        result = result_of([one.solution for one in path], seconds, watch, plan.plan.as_dict())
+        fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
+        _store_model(run, rows, fitted)
+    run.write_report(_report(fitted, settings) | notes())
+    if result.outcome.converged:
+        keeper.states.drop()
+    return fitted
+
+
+def _store_model(run: RunStore, rows: Any, fitted: FittedPath) -> None:
+    components = fitted.components
+    solutions = [one.solution for one in fitted.path]
+    arrays = {
+        "touched": fitted.posed.points.astype(np.int64),
+        "M": fitted.M,
+        "gammas": np.array([one.gamma for one in solutions]),
+        "multipliers": np.stack([one.multipliers for one in solutions]),
+        "basis": components.basis.astype(np.int64),
+        "weights": components.weights,
+        "weights_at_points": components.weights_at_points,
+        "offset": components.offset,
+        **prior_arrays(fitted.prior, rows, fitted.posed.points, components),
+    }
+    run.write_arrays("model", {name: np.ascontiguousarray(values) for name, values in arrays.items()})
+    write_history(run, fitted.result.history)
+
+
+def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
+    outputs = []
+    for one in fitted.path:
+        found = one.solution
+        certificate = {
+            name: float(getattr(found.certificate, name)) for name in ("objective", "bound", "gap", "relative_gap")
+        }
+        taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver}
+        outputs.append(
+            {"gamma": found.gamma, "outcome": found.outcome.value, **certificate, **taken, "error": one.error}
+        )
+    known = {
+        "n_points": len(fitted.posed.points),
+        "n_constraints": len(fitted.posed.constraints),
+        "n_components": int(fitted.components.weights.shape[1]),
+        "prior_error": fitted.prior_error,
+    }
+    return report_of(fitted.result, settings.as_dict(), **known, outputs=outputs)

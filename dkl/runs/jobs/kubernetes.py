@@ -1,0 +1,128 @@
+"""Kubernetes: one Indexed Job, whose pod 0 is the client and whose others are workers; it has succeeded once pod 0 has.
+
+Pods that are evicted or preempted are replaced without counting; the client's code 4 (interrupted) and its death count
+as attempts, and any other code ends the Job. Needs Kubernetes 1.31 (successPolicy).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import uuid
+from typing import Any, cast
+
+from dkl.errors import InputError, ResourceError
+from dkl.runs.jobs.job import Job, Recorded
+from dkl.runs.jobs.script import script
+from dkl.runs.jobs.settings import KubernetesSettings
+from dkl.runs.jobs.system import State, answer
+
+FINAL_CODES = [1, 2, 3, 5, 6]
+"""With which resuming would end again."""
+GRACE_SECONDS = 60
+"""From SIGTERM to SIGKILL; the client needs ten."""
+WORKERS_STAY_SECONDS = 15
+"""For which workers outlast a client that is told to end at the same time: it may need them to commit."""
+
+
+def write(job: Job) -> dict[str, str]:
+    """The script, which pods run from the volume, and the manifest."""
+    settings = cast(KubernetesSettings, job.settings)
+    if not job.run.is_relative_to(settings.mount):
+        remedy = "choose an --out there, and submit where the volume is mounted at the same path"
+        raise InputError(
+            "not on the volume", where="--out", got=job.run, wanted=f"below {settings.mount}", remedy=remedy
+        )
+    manifest = json.dumps(_manifest(job, settings), indent=1)
+    return {job.files.script.name: script(job), job.files.manifest.name: manifest}
+
+
+def _manifest(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
+    pods = (job.workers or 0) + 1
+    base = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-")
+    metadata = {"name": f"{base}-{uuid.uuid4().hex[:6]}", "labels": {"app.kubernetes.io/name": "dkl"}}
+    if settings.namespace:
+        metadata["namespace"] = settings.namespace
+    code = {"containerName": "dkl", "operator": "In", "values": FINAL_CODES}
+    spec = {
+        "completionMode": "Indexed",
+        "completions": pods,
+        "parallelism": pods,
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+        "backoffLimit": settings.attempts - 1 + pods - 1,  # each worker may die once
+        "podFailurePolicy": {
+            "rules": [
+                {"action": "FailJob", "onExitCodes": code},
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            ]
+        },
+        "template": {"metadata": {"labels": metadata["labels"]}, "spec": _pod(job, settings)},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _pod(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
+    path = shlex.quote(str(job.files.script))
+    # Each as long as it takes: exec, for SIGTERM to reach the script.
+    start = f'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then exec bash {path}; else exec bash {path} worker; fi'
+    stay = f'[ "$JOB_COMPLETION_INDEX" = 0 ] || sleep {WORKERS_STAY_SECONDS}'
+    needs = {"cpu": str(job.client_threads)}
+    if job.megabytes is not None:
+        needs["memory"] = f"{job.megabytes}Mi"
+    container = {
+        "name": "dkl",
+        "image": settings.image,
+        "command": ["bash", "-c", start],
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {"requests": needs, "limits": {name: value for name, value in needs.items() if name == "memory"}},
+        "volumeMounts": [{"name": "data", "mountPath": settings.mount}],
+        "lifecycle": {"preStop": {"exec": {"command": ["bash", "-c", stay]}}},
+    }
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},  # whose alone the run's files are
+        "containers": [container],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": settings.claim}}],
+    }
+
+
+def submit(job: Job) -> str:
+    """kubectl create; the Job's name."""
+    command = ["kubectl", "create", f"--filename={job.files.manifest}", "--output=name"]
+    name = answer(command).stdout.strip().rpartition("/")[2]
+    if not name:
+        raise ResourceError("gave no name of a Job", where="kubectl")
+    return name
+
+
+def state(job: Recorded) -> State:
+    """kubectl get."""
+    command = ["kubectl", "get", "job", job.id, *_where(job), "--output=json", "--ignore-not-found"]
+    said = answer(command).stdout
+    try:
+        found = json.loads(said)["status"] if said.strip() else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ResourceError("gave no status", where="kubectl", got=repr(said[:100])) from error
+    if found is None or _is_over(found):
+        return State.ENDED
+    return State.RUNNING if found.get("ready", 0) else State.WAITING
+
+
+def _is_over(status: dict[str, Any]) -> bool:
+    over = {"Complete", "Failed"}
+    return any(one.get("type") in over and one.get("status") == "True" for one in status.get("conditions", ()))
+
+
+def cancel(job: Recorded, *, now: bool) -> None:
+    """kubectl delete: pods are told to end, and have GRACE_SECONDS; now: they have none."""
+    force = ["--grace-period=0", "--force"] if now else []
+    command = ["kubectl", "delete", "job", job.id, *_where(job), "--ignore-not-found"]
+    answer([*command, "--cascade=foreground", "--wait=false", *force])
+
+
+def _where(job: Recorded) -> list[str]:
+    namespace = cast(KubernetesSettings, job.settings).namespace
+    return [f"--namespace={namespace}"] if namespace else []

@@ -1,0 +1,128 @@
+"""The script of a job: its client by itself; called with `worker`, one of its workers.
+
+The client starts a scheduler, and the workers where the system does not, waits for them and resumes the run. SIGTERM is
+passed on to it once: it commits and ends with 4. Keys and addresses are files in the run's folder, which all machines see.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from string import Template
+
+from dkl.runs.jobs.job import Job
+
+COMMON = Template("""\
+#!/bin/bash
+$header
+# Made by `dkl submit` for $run. By itself the client of its job; `bash job.sh worker` is one of its workers.
+set -u
+umask 077
+job=$job
+python=$python
+$setup
+
+child=
+scheduler=
+ending=
+trap 'ending=1; [ -z "$$child" ] || kill -TERM "$$child" 2>/dev/null' TERM INT
+
+# A command, which a SIGTERM of ours is passed on to; its exit code.
+supervise() {
+    local code
+    "$$@" &
+    child=$$!
+    wait "$$child"
+    code=$$?
+    while kill -0 "$$child" 2>/dev/null; do
+        wait "$$child"
+        code=$$?
+    done
+    child=
+    return "$$code"
+}
+
+await_scheduler() {
+    local tries
+    for ((tries = 0; tries < 1500; tries++)); do
+        if [ -s "$$job/scheduler.json" ] || [ -n "$$ending" ]; then return; fi
+        if [ -n "$$scheduler" ] && ! kill -0 "$$scheduler" 2>/dev/null; then return; fi # it has not come up
+        sleep 0.2
+    done
+}
+""")
+
+WORKER = Template("""
+if [ "$${1:-client}" = worker ]; then
+    for ((tries = 0; tries < $tries; tries++)); do
+        await_scheduler
+        if [ -n "$$ending" ]; then break; fi
+        supervise "$$python" -m dask worker --scheduler-file "$$job/scheduler.json" --protocol tls $network \\
+            --nthreads 1 --memory-limit $memory --local-directory "$local" --death-timeout 60 $quiet
+        sleep 1 # after a restart of the client there is another scheduler
+    done
+    exit 143
+fi
+""")
+
+CLIENT = Template("""
+exec >>"$$job/log" 2>&1
+printf '=== %s on %s: %s\\n' "$$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$$(hostname)" $shown
+rm -f "$$job/ended" "$$job/scheduler.json"
+$start
+code=143
+if [ -z "$$ending" ]; then
+    supervise "$$python" -m dkl.cli.main $words
+    code=$$?
+fi
+echo "$$code" >"$$job/ended"
+rm -f "$$job/scheduler.json"
+if [ -n "$$scheduler" ]; then # which has its workers end
+    kill "$$scheduler" 2>/dev/null
+    wait "$$scheduler"
+fi
+exit "$$code"
+""")
+
+START = Template("""\
+"$$python" -m dask scheduler --scheduler-file "$$job/scheduler.json" --protocol tls $network --port 0 $quiet &
+scheduler=$$!
+$launch
+await_scheduler""")
+
+# Not by options: with these, Dask's scheduler takes no --interface.
+DASK = Template("""\
+export DASK_LOGGING__DISTRIBUTED=warning
+export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=$tls_ca DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True
+for role in SCHEDULER WORKER CLIENT; do
+    export "DASK_DISTRIBUTED__COMM__TLS__$${role}__CERT"=$tls_cert "DASK_DISTRIBUTED__COMM__TLS__$${role}__KEY"=$tls_key
+done
+""")
+
+QUIET = "--no-dashboard --dashboard-address 127.0.0.1:0"
+"""No pages: they know no login."""
+
+
+def script(job: Job, *, header: Sequence[str] = (), launch: str = "", tries: int = 1000) -> str:
+    """The text. header: lines of comments that the system reads; launch: shell that starts the workers; tries: times
+    that a worker looks for a scheduler, before it is taken that none will come."""
+    settings = job.settings
+    common = COMMON.substitute(
+        header="\n".join(header),
+        run=" ".join(str(job.run).split()),
+        job=shlex.quote(str(job.files.folder)),
+        python=shlex.quote(settings.python),
+        setup="\n".join(settings.setup),
+    )
+    words = shlex.join(job.resume_words())
+    shown = shlex.quote(f"dkl {words}")
+    if job.workers is None:
+        return common + CLIENT.substitute(start="", words=words, shown=shown)
+    keys = job.keys()
+    tls = DASK.substitute({name: shlex.quote(path) for name, path in asdict(keys).items()})
+    network = f"--interface {settings.interface}" if settings.interface else ""
+    shared = {"network": network, "quiet": QUIET}
+    worker = WORKER.substitute(shared, tries=tries, memory=job.memory, local=settings.local_directory)
+    start = START.substitute(shared, launch=launch)
+    return common + tls + worker + CLIENT.substitute(start=start, words=words, shown=shown)

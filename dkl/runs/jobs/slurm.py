@@ -1,0 +1,75 @@
+"""SLURM: one allocation with a task for the client and one a worker. Each attempt is a task of a job array, one at a time."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import cast
+
+from dkl.errors import InputError, ResourceError
+from dkl.runs.jobs.job import Job, Recorded
+from dkl.runs.jobs.script import script
+from dkl.runs.jobs.settings import SlurmSettings
+from dkl.runs.jobs.system import State, answer
+
+WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "CONFIGURING"}
+GONE = ("Invalid job id", "already completing or completed")
+"""What it says of jobs that it has forgotten, or that have ended."""
+
+
+def write(job: Job) -> dict[str, str]:
+    """The batch script."""
+    # --overlap: the client's own step holds all of the allocation's first task, whose machine workers share.
+    launch = f'srun --ntasks={job.workers} --cpus-per-task=1 --overlap bash "$job/job.sh" worker >>"$job/log" 2>&1 &'
+    return {job.files.script.name: script(job, header=_header(job), launch=launch)}
+
+
+def _header(job: Job) -> list[str]:
+    settings = cast(SlurmSettings, job.settings)
+    if "%" in str(job.run) or "\n" in str(job.run):
+        raise InputError("a path that sbatch would change", where="--out", got=repr(str(job.run)))
+    name = re.sub(r"[^\w.-]", "_", job.name)
+    lines = [
+        f"--job-name={name}",
+        f"--output={shlex.quote(str(job.files.folder / 'slurm.log'))}",
+        "--open-mode=append",
+        f"--time={settings.walltime}",
+        f"--signal=B:TERM@{settings.notice}",  # to the script alone, which passes it on to the client
+        "--requeue",  # a preempted job resumes
+        f"--ntasks={(job.workers or 0) + 1}",
+        f"--cpus-per-task={job.client_threads}",
+    ]
+    if job.megabytes is not None:
+        lines.append(f"--mem-per-cpu={-(-job.megabytes // job.client_threads)}M")
+    if settings.attempts > 1:
+        lines.append(f"--array=1-{settings.attempts}%1")
+    return [f"#SBATCH {line}" for line in [*lines, *settings.options]]
+
+
+def submit(job: Job) -> str:
+    """sbatch."""
+    said = answer(["sbatch", "--parsable", str(job.files.script)]).stdout.strip()
+    number = said.splitlines()[-1].partition(";")[0] if said else ""
+    if not number.isdigit():
+        raise ResourceError("gave no number of a job", where="sbatch", got=repr(said[:100]))
+    return number
+
+
+def state(job: Recorded) -> State:
+    """squeue."""
+    done = answer(["squeue", "--noheader", "--format=%T", f"--jobs={job.id}"], accept=(0, 1))
+    if done.returncode and not any(text in done.stderr for text in GONE):
+        raise ResourceError("refused", where="squeue", got=done.stderr.strip()[:300])
+    found = set(done.stdout.split())
+    if found - WAITING:
+        return State.RUNNING
+    return State.WAITING if found else State.ENDED
+
+
+def cancel(job: Recorded, *, now: bool) -> None:
+    """scancel: what waits goes; the script of what runs is told to end, as by the walltime's notice."""
+    steps = [[]] if now else [["--state=PENDING"], ["--batch", "--signal=TERM"]]
+    for options in steps:
+        done = answer(["scancel", *options, job.id], accept=(0, 1))
+        if done.returncode and not any(text in done.stderr for text in GONE):
+            raise ResourceError("refused", where="scancel", got=done.stderr.strip()[:300])

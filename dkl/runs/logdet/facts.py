@@ -1,0 +1,54 @@
+"""What a run of LogDet kernel learning holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.logdet.kept import states_of
+from dkl.estimators.logdet.model import settings_in
+from dkl.runs import report
+from dkl.runs.kind import Facts
+from dkl.stores.run import RunStore
+
+
+def facts(run: RunStore) -> Facts:
+    """State, sizes, the certificate at the last gamma, and a line a gamma."""
+    details = {"history": read_history(run) if run.is_complete else []}
+    with report.damages(run):
+        result, table = (_result(run.report()), _table(run.report())) if run.is_complete else ({}, [])
+    return Facts(report.state(run, _under_way), {}, result, table, details)
+
+
+def _under_way(run: RunStore) -> str:
+    _, _, found = states_of(run).read()
+    if not found:
+        return "not begun"
+    return f"resumable; {len(found['solved'])} of {len(settings_in(run).gammas)} gammas solved"
+
+
+def _result(found: dict[str, Any]) -> dict[str, str]:
+    last = found["outputs"][-1]
+    lines = {
+        "constraints": f"{found['n_constraints']:,} on {found['n_points']:,} rows",
+        "steps": str(found["n_iter"]),
+        "gamma": f"{last['gamma']:.6g}",
+        **report.certificate(last),
+        "components": str(found["n_components"]),
+    }
+    if last["error"] is not None:
+        of = "of the nearest neighbour among the labelled rows, which were learned from"
+        lines["error"] = f"{last['error']:.4g}   {of}; {found['prior_error']:.4g} before"
+    return lines
+
+
+def _table(found: dict[str, Any]) -> list[str]:
+    """A line a gamma, in the order of the path."""
+    head = f"{'gamma':>14}{'steps':>8}{'products':>10}{'objective':>20}{'gap':>12}{'error':>10}   outcome"
+    return [head, *map(_line, found["outputs"])]
+
+
+def _line(one: dict[str, Any]) -> str:
+    error = "" if one["error"] is None else f"{one['error']:.4g}"
+    counts = f"{one['gamma']:>14.6g}{one['n_iter']:>8}{one['n_products']:>10}"
+    return f"{counts}{one['objective']:>20.10g}{one['relative_gap']:>12.3g}{error:>10}   {one['outcome']}"

@@ -1,0 +1,117 @@
+"""Rows with labels, triplets or pairs, checked as far as can be before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl._pair_sources import encode_labels
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
+from dkl.estimators.common.losses import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.logdet.plan import Sizes, sizes_of, sizes_of_labels
+from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.pairs import load_pairs
+from dkl.runs.classification import read_class_labels
+from dkl.runs.files import Files
+from dkl.runs.row_files import require_room_for_targets
+from dkl.runs.supervised import file_of_targets, read_rows, where_targets
+from dkl.triplets import Triplets, load_triplets
+
+KINDS = ("targets", "triplets", "pairs")
+UNLABELLED = "-1"
+"""Of labels that are text, as numbers have -1."""
+
+
+@dataclass(frozen=True)
+class LogDetInputs:
+    """Rows and what is known of them, one of: classes (n,) as numbers from 0, -1 for none; checked triplets or pairs."""
+
+    files: Files
+    rows: RowSource
+    codes: NDArray[np.int64] | None
+    given: SideInformation | None
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What the run keeps of its files."""
+        found = self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
+        return found if self.codes is not None else found | {"targets": None}
+
+    def sizes(self, settings: LogDetRunSettings) -> Sizes:
+        """Of the problem, at most: no value of the rows is needed."""
+        kernel, loss, d = settings.kernel, settings.loss, self.rows.n_features
+        if self.given is not None:
+            return sizes_of(self.given, kernel, loss, d)
+        assert self.codes is not None
+        return sizes_of_labels(self.codes, settings.n_in, settings.n_out, kernel, loss, d)
+
+    def side(self, X: Any, settings: LogDetRunSettings) -> SideInformation:
+        """What is learned from: of labels their nearest rows among X (n, d), or in the space of a kernel matrix X (n, n)."""
+        if self.given is not None:
+            return self.given
+        assert self.codes is not None
+        kernel = "precomputed" if settings.kernel == "precomputed" else None
+        made = Triplets.from_labels(X, self.codes, settings.n_in, settings.n_out, kernel=kernel)
+        labelled = int(np.count_nonzero(self.codes >= 0))
+        return SideInformation(self.rows.n, made, made.to_pairs().check(self.rows.n), labelled)
+
+
+def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetInputs:
+    """Rows with what is known of them; without `values` the rows' shape is enough. InputError for what does not fit together."""
+    named = [name for name in KINDS if files.paths[name] is not None]
+    if len(named) > 1:
+        got, wanted = " and ".join(f"--{name}" for name in named), "one of the two"
+        raise InputError("two kinds of side information", got=got, wanted=wanted)
+    rows = read_rows(files, settings.memory_limit, values=values, square=settings.kernel == "precomputed")
+    if rows.n < 2:
+        got = f"shape {(rows.n, rows.n_features)}"
+        raise InputError("too few rows", where=str(files["data"]), got=got, wanted="2 or more")
+    if named in ([], ["targets"]):
+        return LogDetInputs(files, rows, _codes(files, rows.n, settings), None)
+    is_triplets = named == ["triplets"]
+    _check_loss(settings.loss, "triplets" if is_triplets else "pairs", TRIPLET_LOSSES if is_triplets else PAIR_LOSSES)
+    try:
+        if is_triplets:
+            found = SideInformation(rows.n, triplets=load_triplets(files["triplets"]).check(rows.n))
+        else:
+            found = SideInformation(rows.n, pairs=load_pairs(files["pairs"]).check(rows.n))
+    except InputError as error:
+        if error.where not in KINDS + ("must_link", "cannot_link", "must_link, cannot_link"):
+            raise
+        where = f"{error.where} of {files[named[0]]}"
+        raise type(error)(error.what, where=where, got=error.got, wanted=error.wanted) from error
+    return LogDetInputs(files, rows, None, found)
+
+
+def _check_loss(loss: str, given: str, losses: tuple[str, ...]) -> None:
+    if loss not in losses:
+        raise InputError(f"not a loss of {given}", where="--loss", got=loss, wanted=" or ".join(losses))
+
+
+def _codes(files: Files, n: int, settings: LogDetRunSettings) -> NDArray[np.int64]:
+    """(n,) numbers of classes, -1 for no label; InputError where nothing can be learned from them."""
+    try:
+        file = file_of_targets(files)
+    except InputError as error:
+        remedy = "name a file of labels by --targets, or of --triplets or --pairs"
+        raise InputError("nothing to learn from", where=error.where, remedy=remedy) from error
+    require_room_for_targets(file, settings.memory_limit)
+    labels, where = read_class_labels(files, n), where_targets(files)
+    try:
+        codes = encode_labels(
+            [None if one == UNLABELLED else one for one in labels.tolist()] if labels.dtype.kind == "U" else labels
+        )
+    except InputError as error:
+        raise InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
+    counts = np.bincount(codes[codes >= 0], minlength=1)
+    if len(counts) < 2:
+        got = f"{np.count_nonzero(counts)} class among {counts.sum()} labelled rows"
+        raise InputError("no rows of another class", where=where, got=got, wanted="two classes or more")
+    if counts.max() < 2:
+        got = f"{len(counts)} classes of one row each"
+        raise InputError("no two rows of one class", where=where, got=got, wanted="a class of two rows or more")
+    return codes

@@ -1,0 +1,120 @@
+"""Runs of LogDet kernel learning: a path of gammas, each kept once it is solved, then the kernel at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.errors import DklError, MemoryBudgetError
+from dkl.estimators.common.learned_kernel import MOST_ROWS as LARGEST_BASIS
+from dkl.estimators.common.learned_kernel import SQUARES
+from dkl.estimators.common.run_arrays import trained_on
+from dkl.estimators.logdet.learner import LogDetKernelLearner
+from dkl.estimators.logdet.model import load_learner
+from dkl.estimators.logdet.picture import MOST_ROWS
+from dkl.estimators.logdet.plan import COMPONENT_SQUARES, plan_kernel
+from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.estimators.logdet.store import fit_in_run
+from dkl.linalg.kernel_columns import Kernel
+from dkl.resources import current_rss, format_bytes
+from dkl.runs.comparison import Comparison
+from dkl.runs.files import Files
+from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.lazy import Lazy
+from dkl.runs.logdet import DECLARATION, estimate, inputs, verify
+from dkl.runs.logdet.facts import facts
+from dkl.runs.logdet.inputs import LogDetInputs
+from dkl.runs.logdet.transform import predictor
+from dkl.runs.output import Output, Request
+from dkl.runs.predictions import predictions
+from dkl.runs.row_files import check_values
+from dkl.runs.stored import settings_of
+from dkl.runs.supervised import check_kernel
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
+from dkl.stores.run import RunStore
+
+
+class LogDetRuns(RunKind[LogDetRunSettings, LogDetInputs]):
+    """TRIN in a run's folder."""
+
+    declaration = DECLARATION
+    drawn_rows = MOST_ROWS
+
+    def read(self, files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetInputs:
+        """See `RunKind.read`."""
+        return inputs.read(files, settings, values=values)
+
+    def check_values(self, found: LogDetInputs, settings: LogDetRunSettings) -> None:
+        """InputError for a value that is not finite, or a kernel that is none on these rows."""
+        check_values(found.rows)
+        if settings.kernel not in ("laplacian", "precomputed"):
+            check_kernel(found.rows, Kernel(settings.kernel))
+
+    def plan(self, found: LogDetInputs, settings: LogDetRunSettings, session: Session) -> Plan:
+        """Bytes of memory; MemoryBudgetError where neither a worker nor this process has room."""
+        own = estimate.own_rows(found.rows)
+        return plan_kernel(found.sizes(settings), settings, session, has_folder=True, own_rows=own).plan
+
+    def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
+        """The model, two states of the path, and what K0 is made from again."""
+        return estimate.disk_bytes(found, settings)
+
+    def estimate(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
+        return estimate.estimate(found, settings, plan)
+
+    def fit(
+        self,
+        run: RunStore,
+        found: Lazy[LogDetInputs],
+        settings: LogDetRunSettings,
+        session: Session,
+        watch: Watch,
+        notes: Notes = dict,
+    ) -> Result:
+        """From wherever the run stands to its stored result and report."""
+        given = found()
+        rows, own = given.rows.read(0, given.rows.n), estimate.own_rows(given.rows)
+        side, codes = given.side(rows, settings), given.codes
+        return fit_in_run(run, rows, side, codes, settings, session, watch, notes, own).result
+
+    def facts(self, run: RunStore) -> Facts:
+        """What `dkl info` says of the run."""
+        return facts(run)
+
+    def claims(self, run: RunStore, found: Lazy[LogDetInputs], budget: int) -> Iterator[Comparison]:
+        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        return verify.claims(run, found(), settings_of(run, {}), budget)
+
+    def load(self, run: RunStore) -> LogDetKernelLearner:
+        """The fitted estimator, from the run alone."""
+        return load_learner(run)
+
+    def apply(self, run: RunStore, request: Request) -> Output:
+        """What the command's verb writes for the rows of a file."""
+        return predictions(predictor(run), self.declaration.files, request)
+
+    def picture(self, run: RunStore, found: Lazy[LogDetInputs]) -> Any:
+        """The learner's, with the classes where the data is still there, and with the path where there is one."""
+        _require_room(run, settings_of(run, {}))
+        learner, y = self.load(run), None
+        with suppress(DklError):  # labels are gone, or have changed
+            codes = found().codes
+            if codes is not None and len(codes) == int(learner._prior.training_rows.shape[0]):
+                y = codes
+        return learner.plot(y=y)
+
+
+def _require_room(run: RunStore, settings: LogDetRunSettings) -> None:
+    """MemoryBudgetError where a picture, for which K0 is made again, does not fit beside what this process holds."""
+    n = trained_on(run)[0]
+    whole = settings.kernel in ("laplacian", "precomputed")
+    b = n if whole or n <= LARGEST_BASIS else int(run.report()["n_points"])
+    needed = 8 * (SQUARES * n * n if whole else 0) + 8 * COMPONENT_SQUARES * b * b
+    if settings.memory_limit is not None and current_rss() + needed > settings.memory_limit:
+        got, wanted = f"memory_limit {format_bytes(settings.memory_limit)}", format_bytes(current_rss() + needed)
+        raise MemoryBudgetError(f"drawing {b:,} rows does not fit", where="picture", got=got, wanted=wanted)

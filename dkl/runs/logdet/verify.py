@@ -1,0 +1,165 @@
+"""`dkl verify` of a learned kernel: objective and gap once more, from the data, the constraints and what is stored.
+
+Nothing here comes from the solvers or the problems. With K0 = L L' by eigenvectors, on the rows P that constraints touch,
+
+    F = w sum_t psi(a_t) + tr(L'M L) - log det(I + L'M L),    a_t = tr(K A_t),  K = K0 + K0 M K0,    w = gamma / m, or gamma
+
+for the M that is stored, and the bound is, for l_t = w psi'(a_t) and U = sum_t l_t A_t,
+
+    D = w sum_t (psi(a_t) - a_t psi'(a_t)) + log det(I + L'U L)
+
+which is below F wherever I + L'U L is positive definite; so is 0 where psi is nowhere negative. At the gammas before the
+last the kernel is that of the stored multipliers, of which M = -(I + U K0)^-1 U; the stored M must be this too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import MemoryBudgetError, StoreError
+from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
+from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.resources import format_bytes
+from dkl.runs.comparison import Comparison, named
+from dkl.runs.logdet.inputs import LogDetInputs
+from dkl.runs.logdet.verify_losses import Terms, terms_of
+from dkl.runs.logdet.verify_prior import prior_matrix
+from dkl.runs.report import MOST_OUTPUTS
+from dkl.stores.run import RunStore
+
+AGREE = 1e-8
+"""Relative to the sizes that are summed up."""
+RANK = 1e-12
+"""Of the largest eigenvalue: what is less is 0."""
+COMPONENTS_AGREE = 1e-6
+"""Relative, of principal coordinates: weights are as large as the least eigenvalue is small."""
+SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 10, 6, 5
+"""Arrays p x p, b x b and n x n that are held here at a time."""
+
+Matrix = NDArray[np.float64]
+
+
+def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, budget: int) -> Iterator[Comparison]:
+    """Each gamma's numbers, and of the last the kernel that is stored."""
+    found, outputs = run.read_arrays("model"), run.report()["outputs"]
+    check_model(run, found)
+    points, M, basis = found["touched"], found["M"], found["basis"]
+    p, b = len(points), len(basis)
+    n = inputs.rows.n if settings.kernel in ("laplacian", "precomputed") else 0
+    size = 8 * (SQUARES * p**2 + BASIS_SQUARES * b**2 + MATRIX_SQUARES * n**2)
+    if size > budget:
+        what = f"the kernel of {max(n, b):,} rows does not fit"
+        raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(size))
+    if len(outputs) != len(found["gammas"]) or len(outputs) != len(settings.gammas):
+        raise StoreError("model and report do not fit together", where=str(run.path), got=len(outputs))
+    X = inputs.rows.read(0, inputs.rows.n)
+    side = inputs.side(X, settings)
+    prior, apart = prior_matrix(X, found, settings, kept_kernel(settings_in(run), found))
+    yield Comparison("K0 beside the data", 0.0, apart, AGREE)
+    at = np.searchsorted(basis, points)
+    K0 = np.ascontiguousarray(prior[np.ix_(at, at)])
+    terms = terms_of(side, points, K0, settings)
+    if terms.touched.shape != points.shape or not np.array_equal(terms.touched, points):
+        raise StoreError("the stored kernel is not of the rows that the constraints touch", where=f"{run.path}/model")
+    if found["multipliers"].shape[1] != terms.count:
+        raise StoreError("not a multiplier for each constraint", where=f"{run.path}/model")
+    L, codes = _root(K0), None if inputs.codes is None else inputs.codes[points]
+    weights = found["gammas"] / (terms.m if settings.normalize_gamma else 1.0)
+    for k, output in enumerate(outputs):
+        which = "" if len(outputs) == 1 else f" at gamma {found['gammas'][k]:.6g}"
+        by_multipliers = _of_multipliers(K0, terms.matrix(found["multipliers"][k]))
+        is_last = k == len(outputs) - 1
+        if is_last:
+            scale = float(np.abs(by_multipliers).max(initial=0.0)) or 1.0
+            yield Comparison("M of the multipliers", 0.0, float(np.abs(M - by_multipliers).max()) / scale, 1e-6)
+        used = M if is_last else by_multipliers
+        compared = _of_gamma(output, float(weights[k]), used, K0, L, terms, codes, settings.tol)
+        yield from named(compared, which, quiet=k < len(outputs) - MOST_OUTPUTS)
+    if codes is not None:
+        yield Comparison("error before", float(run.report()["prior_error"]), _error(K0, codes), 1.5 / p)
+    yield from _of_components(prior, at, M, found, settings.center)
+
+
+def _of_components(
+    prior: Matrix, at: NDArray[np.intp], M: Matrix, found: dict[str, Any], center: bool
+) -> Iterator[Comparison]:
+    """Coordinates Y of the basis by the stored weights: K Y = Y (Y'Y) for K, about the mean or not, and Y'Y its largest eigenvalues."""
+    K = prior + prior[:, at] @ M @ prior[at]
+    K = K - K.mean(axis=0) - K.mean(axis=1)[:, None] + K.mean() if center else K
+    Y = prior @ found["weights"] + prior[:, at] @ found["weights_at_points"] - found["offset"]
+    known, k = Y.T @ Y, Y.shape[1]
+    values = np.linalg.eigvalsh(0.5 * (K + K.T))[::-1]
+    top = max(float(values[0]), float(np.finfo(float).tiny))
+    apart = float(np.abs(K @ Y - Y @ known).max()) / top**1.5
+    yield Comparison("components", 0.0, apart, COMPONENTS_AGREE)
+    yield Comparison(
+        "sum of components' eigenvalues", float(np.trace(known)), float(values[:k].sum()), COMPONENTS_AGREE * k * top
+    )
+    if "coordinates" in found:
+        stored = found["coordinates"][found["basis"]]
+        yield Comparison("coordinates", 0.0, float(np.abs(stored - Y).max()) / top**0.5, COMPONENTS_AGREE)
+
+
+def _of_gamma(
+    output: dict[str, Any], w: float, M: Matrix, K0: Matrix, L: Matrix, terms: Terms, codes: Any, tol: float
+) -> Iterator[Comparison]:
+    """F, its bound and the gap of one kernel."""
+    K = K0 + K0 @ (0.5 * (M + M.T)) @ K0
+    a = terms.margins(K)
+    value, slope = terms.loss(a)
+    inner = L.T @ M @ L
+    log_det = _log_det(inner)
+    objective = w * float(value.sum()) + float(np.trace(inner)) - log_det
+    bound = w * float((value - a * slope).sum()) + _log_det(L.T @ terms.matrix(w * slope) @ L)
+    bound = max(bound, terms.lowest)
+    sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(log_det)
+    allowed = AGREE * sizes
+    scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
+    # A bound may be proven at another step than the last, of which nothing is kept: what is claimed of a solved gamma is tol.
+    slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else np.inf
+    yield Comparison("objective", float(output["objective"]), objective, allowed)
+    if np.isfinite(output["gap"]):  # else nothing was proven
+        yield Comparison("gap", float(output["gap"]), objective - bound, 2 * allowed + slack, "above")
+        yield Comparison(
+            "relative gap",
+            float(output["relative_gap"]),
+            (objective - bound) / scale,
+            (2 * allowed + slack) / scale,
+            "above",
+        )
+    if codes is not None:
+        # Rows that are as near as each other may be told apart by rounding.
+        yield Comparison("error", float(output["error"]), _error(K, codes), 1.5 / len(codes))
+
+
+def _root(K0: Matrix) -> Matrix:
+    """L (p, r), K0 = L L', over the eigenvalues that are not 0."""
+    values, vectors = np.linalg.eigh(K0)
+    kept = values > RANK * max(float(values[-1]), 0.0)
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def _log_det(S: Matrix) -> float:
+    """log det(I + S) of a symmetric S; -inf where I + S is not positive definite."""
+    values = 1.0 + np.linalg.eigvalsh(0.5 * (S + S.T))
+    return float(np.log(values).sum()) if values[0] > 0 else float("-inf")
+
+
+def _of_multipliers(K0: Matrix, U: Matrix) -> Matrix:
+    """M of K^-1 = K0^-1 + U: -(I + U K0)^-1 U."""
+    found = -np.linalg.solve(np.eye(len(K0)) + U @ K0, U)
+    return np.asarray(0.5 * (found + found.T))
+
+
+def _error(K: Matrix, codes: NDArray[np.int64]) -> float:
+    """Share of rows whose nearest other is of another class."""
+    wrong = 0
+    for i, row in enumerate(K):
+        distances = np.diagonal(K) - 2 * row
+        distances[i] = np.inf
+        wrong += codes[int(np.argmin(distances))] != codes[i]
+    return wrong / len(K)

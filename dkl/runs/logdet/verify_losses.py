@@ -1,0 +1,131 @@
+"""The constraints and losses of Li et al. 2009, Table 2, once more for `dkl verify`: entries of K, and psi with its slope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.logdet.settings import LogDetRunSettings
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Rows = NDArray[np.intp]
+Psi = Callable[[Vector], tuple[Vector, Vector]]
+BEND = 0.7
+"""t of (8), where none is given."""
+PERCENTILES, MOST_POINTS = (5, 95), 1000
+"""ITML's bounds: of squared distances among so many of the points."""
+EQUAL = 1e-13
+"""Of the largest squared distance: rows that K0 does not tell apart."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """tr(K A_t) = sum_k signs[k] K[i[t, k], j[t, k]], rows by their place among those touched; A_t is made symmetric.
+
+    touched (p,) rows of the data; m: what gamma is divided by; loss: psi and psi' of margins.
+    """
+
+    touched: Rows
+    i: Rows
+    j: Rows
+    signs: Matrix
+    m: float
+    loss: Psi
+
+    @property
+    def lowest(self) -> float:
+        """A bound of F that needs no work: 0 of losses that are nowhere negative, of a linear one none."""
+        return float("-inf") if float(self.loss(np.full(self.count, 1e6))[0].min()) < 0 else 0.0
+
+    @property
+    def count(self) -> int:
+        """Constraints."""
+        return len(self.i)
+
+    def margins(self, K: Matrix) -> Vector:
+        """(c,)."""
+        return np.asarray((self.signs * K[self.i, self.j]).sum(axis=1))
+
+    def matrix(self, weights: Vector) -> Matrix:
+        """(p, p) sum over t of weights_t A_t."""
+        U = np.zeros((len(self.touched),) * 2)
+        np.add.at(U, (self.i, self.j), 0.5 * weights[:, None] * self.signs)
+        return U + U.T
+
+
+def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRunSettings) -> Terms:
+    """The constraints of a loss, and the loss. K0 (p, p) at the stored `points`, by which ITML's bounds are found."""
+    name = settings.loss
+    if name not in ("itml", "hoi"):
+        assert side.triplets is not None
+        a, s, d = side.triplets.triplets.T
+        return _terms(side, ((a, s, 2.0), (a, d, -2.0), (s, s, -1.0), (d, d, 1.0)), _of_triplets(name, settings))
+    assert side.pairs is not None
+    i, j, sign = side.pairs.i, side.pairs.j, side.pairs.sign.astype(float)
+    if name == "hoi":
+        return _terms(side, ((i, j, 2.0 * sign),), _hinge(BEND if settings.t is None else settings.t))
+    places = np.searchsorted(points, np.stack([i, j])).clip(max=len(points) - 1)
+    apart = _distances(K0, *places)
+    kept = (sign > 0) | ~(apart[sign < 0].max(initial=0.0) * EQUAL >= apart)
+    i, j, similar = i[kept], j[kept], sign[kept] > 0
+    some = np.unique(np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.intp))
+    among = _distances(K0, *(some[k] for k in np.triu_indices(len(some), 1)))
+    least = float(among[among > 0].min()) if (among > 0).any() else 1.0
+    upper, lower = (max(float(value), least) for value in np.percentile(among, PERCENTILES))
+    bounds = settings.upper or upper, settings.lower or lower
+    return _terms(side, ((i, i, 1.0), (i, j, -2.0), (j, j, 1.0)), _itml(similar, *bounds))
+
+
+def _terms(side: SideInformation, parts: tuple[tuple[Rows, Rows, float | Vector], ...], loss: Psi) -> Terms:
+    i, j = np.stack([one for one, _, _ in parts], 1), np.stack([other for _, other, _ in parts], 1)
+    signs = np.stack([np.broadcast_to(weight, len(i)) for _, _, weight in parts], 1)
+    touched, places = np.unique(np.concatenate([i, j], axis=1), return_inverse=True)
+    i, j = np.split(places.reshape(len(i), -1), 2, axis=1)
+    return Terms(touched, i, j, signs, float(side.n_labelled or len(touched)), loss)
+
+
+def _distances(K: Matrix, i: Rows, j: Rows) -> Vector:
+    return np.asarray(np.maximum(K[i, i] + K[j, j] - 2 * K[i, j], 0.0))
+
+
+def _of_triplets(name: str, settings: LogDetRunSettings) -> Psi:
+    if name == "lmnn":
+        return _hinge(BEND if settings.t is None else settings.t)
+    if name == "linear":
+        return lambda a: (-a, np.full_like(a, -1.0))
+    # log(1 + exp(-2 a)), and its slope -2 / (1 + exp(2 a)) = tanh(a) - 1
+    return lambda a: (
+        np.maximum(-2 * a, 0.0) + np.log1p(np.exp(-2 * np.abs(a))),
+        -2.0 / (1.0 + np.exp(np.minimum(2 * a, 700.0))),
+    )
+
+
+def _hinge(t: float) -> Psi:
+    """(8): linear up to t, quadratic to 1, then 0."""
+
+    def psi(a: Vector) -> tuple[Vector, Vector]:
+        steep, quadratic = a <= t, (a > t) & (a < 1)
+        value, slope = np.zeros_like(a), np.zeros_like(a)
+        value[steep], slope[steep] = (2 + 2 * t - 4 * a[steep]) / (3 + t), -4 / (3 + t)
+        rest = 1 - a[quadratic]
+        value[quadratic], slope[quadratic] = 2 * rest**2 / ((1 - t) * (3 + t)), -4 * rest / ((1 - t) * (3 + t))
+        return value, slope
+
+    return psi
+
+
+def _itml(similar: NDArray[np.bool_], upper: float, lower: float) -> Psi:
+    """x/b - log(x/b) - 1 where a similar pair is farther than b = upper, or another nearer than b = lower."""
+    b = np.where(similar, upper, lower)
+
+    def psi(a: Vector) -> tuple[Vector, Vector]:
+        counts = np.where(similar, a > b, a < b)
+        ratio = np.where(counts, a / b, 1.0)
+        return ratio - np.log(ratio) - 1.0, np.where(counts, 1.0 / b - 1.0 / np.where(counts, a, 1.0), 0.0)
+
+    return psi

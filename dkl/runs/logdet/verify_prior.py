@@ -1,0 +1,76 @@
+"""K0 once more for `dkl verify`: scikit-learn's kernels, the matrix of the file, or the graph's equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from dkl.blocks.graph import build_graph
+from dkl.blocks.session import Session
+from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.runs.recomputed import kernel_matrix
+
+Matrix = NDArray[np.float64]
+
+
+def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
+    """(K0 (b, b) at the basis, how far what is stored of K0 is from what the data gives, relative).
+
+    X: all rows (n, d), or the matrix (n, n).
+    """
+    basis = found["basis"]
+    if settings.kernel == "precomputed":
+        apart = float(np.abs(found["prior"] - X).max() / max(float(np.abs(X).max()), np.finfo(float).tiny))
+        return _symmetric(np.asarray(X[np.ix_(basis, basis)], np.float64)), apart
+    if settings.kernel == "laplacian":
+        K0, apart = _of_graph(X, found, settings)
+        return K0[np.ix_(basis, basis)], apart
+    rows = X[basis]
+    apart = float(abs(_stored_rows(found) - rows).max())
+    if kernel.gamma is not None and "gamma" not in settings.kernel_params:
+        apart = max(apart, abs(kernel.gamma * X.shape[1] * _variance(X) - 1.0))
+    return _symmetric(kernel_matrix(kernel, rows, rows)), apart
+
+
+def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tuple[Matrix, float]:
+    """L^+ = (L + N N')^-1 - N N', N the null space of L: one vector a component."""
+    n = X.shape[0]
+    graph = build_graph(
+        X, n_neighbors=min(settings.n_neighbors, n - 1), sigma=settings.sigma or "auto", laplacian="unnormalized",
+        session=Session(None, threads=1),
+    )  # fmt: skip
+    stored = sp.csr_array((found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"]), shape=(n, n))
+    largest = max(float(abs(graph.laplacian).max()), np.finfo(float).tiny)
+    apart = float(abs(stored - graph.laplacian).max() / largest) + float(abs(_stored_rows(found) - X).max())
+    apart += abs(float(found["sigma"][0]) - graph.sigma) / max(graph.sigma, np.finfo(float).tiny)
+    degree = graph.laplacian.diagonal()
+    root = np.sqrt(np.where(degree > 0, degree, 1.0)) if settings.laplacian != "unnormalized" else np.ones(n)
+    count, labels = connected_components(graph.laplacian, directed=False)
+    N = np.zeros((n, count))
+    N[np.arange(n), labels] = root
+    N /= np.linalg.norm(N, axis=0)
+    L, projection = graph.laplacian.toarray() / np.outer(root, root), N @ N.T
+    return _symmetric(np.linalg.inv(L + projection) - projection), apart
+
+
+def _stored_rows(found: dict[str, Any]) -> Any:
+    if "points" in found:
+        return found["points"]
+    parts = (found["points_data"], found["points_indices"], found["points_indptr"])
+    return sp.csr_array(parts, shape=tuple(found["points_shape"]))
+
+
+def _variance(X: Any) -> float:
+    """Of all entries."""
+    if not sp.issparse(X):
+        return float(np.var(X, dtype=np.float64))
+    count = X.shape[0] * X.shape[1]
+    return float((X.data.astype(float) ** 2).sum() / count - (X.data.astype(float).sum() / count) ** 2)
+
+
+def _symmetric(K: Matrix) -> Matrix:
+    return np.asarray(0.5 * (K + K.T))

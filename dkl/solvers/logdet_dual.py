@@ -1,0 +1,147 @@
+"""Newton's method on the dual of problem (3), for losses whose slope has an inverse: maximize D(l), K(l) = (K0^-1 + U(l))^-1.
+
+With x_t the dual margins, w psi'(x_t) = l_t, the gradient of D is a(l) - x, and with C = diag(w psi''(x)) Newton's step is
+    (I + C H) step = C (a - x),   H_st = tr(A_s K A_t K),
+the system of the primal (`logdet_step`) at x instead of a. A loss that falls off like exp(-2 a) is far stiffer at a kernel's own margins
+than at those of its multipliers when gamma grows: there a primal step asks for kernels that grow many times too much.
+
+The gap is free: F - D = w sum of the Bregman distances of psi from x_t to a_t.
+
+Three things keep steps long. gamma itself grows along the way, doubled or more after each whole step: the path of solutions is the
+central path of a barrier method (Li et al. 2009, 4.3). A step goes at most REACH of the way to where K^-1 is singular. And l_t
+moves no further than a linear change of x_t would take it, so that it never leaves the slopes of the loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.solvers.logdet_newton import HALVINGS, IDLE, ROUNDING, SUFFICIENT, NewtonEnd, Point, Problem
+from dkl.solvers.logdet_pcg import NewtonStep
+from dkl.solvers.logdet_step import Solver, choose_step
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Stall, Watch, verdict
+
+Vector = NDArray[np.float64]
+REACH = 0.6
+"""Of the way to the end of the cone."""
+ENERGY = 0.1
+"""Share of D's rise that PCG may leave: a bound of the residual alone is met by its stiff part, and the rest would wait."""
+CENTRED = 1.0
+"""Newton's decrement below which gamma grows."""
+GROWTH = 2.0
+"""Of gamma after a whole step of length 1; more after a shorter one, up to its cube."""
+
+
+class DualPoint(Point, Protocol):
+    """K(l)."""
+
+    @property
+    def log_det(self) -> float:
+        """log det(I + K0 U(l))."""
+
+
+class DualProblem(Problem, Protocol):
+    """Problem (3) at a gamma, with a loss whose slope has an inverse."""
+
+    def with_gamma(self, gamma: float) -> Self:
+        """The same at another gamma; what is current stays so."""
+
+    def objective(self, multipliers: Vector, margins: Vector, log_det: float) -> float:
+        """F."""
+
+    def dual_margins(self, multipliers: Vector) -> Vector:
+        """x with w psi'(x) = l."""
+
+    def dual_objective(self, point: Any, dual_margins: Vector) -> float:
+        """D(l)."""
+
+    def lowest_growth(self, multipliers: Vector) -> float:
+        """At most the lowest eigenvalue of K^1/2 U(l) K^1/2."""
+
+
+def dual_newton(
+    problem: DualProblem, start: DualPoint, gamma: float, *, solver: Solver, tol: float, max_iter: int, watch: Watch
+) -> NewtonEnd:
+    """From `start`, the current point, whose multipliers are slopes of the loss at `gamma`, to a proven relative gap of at most tol.
+
+    gamma is at most the problem's. Rows of the history, and what is handed out, are of the lowest objective so far; something is
+    proven once gamma is the problem's.
+    """
+    point, best, lowest, bound, decrement = start, start, np.inf, problem.lowest, np.inf
+    products, stall, ways = 0, Stall(IDLE), set[str]()
+    target = problem.with_gamma(min(problem.gamma, GROWTH * gamma))
+    x = target.dual_margins(point.multipliers)
+    dual = target.dual_objective(point, x)
+    for iteration in range(max_iter + 1):
+        is_there = target.gamma == problem.gamma
+        objective = problem.objective(point.multipliers, point.margins, point.log_det)
+        bound = max(bound, dual) if is_there else bound
+        best, lowest = (point, objective) if objective < lowest else (best, lowest)
+        certificate = problem.certificate(lowest, bound)
+        told = watch.record({
+            "iteration": iteration, "objective": lowest, "gap": certificate.gap, "relative_gap": certificate.relative_gap,
+            "decrement": decrement, "products": products,
+        })  # fmt: skip
+        is_solved = certificate.relative_gap <= tol
+        ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
+        if ended is not None:
+            break
+        curvatures = target.curvatures(x)
+        residual = curvatures * (point.margins - x)
+        along = problem.product(residual, coarse=True)
+        way, step = choose_step(problem, solver, "local", residual, along, curvatures, np.inf)
+        ways.add(way)
+        products += 1 + step.products
+        rise = float((point.margins - x) @ step.step)
+        decrement = float(np.sqrt(max(0.0, rise)))
+        slack = ROUNDING * (abs(dual) + float(np.abs(point.multipliers * x).sum()))
+        following, share = _ascend(target, point, x, dual, step, curvatures, rise, slack)
+        if following is None:
+            stall.idle = IDLE + 1
+            continue
+        stall.check(not is_there or rise > slack)
+        point, x, dual = following
+        if share == 1.0 and not is_there:
+            growth = GROWTH ** (1.0 / min(1.0, max(step.norm, 1.0 / 3.0)))
+            target = problem.with_gamma(min(problem.gamma, growth * target.gamma))
+            x = target.dual_margins(point.multipliers)
+            dual = target.dual_objective(point, x)
+    way = ways.pop() if len(ways) == 1 else solver
+    return NewtonEnd(best, certificate, ended or Outcome.ITERATION_LIMIT, iteration, products, way)
+
+
+def _ascend(
+    target: DualProblem,
+    point: DualPoint,
+    x: Vector,
+    dual: float,
+    step: NewtonStep,
+    curvatures: Vector,
+    rise: float,
+    slack: float,
+) -> tuple[tuple[DualPoint, Vector, float] | None, float]:
+    """((the accepted point, its x, its D), the share of the step): within REACH of the cone's end, halved until D rises as it should."""
+    share = 1.0
+    if step.norm > REACH:  # no eigenvalue is larger than the norm
+        share = min(1.0, REACH / max(-target.lowest_growth(step.step), np.finfo(np.float64).tiny))
+    for _ in range(HALVINGS):
+        multipliers = _moved(target, point.multipliers, x, share * step.step, curvatures)
+        trial = target.point(multipliers)
+        if trial is not None:
+            there = target.dual_margins(multipliers)
+            reached = target.dual_objective(trial, there)
+            if reached >= dual + SUFFICIENT * share * rise - slack:
+                target.accept()
+                return (trial, there, reached), share
+        share /= 2.0
+    return None, 0.0
+
+
+def _moved(target: DualProblem, multipliers: Vector, x: Vector, change: Vector, curvatures: Vector) -> Vector:
+    """l + change, but between l and w psi'(x + change / (w psi''(x))): always slopes of the loss."""
+    curved = target.forces(x + change / np.maximum(curvatures, np.finfo(np.float64).tiny))
+    return np.clip(multipliers + change, np.minimum(multipliers, curved), np.maximum(multipliers, curved))

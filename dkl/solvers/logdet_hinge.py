@@ -1,0 +1,64 @@
+"""Problem (3) with the hinge itself, which has a corner: by ever narrower smooth hinges, until its own duality gap is small enough.
+
+The multipliers of a smooth hinge with slopes between -1 and 0 lie in the hinge's dual, so that the kernel K(l) has a certificate of
+the problem that is asked for. Smoothing costs at most w width log 2 a constraint near its corner: an interior point method in width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.solvers.result import Outcome
+
+Vector = NDArray[np.float64]
+WIDEST, NARROWEST = 0.5, 1e-14
+NARROWER = 8.0
+"""Times, from one width to the next."""
+SHARE = 0.1
+"""Of the hinge's gap: what a smooth problem is solved to."""
+
+
+class HingeProblem(Protocol):
+    """Problem (3) with a hinge."""
+
+    def softened(self, width: float) -> Self:
+        """With a smooth hinge."""
+
+    def hinge_certificate(self, multipliers: Vector) -> Any:
+        """Of K(l) for the hinge itself."""
+
+
+@dataclass(frozen=True)
+class HingeEnd:
+    """The last smooth solution, with the hinge's certificate, why it ended, and the steps and products of all."""
+
+    solution: Any
+    certificate: Any
+    outcome: Outcome
+    n_iter: int
+    n_products: int
+
+
+def narrowing_hinges(
+    problem: HingeProblem, solve: Callable[..., Any], start: Any, *, tol: float, max_iter: int
+) -> HingeEnd:
+    """solve(smooth problem, start=, tol=, max_iter=) at falling widths, to a proven relative gap of the hinge's of at most tol."""
+    width, gap, n_iter, n_products, solution = WIDEST, 1.0, 0, 0, start
+    while True:
+        smooth = problem.softened(width)
+        solution = solve(
+            smooth, start=solution, tol=max(SHARE * tol, SHARE * gap / NARROWER), max_iter=max_iter - n_iter
+        )
+        n_iter, n_products = n_iter + solution.n_iter, n_products + solution.n_products
+        certificate = problem.hinge_certificate(solution.multipliers)
+        gap = min(1.0, certificate.relative_gap)
+        outcome = Outcome.SOLVED if gap <= tol else solution.outcome
+        width /= NARROWER
+        if gap <= tol or outcome is not Outcome.SOLVED or width < NARROWEST:
+            outcome = Outcome.STALLED if outcome is Outcome.SOLVED and gap > tol else outcome
+            return HingeEnd(solution, certificate, outcome, n_iter, n_products)

@@ -1,0 +1,232 @@
+"""`dkl submit`, `status` and `cancel` with batch systems whose commands run the jobs here, as they are written."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from command_line import call, factor_bytes, tree
+from command_runs import bytes_of
+from dask_processes import Keys, wait_until
+from patience import PATIENCE
+from quick_python import quick_python
+from run_cases import CASES
+
+from dkl.runs.jobs import outcome
+from dkl.stores.run import RunStore
+
+FAKES = Path(__file__).parent / "fakes"
+SLURM = Path(__file__).parents[2] / "cluster" / "slurm"
+PAIRS = CASES["pairwise"]
+SUBMIT = ("submit", "pairwise", *PAIRS.files, "--rank", "40", "--tol", "0", "--target-gap", "none", "--no-picture")
+TWO = ("--workers", "2", "--memory-limit", "2GB")
+SYSTEMS = {
+    "slurm": "walltime: '08:00:00'\noptions: [--partition=long]\n",
+    "ssh": "hosts: [alpha, beta]\n",
+    "kubernetes": "image: dkl\nclaim: data\nmount: {folder}\n",
+}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with quick_python(tmp_path_factory.mktemp("python")) as front:
+        yield front
+
+
+@pytest.fixture
+def work(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with inputs, a file for each system, and their commands on PATH."""
+    folder, fakes = tmp_path / "work", tmp_path / "fakes"
+    folder.mkdir()
+    fakes.mkdir()
+    for name in ("sbatch", "squeue", "scancel", "srun", "ssh"):
+        (fakes / name).symlink_to(FAKES / "system")
+    (fakes / "kubectl").symlink_to(FAKES / "kubectl")
+    monkeypatch.setenv("PATH", f"{fakes}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKES", str(fakes))
+    monkeypatch.setattr(outcome, "POLL_SECONDS", 0.05)
+    for name, more in SYSTEMS.items():
+        common = f"system: {name}\npython: {python}\ninterface: lo\nlocal-directory: '{tmp_path}'\n"
+        (folder / f"{name}.yaml").write_text(common + more.format(folder=folder))
+    PAIRS.write(folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def calls(work: Path) -> str:
+    return (work.parent / "fakes" / "calls").read_text()
+
+
+def job_of(run: str) -> dict[str, object]:
+    return json.loads(call("status", run, "--json").out)["job"]
+
+
+def iterations(run: Path) -> int:
+    return sum(event["event"] == "iteration" for event in RunStore.open(run).events())
+
+
+def under_way(run: Path) -> None:
+    """Until some iterations are done."""
+    wait_until(lambda: iterations(run) > 3 or (run / "job" / "ended").exists())
+    assert iterations(run) > 3, (run / "job" / "log").read_text()
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_every_learner_as_a_job_has_the_bytes_of_a_fit(task: str, work: Path) -> None:
+    case = CASES[task]
+    case.write(work)
+    given = (task, *case.files, *case.options, "--threads", "1", "--no-picture", "--out")
+    here = call("fit", *given, "here.zarr")
+    there = call("submit", *given, "there.zarr", "--on", "slurm.yaml", "--wait")
+    assert there.code == here.code, there.err
+    assert f"there.zarr: {case.ends}" in there.out
+    assert bytes_of(work / "there.zarr", *case.result) == bytes_of(work / "here.zarr", *case.result)
+    assert call("verify", "there.zarr").code == 0
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_job_is_cancelled_and_submitted_again(system: str, work: Path) -> None:
+    """With two workers, and in the end the bytes of a run that nothing has disturbed."""
+    run = work / "run.zarr"
+    answer = call(*SUBMIT, *TWO, "--max-iter", "1000000", "--out", "run.zarr", "--on", f"{system}.yaml")
+    assert answer.code == 0 and f"submitted to {system} as " in answer.out, answer.err
+    under_way(run)
+    assert job_of("run.zarr") | {"at": 0, "id": ""} == {
+        "system": system, "id": "", "state": "running", "exit_code": None, "at": 0
+    }  # fmt: skip
+    again = call("submit", "resume", "run.zarr", "--on", f"{system}.yaml", *TWO)
+    assert again.code == 2 and "a job of this run is there" in again.err and "dkl cancel" in again.err
+    answer = call("cancel", "run.zarr")
+    assert answer.code == 0 and not answer.err, answer.err
+    said = call("status", "run.zarr").out
+    assert "resumable at iteration" in said and "ended, exit code 4" in said, (run / "job" / "log").read_text()
+    assert "interrupted by SIGTERM; stopped at iteration" in (run / "job" / "log").read_text()
+    last = str(iterations(run) + 5)
+    answer = call("submit", "resume", "run.zarr", "--max-iter", last, *TWO, "--on", f"{system}.yaml", "--follow")
+    assert answer.code == 3 and "iteration_limit" in answer.out, answer.err + answer.out
+    assert RunStore.open(run).report()["plan"]["processes"] == 2
+    here = call("fit", *SUBMIT[1:], "--threads", "1", "--max-iter", last, "--out", "here.zarr")
+    assert here.code == 3 and factor_bytes(run) == factor_bytes(work / "here.zarr")
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (run / "job").glob("*.pem")} == {0o600}
+
+
+def test_what_a_job_may_not_be_is_told_before_anything_is_made(work: Path) -> None:
+    (work / "bad.yaml").write_text("system: slurm\nwalltime: soon\n")
+    (work / "unknown.yaml").write_text("system: slurm\nwall: 1\n")
+    (work / "list.yaml").write_text("- system\n")
+    (work / "broken.yaml").write_text("system: [slurm\n")
+    (work / "none.yaml").write_text("system: pbs\n")
+    (work / "elsewhere.yaml").write_text("system: kubernetes\nclaim: data\nmount: /data\n")
+    (work / "nobody.yaml").write_text("system: ssh\n")
+    cases = {
+        "walltime: not a value for it; got 'soon'": ("bad.yaml",),
+        "no such setting; got wall": ("unknown.yaml",),
+        "list.yaml": ("list.yaml",),
+        "cannot be read as YAML": ("broken.yaml",),
+        "not a batch system; got 'pbs'": ("none.yaml",),
+        "not a batch system; got 'pbs.json'": ("pbs.json",),
+        "no such file": ("absent.yaml",),
+        "not on the volume": ("elsewhere.yaml",),
+        "no machines": ("nobody.yaml",),
+        "hosts: no machines": ("ssh",),
+        "wanted a size a worker": ("slurm.yaml", "--workers", "2"),
+        "exclude each other": ("slurm.yaml", *TWO, "--scheduler", "tcp://127.0.0.1:1"),
+        "plain tcp:// to another machine": ("slurm.yaml", "--scheduler", "tcp://10.1.2.3:1"),
+        "not a value for it; got -1": ("slurm.yaml", "--rank", "-1"),
+    }
+    before = tree(work)
+    for said, options in cases.items():
+        answer = call(*SUBMIT, "--out", "run.zarr", "--on", *options)
+        assert answer.code == 2 and len(answer.err.splitlines()) == 1, (said, answer.err)
+        assert said.replace("not a value for it; got -1", "rank") in answer.err, answer.err
+    small = call(*SUBMIT, "--out", "run.zarr", "--on", "slurm.yaml", "--workers", "2", "--memory-limit", "100MB")
+    assert small.code == 5 and "got memory_limit 100 MB" in small.err
+    assert tree(work) == before
+
+
+def test_a_system_that_refuses_leaves_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work.parent / "fakes" / "full").touch()
+    answer = call(*SUBMIT, "--out", "run.zarr", "--on", "slurm.yaml")
+    assert answer.code == 5 and "sbatch: refused; got sbatch: error: Batch job submission failed" in answer.err
+    monkeypatch.setenv("PATH", str(work))
+    answer = call(*SUBMIT, "--out", "run.zarr", "--on", "slurm.yaml")
+    assert answer.code == 5 and answer.err == (
+        "dkl: sbatch: not found; wanted a command; submit where the batch system's commands are\n"
+    )
+    assert not (work / "run.zarr").exists()
+
+
+def test_a_client_that_is_killed_is_told_and_resumed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = call(*SUBMIT, "--max-iter", "1000000", "--threads", "1", "--out", "run.zarr", "--on", "slurm.yaml")
+    under_way(work / "run.zarr")
+    monkeypatch.setattr(outcome, "CANCEL_SECONDS", 0.0)  # it has no time to commit
+    answer = call("cancel", "run.zarr")
+    assert answer.code == 0 and "was killed" in answer.err
+    assert "ended" in call("status", "run.zarr").out
+    monkeypatch.setattr(outcome, "CANCEL_SECONDS", PATIENCE)
+    assert call("cancel", "run.zarr").out.endswith("its job has ended: slurm 1000\n")
+    again = call("submit", "resume", "run.zarr", "--max-iter", "5", "--threads", "1", "--on", "slurm.yaml", "--wait")
+    assert again.code == 3, again.err
+
+
+def test_runs_without_a_job(work: Path) -> None:
+    assert call("fit", *SUBMIT[1:], "--max-iter", "3", "--threads", "1", "--out", "run.zarr").code == 3
+    assert "none; submitted runs have one" in call("status", "run.zarr").out
+    answer = call("cancel", "run.zarr")
+    assert answer.code == 2 and "it has no job" in answer.err
+    (work / "run.zarr" / "job").mkdir()
+    (work / "run.zarr" / "job" / "job.json").write_text('{"system": "slurm"}')
+    assert call("status", "run.zarr").code == 6
+
+
+def test_a_dry_run_prints_and_makes_nothing(work: Path) -> None:
+    before = tree(work)
+    answer = call(*SUBMIT, *TWO, "--out", "run.zarr", "--on", "slurm.yaml", "--dry-run")
+    assert answer.code == 0 and tree(work) == before
+    head = [line for line in answer.out.splitlines() if line.startswith("#SBATCH")]
+    wanted = [
+        "--ntasks=3",
+        "--mem-per-cpu=2099M",
+        "--signal=B:TERM@120",
+        "--time=08:00:00",
+        "--partition=long",
+        "--requeue",
+    ]
+    assert {f"#SBATCH {option}" for option in wanted} <= set(head)
+
+
+def test_the_client_s_job_with_workers_of_dask_jobqueue(work: Path, keys: Keys, python: Path, monkeypatch: Any) -> None:
+    """cluster/slurm/fit.sh: it fits on workers that workers.py submits, each a job; submitted again, it resumes."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    settings = yaml.safe_load((SLURM / "jobqueue.yaml").read_text())
+    settings["jobqueue"]["slurm"] |= {"python": str(python), "interface": "lo", "local-directory": str(work)}
+    tls = settings["distributed"]["comm"]["tls"]
+    tls["ca-file"] = str(keys.ca)
+    for role in ("scheduler", "worker", "client"):
+        tls[role] = {"cert": str(keys.cert), "key": str(keys.key)}
+    (work / "dask").mkdir()
+    (work / "dask" / "jobqueue.yaml").write_text(yaml.safe_dump(settings))
+    for name, value in {"DASK_CONFIG": work / "dask", "PYTHON": python, "WORKERS": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    shutil.copy(SLURM / "workers.py", work)  # it lies where the job is submitted
+    given = ("pairwise", *PAIRS.files, *PAIRS.options, "--no-picture")
+    for number, said in (("1000", "iteration_limit"), ("1002", "complete, nothing to do")):
+        submitted = subprocess.run(
+            ["sbatch", "--parsable", SLURM / "fit.sh", work / "run.zarr", *given],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert submitted.stdout == f"{number}\n"
+        wait_until(lambda number=number: subprocess.run(["squeue", f"--jobs={number}"], capture_output=True).returncode)
+        log = work.parent / "fakes" / f"{number}.log"
+        assert said in log.read_text(), log.read_text()
+    assert "sbatch" in calls(work) and "scancel 1001" in calls(work)
+    assert call("fit", *given, "--threads", "1", "--out", "here.zarr").code == 3
+    assert factor_bytes(work / "run.zarr") == factor_bytes(work / "here.zarr")
