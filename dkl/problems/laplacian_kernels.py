@@ -50,7 +50,7 @@ def default_nu(squared: Array, slowest: float) -> float:
     return float(squared.sum() / slowest / (2.0 * STRETCH * (squared**2).sum()))
 
 
-STRETCH = 0.01
+STRETCH = 0.5
 
 
 def _distances(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) -> QuadraticSDP:

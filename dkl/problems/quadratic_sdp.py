@@ -30,6 +30,7 @@ FLOOR = 1e-10
 """Of the largest: below it the eigenvalues of `SymmetricMap.size`, by which Y is scaled, count as this much."""
 INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)
 """Multiples of an identity that a positive definite gradient is looked for at, where no direction leads inside."""
+SMALL = 1e-3
 PSD = 1e-10
 """Of the largest: how far below zero an eigenvalue of a given A may be by rounding."""
 
@@ -53,7 +54,7 @@ class QSDPCertificate:
     objective       f
     bound           D of a dual point that was corrected to be feasible: no Y has less
     gap             objective - bound, computed without cancellation; infinite where no bound was found
-    relative_gap    gap / max(|objective|, |<C, Y>|)
+    relative_gap    gap / max(|objective|, |<C, Y>|, SMALL |t|^2), f(0) = |t|^2: where all targets can be met, f falls to zero
     min_eigenvalue  of the gradient before the correction
     dimacs          the six errors of the Seventh DIMACS Challenge (Pataki & Schmieta 2002) of Y and z, uncorrected. 1 and 3, the
                     linear equations', are zero: residual and slack are computed from Y and z. 2 and 4 are negative
@@ -185,7 +186,7 @@ class QuadraticSDP:
         # An eigenvalue is known to this much.
         rounding = 4.0 * self.m * float(np.finfo(float).eps) * float(np.abs(values).max())
         gap = self._gap(factor, residual, slack, z, rounding)
-        size = max(abs(objective), abs(linear))
+        size = max(abs(objective), abs(linear), SMALL * float(self.targets @ self.targets))
         relative = gap / size if size > 0 else (0.0 if gap == 0 else np.inf)
         return QSDPCertificate(objective, objective - gap, gap, relative, float(values[0]), dimacs)
 

@@ -191,7 +191,7 @@ class _Engine:
         linear = svec(face.C) - 2.0 * rows.T @ self.problem.targets
         start = V.T @ point.factor
         # As exact as the gap calls for, which the face leaves behind in any case.
-        least = 0.1 * self.tol * abs(point.objective)
+        least = 0.1 * self.tol * max(abs(point.objective), 1e-3 * float(self.problem.targets @ self.problem.targets))
         aim = max(1e-3 * gap, least) if width < m and np.isfinite(gap) else least
         normal = 2.0 * rows.T @ rows
         found = psd_minimum(normal, linear, self._begin(start @ start.T, normal, linear), aim)
