@@ -54,7 +54,8 @@ class QSDPCertificate:
     objective       f
     bound           D of a dual point that was corrected to be feasible: no Y has less
     gap             objective - bound, computed without cancellation; infinite where no bound was found
-    relative_gap    gap / max(|objective|, |<C, Y>|, SMALL |t|^2), f(0) = |t|^2: where all targets can be met, f falls to zero
+    size            max(|objective|, |<C, Y>|, SMALL |t|^2), f(0) = |t|^2: where all targets can be met, f falls to zero
+    relative_gap    gap / size
     min_eigenvalue  of the gradient before the correction
     dimacs          the six errors of the Seventh DIMACS Challenge (Pataki & Schmieta 2002) of Y and z, uncorrected. 1 and 3, the
                     linear equations', are zero: residual and slack are computed from Y and z. 2 and 4 are negative
@@ -64,6 +65,7 @@ class QSDPCertificate:
     objective: float
     bound: float
     gap: float
+    size: float
     relative_gap: float
     min_eigenvalue: float
     dimacs: tuple[float, float, float, float, float, float]
@@ -188,7 +190,7 @@ class QuadraticSDP:
         gap = self._gap(factor, residual, slack, z, rounding)
         size = max(abs(objective), abs(linear), SMALL * float(self.targets @ self.targets))
         relative = gap / size if size > 0 else (0.0 if gap == 0 else np.inf)
-        return QSDPCertificate(objective, objective - gap, gap, relative, float(values[0]), dimacs)
+        return QSDPCertificate(objective, objective - gap, gap, size, relative, float(values[0]), dimacs)
 
     def _gap(self, factor: Array, residual: Array, slack: Array, z: Array, rounding: float) -> float:
         """f(R R') - D of the dual point nearest to z, towards the interior, that is feasible."""

@@ -6,17 +6,15 @@ With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of
     "scsdp"  (15)-(16)  min s + b'y,            [[I, A^1/2 y], [(A^1/2 y)', s]] psd of N + 1 rows,                    Y psd
     "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
 
-The solver is Clarabel, an interior point, or SCS, splitting. Both come with the extra `conic`. Y is what they return; z = 2 (B(Y) - t) is
-what the certificate is computed from, by the problem and not by them.
+Y is what `dkl.solvers.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y tells, or of
+2 (B(Y) - t), whichever proves more. "solved" is what it proves, "stationary" what they alone call solved.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -25,47 +23,17 @@ from scipy import sparse
 
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.psd_quadratic import smat, svec
-from dkl.linalg.symmetric_maps import SymmetricMap
-from dkl.solvers.qsdp_low_rank import QSDPSolution
+from dkl.solvers.conic_engines import ENGINES, ConicProgram, require
+from dkl.solvers.qsdp_problem import Problem, QSDPSolution
 from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Watch
+from dkl.solvers.watch import Watch, verdict
 
 Array = NDArray[np.float64]
 FORMS = ("sqlp", "scsdp", "direct")
-ENGINES = ("clarabel", "scs")
 RANK = 1e-12
 """Of the largest diagonal entry of A: pivots of its Cholesky factorization below it are zero."""
-ITERATIONS = 500
 MEMORY = 8 * 2**30
 """Bytes that are allowed where no limit is given."""
-
-
-class Problem(Protocol):
-    """min |B(Y) - t|^2 + <C, Y> over Y psd."""
-
-    @property
-    def map(self) -> SymmetricMap:
-        """B."""
-
-    @property
-    def targets(self) -> Array:
-        """(p,) t."""
-
-    @property
-    def C(self) -> Array:
-        """(m, m)."""
-
-    def at(self, factor: Array) -> Any:
-        """The point of a factor (m, r)."""
-
-    def certify(self, Y: Array, z: Array) -> Any:
-        """What is proven of any Y and z."""
-
-    def scaling(self) -> Array:
-        """J (m, m)."""
-
-    def congruent(self, J: Array) -> Self:
-        """The problem in Z, Y = J Z J'."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +50,30 @@ class _Scaled:
         root = np.sqrt(scale)
         return cls(problem.map.rows() / root, problem.targets / root, problem.C / scale)
 
+    @cached_property
+    def linear(self) -> Array:
+        """b (N,): f = |rows y|^2 + b'y + |t|^2."""
+        return svec(self.C) - 2.0 * self.rows.T @ self.targets
 
-@dataclass(frozen=True)
-class ConicProgram:
-    """min q'x + x'P x / 2 with G x + s = h, s in the product of `cones`: ("zero" or "soc", size) and ("psd", rows), in svec."""
+    @cached_property
+    def root(self) -> tuple[Array, NDArray[np.intp]]:
+        """(B (r, N) of A = B'B, the r columns that make it upper triangular), by Cholesky with pivots, as the paper takes it."""
+        A = self.rows.T @ self.rows
+        least = RANK * max(float(A.diagonal().max(initial=0.0)), 1e-300)
+        factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(A, tol=least)
+        B = np.zeros((rank, len(A)))
+        B[:, pivots - 1] = np.triu(factor)[:rank]
+        return B, np.asarray(pivots[:rank] - 1, np.intp)
 
-    P: sparse.csc_matrix
-    q: Array
-    G: sparse.csc_matrix
-    h: Array
-    cones: tuple[tuple[str, int], ...]
+    def dual(self, slack: Array) -> Array:
+        """z (p,) of which the gradient C + rows'z is `slack` (N,), as far as one is.
+
+        With rows = U B, U of orthonormal columns, it is U w - 2 t of B'w = slack - b, and B's pivots give both w and U.
+        """
+        B, pivots = self.root
+        triangle = B[:, pivots]
+        w = scipy.linalg.solve_triangular(triangle, (slack - self.linear)[pivots], trans="T")
+        return self.rows[:, pivots] @ scipy.linalg.solve_triangular(triangle, w) - 2.0 * self.targets
 
 
 def conic_bytes(form: str, m: int, p: int) -> int:
@@ -114,7 +96,7 @@ def solve_conic(
     memory_limit: int | None = None,
     watch: Watch | None = None,
 ) -> QSDPSolution:
-    """The problem in one of FORMS by one of ENGINES; `tol`: their relative gap and feasibility.
+    """The problem in one of FORMS by one of ENGINES, until the proven relative gap is at most `tol`, or they end.
 
     One row of the history, after the solve: no engine lets itself be watched. InputError where an engine is not installed,
     MemoryBudgetError, before anything is formed, where the form takes more than `memory_limit`.
@@ -130,41 +112,26 @@ def solve_conic(
             f'solver="{form}" at m = {m} does not fit', where="solver", got=f"{needed / 2**30:.1f} GiB",
             wanted=f"{allowed / 2**30:.1f} GiB", remedy='take solver="low-rank", or a smaller n_basis',
         )  # fmt: skip
-    run = {"clarabel": _clarabel, "scs": _scs}[engine]
     require(engine)
-    nothing = problem.at(np.zeros((m, 1)))
     if watch.outcome is not None:
-        factor, certificate, ended, steps = (
-            nothing.factor,
-            problem.certify(np.zeros((m, m)), 2 * nothing.residual),
-            watch.outcome,
-            0,
-        )
-        return QSDPSolution(ended, factor, certificate, steps, solver=form)
+        nothing = problem.at(np.zeros((m, 1)))
+        return QSDPSolution(watch.outcome, nothing.factor, problem.certificate(nothing), 0, solver=form)
     J, scale = _coordinates(problem), _size(problem)
-    x, steps, is_solved = run(PROGRAMS[form](_Scaled.of(problem.congruent(J), scale)), tol, max_iter)
-    Y = J @ smat(x[: m * (m + 1) // 2], m) @ J
+    scaled, N = _Scaled.of(problem.congruent(J), scale), m * (m + 1) // 2
+    found = ENGINES[engine](PROGRAMS[form](scaled), tol, max_iter)
+    Y = J @ smat(found.x[:N], m) @ J
     values, vectors = np.linalg.eigh(Y)
     factor = vectors[:, values > 0] * np.sqrt(values[values > 0])
-    certificate = problem.certify(Y, 2.0 * problem.at(factor).residual)
+    duals = (2.0 * problem.at(factor).residual, np.sqrt(scale) * scaled.dual(found.dual[-N:]))
+    certificate = min((problem.certify(Y, z) for z in duals), key=lambda proven: proven.gap)
     told = watch.record({
-        "iteration": steps, "objective": certificate.objective, "gap": certificate.gap,
+        "iteration": found.steps, "objective": certificate.objective, "gap": certificate.gap,
         "relative_gap": certificate.relative_gap, "rank": factor.shape[1], "step": form,
     })  # fmt: skip
-    outcome = (
-        Outcome.SOLVED if is_solved else told or (Outcome.ITERATION_LIMIT if steps >= max_iter else Outcome.STALLED)
-    )
-    return QSDPSolution(outcome, factor, certificate, steps, solver=form)
-
-
-def require(engine: str) -> Any:
-    """The module of an engine; InputError with how to install it where it is missing."""
-    if importlib.util.find_spec(engine) is None:
-        raise InputError(
-            f"{engine} is not installed", where="solver", wanted="a conic solver",
-            remedy="pip install 'dkl[conic]', or take solver=\"low-rank\"",
-        )  # fmt: skip
-    return importlib.import_module(engine)
+    at_limit = not found.is_done and found.steps >= max_iter
+    rests = Outcome.STATIONARY if found.is_done else Outcome.STALLED
+    ended = verdict(told, solved=certificate.relative_gap <= tol, at_limit=at_limit)
+    return QSDPSolution(ended or rests, factor, certificate, found.steps, solver=form)
 
 
 def _coordinates(problem: Problem) -> Array:
@@ -181,23 +148,9 @@ def _size(problem: Problem) -> float:
     return size if size > 0 else max(float(np.abs(problem.C).max()), 1e-300)
 
 
-def square_root(problem: _Scaled) -> tuple[Array, Array]:
-    """(B (r, N) of full rank r, b (N,)): f = |B y|^2 + b'y + |t|^2, by Cholesky with pivots, as the paper takes it."""
-    rows = problem.rows
-    b = svec(problem.C) - 2.0 * rows.T @ problem.targets
-    A = rows.T @ rows
-    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
-        A, tol=RANK * max(float(A.diagonal().max(initial=0.0)), 1e-300)
-    )
-    B = np.zeros((rank, len(b)))
-    B[:, pivots - 1] = np.triu(factor)[:rank]
-    return B, b
-
-
 def _sqlp(problem: _Scaled) -> ConicProgram:
     """x = (y, u)."""
-    B, b = square_root(problem)
-    m = len(problem.C)
+    (B, _), b, m = problem.root, problem.linear, len(problem.C)
     (r, N), k = B.shape, len(B) + 2
     unit = sparse.csc_matrix(([1.0, 1.0], ([0, 0], [0, 1])), shape=(1, k))
     pick = sparse.hstack([sparse.csc_matrix((r, 2)), sparse.eye(r)])
@@ -216,7 +169,7 @@ def _sqlp(problem: _Scaled) -> ConicProgram:
 
 def _scsdp(problem: _Scaled) -> ConicProgram:
     """x = (y, s), with the symmetric root of A."""
-    B, b = square_root(problem)
+    (B, _), b = problem.root, problem.linear
     m, N = len(problem.C), B.shape[1]
     values, vectors = np.linalg.eigh(B.T @ B)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
@@ -237,60 +190,10 @@ def _scsdp(problem: _Scaled) -> ConicProgram:
 
 def _direct(problem: _Scaled) -> ConicProgram:
     """x = y."""
-    rows = problem.rows
-    b = svec(problem.C) - 2.0 * rows.T @ problem.targets
-    N = len(b)
+    rows, b, N = problem.rows, problem.linear, len(problem.linear)
     P = sparse.csc_matrix(2.0 * rows.T @ rows)
     G = -sparse.eye(N, format="csc")
     return ConicProgram(P, b, G, np.zeros(N), (("psd", len(problem.C)),))
 
 
 PROGRAMS: dict[str, Callable[[_Scaled], ConicProgram]] = {"sqlp": _sqlp, "scsdp": _scsdp, "direct": _direct}
-
-
-def _clarabel(program: ConicProgram, tol: float, max_iter: int) -> tuple[Array, int, bool]:
-    """(x, iterations, whether it is solved to its tolerances)."""
-    clarabel = require("clarabel")
-    settings = clarabel.DefaultSettings()
-    settings.verbose, settings.max_iter = False, max_iter
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-    kinds = {"zero": clarabel.ZeroConeT, "soc": clarabel.SecondOrderConeT, "psd": clarabel.PSDTriangleConeT}
-    # Its triangles go column by column.
-    order = np.concatenate(_numbers(program.cones, _by_columns))
-    G = sparse.csc_matrix(sparse.csr_matrix(program.G)[order])
-    cones = [kinds[kind](size) for kind, size in program.cones]
-    P = sparse.csc_matrix(sparse.triu(program.P))
-    found = clarabel.DefaultSolver(P, program.q, G, program.h[order], cones, settings).solve()
-    return np.asarray(found.x), int(found.iterations), found.status == clarabel.SolverStatus.Solved
-
-
-def _scs(program: ConicProgram, tol: float, max_iter: int) -> tuple[Array, int, bool]:
-    """The same; an iteration of an interior point counts as ITERATIONS of splitting, which are far cheaper."""
-    scs = require("scs")
-    sizes = {kind: [size for known, size in program.cones if known == kind] for kind in ("zero", "soc", "psd")}
-    data = {"P": sparse.csc_matrix(sparse.triu(program.P)), "A": program.G, "b": program.h, "c": program.q}
-    cone = {"z": sum(sizes["zero"]), "q": sizes["soc"], "s": sizes["psd"]}
-    limits = {"eps_abs": tol, "eps_rel": tol, "max_iters": ITERATIONS * max_iter, "verbose": False}
-    found = scs.SCS(data, cone, **limits).solve()
-    return np.asarray(found["x"]), int(found["info"]["iter"]), found["info"]["status_val"] == 1
-
-
-def _numbers(
-    cones: tuple[tuple[str, int], ...], triangle: Callable[[int], NDArray[np.int64]]
-) -> list[NDArray[np.int64]]:
-    """The rows of each cone in its new order: triangles in that of `triangle`, others as they are."""
-    found, first = [], 0
-    for kind, size in cones:
-        order = triangle(size) if kind == "psd" else np.arange(size)
-        found.append(first + order)
-        first += len(order)
-    return found
-
-
-def _by_columns(rows: int) -> NDArray[np.int64]:
-    """Which entry of our svec each of one that goes by columns is."""
-    place = np.zeros((rows, rows), np.int64)
-    i, j = np.triu_indices(rows)
-    place[i, j] = np.arange(len(i))
-    columns, of_rows = np.tril_indices(rows)
-    return place[of_rows, columns]

@@ -10,7 +10,7 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.psd_quadratic import svec
 from dkl.problems.laplacian_kernels import unfolding
 from dkl.problems.quadratic_sdp import QuadraticSDP
-from dkl.solvers import qsdp_low_rank
+from dkl.solvers import qsdp_newton
 from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
 from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.result import Outcome
@@ -33,6 +33,8 @@ def test_all_reach_the_optimum(rng, case, m):
         other = solve_conic(problem, form, tol=1e-10)
         assert other.certificate.objective == pytest.approx(best, rel=1e-7), form
         assert other.certificate.bound <= best + 1e-8 * abs(best) and other.solver == form
+        assert other.certificate.relative_gap <= 1e-6, form  # by its own dual
+        assert (other.outcome is Outcome.SOLVED) == (other.certificate.relative_gap <= 1e-10)
 
 
 def test_splitting_reaches_it_too(rng):
@@ -55,7 +57,7 @@ def test_small_faces_and_conjugate_gradients_reach_the_same(rng, case, monkeypat
     """A face that does not hold all, and equations that are not factorized, as at hundreds of rows."""
     problem, _ = CASES[case](rng, 12)
     whole = solve_low_rank(problem, tol=1e-9).certificate.objective
-    monkeypatch.setattr(qsdp_low_rank, "DIRECT", 0)
+    monkeypatch.setattr(qsdp_newton, "DIRECT", 0)
     watch = Watch()
     found = solve_low_rank(problem, tol=1e-8, face=4, watch=watch)
     assert found.outcome is Outcome.SOLVED and found.n_products > 0

@@ -22,7 +22,9 @@ from dkl.estimators.laplacian.settings import BasisSettings
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.qsdp_conic import solve_conic
-from dkl.solvers.qsdp_low_rank import DIRECT, QSDPSolution, solve_low_rank
+from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.solvers.qsdp_newton import DIRECT
+from dkl.solvers.qsdp_problem import QSDPSolution
 from dkl.solvers.result import Result, remedies
 from dkl.solvers.watch import Watch
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
+from dkl.errors import InputError
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import checked_rows
@@ -115,6 +116,11 @@ class LaplacianKernelLearner(BasisLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             rows = checked_rows(self, X, reset=True, least=2)
             n = int(rows.shape[0])
+            if all(given is None for given in (y, must_link, cannot_link, pairs)):
+                raise InputError(
+                    "LaplacianKernelLearner requires y to be passed, but the target y is None",
+                    remedy="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
+                )
             known = resolve_pairs(
                 n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
                 random_state=self.random_state,
