@@ -5,7 +5,7 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from dkl.problems.laplacian_kernels import propagation, unfolding
+from dkl.problems.laplacian_kernels import propagation, unfolding, variance
 
 
 def graph(rng, n, k=4):
@@ -31,7 +31,7 @@ def strip(rng, m, nu=1.0, n=40):
         loss = sum((K[i, i] - 2 * K[i, j] + K[j, j] - d) ** 2 for (i, j), d in zip(edges, d2, strict=True))
         return nu * loss - np.trace(Y)
 
-    return unfolding(Q, edges, d2, nu), value
+    return unfolding(Q, edges, d2, nu, variance(Q)), value
 
 
 def clusters(rng, m, n=40):

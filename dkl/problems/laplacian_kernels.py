@@ -19,15 +19,21 @@ Array = NDArray[np.float64]
 Pairs = NDArray[np.integer]
 
 
-def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float) -> QuadraticSDP:
-    """RegMVU: Q (n, m), edges (e, 2), their squared distances (e,), nu > 0."""
-    return _distances(Q, edges, squared, nu, np.eye(Q.shape[1]))
+def variance(Q: Array) -> Array:
+    """W (m, m) with <W, Y> = tr(Y), the variance of the rows of an embedding by Q (n, m) without the constant vector."""
+    return np.eye(Q.shape[1])
 
 
-def colored_unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, side: Array) -> QuadraticSDP:
-    """Colored MVU: `side` (n, k) is a factor of L = side side', one-hot labels for instance."""
+def dependence(Q: Array, side: Array) -> Array:
+    """W (m, m) with <W, Y> = tr(H K H L): `side` (n, k) is a factor of L = side side', one-hot labels for instance."""
     seen = Q.T @ (side - side.mean(axis=0))
-    return _distances(Q, edges, squared, nu, seen @ seen.T)
+    return seen @ seen.T
+
+
+def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) -> QuadraticSDP:
+    """RegMVU and Colored MVU: Q (n, m), edges (e, 2), their squared distances (e,), nu > 0, and W, whose <W, Y> is to grow."""
+    weight = np.sqrt(nu)
+    return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
 
 
 def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs) -> QuadraticSDP:
@@ -39,20 +45,15 @@ def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs) -> QuadraticSDP:
     return QuadraticSDP(PairForms.entries(Q, pairs, np.ones(len(pairs))), targets, np.zeros((m, m)))
 
 
-def default_nu(squared: Array, slowest: float) -> float:
-    """A nu at which the edges of a flat, unfolded graph would stretch by STRETCH on average.
-
-    squared: d_ij^2 of the edges; slowest: the least nonzero eigenvalue of the graph's Laplacian, unnormalised, edges weighing 1.
-    With exact distances tr(Y) is at most sum d^2 / slowest, which a long graph nearly reaches, and at an optimum
-    tr(Y) = 2 nu sum (stretch of d^2) (d^2 + stretch). So nu = sum d^2 / (2 STRETCH slowest sum d^4): Y grows with the scale of the
-    rows, and nothing else changes.
-    """
-    return float(squared.sum() / slowest / (2.0 * STRETCH * (squared**2).sum()))
-
-
 STRETCH = 0.5
 
 
-def _distances(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) -> QuadraticSDP:
-    weight = np.sqrt(nu)
-    return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
+def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:
+    """A nu at which the edges of a flat, unfolded graph would stretch by STRETCH on average.
+
+    squared: d_ij^2 of the edges; slowest: the least nonzero eigenvalue of the graph's Laplacian, unnormalised, edges weighing 1;
+    reward: the largest eigenvalue of W, 1 of the variance. With exact distances <W, Y> is at most reward sum d^2 / slowest, which
+    a long graph nearly reaches, and at an optimum <W, Y> = 2 nu sum (stretch of d^2) (d^2 + stretch). So
+    nu = reward sum d^2 / (2 STRETCH slowest sum d^4): Y grows with the scale of the rows, and nothing else changes.
+    """
+    return float(reward * squared.sum() / slowest / (2.0 * STRETCH * (squared**2).sum()))

@@ -94,7 +94,35 @@ def test_pairs_are_learned_and_all_solvers_agree():
     assert best.certificate_.objective == pytest.approx(wanted, rel=1e-9)
 
 
+def test_labels_color_the_unfolding():
+    rows, place = strip(80)
+    across = (place[:, 1] > 1.5).astype(int)  # the narrow side, which variance alone gives the least room
+    plain, colored = (
+        dkl.MaximumVarianceUnfolding(1, n_basis=12, n_neighbors=8, colored=colored).fit(rows, across)
+        for colored in (False, True)
+    )
+    apart = [abs(np.corrcoef(model.embedding_[:, 0], across)[0, 1]) for model in (plain, colored)]
+    assert apart[0] < 0.3 and apart[1] > 0.5
+    assert colored.certificate_.relative_gap <= 1e-6
+    one_hot = clone(colored).fit(rows, np.eye(2)[across])
+    np.testing.assert_allclose(one_hot.embedding_, colored.embedding_, atol=1e-10)
+    K, H, i, j = colored.basis_ @ colored.basis_kernel_ @ colored.basis_.T, np.eye(80) - 1 / 80, *colored.edges_.T
+    stretched = K[i, i] - 2 * K[i, j] + K[j, j] - ((rows[i] - rows[j]) ** 2).sum(axis=1)
+    wanted = colored.nu_ * (stretched**2).sum() - np.trace(H @ K @ H @ (across[:, None] == across))
+    assert colored.certificate_.objective == pytest.approx(wanted, rel=1e-8)
+
+
+def test_equal_rows_stay_together():
+    rows = np.repeat(strip(40)[0], 2, axis=0)
+    model = dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=6).fit(rows)
+    i, j = model.edges_.T
+    length = np.linalg.norm(model.embedding_[i] - model.embedding_[j], axis=1)
+    is_equal = (rows[i] == rows[j]).all(axis=1)
+    assert is_equal.sum() == 40 and length[is_equal].mean() < 0.3 * length[~is_equal].mean()
+
+
 ROWS = strip(30)[0]
+COLORED = dkl.MaximumVarianceUnfolding(colored=True)
 PART = np.concatenate([ROWS, ROWS + 100.0])
 PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
 
@@ -108,6 +136,10 @@ PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
         (dkl.MaximumVarianceUnfolding(nu=0.0), ROWS, {}, InputError, "'nu' parameter.*> 0"),
         (dkl.MaximumVarianceUnfolding(), PART, {}, InputError, r"not connected; got 2 components \(30, 30 rows\)"),
         (dkl.MaximumVarianceUnfolding(), np.ones((9, 2)), {}, InputError, "all rows are equal"),
+        (COLORED, ROWS, {}, InputError, "requires y to be passed"),
+        (COLORED, ROWS, {"y": np.zeros(30)}, InputError, "y: .*classes has to be greater than one"),
+        (COLORED, ROWS, {"y": np.ones((30, 2))}, InputError, "y: all rows are equal"),
+        (COLORED, ROWS, {"y": np.eye(2)}, InputError, r"y: .*wanted \(30, k\)"),
         (dkl.LaplacianKernelLearner(), ROWS, PAIRS, InconsistentPairsError, "cannot_link.*0-1-2"),
         (dkl.MaximumVarianceUnfolding(memory_limit="1 MB"), ROWS, {}, MemoryBudgetError, "smaller n_basis"),
         (

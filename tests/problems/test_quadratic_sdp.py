@@ -6,7 +6,7 @@ from qsdp_cases import clusters, conic_optimum, graph, strip
 
 from dkl.errors import InputError
 from dkl.linalg.psd_quadratic import smat, svec
-from dkl.problems.laplacian_kernels import colored_unfolding, default_nu, unfolding
+from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP, svec_form
 
 CASES = {"unfolding": strip, "propagation": clusters}
@@ -32,7 +32,7 @@ def test_labels_take_the_place_of_the_trace(rng):
     X, edges, vectors = graph(rng, 30)
     Q, d2 = vectors[:, :4], ((X[edges[:, 0]] - X[edges[:, 1]]) ** 2).sum(axis=1)
     side = np.eye(3)[np.arange(30) % 3]
-    problem, plain = colored_unfolding(Q, edges, d2, 2.0, side), unfolding(Q, edges, d2, 2.0)
+    problem, plain = (unfolding(Q, edges, d2, 2.0, reward) for reward in (dependence(Q, side), variance(Q)))
     R = rng.standard_normal((4, 2))
     K, H = Q @ R @ R.T @ Q.T, np.eye(30) - 1 / 30
     wanted = plain.at(R).objective + np.trace(R @ R.T) - np.trace(H @ K @ H @ side @ side.T)

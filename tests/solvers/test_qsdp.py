@@ -8,7 +8,7 @@ from qsdp_cases import clusters, conic_optimum, graph, strip
 
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.psd_quadratic import svec
-from dkl.problems.laplacian_kernels import unfolding
+from dkl.problems.laplacian_kernels import unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.solvers import qsdp_newton
 from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
@@ -70,7 +70,7 @@ def test_an_objective_without_a_lower_bound_is_refused(rng):
     # Two copies of the graph side by side: apart they can go as far as they like.
     Q = np.kron(np.eye(2), vectors[:, :2])
     Q = np.concatenate([Q, np.repeat([[1.0], [-1.0]], 20, axis=0)], axis=1)
-    problem = unfolding(Q, np.concatenate([edges, edges + 20]), np.ones(2 * len(edges)), 1.0)
+    problem = unfolding(Q, np.concatenate([edges, edges + 20]), np.ones(2 * len(edges)), 1.0, variance(Q))
     with pytest.raises(InputError, match="no lower bound"):
         solve_low_rank(problem)
 

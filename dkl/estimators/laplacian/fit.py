@@ -13,11 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.graph import Graph
 from dkl.errors import InputError
+from dkl.estimators.common import drawing
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.common.views import chosen_rows
+from dkl.estimators.laplacian import picture
 from dkl.estimators.laplacian.settings import BasisSettings
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.resources import parse_bytes, peak_rss
@@ -98,6 +101,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
     """What both learners keep, and how unseen rows are shown."""
 
     n_basis: int | None
+    tol: float
     memory_limit: int | str | None
     basis_: Matrix
     basis_kernel_: Matrix
@@ -123,6 +127,23 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
         """`fit`, then the coordinates of the same rows, `embedding_`."""
         return np.asarray(self.fit(X, y, **given).embedding_)  # type: ignore[attr-defined]
+
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+
+        X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1 (None among objects) for none.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
+
+    def _shown(self, X: Any, y: Any) -> picture.LaplacianShown:
+        given = self._rows if X is None else checked_rows(self, X, reset=False)
+        n = int(given.shape[0])
+        chosen, labels = chosen_rows(n, y)
+        return picture.LaplacianShown.of(
+            given[chosen], self.transform(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
+            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+        )  # fmt: skip
 
     @property
     def _n_features_out(self) -> int:

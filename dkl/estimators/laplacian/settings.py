@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.rules import Either, Flag, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, Settings
 
 
@@ -32,6 +32,7 @@ class UnfoldingSettings(BasisSettings):
     n_components: Annotated[int, Integer(1), "Dimensions of the embedding."] = 2
     n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 4
     nu: Annotated[float | str, Either(Real(above=0), Word("scale")), "Weight of the edges' distances."] = "scale"
+    colored: Annotated[bool, Flag(), "Whether labels take the variance's place."] = False
 
 
 @dataclass(frozen=True)
