@@ -140,13 +140,14 @@ class SeenPairs:
     def curvatures(self) -> Iterator[Array]:
         """2 B_t x = a_t (b_t'x) + b_t (a_t'x)."""
         m = self.map
+        if self.left is self.right:
+            for seen in self.left.T:
+                yield 4.0 * m.adjoint(seen**2)
+            return
+        a, b = m.left @ m.Q, m.right @ m.Q
         for left, right in zip(self.left.T, self.right.T, strict=True):
-            if self.left is self.right:
-                yield 4.0 * m.adjoint(left**2)
-                continue
-            ends = sparse.diags_array(right) @ m.left + sparse.diags_array(left) @ m.right
-            found = m.Q.T @ ((ends.T @ ends) @ m.Q)
-            yield 0.5 * (found + found.T)
+            image = right[:, None] * a + left[:, None] * b
+            yield image.T @ image
 
     def jacobian(self) -> Array:
         """a_t (b_t'x) + b_t (a_t'x)."""

@@ -12,30 +12,26 @@ from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
 FACE = 30
-"""Rows of Z at most, but for a face that the factor's own columns fill: its interior-point steps take q^6 / 24 operations."""
-FRESH = 12
-"""Eigenvectors of the gradient that a face gets beside the factor's columns, at least."""
+"""Rows of a problem that is one face, all of it: interior-point steps of q rows take q^6 / 24 operations."""
+FRESH = 6
+"""Eigenvectors of the gradient that a face gets beside the factor's columns."""
 CUTS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 """Of the largest eigenvalue of Z: what is below is left out where that costs next to nothing."""
 SLACK = 0.1
 """Of a face's progress: what leaving columns out may undo, so that later faces have room."""
-COARSE = 1e-3
-"""Of the gap: how exact a face is that does not hold all rows, and that leaves most of the gap behind."""
 
 
-def least_on_face(problem: Problem, point: Point, gap: float, least: float, most: int = FACE) -> Any:
-    """The least f over Y = V Z V', of which `point` is one; truncated to the columns that count.
+def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE) -> Any:
+    """The least f over Y = V Z V', of which `point` is one, to `aim`; truncated to the columns that count.
 
-    V: an orthonormal basis of the point's columns and eigenvectors of its gradient, `most` columns; gap: of the point;
-    least: what is exact enough.
+    V: an orthonormal basis of the point's columns and eigenvectors of its gradient; all, where there are at most
+    `most` rows.
     """
     V = _face(point, most)
-    m, width = V.shape
     part = problem.congruent(V)
     rows = part.map.rows()
     linear = svec(part.C) - 2.0 * rows.T @ problem.targets
     normal = 2.0 * rows.T @ rows
-    aim = max(COARSE * gap, least) if width < m and np.isfinite(gap) else least
     start = V.T @ point.factor
     found = psd_minimum(normal, linear, _begin(start @ start.T, normal, linear), aim)
     sizes, turn = np.linalg.eigh(found)
@@ -43,7 +39,7 @@ def least_on_face(problem: Problem, point: Point, gap: float, least: float, most
     whole = problem.at(columns)
     if not whole.objective < point.objective:
         return point
-    slack = max(aim, SLACK * (point.objective - whole.objective))
+    slack = SLACK * (point.objective - whole.objective)
     for cut in CUTS:
         kept = sizes > cut * sizes[-1]
         if kept.all():
@@ -60,7 +56,7 @@ def _face(point: Point, most: int) -> Array:
     vectors, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
     own = vectors[:, sizes > 1e-8 * sizes[0]] if sizes[0] > 0 else vectors[:, :0]
     rank = own.shape[1]
-    width = min(m, max(most, rank + max(min(FRESH, most // 2), rank // 4)))
+    width = m if m <= most else min(m, rank + min(FRESH, most // 2))
     steepest = np.linalg.eigh(point.gradient)[1][:, : width - rank]
     return np.linalg.qr(np.concatenate([own, steepest], axis=1))[0]
 

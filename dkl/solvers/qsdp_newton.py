@@ -14,6 +14,8 @@ Array = NDArray[np.float64]
 DIRECT = 3000
 """Entries of R up to which Newton's equations are factorized; beyond, conjugate gradients."""
 CG_STEPS = 200
+FLOOR = 1e-13
+"""Of the largest entry: what keeps the blocks of the preconditioner from being singular by rounding."""
 SHIFT = 1e-12
 """Of the largest eigenvalue of the gradient: what keeps Newton's matrix definite along rotations of R, which change nothing."""
 
@@ -65,12 +67,11 @@ def _direct(point: Point, shift: float) -> Array:
 def _conjugate(problem: Problem, point: Point, shift: float) -> tuple[Array, int]:
     """(the same by conjugate gradients, preconditioned by the diagonal blocks, as far as curvature is positive; products)."""
     S, m = point.gradient, len(point.gradient)
-    base = 2.0 * S + 2.0 * shift * np.eye(m)
-    blocks = [scipy.linalg.cho_factor(_definite(2.0 * part + base)) for part in point.seen.curvatures()]
+    blocks = np.stack([2.0 * part for part in point.seen.curvatures()]) + 2.0 * (S + shift * np.eye(m))
+    inverses = np.linalg.inv(blocks + FLOOR * np.abs(blocks).max() * np.eye(m))
 
     def solved(residual: Array) -> Array:
-        parts = zip(blocks, residual.T, strict=True)
-        return np.stack([scipy.linalg.cho_solve(block, column) for block, column in parts], axis=1)
+        return (inverses @ residual.T[:, :, None])[:, :, 0].T
 
     residual = -2.0 * (S @ point.factor)
     step = np.zeros_like(residual)
@@ -93,13 +94,6 @@ def _conjugate(problem: Problem, point: Point, shift: float) -> tuple[Array, int
             break
         direction, size = image + (following / size) * direction, following
     return step, k
-
-
-def _definite(matrix: Array) -> Array:
-    """The matrix, moved to be positive definite beyond rounding."""
-    values = np.linalg.eigvalsh(matrix)
-    floor = 1e-12 * max(float(values[-1]), 1e-300)
-    return matrix + max(0.0, floor - float(values[0])) * np.eye(len(matrix))
 
 
 def _least(c1: float, c2: float, c3: float, c4: float) -> float:

@@ -126,7 +126,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
         """`fit`, then the coordinates of the same rows, `embedding_`."""
-        return np.asarray(self.fit(X, y, **given).embedding_)  # type: ignore[attr-defined]
+        return np.asarray(self.fit(X, y, **given).embedding_)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.

@@ -41,7 +41,7 @@ class LaplacianShown:
         """Of rows (l, d) and (l, k) before and after, and Y (m, m)."""
         codes, names = (np.full(before.shape[0], -1), ()) if labels is None else classes_of(labels)
         first, second = (Plane.of(rows).project(rows) for rows in (before, after))
-        spectrum = np.linalg.eigvalsh(Y)[::-1][:MOST_VALUES]
+        spectrum = np.asarray(np.linalg.eigvalsh(Y)[::-1][:MOST_VALUES], np.float64)
         return cls(first, second, codes, names, spectrum, **told)
 
 
