@@ -78,14 +78,16 @@ def test_projected_gradients_come_near(rng, case):
     assert 0 <= found.objective - best < 0.05 * (start.objective - best)
 
 
-def test_a_column_that_lowers_f_by_next_to_nothing_is_not_lost(rng):
-    """f = |Y - T|^2 in svec, T of eigenvalues 1 and 1e-5: without the second the gap is 1e-5, while f misses 1e-10 alone."""
-    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0]
-    T = turn[:, :2] * [1.0, 1e-5] @ turn[:, :2].T
-    problem = QuadraticSDP(RowForms(np.stack([smat(unit, 12) for unit in np.eye(78)])), svec(T), np.zeros((12, 12)))
-    first = problem.at(turn[:, :1])
-    found = least_on_face(problem, first, aim=1e-16, most=4)
-    np.testing.assert_allclose(np.linalg.eigvalsh(found.factor @ found.factor.T)[-2:], [1e-5, 1.0], rtol=1e-3)
+@pytest.mark.parametrize(("sizes", "known", "aim"), [((1.0, 1e-5), 1, 1e-16), ((1.0, 5e-4, 1e-3), 2, 5e-7)])
+def test_faces_lose_no_column_that_counts(rng, sizes, known, aim):
+    """f = |Y - T|^2 in svec, T of few eigenvalues: what a face adds is small, or what it could leave out is no more than `aim`."""
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0][:, : len(sizes)]
+    rows, T = np.stack([smat(unit, 12) for unit in np.eye(78)]), turn * sizes @ turn.T
+    problem = QuadraticSDP(RowForms(rows), svec(T), np.zeros((12, 12)))
+    first = problem.at((turn * np.sqrt(sizes))[:, :known])
+    found = least_on_face(problem, first, aim, most=4)
+    values = np.linalg.eigvalsh(found.factor @ found.factor.T)[::-1][: len(sizes)]
+    assert (values > 0.2 * np.sort(sizes)[::-1]).all()
 
 
 def test_an_objective_without_a_lower_bound_is_refused(rng):
