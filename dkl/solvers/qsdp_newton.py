@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
-DIRECT = 3000
+DIRECT = 1000
 """Entries of R up to which Newton's equations are factorized; beyond, conjugate gradients."""
 CG_STEPS = 200
 FLOOR = 1e-13
