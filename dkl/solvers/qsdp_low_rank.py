@@ -68,7 +68,7 @@ def solve_low_rank(
         # Newton's first step from a face's optimum leaves its dual point, and tells nothing about the next.
         taken += 1
         if step in BEGINNING or (certificate.gap * PACE > gap_before and taken >= LEAST[step]):
-            step, taken = "face" if len(J) <= face else OTHER[step], 0
+            step, taken = "face" if step == "start" and len(J) <= face else OTHER[step], 0
         gap_before = certificate.gap
         if step == "gradient":
             following = projected_gradients(scaled, point)

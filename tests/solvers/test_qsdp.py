@@ -11,7 +11,7 @@ from dkl.linalg.psd_quadratic import smat, svec
 from dkl.linalg.symmetric_maps import RowForms
 from dkl.problems.laplacian_kernels import unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
-from dkl.solvers import qsdp_newton
+from dkl.solvers import qsdp_low_rank, qsdp_newton
 from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
 from dkl.solvers.qsdp_face import least_on_face
 from dkl.solvers.qsdp_gradient import projected_gradients
@@ -76,6 +76,16 @@ def test_projected_gradients_come_near(rng, case):
     start = scaled.at(np.zeros((12, 1)))
     found = projected_gradients(scaled, start)
     assert 0 <= found.objective - best < 0.05 * (start.objective - best)
+
+
+def test_newton_goes_on_where_the_only_face_ends(rng, monkeypatch):
+    problem, _ = clusters(rng, 12)
+    monkeypatch.setattr(
+        qsdp_low_rank, "EXACT", 1e6
+    )  # of a face, which rounding ends early where numbers differ by much
+    watch = Watch()
+    found = solve_low_rank(problem, tol=1e-9, watch=watch)
+    assert found.outcome is Outcome.SOLVED and {row["step"] for row in watch.history} == {"start", "face", "newton"}
 
 
 @pytest.mark.parametrize(("sizes", "known", "aim"), [((1.0, 1e-5), 1, 1e-16), ((1.0, 5e-4, 1e-3), 2, 5e-7)])
