@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.laplacian.learner import LaplacianKernelLearner
+    from dkl.estimators.laplacian.unfolding import MaximumVarianceUnfolding
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.estimators.logdet.metric import LogDetMetricLearner
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
@@ -31,9 +33,11 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "LowRankKernelRegressor": "dkl.estimators.regression.learner",
+    "MaximumVarianceUnfolding": "dkl.estimators.laplacian.unfolding",
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
@@ -50,9 +54,11 @@ _PACKAGES = {"baselines": "dkl.baselines"}
 
 __all__ = [
     "KernelKMeans",
+    "LaplacianKernelLearner",
     "LogDetKernelLearner",
     "LogDetMetricLearner",
     "LowRankKernelRegressor",
+    "MaximumVarianceUnfolding",
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",

@@ -17,8 +17,10 @@ BASELINES = {
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 PUBLIC = {
+    "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
+    "MaximumVarianceUnfolding": "dkl.estimators.laplacian.unfolding",
     "Pairs": "dkl.pairs",
     "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
