@@ -63,7 +63,7 @@ def refuse_weights(pairs: Pairs, where: str = "pairs") -> None:
     """InputError for pairs with weights, given to a method that has none."""
     if pairs.is_weighted:
         remedy = (
-            "give them without weights, or learn by PairwiseKernelLearner (`dkl fit pairwise`), which takes weights"
+            "give them without weights, or learn by PairwiseKernelLearner or LaplacianKernelLearner, which take weights"
         )
         raise InputError("this method takes no weights of pairs", where=where, got=f"{pairs!r}", remedy=remedy)
 
