@@ -180,6 +180,16 @@ def _code(source: str) -> str:
     return ast.unparse(tree).replace("'", '"')
 
 
+def test_libraries_with_threads_are_looked_for_in_one_place() -> None:
+    """That takes as long as a small eigenvalue problem: whoever limits BLAS asks `one_blas_thread` for what it has found."""
+    found = [
+        path.stem
+        for path in FILES
+        if any(name.startswith("threadpoolctl") for _, name in imports(path.stem, ast.parse(path.read_text())))
+    ]
+    assert found == ["one_blas_thread"]
+
+
 def test_every_folder_has_its_place() -> None:
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == ALLOWED.keys() - {"(front)", "(root)"}

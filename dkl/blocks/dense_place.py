@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from threadpoolctl import threadpool_info, threadpool_limits
-
 from dkl.blocks import waiting
 from dkl.blocks.aligned import Aligned
 from dkl.blocks.place import WORKER_SHARE
 from dkl.blocks.session import Session
 from dkl.errors import StateLost, WorkersLostError
+from dkl.linalg.one_blas_thread import blas_controller
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,9 @@ def _allowed(member: dict[str, Any], memory_limit: int | None) -> int | None:
 def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
     """Within, BLAS runs on `count` threads: on no more than before here, as the user's environment says; `raising`: on a
     worker, whose nanny has set one thread for tasks that share it."""
-    now = max((int(one["num_threads"]) for one in threadpool_info() if one["user_api"] == "blas"), default=1)
-    with threadpool_limits(limits=count if raising else min(count, now), user_api="blas"):
+    libraries = blas_controller()
+    now = max((int(one["num_threads"]) for one in libraries.info() if one["user_api"] == "blas"), default=1)
+    with libraries.limit(limits=count if raising else min(count, now), user_api="blas"):
         yield
 
 

@@ -15,7 +15,8 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
+
+from dkl.linalg.one_blas_thread import one_blas_thread
 
 DENSE = 400
 """Rows up to which LAPACK computes the eigenvalues of the dense matrix: it cannot miss one."""
@@ -140,7 +141,7 @@ def lowest_eigenpairs(matrix: Shifted, count: int, *, seed: int = 0) -> tuple[Ar
     start = np.random.default_rng(seed).standard_normal(n)
     if matrix.norm == 0:  # ARPACK refuses it
         return np.zeros(1), (start / np.linalg.norm(start))[:, None]
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         try:
             return scipy.sparse.linalg.eigsh(
                 matrix.operator, k=count, which="SA", ncv=5 * count, tol=1e-2, maxiter=4, v0=start
@@ -154,7 +155,7 @@ def _lanczos(matrix: Shifted, start: Array, tol: float) -> Array | None:
     norm = matrix.norm
     if norm == 0:  # ARPACK refuses it, and any vector will do
         return start
-    with threadpool_limits(1, user_api="blas"):  # the same bits on any machine
+    with one_blas_thread():  # the same bits on any machine
         for size, factor, floor in ATTEMPTS:
             # ARPACK's tolerance is relative to the eigenvalue: move those near 0 away from it.
             moved = matrix.plus(np.full(start.size, -floor * norm)).operator

@@ -20,7 +20,7 @@ _limit: Any = None
 
 
 @lru_cache(maxsize=1)
-def _controller() -> ThreadpoolController:
+def blas_controller() -> ThreadpoolController:
     """The BLAS libraries of the process, found once: that takes some 10 ms, setting a limit 0.1 ms."""
     # SciPy brings a BLAS of its own, which is found only once it is loaded.
     import scipy.linalg.blas  # noqa: F401
@@ -38,7 +38,7 @@ def one_blas_thread() -> Iterator[None]:
     global _inside, _limit
     with _lock:
         if _inside == 0:
-            _limit = _controller().limit(limits=1, user_api="blas")
+            _limit = blas_controller().limit(limits=1, user_api="blas")
         _inside += 1
     try:
         yield

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+
+from dkl.linalg.one_blas_thread import one_blas_thread
 
 NEGLIGIBLE = 1e-13
 """Of the largest singular value squared: columns below are rounding."""
@@ -12,7 +13,7 @@ NEGLIGIBLE = 1e-13
 
 def truncate_rank(factor: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
     """The best rank-`rank` part of V V' as principal columns (n, <= rank), the longest first; V = `factor` (n, any rank)."""
-    with threadpool_limits(1, user_api="blas"):  # the same bits on any machine
+    with one_blas_thread():  # the same bits on any machine
         values, vectors = np.linalg.eigh(factor.T @ factor)
         keep = np.flatnonzero(values > NEGLIGIBLE * max(values[-1], 0.0))[::-1][:rank]
         return np.ascontiguousarray(factor @ vectors[:, keep])

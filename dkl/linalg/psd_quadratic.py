@@ -81,8 +81,15 @@ def _symmetric_kronecker(w: Array) -> Array:
     """The matrix of X -> W X W in svec."""
     a, b = np.triu_indices(len(w))
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
-    both = w[np.ix_(a, a)] * w[np.ix_(b, b)] + w[np.ix_(a, b)] * w[np.ix_(b, a)]
-    return 0.5 * weight[:, None] * weight * both
+    by_a, by_b = w[a], w[b]
+    # `take` of whole rows, multiplied in place: half the time of indexing w by pairs, which is as long as the factorization.
+    both = by_a.take(a, axis=1)
+    both *= by_b.take(b, axis=1)
+    crossed = by_a.take(b, axis=1)
+    crossed *= by_b.take(a, axis=1)
+    both += crossed
+    both *= 0.5 * weight[:, None] * weight
+    return both
 
 
 def _to_boundary(matrix: Array, change: Array) -> float:

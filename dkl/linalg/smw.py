@@ -19,7 +19,8 @@ import scipy.linalg
 from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
+
+from dkl.linalg.one_blas_thread import one_blas_thread
 
 HUB_SIZE = 64
 """Pairs of a pattern above which its system is built from the gathered rows u_j: t^2 / 2 dot products would be too many."""
@@ -138,7 +139,7 @@ class SmallSystems:
     ) -> None:
         """The systems of patterns with more than hub_size pairs, from their rows: t x t, or r x r where t >= r."""
         # One BLAS thread: the bits must not depend on how many processors the machine has.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             for i in self.hubs:
                 span = slice(self.indptr[i], self.indptr[i + 1])
                 root = self.roots[span]

@@ -18,11 +18,11 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
 from dkl.linalg.diagonal_lift import diagonal_above
 from dkl.linalg.extreme_eigenvalues import DENSE
 from dkl.linalg.lowest_subspace import lowest_subspaces
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import truncate_rank
 from dkl.problems.certificate import Certificate, TraceBound
 
@@ -88,7 +88,7 @@ def certified(
     bound = TraceBound.of(n, point.objective, problem.gamma)
     norm = float(abs(matrix).sum(axis=1).max())
     rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         goal = 0.0 if last else relative * bound.scale
         end, residual = (
             _dense_end(matrix) if n <= DENSE else _low_end(matrix, *_start(point.v, few, seed), bound, goal, seed)

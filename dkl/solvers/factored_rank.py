@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import NEGLIGIBLE, truncate_rank
 from dkl.linalg.psd_quadratic import psd_minimum, smat, svec
 
@@ -67,7 +67,7 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
     f is a quadratic in Y, minimized exactly. Where its minimum is not psd, Y goes as far as the boundary, loses the
     column that vanishes there, and continues: f never rises.
     """
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         factor = truncate_rank(factor, factor.shape[1])
         while factor.shape[1] > 0:
             scale = np.linalg.norm(factor, axis=0)
@@ -165,7 +165,7 @@ def mix_in(
 def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int, wider: int, relative: float) -> Array:
     """The least f over K = Q Y Q', Q spanning V and the first of the vectors that add to it, at most `wider`; its principal
     columns but the weak ones."""
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         factor = truncate_rank(factor, factor.shape[1])
         first = vectors[:, : factor.shape[1] + wider]
         basis, triangle = np.linalg.qr(np.hstack([factor / np.linalg.norm(factor, axis=0), first]))

@@ -69,12 +69,12 @@ def fits(tmp_path_factory):
     def of(task):
         if task not in known:
             folder, d = tmp_path_factory.mktemp(task), FEATURES[task]
-            write_forms(folder, SIZES[task] // (8 * d), d)
+            forms = [form for name, form in CASES if name == task]
+            write_forms(folder, SIZES[task] // (8 * d), d, forms)
             (folder / "small").mkdir()
             write_forms(folder / "small", 80, 5)
             for place in (folder, folder / "small"):
                 np.save(place / "other.npy", np.load(place / "X.npy")[::-1])
-            forms = [form for name, form in CASES if name == task]
             rooms = [ROOM if task == "regression" and form in STREAMED else None for form in forms]
             used = [form for name, form in APPLIED if name == task]
             commands = list(map(fit, [task] * len(forms), forms, rooms))
