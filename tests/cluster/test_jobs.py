@@ -16,6 +16,7 @@ from command_runs import bytes_of
 from dask_processes import Keys, wait_until
 from patience import PATIENCE
 from quick_python import quick_python
+from repeats import but_for
 from run_cases import CASES
 
 from dkl.runs.jobs import outcome
@@ -92,7 +93,7 @@ def test_every_learner_as_a_job_has_the_bytes_of_a_fit(task: str, work: Path) ->
     assert call("verify", "there.zarr").code == 0
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", but_for(["ssh"], SYSTEMS))
 def test_a_job_is_cancelled_and_submitted_again(system: str, work: Path) -> None:
     """With two workers, and in the end the bytes of a run that nothing has disturbed."""
     run = work / "run.zarr"

@@ -41,14 +41,24 @@ def expected_to_fail(estimator):
 @parametrize_with_checks(
     [
         LowRankKernelRegressor(),
-        LowRankKernelRegressor(nu=0.01),
-        LowRankKernelRegressor(nu=0.01, dtype="float32"),
         LowRankKernelRegressor(nu=0.01, kernel="precomputed"),
-        LowRankKernelRegressor(nu=0.01, columns="rpcholesky"),
     ],
     expected_failed_checks=expected_to_fail,
 )
 def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.exhaustive
+@parametrize_with_checks(
+    [
+        LowRankKernelRegressor(nu=0.01),
+        LowRankKernelRegressor(nu=0.01, dtype="float32"),
+        LowRankKernelRegressor(nu=0.01, columns="rpcholesky"),
+    ],
+    expected_failed_checks=expected_to_fail,
+)
+def test_scikit_learn_contract_by_other_settings(estimator, check):
     check(estimator)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command_runs import bytes_of
+from repeats import but_for
 from svc_files import rows_and_labels
 
 from dkl.blocks.row_sources import row_source
@@ -68,7 +69,13 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+FURTHER = (
+    *("one against the rest", "float32", "at its limit", "working sets, float32", "most rows wanted"),
+    *("recomputed working sets", "recomputed, two kernels"),
+)
+
+
+@pytest.fixture(params=but_for(FURTHER, CASES))
 def case(request, monkeypatch):
     """(settings, training)"""
     n, classes, chosen, changes = CASES[request.param]
