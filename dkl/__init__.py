@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
-    from dkl.pairs import Pairs, pair_train_test_split
+    from dkl.pair_splits import pair_train_test_split
+    from dkl.pairs import Pairs
     from dkl.runs.public import load, open_run, resume
     from dkl.triplets import Triplets
 
@@ -45,7 +46,7 @@ _PLACES = {
     "load": "dkl.runs.public",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.pairs",
+    "pair_train_test_split": "dkl.pair_splits",
     "resume": "dkl.runs.public",
 }
 

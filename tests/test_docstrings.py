@@ -25,7 +25,7 @@ PUBLIC = {
     "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.pairs",
+    "pair_train_test_split": "dkl.pair_splits",
     **BASELINES,
 }
 OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.tree_sum", "dkl.resources"]

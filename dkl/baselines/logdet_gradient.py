@@ -19,7 +19,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_tr
 
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.common.learned_kernel import KernelLearner
-from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT
+from dkl.estimators.common.losses import LOSS_OBJECT, SMOOTH_LOSS_NAME
 from dkl.estimators.common.metric_constraints import KernelDistances, constraints_and_loss
 from dkl.estimators.common.prior_settings import PriorSettings
 from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Real
@@ -41,7 +41,7 @@ class GradientSettings(PriorSettings):
     """gamma and the loss; when to end."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the loss against the divergence."] = 16.0
-    loss: Annotated[Any, Either(LOSS_NAME, LOSS_OBJECT), "Of triplets, or of pairs."] = "log"
+    loss: Annotated[Any, Either(SMOOTH_LOSS_NAME, LOSS_OBJECT), "Of triplets, or of pairs; a smooth one."] = "log"
     normalize_gamma: Annotated[bool, Flag(), "Divide gamma by the number of labelled rows."] = True
     tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps."] = 10_000
@@ -170,7 +170,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
 
     Parameters
     ----------
-    gamma, loss, loss_params, normalize_gamma, kernel, kernel_params, n_neighbors, n_in, n_out, n_components, center,
+    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel, kernel_params, n_neighbors, n_in, n_out, n_components, center,
     memory_limit, client, n_jobs, random_state
         As in `dkl.LogDetKernelLearner`.
     tol, max_iter

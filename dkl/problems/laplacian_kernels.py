@@ -1,7 +1,7 @@
 """The kernels K = Q Y Q' in the basis of a graph's smoothest eigenvectors, as problems in Y (Wu, So, Li & Li 2009, section 2).
 
     RegMVU        min over Y psd   nu sum over edges of (K_ii - 2 K_ij + K_jj - d_ij^2)^2 - tr(Y)               (11), as a minimum
-    RegPCP        min over Y psd   sum over (i, j, t) of (K_ij - t)^2                                             (12)
+    RegPCP        min over Y psd   sum over (i, j, t) of w_ij (K_ij - t)^2                                        (12), where w = 1
     Colored MVU   (11) with tr(H K H L), L a kernel of side information and H = I - 11'/n, in the place of tr(Y)  (Song et al. 2008)
 
 Edges count once, and so does each pair and each diagonal entry, the target of which is 1.
@@ -36,13 +36,19 @@ def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) 
     return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
 
 
-def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs) -> QuadraticSDP:
-    """RegPCP: Q (n, m); pairs (., 2) with targets 1 and 0, i != j."""
+def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs, weights: Array | None = None) -> QuadraticSDP:
+    """RegPCP: Q (n, m); pairs (., 2) with targets 1 and 0, i != j; weights (n_must + n_cannot,) of their squares, ones by default.
+
+    The diagonal weighs 1.
+    """
     own = np.repeat(np.arange(len(Q))[:, None], 2, axis=1)
     pairs = np.concatenate([own, must_link, cannot_link])
     targets = np.concatenate([np.ones(len(own) + len(must_link)), np.zeros(len(cannot_link))])
+    scale = np.ones(len(pairs))
+    if weights is not None:
+        scale[len(own) :] = np.sqrt(weights)
     m = Q.shape[1]
-    return QuadraticSDP(PairForms.entries(Q, pairs, np.ones(len(pairs))), targets, np.zeros((m, m)))
+    return QuadraticSDP(PairForms.entries(Q, pairs, scale), scale * targets, np.zeros((m, m)))
 
 
 STRETCH = 0.5

@@ -209,13 +209,14 @@ class ItmlLoss:
 
 
 def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
-    """One of "log", "lmnn" and "hoi" (t=0.7), "linear", "itml" (similar=, upper=, lower=), or a user's object, checked.
+    """One of "log", "lmnn" and "hoi" (t=0.7), "hinge" and "hoi_hinge", "linear", "itml" (similar=, upper=, lower=), or an object, checked.
 
     InputError for an unknown name, and for a user's loss that on trial margins is not finite, has a negative curvature, or
     derivatives that are not its slopes.
     """
     ours: dict[str, type[Any]] = {
-        "log": LogLoss, "lmnn": SmoothedHingeLoss, "hoi": SmoothedHingeLoss, "linear": LinearLoss, "itml": ItmlLoss,
+        "log": LogLoss, "lmnn": SmoothedHingeLoss, "hoi": SmoothedHingeLoss, "hinge": HingeLoss, "hoi_hinge": HingeLoss,
+        "linear": LinearLoss, "itml": ItmlLoss,
     }  # fmt: skip
     if isinstance(loss, str):
         if loss not in ours:
@@ -225,7 +226,7 @@ def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
         return ours[loss](**parameters)
     if not isinstance(loss, Loss):
         raise InputError("not a loss", where="loss", got=type(loss).__name__, wanted="methods value, first and second")
-    if not isinstance(loss, (*ours.values(), HingeLoss)):
+    if not isinstance(loss, tuple(ours.values())):
         check_loss(loss)
     return loss
 

@@ -81,7 +81,9 @@ def solve_logdet(
     which `stop` and `region` must be the defaults; else on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
-    Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products.
+    A hinge, which has a corner, by ever narrower smooth ones (`logdet_hinge`), each on the dual: again with these defaults.
+    Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products;
+    of a hinge they are those of the smooth one under way.
     InputError where F has no minimum or is infinite at K0.
     """
     for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
@@ -94,8 +96,13 @@ def solve_logdet(
     if start is not None and start.multipliers.shape != (len(problem),):
         raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
     if problem.is_hinge:
-        solve = partial(solve_logdet, solver=solver, watch=watch)
-        hinge = narrowing_hinges(problem, solve, start, tol=tol, max_iter=max_iter)
+        if (stop, region) != ("gap", "local"):
+            raise InputError(
+                "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
+            )
+        hinge = narrowing_hinges(
+            problem, partial(solve_logdet, solver=solver), start, tol=tol, max_iter=max_iter, watch=watch
+        )
         return replace(
             hinge.solution,
             outcome=hinge.outcome,

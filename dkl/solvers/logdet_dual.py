@@ -28,8 +28,6 @@ from dkl.solvers.watch import Stall, Watch, verdict
 Vector = NDArray[np.float64]
 REACH = 0.6
 """Of the way to the end of the cone."""
-ENERGY = 0.1
-"""Share of D's rise that PCG may leave: a bound of the residual alone is met by its stiff part, and the rest would wait."""
 CENTRED = 1.0
 """Newton's decrement below which gamma grows."""
 GROWTH = 2.0

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch
 
 Vector = NDArray[np.float64]
 WIDEST, NARROWEST = 0.5, 1e-14
@@ -45,14 +46,20 @@ class HingeEnd:
 
 
 def narrowing_hinges(
-    problem: HingeProblem, solve: Callable[..., Any], start: Any, *, tol: float, max_iter: int
+    problem: HingeProblem, solve: Callable[..., Any], start: Any, *, tol: float, max_iter: int, watch: Watch
 ) -> HingeEnd:
-    """solve(smooth problem, start=, tol=, max_iter=) at falling widths, to a proven relative gap of the hinge's of at most tol."""
+    """solve(smooth problem, start=, tol=, max_iter=, watch=) at falling widths, to a proven relative gap of the hinge's of at most tol.
+
+    Each width is a stage of the watch, whose iterations and products count on.
+    """
     width, gap, n_iter, n_products, solution = WIDEST, 1.0, 0, 0, start
     while True:
-        smooth = problem.softened(width)
         solution = solve(
-            smooth, start=solution, tol=max(SHARE * tol, SHARE * gap / NARROWER), max_iter=max_iter - n_iter
+            problem.softened(width),
+            start=solution,
+            tol=max(SHARE * tol, SHARE * gap / NARROWER),
+            max_iter=max_iter - n_iter,
+            watch=watch.stage(start={"iteration": n_iter, "products": n_products}),
         )
         n_iter, n_products = n_iter + solution.n_iter, n_products + solution.n_products
         certificate = problem.hinge_certificate(solution.multipliers)

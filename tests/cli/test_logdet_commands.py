@@ -127,8 +127,9 @@ def test_the_same_from_any_file(words, data, files, work):
         ("--kernel", "linear", "--loss", "itml", "--upper", "1", "--lower", "3", "--not-centered"),
         ("--kernel", "laplacian", "--laplacian", "unnormalized", "--sigma", "0.7", "--whole-gamma", "--gamma", "0.01"),
         ("--kernel", "rbf", "--loss", "linear", "--gamma", "0.01"),
+        ("--kernel", "rbf", "--loss", "hinge"),
     ],
-    ids=["rbf", "scale", "poly", "linear", "graph", "linear loss"],
+    ids=["rbf", "scale", "poly", "linear", "graph", "linear loss", "hinge"],
 )
 def test_kernels_losses_and_their_parameters(words, files, work):
     """Each is verified by other means, and comes back from the run."""
@@ -393,7 +394,7 @@ def test_a_plan_on_workers_that_are_too_small_names_the_block(work):
 # -- by other means -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", ["log", "lmnn", "linear", "itml", "hoi"])
+@pytest.mark.parametrize("loss", ["log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge"])
 def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     """Slopes are those of the values, by differences; margins and the matrix of weights are adjoint."""
     from dkl.estimators.common.side_information import SideInformation
@@ -408,6 +409,11 @@ def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     a, step = rng.uniform(0.05, 2.5, size=terms.count), 1e-6
     slope = (terms.loss(a + step)[0] - terms.loss(a - step)[0]) / (2 * step)
     assert_allclose(terms.loss(a)[1], slope, atol=1e-4)
+    y, free = terms.dual_point(a, rng.uniform(-1.5, 0.5, size=terms.count))
+    at = rng.uniform(0.05, 2.5, size=(100, 1)) + np.zeros(terms.count)
+    assert (
+        free[None] <= np.stack([terms.loss(one)[0] for one in at]) - at * y + 1e-12
+    ).all()  # -psi*(y) <= psi(x) - x y
 
 
 def test_nothing_is_written_by_a_plan(files, work):

@@ -94,6 +94,21 @@ def test_pairs_are_learned_and_all_solvers_agree():
     assert best.certificate_.objective == pytest.approx(wanted, rel=1e-9)
 
 
+def test_pairs_have_weights():
+    """One wrong pair among right ones: what it weighs is what becomes of it."""
+    rows, place = strip(60)
+    y = (place[:, 0] > 4.5).astype(int)
+    right, left = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
+    must = np.concatenate([np.stack([right[:6], right[6:12]], 1), [[right[0], left[0]]]])
+    cannot = np.stack([right[:5], left[:5]], 1)[1:]
+    model, errors = dkl.LaplacianKernelLearner(6), []
+    for weight in (1e-3, 1.0, 1e3):
+        weights = np.r_[np.ones(6), weight, np.ones(4)]
+        E = model.fit(rows, pairs=dkl.Pairs(must, cannot, weights=weights)).embedding_
+        errors.append(abs(E[right[0]] @ E[left[0]] - 1.0))
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 1e-2
+
+
 def test_labels_color_the_unfolding():
     rows, place = strip(80)
     across = (place[:, 1] > 1.5).astype(int)  # the narrow side, which variance alone gives the least room

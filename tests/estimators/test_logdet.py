@@ -101,13 +101,17 @@ def test_a_linear_kernel_and_a_metric_are_one_problem(X):
 
 
 @pytest.mark.parametrize(
-    ("loss", "params"), [("lmnn", {"t": 0.2}), ("linear", None), ("itml", None), ("hoi", {"t": 0.5})]
+    ("loss", "params"),
+    [("lmnn", {"t": 0.2}), ("linear", None), ("itml", None), ("hoi", {"t": 0.5}), ("hinge", None), ("hoi_hinge", None)],
 )
 def test_every_loss_lowers_its_objective_to_a_proven_gap(loss, params, X):
     y = [0, 0, 1, 1, 0, 1, 1]
     model = dkl.LogDetKernelLearner(0.05, loss=loss, loss_params=params, kernel="rbf", n_in=2, n_out=2).fit(X, y)
     assert model.certificate_.relative_gap <= 1e-6 and model.result_.outcome.converged
     assert model.result_.proven == model.certificate_.relative_gap
+    assert model.solver_ in ("pcg", "direct", "auto")
+    steps = [row["iteration"] for row in model.result_.history]
+    assert steps == sorted(steps) and steps[-1] == model.n_iter_
 
 
 class Squares:
@@ -182,7 +186,7 @@ def test_tuples_of_metric_learn(X):
     ("changes", "given", "message"),
     [
         ({"gamma": 0.0}, {}, "'gamma' parameter of LogDetKernelLearner must be a finite number > 0"),
-        ({"loss": "hinge"}, {}, "'loss' parameter"),
+        ({"loss": "squared"}, {}, "'loss' parameter"),
         ({}, {"pairs": dkl.Pairs(MUST)}, 'loss="log" is of triplets or labels; got pairs; wanted .*"itml" or "hoi"'),
         ({"loss": "itml"}, {"triplets": TRIPLETS}, 'loss="itml" is of pairs or labels; got triplets; wanted .*"log"'),
         ({}, {"triplets": TRIPLETS, "pairs": dkl.Pairs(MUST)}, "two kinds of side information"),

@@ -119,7 +119,7 @@ def test_a_users_loss_is_checked():
     with pytest.raises(InputError, match="methods value, first and second"):
         as_loss(np.exp)
     with pytest.raises(InputError, match="unknown loss"):
-        as_loss("hinge")
+        as_loss("squared")
     with pytest.raises(InputError, match="smoothing"):
         as_loss("lmnn", t=1.0)
     with pytest.raises(InputError, match="upper"):

@@ -6,7 +6,7 @@ from qsdp_cases import clusters, conic_optimum, graph, strip
 
 from dkl.errors import InputError
 from dkl.linalg.psd_quadratic import smat, svec
-from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
+from dkl.problems.laplacian_kernels import default_nu, dependence, propagation, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP, svec_form
 
 CASES = {"unfolding": strip, "propagation": clusters}
@@ -37,6 +37,15 @@ def test_labels_take_the_place_of_the_trace(rng):
     K, H = Q @ R @ R.T @ Q.T, np.eye(30) - 1 / 30
     wanted = plain.at(R).objective + np.trace(R @ R.T) - np.trace(H @ K @ H @ side @ side.T)
     assert problem.at(R).objective == pytest.approx(wanted, rel=1e-11)
+
+
+def test_a_pair_of_weight_three_counts_as_three(rng):
+    Q, pairs = graph(rng, 12)[2][:, :4], rng.permutation(12).reshape(-1, 2)
+    must, cannot = pairs[:3], pairs[3:]
+    weighted = propagation(Q, must, cannot, np.array([1.0, 3.0, 1.0, 1.0, 0.0, 3.0]))
+    repeated = propagation(Q, must[[0, 1, 1, 1, 2]], cannot[[0, 2, 2, 2]])
+    R = rng.standard_normal((4, 2))
+    assert weighted.at(R).objective == pytest.approx(repeated.at(R).objective, rel=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)

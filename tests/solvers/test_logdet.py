@@ -331,6 +331,13 @@ def test_unknown_options_are_refused(options, rng):
         solve_logdet(path_case(rng), **options)
 
 
+@pytest.mark.parametrize("options", [{"stop": "gradient"}, {"region": "frobenius"}])
+def test_what_takes_a_smooth_loss_is_refused_of_a_hinge(options, rng):
+    constraints = ConstraintSet.triplets(6, triplets(rng, 6, 9))
+    with pytest.raises(InputError, match="stop or region"):
+        solve_logdet(LogDetKernelProblem(kernel(rng, 6), constraints, HingeLoss(), 1.0), **options)
+
+
 @pytest.mark.parametrize("gamma", [2.0**-12, 2.0**16])
 def test_contradictory_triplets_and_a_nearly_singular_kernel_end_with_a_certificate(gamma, rng):
     three = triplets(rng, 8, 15)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dkl.estimators.common.rules import Instance, Word
 
-TRIPLET_LOSSES = ("log", "lmnn", "linear")
-PAIR_LOSSES = ("itml", "hoi")
+TRIPLET_LOSSES = ("log", "lmnn", "hinge", "linear")
+PAIR_LOSSES = ("itml", "hoi", "hoi_hinge")
+HINGES = ("hinge", "hoi_hinge")
+"""With a corner, which "lmnn" and "hoi" smooth."""
 LOSS_NAME = Word(*TRIPLET_LOSSES, *PAIR_LOSSES)
+SMOOTH_LOSS_NAME = Word(*(name for name in (*TRIPLET_LOSSES, *PAIR_LOSSES) if name not in HINGES))
 LOSS_OBJECT = Instance(
     lambda value: all(callable(getattr(value, name, None)) for name in ("value", "first", "second")),
     "an object with value, first and second",

@@ -35,7 +35,7 @@ Indices = NDArray[np.intp]
 def constraints_and_loss(
     side: SideInformation, loss: Any, params: dict[str, Any] | None, distances: PriorDistances
 ) -> tuple[ConstraintSet, Loss]:
-    """The constraints on n rows and psi. "log", "lmnn", "linear": of triplets; "itml", "hoi": of pairs; a loss of one's own:
+    """The constraints on n rows and psi. "log", "lmnn", "hinge", "linear": of triplets; the others of pairs; a loss of one's own:
     of triplets where there are any, else of the pairs' squared distances, must-links first.
 
     params: `t` of lmnn and hoi; `upper` and `lower` of itml, by default the percentiles 5 and 95 of the squared distances
@@ -54,7 +54,7 @@ def constraints_and_loss(
         raise _other_kind(f'loss="{name}"', "pairs or labels", "triplets", TRIPLET_LOSSES)
     pairs = side.pairs if name != "itml" else without_equal_rows(side.pairs, distances)
     ends, sign = np.stack([pairs.i, pairs.j], axis=1), pairs.sign
-    if name == "hoi":
+    if name in ("hoi", "hoi_hinge"):
         return ConstraintSet.similarities(side.n, ends, sign.astype(float)), as_loss(loss, **given)
     found = ConstraintSet.distances(side.n, ends)
     if name is None:

@@ -15,8 +15,8 @@ from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.laplacian.fit import BasisLearner, basis_size, check_room, solved
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.linalg.smooth_basis import smoothest
-from dkl.pairs import resolve_pairs
 from dkl.problems.laplacian_kernels import propagation
+from dkl.resolved_pairs import resolve_pairs
 
 
 class LaplacianKernelLearner(BasisLearner):
@@ -24,9 +24,10 @@ class LaplacianKernelLearner(BasisLearner):
 
     Minimises, over K = Q Y Q' with Y positive semidefinite (m, m),
 
-        sum over (i, j) of (K_ij - t_ij)^2        (Wu et al. 2009, (12))
+        sum over (i, j) of w_ij (K_ij - t_ij)^2        (Wu et al. 2009, (12), where w = 1)
 
-    over the diagonal and must-link pairs, with target 1, and cannot-link pairs, with target 0, each once. Q holds the first m
+    over the diagonal and must-link pairs, with target 1, and cannot-link pairs, with target 0, each once; w_ij are the pairs'
+    weights, 1 by default and on the diagonal. Q holds the first m
     eigenvectors of the graph's normalised Laplacian (RegPCP; Li, Liu & Tang 2009).
 
     Parameters
@@ -109,8 +110,8 @@ class LaplacianKernelLearner(BasisLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LaplacianKernelLearner:
-        """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`, or
-        labels y (n,), -1 for unlabelled. With `sample_ids` in cross-validation.
+        """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`,
+        with weights or without, or labels y (n,), -1 for unlabelled. With `sample_ids` in cross-validation.
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
@@ -123,7 +124,7 @@ class LaplacianKernelLearner(BasisLearner):
                 )
             known = resolve_pairs(
                 n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
-                random_state=self.random_state,
+                random_state=self.random_state, takes_weights=True,
             )  # fmt: skip
             m, limit = basis_size(self.n_basis, n), self._limit()
             check_room(n, m, n + known.n_must + known.n_cannot, limit)
@@ -133,6 +134,7 @@ class LaplacianKernelLearner(BasisLearner):
             )  # fmt: skip
             Q = smoothest(graph.laplacian, m).vectors
             settings = gathered(PropagationSettings, self, memory_limit=limit)
-            found = solved(propagation(Q, np.asarray(known.must_link), np.asarray(known.cannot_link)), settings, watch)
+            problem = propagation(Q, np.asarray(known.must_link), np.asarray(known.cannot_link), known.weights)
+            found = solved(problem, settings, watch)
         self._keep(rows, graph, Q, found, found.axes)
         return self

@@ -41,9 +41,10 @@ class LogDetKernelLearner(KernelLearner):
     gamma : float
         Weight of the loss; divided by the number m of labelled rows where `normalize_gamma` (without labels, of rows that
         constraints touch). On digits, wine and USPS errors hardly change from 16 to 256 (benchmarks/logdet_accuracy.md).
-    loss : "log", "lmnn", "linear", "itml", "hoi" or an object
-        psi: log(1 + exp(-2 x)), the hinge smoothed by (8), -x, all of triplets; ITML's of pairs' squared distances, and Hoi's
-        hinge of their kernel values. An object has value, first and second, functions of margins (c,), and is convex.
+    loss : "log", "lmnn", "hinge", "linear", "itml", "hoi", "hoi_hinge" or an object
+        psi: log(1 + exp(-2 x)), the hinge smoothed by (8), the hinge max(1 - x, 0) itself, -x, all of triplets; ITML's of pairs'
+        squared distances; Hoi's hinge of their kernel values, smoothed or itself. An object has value, first and second, functions
+        of margins (c,), and is convex; with `margins_of`, the inverse of its slope, it is solved on the dual, as "log" is.
     loss_params : dict or None
         `t` of "lmnn" and "hoi"; `upper` and `lower` of "itml", bounds of squared distances, by default the 5th and 95th
         percentile of those under K0.
@@ -63,8 +64,9 @@ class LogDetKernelLearner(KernelLearner):
         Principal components that `transform` returns, about the mean of the training rows or not; the paper has 10. Of more
         than 5,000 rows they are those of the rows that constraints touch.
     solver : "auto", "pcg" or "direct"
-        How the systems of the trust-region Newton method are solved: by the paper's preconditioned conjugate gradients, by a
-        factorization of the constraints that count, or by whichever takes less.
+        How the systems of Newton's method are solved: by the paper's preconditioned conjugate gradients, by a factorization of
+        the constraints that count, or by whichever takes less (`solver_` tells which). The method goes up the dual for "log" and
+        the hinges themselves, which ever narrower smooth hinges approach, and is the paper's trust region for the others.
     tol, max_iter
         Relative duality gap; Newton steps.
     memory_limit : int, str or None
@@ -78,7 +80,7 @@ class LogDetKernelLearner(KernelLearner):
     points_ : (p,) P, rows that constraints touch; M_ : (p, p) symmetric
     certificate_ : objective of (3), bound, gap, relative_gap: how far from the optimum it can be
     result_ : Result; outcome, n_iter, history, seconds
-    n_iter_, n_features_in_
+    n_iter_ : Newton steps; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; n_features_in_
 
     Examples
     --------
@@ -219,4 +221,4 @@ class LogDetKernelLearner(KernelLearner):
 
     def _keep(self, prior: PriorKernel, rows: Any, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(prior, rows, posed.points, posed.learned(solution).M)
-        self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
+        self.certificate_, self.n_iter_, self.solver_ = solution.certificate, solution.n_iter, solution.solver

@@ -35,7 +35,7 @@ class LogDetMetricLearner(MahalanobisLearner):
     Parameters
     ----------
     gamma, normalize_gamma, loss, loss_params, n_in, n_out, solver, tol, max_iter, memory_limit
-        As in `dkl.LogDetKernelLearner`. "hoi" is a loss of inner products, here x'Wz of rows about their mean.
+        As in `dkl.LogDetKernelLearner`. "hoi" and "hoi_hinge" are of inner products, here x'Wz of rows about their mean.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
     client, n_jobs, random_state, callbacks, verbose
@@ -44,7 +44,7 @@ class LogDetMetricLearner(MahalanobisLearner):
     Attributes
     ----------
     components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues
-    certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, n_features_in_
+    certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, n_features_in_
 
     Examples
     --------
@@ -174,4 +174,4 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(posed.learned(solution))
-        self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
+        self.certificate_, self.n_iter_, self.solver_ = solution.certificate, solution.n_iter, solution.solver

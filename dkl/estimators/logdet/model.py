@@ -81,7 +81,7 @@ def load_learner(run: RunStore) -> LogDetKernelLearner:
     learner.n_features_in_ = trained_on(run)[1]
     learner.result_ = result_in(run, read_history(run))
     learner.certificate_ = LogDetCertificate(float(last["objective"]), float(last["bound"]))
-    learner.n_iter_, learner._path = int(last["n_iter"]), report["outputs"]
+    learner.n_iter_, learner.solver_, learner._path = int(last["n_iter"]), str(last["solver"]), report["outputs"]
     return learner
 
 

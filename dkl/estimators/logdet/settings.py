@@ -18,7 +18,7 @@ class LogDetSettings(LabelSettings):
 
     gamma: Annotated[float, Real(above=0), "Weight of the loss against the divergence."] = 16.0
     loss: Annotated[
-        Any, LOSS_NAME, "Of triplets, or of pairs: itml, hoi.", InPython(Either(LOSS_NAME, LOSS_OBJECT))
+        Any, LOSS_NAME, "Of triplets, or of pairs: itml, hoi, hoi_hinge.", InPython(Either(LOSS_NAME, LOSS_OBJECT))
     ] = "log"
     normalize_gamma: Annotated[
         bool, Flag(), "Divide gamma by the number of labelled rows.", Flagged("--whole-gamma")

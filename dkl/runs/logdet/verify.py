@@ -8,7 +8,8 @@ for the M that is stored, and the bound is, for l_t = w psi'(a_t) and U = sum_t 
 
     D = w sum_t (psi(a_t) - a_t psi'(a_t)) + log det(I + L'U L)
 
-which is below F wherever I + L'U L is positive definite; so is 0 where psi is nowhere negative. At the gammas before the
+which is below F wherever I + L'U L is positive definite; so is 0 where psi is nowhere negative. Of a hinge, whose slope jumps, l are
+the stored multipliers, between -w and 0, and D = -sum_t l_t + log det(I + L'U L). At the gammas before the
 last the kernel is that of the stored multipliers, of which M = -(I + U K0)^-1 U; the stored M must be this too.
 """
 
@@ -77,7 +78,9 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
             scale = float(np.abs(by_multipliers).max(initial=0.0)) or 1.0
             yield Comparison("M of the multipliers", 0.0, float(np.abs(M - by_multipliers).max()) / scale, 1e-6)
         used = M if is_last else by_multipliers
-        compared = _of_gamma(output, float(weights[k]), used, K0, L, terms, codes, settings.tol)
+        compared = _of_gamma(
+            output, float(weights[k]), used, found["multipliers"][k], K0, L, terms, codes, settings.tol
+        )
         yield from named(compared, which, quiet=k < len(outputs) - MOST_OUTPUTS)
     if codes is not None:
         yield Comparison("error before", float(run.report()["prior_error"]), _error(K0, codes), 1.5 / p)
@@ -105,16 +108,25 @@ def _of_components(
 
 
 def _of_gamma(
-    output: dict[str, Any], w: float, M: Matrix, K0: Matrix, L: Matrix, terms: Terms, codes: Any, tol: float
+    output: dict[str, Any],
+    w: float,
+    M: Matrix,
+    multipliers: Matrix,
+    K0: Matrix,
+    L: Matrix,
+    terms: Terms,
+    codes: Any,
+    tol: float,
 ) -> Iterator[Comparison]:
     """F, its bound and the gap of one kernel."""
     K = K0 + K0 @ (0.5 * (M + M.T)) @ K0
     a = terms.margins(K)
-    value, slope = terms.loss(a)
+    value, _ = terms.loss(a)
+    slope, conjugate = terms.dual_point(a, multipliers / w)
     inner = L.T @ M @ L
     log_det = _log_det(inner)
     objective = w * float(value.sum()) + float(np.trace(inner)) - log_det
-    bound = w * float((value - a * slope).sum()) + _log_det(L.T @ terms.matrix(w * slope) @ L)
+    bound = w * float(conjugate.sum()) + _log_det(L.T @ terms.matrix(w * slope) @ L)
     bound = max(bound, terms.lowest)
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(log_det)
     allowed = AGREE * sizes

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.estimators.common.losses import HINGES, TRIPLET_LOSSES
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
 
@@ -27,7 +28,7 @@ EQUAL = 1e-13
 class Terms:
     """tr(K A_t) = sum_k signs[k] K[i[t, k], j[t, k]], rows by their place among those touched; A_t is made symmetric.
 
-    touched (p,) rows of the data; m: what gamma is divided by; loss: psi and psi' of margins.
+    touched (p,) rows of the data; m: what gamma is divided by; loss: psi and psi' of margins; has_corner: whether it is a hinge itself.
     """
 
     touched: Rows
@@ -36,6 +37,7 @@ class Terms:
     signs: Matrix
     m: float
     loss: Psi
+    has_corner: bool = False
 
     @property
     def lowest(self) -> float:
@@ -51,6 +53,14 @@ class Terms:
         """(c,)."""
         return np.asarray((self.signs * K[self.i, self.j]).sum(axis=1))
 
+    def dual_point(self, margins: Vector, given: Vector) -> tuple[Vector, Vector]:
+        """(y, -psi*(y)) (c,) of slopes y at which the dual bounds F: psi' of the margins; where that jumps, the `given` ones."""
+        if self.has_corner:
+            y = np.clip(given, -1.0, 0.0)
+            return y, -y
+        value, slope = self.loss(margins)
+        return slope, value - margins * slope
+
     def matrix(self, weights: Vector) -> Matrix:
         """(p, p) sum over t of weights_t A_t."""
         U = np.zeros((len(self.touched),) * 2)
@@ -61,14 +71,14 @@ class Terms:
 def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRunSettings) -> Terms:
     """The constraints of a loss, and the loss. K0 (p, p) at the stored `points`, by which ITML's bounds are found."""
     name = settings.loss
-    if name not in ("itml", "hoi"):
+    if name in TRIPLET_LOSSES:
         assert side.triplets is not None
         a, s, d = side.triplets.triplets.T
-        return _terms(side, ((a, s, 2.0), (a, d, -2.0), (s, s, -1.0), (d, d, 1.0)), _of_triplets(name, settings))
+        return _terms(side, ((a, s, 2.0), (a, d, -2.0), (s, s, -1.0), (d, d, 1.0)), name, _of_triplets(name, settings))
     assert side.pairs is not None
     i, j, sign = side.pairs.i, side.pairs.j, side.pairs.sign.astype(float)
-    if name == "hoi":
-        return _terms(side, ((i, j, 2.0 * sign),), _hinge(BEND if settings.t is None else settings.t))
+    if name != "itml":
+        return _terms(side, ((i, j, 2.0 * sign),), name, _of_hinges(name, settings))
     places = np.searchsorted(points, np.stack([i, j])).clip(max=len(points) - 1)
     apart = _distances(K0, *places)
     kept = (sign > 0) | ~(apart[sign < 0].max(initial=0.0) * EQUAL >= apart)
@@ -78,15 +88,15 @@ def terms_of(side: SideInformation, points: Rows, K0: Matrix, settings: LogDetRu
     least = float(among[among > 0].min()) if (among > 0).any() else 1.0
     upper, lower = (max(float(value), least) for value in np.percentile(among, PERCENTILES))
     bounds = settings.upper or upper, settings.lower or lower
-    return _terms(side, ((i, i, 1.0), (i, j, -2.0), (j, j, 1.0)), _itml(similar, *bounds))
+    return _terms(side, ((i, i, 1.0), (i, j, -2.0), (j, j, 1.0)), name, _itml(similar, *bounds))
 
 
-def _terms(side: SideInformation, parts: tuple[tuple[Rows, Rows, float | Vector], ...], loss: Psi) -> Terms:
+def _terms(side: SideInformation, parts: tuple[tuple[Rows, Rows, float | Vector], ...], name: str, loss: Psi) -> Terms:
     i, j = np.stack([one for one, _, _ in parts], 1), np.stack([other for _, other, _ in parts], 1)
     signs = np.stack([np.broadcast_to(weight, len(i)) for _, _, weight in parts], 1)
     touched, places = np.unique(np.concatenate([i, j], axis=1), return_inverse=True)
     i, j = np.split(places.reshape(len(i), -1), 2, axis=1)
-    return Terms(touched, i, j, signs, float(side.n_labelled or len(touched)), loss)
+    return Terms(touched, i, j, signs, float(side.n_labelled or len(touched)), loss, name in HINGES)
 
 
 def _distances(K: Matrix, i: Rows, j: Rows) -> Vector:
@@ -94,8 +104,8 @@ def _distances(K: Matrix, i: Rows, j: Rows) -> Vector:
 
 
 def _of_triplets(name: str, settings: LogDetRunSettings) -> Psi:
-    if name == "lmnn":
-        return _hinge(BEND if settings.t is None else settings.t)
+    if name in ("lmnn", "hinge"):
+        return _of_hinges(name, settings)
     if name == "linear":
         return lambda a: (-a, np.full_like(a, -1.0))
     # log(1 + exp(-2 a)), and its slope -2 / (1 + exp(2 a)) = tanh(a) - 1
@@ -103,6 +113,11 @@ def _of_triplets(name: str, settings: LogDetRunSettings) -> Psi:
         np.maximum(-2 * a, 0.0) + np.log1p(np.exp(-2 * np.abs(a))),
         -2.0 / (1.0 + np.exp(np.minimum(2 * a, 700.0))),
     )
+
+
+def _of_hinges(name: str, settings: LogDetRunSettings) -> Psi:
+    """The hinge itself is (8) at t = 1."""
+    return _hinge(1.0 if name in HINGES else BEND if settings.t is None else settings.t)
 
 
 def _hinge(t: float) -> Psi:
