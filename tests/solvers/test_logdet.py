@@ -287,6 +287,13 @@ def test_kernels_far_from_the_scale_of_the_loss_take_few_steps(scale):
     assert solution.n_iter < 60
 
 
+def test_multipliers_grow_with_gamma_near_k0(rng):
+    """Slopes hardly change there: without it each doubling of gamma takes a step, five here."""
+    first, second = solve_logdet_path(path_case(rng), [2.0**-14, 2.0**-10])
+    assert second.n_iter <= 1 and second.certificate.relative_gap <= 1e-6
+    assert first.gamma < second.gamma
+
+
 def test_a_start_that_holds_no_slopes_is_left(rng):
     problem = path_case(rng)
     before = solved(problem)
