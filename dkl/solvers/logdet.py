@@ -25,6 +25,10 @@ FIRST = 0.5
 """Length of the first multipliers of a dual ascent, in the norm of the kernel they are taken at: a whole one may leave the cone."""
 
 
+MOST_ASCENT = 100
+"""Steps of the dual, where few are usual; contradictory constraints at a large gamma may take hundreds, and the primal few."""
+
+
 class PathProblem(DualProblem, HingeProblem, Protocol):
     """A problem that can be asked at another gamma."""
 
@@ -78,7 +82,7 @@ def solve_logdet(
     """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another.
 
     Where the loss tells the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of
-    which `stop` and `region` must be the defaults; else on the primal (`logdet_newton`).
+    which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
     A hinge, which has a corner, by ever narrower smooth ones (`logdet_hinge`), each on the dual: again with these defaults.
@@ -114,11 +118,14 @@ def solve_logdet(
     if stop != "gap" or region != "local" or not problem.has_dual_margins:
         end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=max_iter)
         return _solution(problem, end)
-    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=max_iter, watch=watch)
-    if end.outcome is not Outcome.STALLED:
+    most = min(max_iter, MOST_ASCENT)
+    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
+    is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
+    if end.outcome is not Outcome.STALLED and not is_slow:
         return _solution(problem, end)
-    # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual.
-    rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter)
+    # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual, or a long one.
+    stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
+    rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
     return _solution(problem, rest, before=end)
 
 
