@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.laplacian.learner import LaplacianKernelLearner
+    from dkl.estimators.laplacian.unfolding import MaximumVarianceUnfolding
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.estimators.logdet.metric import LogDetMetricLearner
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
-    from dkl.pairs import Pairs, pair_train_test_split
+    from dkl.pair_splits import pair_train_test_split
+    from dkl.pairs import Pairs
     from dkl.runs.public import load, open_run, resume
     from dkl.triplets import Triplets
 
@@ -30,9 +33,11 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "LowRankKernelRegressor": "dkl.estimators.regression.learner",
+    "MaximumVarianceUnfolding": "dkl.estimators.laplacian.unfolding",
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
@@ -41,7 +46,7 @@ _PLACES = {
     "load": "dkl.runs.public",
     "open_run": "dkl.runs.public",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.pairs",
+    "pair_train_test_split": "dkl.pair_splits",
     "resume": "dkl.runs.public",
 }
 
@@ -49,9 +54,11 @@ _PACKAGES = {"baselines": "dkl.baselines"}
 
 __all__ = [
     "KernelKMeans",
+    "LaplacianKernelLearner",
     "LogDetKernelLearner",
     "LogDetMetricLearner",
     "LowRankKernelRegressor",
+    "MaximumVarianceUnfolding",
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",

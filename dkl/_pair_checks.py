@@ -124,16 +124,6 @@ def renumbered(tuples: Integers, ids: Integers, order: Integers) -> Integers:
     return kept
 
 
-def canonical(pairs: Integers) -> Integers:
-    """The distinct unordered pairs (k, 2) of `pairs` (m, 2), each with its smaller end first, in lexicographic order."""
-    if not len(pairs):
-        return pairs
-    ordered = np.sort(pairs, axis=1)
-    ordered = ordered[np.lexsort((ordered[:, 1], ordered[:, 0]))]
-    first = np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]
-    return ordered[first]
-
-
 def refuse_bad_ends(pairs: Integers, n: int, where: str) -> None:
     """InputError, with the first offending pairs, for a negative end, an end beyond row n - 1, or twice the same end."""
     within = f"row numbers from 0 to {n - 1}"

@@ -22,7 +22,8 @@ PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6
 _MUST = frozenset({"must", "must_link", "must-link", "1", "+1"})
 _CANNOT = frozenset({"cannot", "cannot_link", "cannot-link", "0", "-1"})
 _SHOWN = 60  # characters of a malformed line
-_COLUMNS = ["i", "j", "label"]
+_COLUMNS = ["i", "j", "label", "weight"]
+"""The last may be missing from a file, in all of its lines."""
 
 
 def encode_labels(y: Any) -> Integers:
@@ -142,8 +143,8 @@ def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
     return ends[must & apart], ends[cannot]
 
 
-def read_pair_file(path: str | Path) -> tuple[Any, Any]:
-    """(must_link, cannot_link) as written in a .csv or .npz file (see `dkl.pairs.load_pairs`); None for a missing array."""
+def read_pair_file(path: str | Path) -> tuple[Any, Any, Any]:
+    """(must_link, cannot_link, weights) as written in a .csv or .npz file (see `dkl.pairs.load_pairs`); None for a missing array."""
     suffix = as_path(path).suffix.lower()
     if suffix == ".csv":
         with reading(path):
@@ -154,37 +155,52 @@ def read_pair_file(path: str | Path) -> tuple[Any, Any]:
     if not arrays.keys() & {"must_link", "cannot_link"}:
         wanted = "arrays must_link and cannot_link"
         raise InputError("no pairs in the file", where=str(path), got=", ".join(sorted(arrays)), wanted=wanted)
-    return arrays.get("must_link"), arrays.get("cannot_link")
+    return arrays.get("must_link"), arrays.get("cannot_link"), arrays.get("weights")
 
 
-def _read_csv(path: str | Path) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The two lists of pairs of a .csv file, in the order of its lines."""
+def _read_csv(path: str | Path) -> tuple[Any, Any, Any]:
+    """The two lists of pairs of a .csv file, in the order of its lines, and their weights; None where it has no such column."""
     must: list[tuple[int, int]] = []
     cannot: list[tuple[int, int]] = []
-    columns = _COLUMNS
-    first = True
+    weights: dict[bool, list[float]] = {True: [], False: []}
+    columns: list[str] | None = None
     with open(path, newline="", encoding="utf-8-sig") as text:
         lines = csv.reader(text)
         for line in lines:
             cells = [cell.strip().lower() for cell in line]
             if not any(cells):
                 continue
-            if first and sorted(cells) == sorted(_COLUMNS):
-                columns = cells
-            else:
-                row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
-                (must if _is_must(row, path, lines.line_num, line) else cannot).append((int(row["i"]), int(row["j"])))
-            first = False
-    return must, cannot
+            if columns is None:
+                columns = cells if sorted(cells) in (sorted(_COLUMNS), sorted(_COLUMNS[:3])) else _COLUMNS[: len(cells)]
+                if columns is cells:
+                    continue
+            row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
+            is_must = _is_must(row, path, lines.line_num, line)
+            (must if is_must else cannot).append((int(row["i"]), int(row["j"])))
+            if "weight" in row:
+                weights[is_must].append(float(row["weight"]))
+    return must, cannot, weights[True] + weights[False] if columns and "weight" in columns else None
 
 
 def _is_must(row: dict[str, str], path: str | Path, number: int, line: list[str]) -> bool:
     """Whether one line of a CSV file is a must-link pair. InputError, with its number, where it is malformed."""
     ends = [row.get(name, "") for name in ("i", "j")]
     label = row.get("label", "")
-    if not all(end.removeprefix("-").isdecimal() for end in ends) or label not in _MUST | _CANNOT:
-        wanted = "i,j,label with integers i and j and a label must or cannot (or 1 and 0, or 1 and -1)"
-        remedy = WITHOUT_INDEX if number == 1 and len(line) == 4 and is_unnamed(line[0]) else None
+    is_pair = all(end.removeprefix("-").isdecimal() for end in ends) and label in _MUST | _CANNOT
+    if not (is_pair and _is_weight(row.get("weight", "1"))):
+        wanted = (
+            "i,j,label or i,j,label,weight with integers i and j, a label must or cannot (or 1 and 0, or 1 and -1), "
+            "and a finite weight >= 0, in all lines or in none"
+        )
+        remedy = WITHOUT_INDEX if number == 1 and len(line) >= 4 and is_unnamed(line[0]) else None
         got = repr(",".join(line)[:_SHOWN])
         raise InputError("malformed line", where=f"{path}, line {number}", got=got, wanted=wanted, remedy=remedy)
     return label in _MUST
+
+
+def _is_weight(cell: str) -> bool:
+    """Whether a cell is a finite number >= 0."""
+    try:
+        return 0 <= float(cell) < float("inf") and "_" not in cell
+    except ValueError:
+        return False

@@ -15,18 +15,15 @@ from scipy.sparse import csr_array
 from dkl._pair_checks import (
     Integers,
     as_ids,
-    as_integers,
     as_pairs,
-    canonical,
     contradicted,
     contradiction_error,
     in_both,
-    inside_cross_validation,
     refuse_bad_ends,
     renumbered,
 )
 from dkl._pair_sources import encode_labels, read_pair_file, sample_pairs, sparse_pairs
-from dkl.datasets import generator
+from dkl._pair_weights import Weights, as_weights, distinct
 from dkl.errors import DataWarning, InputError
 
 
@@ -36,6 +33,9 @@ class Pairs:
     must_link, cannot_link : (m, 2) integer arrays or lists, a row a pair; the order of the two ends means nothing.
     ids : (n,) distinct integers, optional. Without it the entries are row numbers, or identifiers already. With it
         they are row numbers, and identifiers ids[row] are stored, ready for `select`.
+    weights : (n_must + n_cannot,) finite numbers >= 0, optional: how sure one is of each pair, those of the must-links
+        first; the weight of its term in a learner's loss. 1 by default; a pair of weight 2 counts as two, of weight 0 as
+        none. Every method below keeps them, but for the forms of other libraries, which have no place for them.
 
     It has no length, shape, items or array form on purpose: scikit-learn cuts whatever is as long as X, and passes
     this on whole. In cross-validation route it together with `sample_ids`, which scikit-learn cuts as it cuts X:
@@ -50,12 +50,14 @@ class Pairs:
     array([[1, 0]])
     >>> Pairs.from_labels(["a", "a", "b", None], n_must=1, n_cannot=2).must_link
     array([[0, 1]])
+    >>> Pairs([[0, 1]], [[1, 2], [0, 2]], weights=[1.0, 0.5, 3.0]).select([2, 1]).weights
+    array([0.5])
 
-    Errors: `InputError` for anything that is not an (m, 2) array of integers. The rest is checked by `check(n)`,
-    which the learners call: only they know n.
+    Errors: `InputError` for anything that is not an (m, 2) array of integers, or not a weight a pair. The rest is
+    checked by `check(n)`, which the learners call: only they know n.
     """
 
-    def __init__(self, must_link: Any = None, cannot_link: Any = None, ids: Any = None) -> None:
+    def __init__(self, must_link: Any = None, cannot_link: Any = None, ids: Any = None, weights: Any = None) -> None:
         must, cannot = as_pairs(must_link, "must_link"), as_pairs(cannot_link, "cannot_link")
         if ids is not None:
             known = as_ids(ids, "ids")
@@ -63,6 +65,7 @@ class Pairs:
                 refuse_bad_ends(pairs, len(known), where)
             must, cannot = as_pairs(known[must], "must_link"), as_pairs(known[cannot], "cannot_link")
         self._must, self._cannot = must, cannot
+        self._weights = as_weights(weights, len(must), len(cannot))
 
     @classmethod
     def from_labels(
@@ -141,12 +144,22 @@ class Pairs:
         """(n_must + n_cannot,) +1 for must-link and -1 for cannot-link, in the order of `i`."""
         return np.repeat(np.array([1, -1]), [self.n_must, self.n_cannot])
 
+    @property
+    def weights(self) -> Weights:
+        """(n_must + n_cannot,) float64, in the order of `i`; ones where none were given."""
+        return np.ones(self.n_must + self.n_cannot) if self._weights is None else self._weights
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether some weight is not 1."""
+        return self._weights is not None
+
     def to_metric_learn(self) -> tuple[Integers, Integers]:
-        """(m, 2) row numbers and (m,) signs +1, -1, as metric-learn wants them (with its `preprocessor=X`)."""
+        """(m, 2) row numbers and (m,) signs +1, -1, as metric-learn wants them (with its `preprocessor=X`); no weights."""
         return np.concatenate([self._must, self._cannot]), self.sign
 
     def to_sparse(self, n: int) -> csr_array:
-        """Symmetric n x n int8 matrix with +1 (must-link) and -1 (cannot-link); the pairs must pass `check(n)`."""
+        """Symmetric n x n int8 matrix with +1 (must-link) and -1 (cannot-link), no weights; the pairs must pass `check(n)`."""
         checked = self.check(n)  # or scipy would add up repeated pairs
         rows, columns = np.r_[checked.i, checked.j], np.r_[checked.j, checked.i]
         return csr_array((np.tile(checked.sign, 2).astype(np.int8), (rows, columns)), shape=(n, n))
@@ -158,7 +171,9 @@ class Pairs:
         """
         ids = as_ids(sample_ids)
         order = np.argsort(ids)
-        return Pairs(*(renumbered(pairs, ids, order) for pairs in (self._must, self._cannot)))
+        kept = np.isin(self.to_metric_learn()[0], ids).all(axis=1)
+        must, cannot = (renumbered(pairs, ids, order) for pairs in (self._must, self._cannot))
+        return Pairs(must, cannot, weights=self.weights[kept])
 
     def check(self, n: int, contradictions: str = "raise") -> Pairs:
         """The same pairs, fit for n rows: every unordered pair once, smaller end first, in lexicographic order.
@@ -167,8 +182,10 @@ class Pairs:
             chain. "raise" an error; "warn" and keep them, for a loss that can bear them, save those that are
             must-link pairs too, because K_ij has one target; "drop" them all quietly.
 
-        Errors: `InputError` for no pairs at all, negative or too large row numbers and i = j;
-        `InconsistentPairsError` for contradictions. Repeats within a set are dropped quietly. O(n + m log m).
+        Pairs of weight 0 are dropped before, and so are repeats within a set, quietly where their weights are equal.
+
+        Errors: `InputError` for no pairs at all, or none of a weight above 0, negative or too large row numbers, i = j, and
+        a repeated pair of different weights; `InconsistentPairsError` for contradictions. O(n + m log m).
         """
         if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
             raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
@@ -180,153 +197,54 @@ class Pairs:
         must, cannot = self._must, self._cannot
         refuse_bad_ends(must, n, "must_link")
         refuse_bad_ends(cannot, n, "cannot_link")
-        bad = contradicted(must, cannot, n)
+        must_weights, cannot_weights = np.split(self.weights, [self.n_must])
+        if not self.weights.any():
+            raise InputError("all weights are 0", where="weights", got=f"{self!r}", wanted="one above 0, at least")
+        joining = must[must_weights > 0]
+        bad = contradicted(joining, cannot, n) & (cannot_weights > 0)
         if bad.any():
-            error = contradiction_error(must, cannot, bad, n)
+            error = contradiction_error(joining, cannot, bad, n)
             if contradictions == "raise":
                 raise error
             if contradictions == "warn":
                 warnings.warn(str(error), DataWarning, stacklevel=2)
-                bad = in_both(must, cannot, n)
-            cannot = cannot[~bad]
-        return Pairs(canonical(must), canonical(cannot))
+                bad = in_both(joining, cannot, n)
+            cannot_weights = np.where(bad, 0.0, cannot_weights)
+        must, must_weights = distinct(must, must_weights, "must_link")
+        cannot, cannot_weights = distinct(cannot, cannot_weights, "cannot_link")
+        return Pairs(must, cannot, weights=np.concatenate([must_weights, cannot_weights]))
 
     def __repr__(self) -> str:
         ends = np.concatenate([self._must.ravel(), self._cannot.ravel()])
         rows = f", ends {ends.min()} to {ends.max()}" if len(ends) else ""
-        return f"Pairs(n_must={self.n_must}, n_cannot={self.n_cannot}{rows})"
+        weights = "" if self._weights is None else f", weights {self._weights.min():g} to {self._weights.max():g}"
+        return f"Pairs(n_must={self.n_must}, n_cannot={self.n_cannot}{rows}{weights})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pairs):
             return NotImplemented
-        return np.array_equal(self._must, other._must) and np.array_equal(self._cannot, other._cannot)
+        same = np.array_equal(self._must, other._must) and np.array_equal(self._cannot, other._cannot)
+        return same and np.array_equal(self.weights, other.weights)
 
     def __hash__(self) -> int:
-        return hash((self._must.tobytes(), self._cannot.tobytes()))
+        # Adding 0 makes -0.0, which equals 0.0, the same bytes.
+        weights = None if self._weights is None else (self._weights + 0.0).tobytes()
+        return hash((self._must.tobytes(), self._cannot.tobytes(), weights))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
-        return Pairs, (self._must, self._cannot)
-
-
-def resolve_pairs(
-    n: int,
-    *,
-    y: Any = None,
-    must_link: Any = None,
-    cannot_link: Any = None,
-    pairs: Any = None,
-    sample_ids: Any = None,
-    random_state: Any = None,
-    contradictions: str = "raise",
-) -> Pairs:
-    """The checked pairs of n rows, from whichever form the caller of `fit` used.
-
-    Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y` (see `Pairs.from_labels`). Pairs given
-    outright go before `y`, which a pipeline passes to every step. With `sample_ids` (n,), entries of the pairs are
-    identifiers: pairs with an end elsewhere are left out.
-
-    Inside scikit-learn's cross-validation, plain arrays are refused (they may have been cut to the length of the
-    fold, or number the rows of the whole X), and so is a `Pairs` without `sample_ids`. A fit of your own in there,
-    with pairs made for the very rows it gets, says so by `sample_ids=numpy.arange(n)`.
-
-    Errors: `InputError`, `InconsistentPairsError` (see `Pairs.check`).
-    """
-    plain = must_link is not None or cannot_link is not None
-    if plain and pairs is not None:
-        raise InputError("pairs given twice", got="pairs and must_link or cannot_link", wanted="one of the two")
-    if not plain and pairs is None:
-        return _resolve_labels(n, y, random_state)
-    _refuse_misplaced(must_link, cannot_link, pairs)
-    if inside_cross_validation() and (plain or sample_ids is None):
-        raise InputError(
-            "pairs cannot be followed through cross-validation",
-            got="must_link and cannot_link as plain arrays" if plain else "pairs without sample_ids",
-            wanted="pairs=dkl.Pairs(must_link, cannot_link) together with sample_ids=numpy.arange(len(X))",
-            remedy="scikit-learn cuts X and sample_ids, but cuts plain arrays wrongly or not at all",
-        )
-    given = pairs if pairs is not None else Pairs(must_link, cannot_link)
-    return (given if sample_ids is None else _select_rows(given, sample_ids, n)).check(n, contradictions)
-
-
-def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
-    """InputError for a `Pairs` given as an array, or an array given as `pairs`."""
-    misplaced = [
-        f"{name} of type {type(value).__name__}"
-        for name, value, right in (
-            ("must_link", must_link, False),
-            ("cannot_link", cannot_link, False),
-            ("pairs", pairs, True),
-        )
-        if value is not None and isinstance(value, Pairs) != right
-    ]
-    if misplaced:
-        wanted = "fit(X, must_link=array, cannot_link=array) or fit(X, pairs=dkl.Pairs(...))"
-        raise InputError("pairs in the wrong argument", got=misplaced[0], wanted=wanted)
-
-
-def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
-    """Pairs drawn from the labels y (n,). InputError where there are none, or not one a row."""
-    if y is None:
-        wanted = "must_link and cannot_link, or pairs, or y with -1 for unlabeled"
-        raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)
-    try:
-        shape = np.asarray(y).shape
-    except ValueError as error:
-        raise InputError("labels of different lengths", where="y", wanted=f"shape ({n},)") from error
-    if shape != (n,):
-        raise InputError("labels and rows differ in number", where="y", got=f"shape {shape}", wanted=f"({n},)")
-    return Pairs.from_labels(y, random_state=random_state).check(n)
-
-
-def _select_rows(pairs: Pairs, sample_ids: Any, n: int) -> Pairs:
-    """The pairs among the rows that `sample_ids` (n,) names. InputError where none is left."""
-    ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
-    if ids.shape != (n,):
-        raise InputError("not one a row", where="sample_ids", got=f"shape {ids.shape}", wanted=f"({n},)")
-    selected = pairs.select(ids)
-    if not selected.n_must + selected.n_cannot:
-        got = f"none of {pairs.n_must + pairs.n_cannot} pairs with both ends among these {n} rows"
-        raise InputError("no pairs left", where="sample_ids", got=got, wanted="at least one")
-    return selected
-
-
-def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: Any = None) -> tuple[Pairs, Pairs]:
-    """(train, test): a random `test_size` share of the must-links and of the cannot-links is held out.
-
-    Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the
-    training pairs through must-links. Errors: `InputError` where one side would be empty.
-
-    >>> from dkl import Pairs, pair_train_test_split
-    >>> train, test = pair_train_test_split(Pairs([[0, 1], [1, 2], [3, 4], [4, 5]]), test_size=0.25, random_state=0)
-    >>> train, test
-    (Pairs(n_must=3, n_cannot=0, ends 0 to 5), Pairs(n_must=1, n_cannot=0, ends 3 to 4))
-    """
-    if not isinstance(pairs, Pairs):
-        raise InputError("not pairs", where="pairs", got=type(pairs).__name__, wanted="dkl.Pairs")
-    if isinstance(test_size, bool) or not isinstance(test_size, float) or not 0.0 < test_size < 1.0:
-        raise InputError("not a share", where="test_size", got=test_size, wanted="a float between 0 and 1")
-    # Each kind by itself: a share of all pairs could leave one kind out of the test.
-    rng = generator(random_state)
-    train, test = [], []
-    for kind in (canonical(pairs.must_link), canonical(pairs.cannot_link)):
-        held_out = np.zeros(len(kind), dtype=bool)
-        held_out[rng.permutation(len(kind))[: round(test_size * len(kind))]] = True
-        train.append(kind[~held_out])
-        test.append(kind[held_out])
-    if not any(map(len, train)) or not any(map(len, test)):
-        raise InputError("too few pairs to split", got=f"{pairs!r}", wanted="at least one pair on either side")
-    return Pairs(*train), Pairs(*test)
+        return Pairs, (self._must, self._cannot, None, self._weights)
 
 
 def load_pairs(path: str | Path) -> Pairs:
     """Pairs from a file; what they mean for n rows is checked later, by `check(n)`.
 
-    .csv : lines i,j,label, label one of must, cannot, 1, 0, -1 (0 and -1 are both cannot-link); a header that names
-        the three columns is optional and may order them otherwise; empty lines are passed over.
-    .npz : arrays must_link and cannot_link, (m, 2) integers each; one may be missing. Nothing is unpickled.
+    .csv : lines i,j,label, label one of must, cannot, 1, 0, -1 (0 and -1 are both cannot-link), or i,j,label,weight in
+        all of them; a header that names the columns is optional and may order them otherwise; empty lines are passed over.
+    .npz : arrays must_link and cannot_link, (m, 2) integers each; one may be missing. weights, (n_must + n_cannot,), those
+        of must_link first, may be there. Nothing is unpickled.
 
     Errors: `InputError` that names the file, and the line of a malformed one.
     """
-    must_link, cannot_link = read_pair_file(path)
-    return Pairs(must_link, cannot_link)
+    must_link, cannot_link, weights = read_pair_file(path)
+    return Pairs(must_link, cannot_link, weights=weights)

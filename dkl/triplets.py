@@ -245,7 +245,7 @@ def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None) -> Triplets:
     """The checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
 
     With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's
-    cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see `dkl.pairs.resolve_pairs`.
+    cross-validation a plain array is refused, and so is a `Triplets` without `sample_ids`; see `dkl.resolved_pairs.resolve_pairs`.
 
     Errors: `InputError`, `InconsistentPairsError` (see `Triplets.check`).
     """

@@ -17,18 +17,20 @@ def random_problem(rng, n, pairs=None, density=0.3):
     return laplacian, chosen[:half], chosen[half:]
 
 
-def dense_targets(n, must_link, cannot_link):
-    """(T, mask): targets and which entries of K they bind, as the paper's (2) defines them."""
-    target, mask = np.eye(n), np.eye(n, dtype=bool)
+def dense_targets(n, must_link, cannot_link, weights=None):
+    """(T, mask): targets and which entries of K they bind, as the paper's (2) defines them; with `weights`, of the must-links
+    and then the cannot-links, those in the mask's place."""
+    target, mask = np.eye(n), np.eye(n, dtype=bool if weights is None else float)
+    told = iter([True] * (len(must_link) + len(cannot_link)) if weights is None else weights)
     for value, pairs in ((1.0, must_link), (0.0, cannot_link)):
         for i, j in pairs:
             target[i, j] = target[j, i] = value
-            mask[i, j] = mask[j, i] = True
+            mask[i, j] = mask[j, i] = next(told)
     return target, mask
 
 
 def objective(K, laplacian, target, mask, gamma):
-    return np.trace(K @ laplacian) + 0.5 * gamma * np.sum((K - target)[mask] ** 2)
+    return np.trace(K @ laplacian) + 0.5 * gamma * np.sum(mask * (K - target) ** 2)
 
 
 def plain_iteration(laplacian, target, mask, gamma, rho, V, U, multiplier):
@@ -39,8 +41,8 @@ def plain_iteration(laplacian, target, mask, gamma, rho, V, U, multiplier):
         out = np.empty((n, r))
         for i in range(n):
             neighbors = np.flatnonzero(mask[i])
-            A = rho * np.eye(r) + gamma * sum(np.outer(other[j], other[j]) for j in neighbors)
-            c = gamma * sum(target[i, j] * other[j] for j in neighbors)
+            A = rho * np.eye(r) + gamma * sum(mask[i, j] * np.outer(other[j], other[j]) for j in neighbors)
+            c = gamma * sum(mask[i, j] * target[i, j] * other[j] for j in neighbors)
             c = c - laplacian[i] @ other + rho * other[i] + sign * multiplier[i]
             out[i] = np.linalg.inv(A) @ c
         return out
@@ -54,16 +56,17 @@ def sdp_optimum(laplacian, target, mask, gamma):
     """The optimal value of problem (1) by an interior-point method on its conic form.
 
     With x = svec(K) (upper triangle by columns, off-diagonals times sqrt 2) both (i,j) and (j,i) of a pair together give
-    gamma/2 (x_k - sqrt 2 t)^2, and a diagonal entry gamma/2 (x_k - 1)^2: a diagonal quadratic over the psd cone.
+    gamma/2 (x_k - sqrt 2 t)^2, and a diagonal entry gamma/2 (x_k - 1)^2: a diagonal quadratic over the psd cone. A weight in
+    the mask multiplies its term.
     """
     n = len(target)
     rows, columns = np.triu_indices(n)
     order = np.lexsort((rows, columns))
     rows, columns = rows[order], columns[order]
     weight = np.where(rows == columns, 1.0, np.sqrt(2.0))
-    bound = mask[rows, columns]
+    bound = mask[rows, columns].astype(float)
     goal = weight * target[rows, columns]
-    P = sparse.diags(gamma * bound.astype(float), format="csc")
+    P = sparse.diags(gamma * bound, format="csc")
     q = weight * laplacian[rows, columns] - gamma * bound * goal
     m = len(rows)
     settings = clarabel.DefaultSettings()
@@ -73,7 +76,7 @@ def sdp_optimum(laplacian, target, mask, gamma):
         P, q, sparse.csc_matrix(-sparse.identity(m)), np.zeros(m), [clarabel.PSDTriangleConeT(n)], settings
     )
     solution = solver.solve()
-    return solution.obj_val + 0.5 * gamma * float(np.sum(goal[bound] ** 2))
+    return solution.obj_val + 0.5 * gamma * float(np.sum(bound * goal**2))
 
 
 def hard_rows(n, seed):

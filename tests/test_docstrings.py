@@ -17,13 +17,15 @@ BASELINES = {
     "UniformWeightsRegressor": "dkl.baselines.ridge_on_columns",
 }
 PUBLIC = {
+    "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
+    "MaximumVarianceUnfolding": "dkl.estimators.laplacian.unfolding",
     "Pairs": "dkl.pairs",
     "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "pair_accuracy": "dkl.metrics",
-    "pair_train_test_split": "dkl.pairs",
+    "pair_train_test_split": "dkl.pair_splits",
     **BASELINES,
 }
 OTHERS = ["dkl.errors", "dkl.linalg.projections", "dkl.linalg.tree_sum", "dkl.resources"]

@@ -14,7 +14,8 @@ from scipy.stats import chisquare
 
 from dkl._pair_sources import _triangle_row
 from dkl.errors import InputError
-from dkl.pairs import Pairs, load_pairs, pair_train_test_split
+from dkl.pair_splits import pair_train_test_split
+from dkl.pairs import Pairs, load_pairs
 
 
 def as_sets(pairs: Pairs) -> tuple[set[frozenset[int]], set[frozenset[int]]]:
@@ -218,7 +219,7 @@ def test_csv(tmp_path: Path, text: str) -> None:
         ("0,1,must\n2,3,perhaps\n", 2),
         ("i,j,label\n\n1.0,2,must\n", 3),
         ("0,1\n", 1),
-        ("0,1,must,1\n", 1),
+        ("0,1,must,one\n", 1),
         ("a,b,c\n", 1),
         ("0,1,must\ni,j,label\n", 2),
         ("0,--1,must\n", 1),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
-from dkl.pairs import Pairs, resolve_pairs
+from dkl.pairs import Pairs
+from dkl.resolved_pairs import resolve_pairs
 
 Edges = list[tuple[int, int]]
 N = 7

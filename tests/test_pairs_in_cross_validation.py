@@ -32,7 +32,8 @@ from sklearn.preprocessing import StandardScaler
 
 from dkl._pair_checks import SLICERS, inside_cross_validation
 from dkl.errors import InputError
-from dkl.pairs import Pairs, resolve_pairs
+from dkl.pairs import Pairs
+from dkl.resolved_pairs import resolve_pairs
 
 N = 30
 X = np.arange(N)[:, None] * np.array([1.0, 100.0])  # a row tells its own number

@@ -15,6 +15,7 @@ from typing import Any
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dkl.blocks import waiting
+from dkl.blocks.aligned import Aligned
 from dkl.blocks.place import WORKER_SHARE
 from dkl.blocks.session import Session
 from dkl.errors import StateLost, WorkersLostError
@@ -106,15 +107,15 @@ class DenseWork:
         if worker not in self.session.workers():
             raise StateLost("the worker that was chosen is gone")
         if self._sent is None:
-            self._sent = self.session.send(self.data, [worker])
+            self._sent = self.session.send(Aligned(self.data), [worker])
         task = self.session.client.submit(
-            _called, function, self._sent, self.place.threads, *arguments, pure=False, workers=[worker]
+            _called, function, self._sent, self.place.threads, Aligned(arguments), pure=False, workers=[worker]
         )
         (found,) = waiting.gather(self.session, [task], [self._sent])
-        return found
+        return found.value
 
 
-def _called(function: Callable[..., Any], data: Any, threads: int, *arguments: Any) -> Any:
+def _called(function: Callable[..., Any], data: Aligned, threads: int, arguments: Aligned) -> Aligned:
     """The call, on a worker."""
     with blas_threads(threads, raising=True):
-        return function(data, *arguments)
+        return Aligned(function(data.value, *arguments.value))

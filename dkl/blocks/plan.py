@@ -173,12 +173,12 @@ def plan_pairwise(
         # On disk each thread holds one slab of the four arrays, in memory all of them are held.
         "factors (3) and linear term": 4 * slab * (threads if on_disk else most_slabs),
         "matrix gamma T - L": matrix,
-        "small systems": 16 * int(SUMS_PER_PATTERN * n) + 24 * target_entries,
+        "small systems": 16 * int(SUMS_PER_PATTERN * n) + 40 * target_entries,
         "sums over slabs": vectors * sums,
         "rows of hubs": 3 * gathered_rows * slabs * width * 8,
     }
     if driver_shares:
-        items["graph and targets"] = 12 * laplacian_entries + 40 * target_entries
+        items["graph and targets"] = 12 * laplacian_entries + 48 * target_entries
         if not on_disk:
             items["result"] = 2 * n * rank * size  # slabs read and the factor made of them, then it and its multiple
         if size < 8:  # K on T once more, in double: 16 columns, their product, and both ends of many entries at a time

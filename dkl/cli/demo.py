@@ -24,7 +24,6 @@ from dkl.runs.cluster import Cluster
 from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import resume_command
 from dkl.runs.lazy import Lazy
-from dkl.runs.notes import notes
 from dkl.runs.pairwise.facts import factor_blocks, history
 from dkl.stores.run import RunStore
 
@@ -53,7 +52,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
     kind = registry.kind("pairwise")
     with kind.interrupt(resume_command(run_path), SETTINGS) as interrupt:
         started = time.perf_counter()
-        with cluster.session() as session, notes():
+        with cluster.session() as session:
             seconds["start of the workers"] = time.perf_counter() - started
             given = {"data": folder / "X.npz", "pairs": folder / "pairs.csv"}
             files = Files.of(kind.declaration.files, given)

@@ -18,6 +18,7 @@ import click
 
 from dkl.cli.commands import COMMANDS
 from dkl.runs.interrupt import between_compiles
+from dkl.runs.notes import notes
 
 BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
 SCARCE = {
@@ -42,8 +43,8 @@ class OneLineErrors(click.Group):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an error ends in a line and an exit code."""
-        with in_one_line(), between_compiles():
+        """Run the command; an error ends in a line and an exit code, and a warning is a line."""
+        with in_one_line(), notes(), between_compiles():
             return super().invoke(ctx)
 
 

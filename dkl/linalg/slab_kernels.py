@@ -143,29 +143,37 @@ def gram_rows(lo, hi, indptr, indices, x, out, lanes):  # type: ignore[no-untype
 
 
 @njit(**_JIT)
-def gradient_rows(lo, hi, indptr, indices, residual, gamma, v, lv, out, lanes):  # type: ignore[no-untyped-def]
-    """out[i] = 2 (L v + gamma R v)_i, R with `residual` on T's pattern, lv = L v; returns (out . out, v . lv, R . R)."""
+def gradient_rows(lo, hi, indptr, indices, residual, weights, gamma, v, lv, work, out, lanes):  # type: ignore[no-untyped-def]
+    """out[i] = 2 (L v + gamma (W R) v)_i, R with `residual` on T's pattern, W R with its products with `weights`, lv = L v.
+
+    Returns (out . out, v . lv, R . W R). `work` is as long as T's entries.
+    """
     size = 0.0
     smooth = 0.0
     loss = 0.0
     for i in range(lo, hi):
         for c in range(len(lanes)):
             out[i, c] = 0.0
-        add_sparse_row(indices, residual, indptr[i], indptr[i + 1], v, out, i, lanes)
+        for k in range(indptr[i], indptr[i + 1]):
+            work[k] = weights[k] * residual[k]
+        add_sparse_row(indices, work, indptr[i], indptr[i + 1], v, out, i, lanes)
         for c in range(len(lanes)):
             out[i, c] = 2.0 * (lv[i, c] + gamma * out[i, c])
         size += row_dot(out, i, out, i, lanes)
         smooth += row_dot(v, i, lv, i, lanes)
         for k in range(indptr[i], indptr[i + 1]):
-            loss += residual[k] * residual[k]
+            loss += work[k] * residual[k]
     return size, smooth, loss
 
 
 @njit(**_JIT)
-def line_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, v, lv, d, ld, first, second, lanes):  # type: ignore[no-untyped-def]
+def line_rows(  # type: ignore[no-untyped-def]
+    lo, hi, indptr, indices, data, t_indptr, t_indices, residual, weights, v, lv, d, ld, first, second, lanes
+):
     """ld = L d, first = v_i.d_j + d_i.v_j and second = d_i.d_j on T's pattern; returns the sums of a quartic along d.
 
-    (first . residual, first . first, second . residual, first . second, second . second, d . lv, d . ld)
+    (first . residual, first . first, second . residual, first . second, second . second, d . lv, d . ld), the first five with
+    the entries' `weights`.
     """
     fr, ff, sr, fs, ss, linear, square = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(lo, hi):
@@ -180,24 +188,27 @@ def line_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, v, l
             b = row_dot(d, i, d, j, lanes)
             first[k] = a
             second[k] = b
-            fr += a * residual[k]
-            ff += a * a
-            sr += b * residual[k]
-            fs += a * b
-            ss += b * b
+            wa, wb = weights[k] * a, weights[k] * b
+            fr += wa * residual[k]
+            ff += wa * a
+            sr += wb * residual[k]
+            fs += wa * b
+            ss += wb * b
     return fr, ff, sr, fs, ss, linear, square
 
 
 @njit(**_JIT)
-def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, gamma, v, d, work, out, lanes):  # type: ignore[no-untyped-def]
-    """out[i] = 2 (S d + gamma P_T(v d' + d v') v)_i with S = L + gamma R; returns d . out. `work` is as long as T's entries."""
+def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, weights, gamma, v, d, work, out, lanes):  # type: ignore[no-untyped-def]
+    """out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out. `work` is as long as T's entries."""
     curvature = 0.0
     for i in range(lo, hi):
         for c in range(len(lanes)):
             out[i, c] = 0.0
-        add_sparse_row(t_indices, residual, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes)
+            work[k] = weights[k] * residual[k]
+        add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
+        for k in range(t_indptr[i], t_indptr[i + 1]):
+            work[k] = weights[k] * (row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes))
         add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, out, i, lanes)
         for c in range(len(lanes)):
             out[i, c] *= gamma
@@ -247,14 +258,16 @@ def dot_rows(lo, hi, x, y):  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
-def chebyshev_rows(lo, hi, t_indptr, t_indices, gamma, shift, v, d, keep, gain, work, rest, out, next_d, lanes):  # type: ignore[no-untyped-def]
-    """One step of Chebyshev's iteration for A x = r, A = 2 (shift I + gamma J'J), J'J d = P_T(v d' + d v') v.
+def chebyshev_rows(  # type: ignore[no-untyped-def]
+    lo, hi, t_indptr, t_indices, weights, gamma, shift, v, d, keep, gain, work, rest, out, next_d, lanes
+):
+    """One step of Chebyshev's iteration for A x = r, A = 2 (shift I + gamma J'WJ), J'WJ d = P_T(W (v d' + d v')) v.
 
     rest -= A d, next_d = keep d + gain rest, out += next_d: rows [lo, hi). `d` is read at all rows, so next_d is another array.
     """
     for i in range(lo, hi):
         for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes)
+            work[k] = weights[k] * (row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes))
         for c in range(len(lanes)):
             next_d[i, c] = 0.0
         add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, next_d, i, lanes)

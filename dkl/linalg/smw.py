@@ -2,6 +2,8 @@
 
 With P_i = [u_j : j in T_i] (r x t) the update is v_i = (c_i - P_i w_i) / rho, where w_i solves the t x t system
     (rho/gamma I + P_i' P_i) w_i = P_i' c_i,                        (Hu & Kwok 2013, (13) with SMW (25))
+or, where the pair (i, j) has the weight d_j^2 and D = diag(d), w_i = D x_i with
+    (rho/gamma I + D P_i' P_i D) x_i = D P_i' c_i,
 so r appears only in dot products, which are sums over rank slabs. `SmallSystems` lists once which dot products are
 needed; `solve` assembles and solves all systems from them. A hub (t above `hub_size`) would need t^2/2 dot products:
 its system is built from the gathered rows u_j instead, r x r where t >= r.
@@ -33,6 +35,7 @@ class SmallSystems:
     left, right : (p,) int32, the distinct pairs of rows whose dot products are needed, left >= right
     slots       : for pattern i at slot_ptr[i], its Gram matrix's lower triangle by rows, as positions in the pair list
     edge_pair   : (nnz of T,) position in the pair list of the entry (i, j)
+    roots       : (nnz of T,) square roots of the entries' weights, the d above
     hubs        : patterns with t > hub_size; gathered: the rows they need, sorted
     """
 
@@ -43,6 +46,7 @@ class SmallSystems:
     slot_ptr: NDArray[np.int64]
     slots: NDArray[np.int32]
     edge_pair: NDArray[np.int32]
+    roots: NDArray[np.float64]
     hubs: NDArray[np.int64]
     gathered: NDArray[np.int64]
 
@@ -57,10 +61,13 @@ class SmallSystems:
         return int(self.left.size)
 
     @classmethod
-    def of(cls, pattern: sparse.csr_array, *, hub_size: int = HUB_SIZE) -> SmallSystems:
+    def of(
+        cls, pattern: sparse.csr_array, weights: NDArray[np.float64] | None = None, *, hub_size: int = HUB_SIZE
+    ) -> SmallSystems:
         """The systems of `pattern`, a CSR matrix (n, n) with its whole diagonal, symmetric, its entries sorted.
 
-        hub_size: largest t that is solved from dot products. O(sum of t_i^2) time and memory over the patterns up to that.
+        weights: (nnz of `pattern`,) above 0, None for ones. hub_size: largest t that is solved from dot products.
+        O(sum of t_i^2) time and memory over the patterns up to that.
         """
         indptr = pattern.indptr.astype(np.int64)
         indices = pattern.indices.astype(np.int32)
@@ -83,6 +90,7 @@ class SmallSystems:
             slot_ptr,
             position[: slot_ptr[-1]].astype(np.int32),
             position[slot_ptr[-1] :].astype(np.int32),
+            np.ones(indices.size) if weights is None else np.sqrt(weights),
             hubs,
             gathered,
         )
@@ -110,8 +118,9 @@ class SmallSystems:
         def part(lo: int, hi: int) -> None:
             work = np.empty((size + 1, max(size, 1)))
             _solve_range(
-                lo, hi, self.indptr, self.slot_ptr, self.slots, self.edge_pair, pair, edge, rho, gamma, work, weights
-            )
+                lo, hi, self.indptr, self.slot_ptr, self.slots, self.edge_pair, self.roots,
+                pair, edge, rho, gamma, work, weights,
+            )  # fmt: skip
 
         chunked(part, self.indptr.size - 1)
         if self.hubs.size:
@@ -132,18 +141,21 @@ class SmallSystems:
         with threadpool_limits(1, user_api="blas"):
             for i in self.hubs:
                 span = slice(self.indptr[i], self.indptr[i + 1])
+                root = self.roots[span]
                 p = rows[np.searchsorted(self.gathered, self.indices[span])]  # (t, r), P_i' of the paper
-                right_side = edge[span] + rho * pair[self.edge_pair[span]]
+                p *= root[:, None]
+                right_side = root * (edge[span] + rho * pair[self.edge_pair[span]])
                 t, r = p.shape
                 if t < r:
                     system = p @ p.T
                     system.flat[:: t + 1] += rho / gamma
-                    weights[span] = -scipy.linalg.solve(system, right_side, assume_a="pos", overwrite_a=True)
+                    solved = scipy.linalg.solve(system, right_side, assume_a="pos", overwrite_a=True)
+                    weights[span] = -(root * solved)
                 else:  # the push-through identity: (a I + P'P)^-1 b = (b - P' (a I + P P')^-1 P b) / a
                     system = p.T @ p
                     system.flat[:: r + 1] += rho / gamma
                     inner = scipy.linalg.solve(system, p.T @ right_side, assume_a="pos", overwrite_a=True)
-                    weights[span] = -(gamma / rho) * (right_side - p @ inner)
+                    weights[span] = -(gamma / rho) * (root * (right_side - p @ inner))
 
 
 @njit(cache=True, nogil=True)
@@ -164,7 +176,7 @@ def _list_products(indptr, indices, sizes, slot_ptr, wanted):  # type: ignore[no
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, pair, edge, rho, gamma, work, weights):  # type: ignore[no-untyped-def]
+def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, roots, pair, edge, rho, gamma, work, weights):  # type: ignore[no-untyped-def]
     """Cholesky of every small system in [lo, hi), in `work` (t_max + 1, t_max), its last row the right-hand side.
 
     By hand: systems are 3 x 3 or so, where a call of LAPACK costs more than its arithmetic.
@@ -179,10 +191,10 @@ def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, pair, edge, rho, ga
         at = slot_ptr[i]
         for a in range(t):
             for b in range(a + 1):
-                work[a, b] = pair[slots[at]]
+                work[a, b] = pair[slots[at]] * (roots[start + a] * roots[start + b])
                 at += 1
             work[a, a] += shift
-            work[last, a] = edge[start + a] + rho * pair[edge_pair[start + a]]
+            work[last, a] = roots[start + a] * (edge[start + a] + rho * pair[edge_pair[start + a]])
         for a in range(t):
             for b in range(a + 1):
                 value = work[a, b]
@@ -199,4 +211,4 @@ def _solve_range(lo, hi, indptr, slot_ptr, slots, edge_pair, pair, edge, rho, ga
                 value -= work[c, a] * work[last, c]
             work[last, a] = value / work[a, a]
             # Minus, so that the update is one more sparse product to add.
-            weights[start + a] = -work[last, a]
+            weights[start + a] = -(roots[start + a] * work[last, a])

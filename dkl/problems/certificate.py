@@ -1,6 +1,7 @@
 """How far a kernel is from the optimum of problem (1), proven from one extreme eigenvalue of a sparse matrix.
 
-f(K) = tr(KL) + gamma/2 |P_T(K - T)|^2 is convex, with gradient S = L + gamma P_T(K - T), sparse. For every psd K'
+f(K) = tr(KL) + gamma/2 sum_ij W_ij (K - T)_ij^2 over T's pattern is convex, with gradient S = L + gamma W P_T(K - T) (by
+entries), sparse; W >= 0 are the weights of the pairs, 1 on the diagonal. For every psd K'
     f(K') >= f(K) + <S, K' - K> >= f(K) - <S, K> + min(0, lambda_min(S)) tr(K'),
 and at an optimum K* the loss on the diagonal alone bounds |diag(K*) - 1| by spread = sqrt(2 f(K)/gamma), so
     tr(K*) <= n + sqrt(n) spread.
@@ -110,13 +111,18 @@ class TraceBound:
         return max(-low, 0.0) * self.trace_bound + paid
 
 
+def weighted(values: Array, weights: Array | None) -> Array:
+    """weights * values, entry by entry; None are ones."""
+    return values if weights is None else weights * values
+
+
 def gradient_matrix(
-    laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, entries: Array
+    laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, entries: Array, weights: Array | None = None
 ) -> sparse.csr_array:
-    """S = L + gamma P_T(K - T), sparse (n, n); `entries` holds K_ij for every stored entry of T, in its order."""
-    residual = sparse.csr_array(
-        (gamma * (entries - targets.data), targets.indices, targets.indptr), shape=targets.shape
-    )
+    """S = L + gamma W P_T(K - T), sparse (n, n); `entries` holds K_ij for every stored entry of T, in its order, and `weights`
+    W_ij (None: ones)."""
+    pull = weighted(entries - targets.data, weights)
+    residual = sparse.csr_array((gamma * pull, targets.indices, targets.indptr), shape=targets.shape)
     return sparse.csr_array(laplacian + residual)
 
 
@@ -127,6 +133,7 @@ def certify(
     entries: Array,
     smooth: float,
     *,
+    weights: Array | None = None,
     product: Product | None = None,
     seed: int = 0,
 ) -> Certificate:
@@ -135,10 +142,11 @@ def certify(
     `product` computes S x elsewhere (on a cluster, say); by default it is scipy's. `seed` starts Lanczos, so that equal
     input gives equal bits. Some hundred products with S; some thousand where a lift is sought.
     """
-    # <S, K> = tr(KL) + gamma <P_T(K - T), K>: T's pattern is all that is needed of K.
+    # <S, K> = tr(KL) + gamma <W P_T(K - T), K>: T's pattern is all that is needed of K.
     difference = entries - targets.data
-    objective = smooth + 0.5 * gamma * float(difference @ difference)
-    inner = smooth + gamma * float(difference @ entries)
+    pull = weighted(difference, weights)
+    objective = smooth + 0.5 * gamma * float(pull @ difference)
+    inner = smooth + gamma * float(pull @ entries)
     matrix = Shifted.of(gradient, product)
     low, residual, direction = min_eigenvalue(matrix, seed=seed)
     return certificate_from_eigenvalue(
@@ -201,7 +209,8 @@ def find_lift(matrix: Shifted, budget: float) -> Array:
     return lift
 
 
-def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float) -> float:
-    """The t >= 0 that minimizes f(t K); then <S, K> = 0. A quadratic in t: gamma/2 |t K - T|^2 + t tr(KL)."""
-    curvature = gamma * float(entries @ entries)
-    return max((gamma * float(entries @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0
+def optimal_scale(entries: Array, targets: Array, gamma: float, smooth: float, weights: Array | None = None) -> float:
+    """The t >= 0 that minimizes f(t K); then <S, K> = 0. A quadratic in t: gamma/2 (t K - T) . W (t K - T) + t tr(KL)."""
+    pull = weighted(entries, weights)
+    curvature = gamma * float(pull @ entries)
+    return max((gamma * float(pull @ targets) - smooth) / curvature, 0.0) if curvature > 0 else 0.0

@@ -1,8 +1,9 @@
 """Kernel learning from must-link and cannot-link pairs (PCP; Hu & Kwok 2013, problem (1)).
 
-    minimize over K psd   f(K) = tr(K L) + gamma/2 * sum over (i,j) in T of (K_ij - T_ij)^2                        (1)
+    minimize over K psd   f(K) = tr(K L) + gamma/2 * sum over (i,j) in T of W_ij (K_ij - T_ij)^2                   (1)
 
-T holds every diagonal entry (target 1), every must-link pair (1) and every cannot-link pair (0), both (i,j) and (j,i).
+T holds every diagonal entry (target 1), every must-link pair (1) and every cannot-link pair (0), both (i,j) and (j,i). W_ij > 0
+is the weight of the pair, 1 on the diagonal; the paper has 1 throughout.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from scipy import sparse
 
 from dkl.errors import InputError
 from dkl.linalg.slabs import random_columns, slab_width
-from dkl.problems.certificate import Certificate, certify, gradient_matrix, optimal_scale
+from dkl.pairs import Pairs
+from dkl.problems.certificate import Certificate, certify, gradient_matrix, optimal_scale, weighted
 from dkl.problems.pairwise_admm import PairwiseADMM, paper_rank
+from dkl.problems.pairwise_factored import FactoredPairwise
 
 REACH = 1e12
 """How far gamma may be from the scale of L, either way: of the smaller of both terms of S, doubles still hold three digits."""
@@ -39,29 +42,58 @@ def check_gamma(gamma: float, scale: float) -> None:
         )
 
 
+def check_weights(gamma: float, weights: NDArray[np.float64], scale: float) -> None:
+    """InputError where gamma times the largest weight and a Laplacian of such a `scale` cannot be added: see `check_gamma`.
+
+    A small product does no harm: the diagonal has the weight 1, and it is gamma alone that must not be lost beside L.
+    """
+    most = float(weights.max(initial=1.0))
+    if scale > 0 and not most <= REACH * scale / gamma:
+        wanted = f"at most {REACH * scale / gamma:.2g}, as gamma is {gamma:g}"
+        raise InputError("too large for double precision", where="weights of pairs", got=most, wanted=wanted)
+
+
 def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> sparse.csr_array:
     """T in CSR, n x n, sorted, symmetric, with its whole diagonal; a cannot-link target is a stored zero.
 
     must_link, cannot_link : (m, 2) distinct unordered pairs, i != j, in no common pair.
     """
-    diagonal = np.arange(n)
+    return _on_pattern(n, must_link, cannot_link, np.repeat([1.0, 0.0], [len(must_link), len(cannot_link)]))
+
+
+def _on_pattern(
+    n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64], values: NDArray[np.float64]
+) -> sparse.csr_array:
+    """The matrix with T's pattern, 1 on the diagonal, and `values` at the must-links and then the cannot-links."""
+    diagonal, must = np.arange(n), len(must_link)
     # Every pair twice, (i, j) and (j, i): the paper counts both, and the small systems need both.
     rows = np.concatenate([diagonal, must_link[:, 0], must_link[:, 1], cannot_link[:, 0], cannot_link[:, 1]])
     columns = np.concatenate([diagonal, must_link[:, 1], must_link[:, 0], cannot_link[:, 1], cannot_link[:, 0]])
-    values = np.concatenate([np.ones(n + 2 * len(must_link)), np.zeros(2 * len(cannot_link))])
+    entries = np.concatenate([np.ones(n), values[:must], values[:must], values[must:], values[must:]])
     # Not through scipy's COO: its conversions are free to drop the zeros.
     order = np.lexsort((columns, rows))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
-    return sparse.csr_array((values[order], columns[order], indptr), shape=(n, n))
+    return sparse.csr_array((entries[order], columns[order], indptr), shape=(n, n))
 
 
 @dataclass(frozen=True, eq=False)
 class PairwiseKernel:
-    """Problem (1): the Laplacian (n, n), the targets T (n, n) of `target_matrix`, and their weight gamma > 0."""
+    """Problem (1): the Laplacian (n, n), the targets T (n, n) of `target_matrix`, and their weight gamma > 0.
+
+    weights: W_ij > 0 (nnz of T,), in the order of T's entries; None: ones.
+    """
 
     laplacian: sparse.csr_array
     targets: sparse.csr_array
     gamma: float
+    weights: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(cls, laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
+        """The problem of pairs that have passed `Pairs.check`."""
+        n, must, cannot = int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link
+        weights = _on_pattern(n, must, cannot, pairs.weights).data if pairs.is_weighted else None
+        return cls(laplacian, target_matrix(n, must, cannot), gamma, weights)
 
     @property
     def n(self) -> int:
@@ -79,12 +111,17 @@ class PairwiseKernel:
             self.laplacian,
             self.targets,
             gamma=self.gamma,
+            weights=self.weights,
             rank=rank,
             width=slab_width(rank, dtype),
             dtype=dtype,
             tol=tol,
             adapt_rho=adapt_rho,
         )
+
+    def factored(self, threads: int) -> FactoredPairwise:
+        """The same problem in V, K = V V', without a copy; to be closed."""
+        return FactoredPairwise(self.laplacian, self.targets, self.gamma, weights=self.weights, threads=threads)
 
     def evaluate_sums(self, program: PairwiseADMM, sums: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
         """(K on T (nnz,), tr(KL)) at K = U U', from the sums after a "u" or "prime" phase: nothing has to be computed from U."""
@@ -114,11 +151,11 @@ class PairwiseKernel:
     def value(self, entries: NDArray[np.float64], smooth: float) -> float:
         """f of (1) from K on T and smooth = tr(KL)."""
         difference = entries - self.targets.data
-        return smooth + 0.5 * self.gamma * float(difference @ difference)
+        return smooth + 0.5 * self.gamma * float(weighted(difference, self.weights) @ difference)
 
     def scale(self, entries: NDArray[np.float64], smooth: float) -> float:
         """The t >= 0 for which f(t K) is least; see `optimal_scale`."""
-        return optimal_scale(entries, self.targets.data, self.gamma, smooth)
+        return optimal_scale(entries, self.targets.data, self.gamma, smooth, self.weights)
 
     def certificate(
         self, entries: NDArray[np.float64], smooth: float, *, product: Any = None, seed: int = 0
@@ -127,9 +164,11 @@ class PairwiseKernel:
 
         product: a function that makes the product x -> S x of S, as `product_on` returns it; None for scipy's.
         """
-        gradient = gradient_matrix(self.laplacian, self.targets, self.gamma, entries)
+        gradient = gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
         wrapped = None if product is None else product(gradient)
-        return certify(gradient, self.targets, self.gamma, entries, smooth, product=wrapped, seed=seed)
+        return certify(
+            gradient, self.targets, self.gamma, entries, smooth, weights=self.weights, product=wrapped, seed=seed
+        )
 
 
 @dataclass(frozen=True)

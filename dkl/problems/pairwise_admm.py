@@ -1,8 +1,9 @@
 """KL-ADMM (Hu & Kwok 2013): the updates of problem (5), written for rank slabs.
 
-    minimize over V, U   tr(V'LU) + gamma/2 sum over (i,j) in T of (v_i.u_j - T_ij)^2   subject to V = U           (5)
+    minimize over V, U   tr(V'LU) + gamma/2 sum over (i,j) in T of W_ij (v_i.u_j - T_ij)^2   subject to V = U      (5)
 
-rows v_i, u_i of V, U (n x r; the paper's are r x n). With M = gamma T - L, one sparse matrix, the updates (11)-(13) are
+rows v_i, u_i of V, U (n x r; the paper's are r x n), weights W_ij (1 in the paper). With M = gamma W T - L, one sparse matrix,
+W T being the product entry by entry, the updates (11)-(13) are
     c_i = (M U - Lambda + rho U)_i,   v_i = (c_i - sum_{j in T_i} w_ij u_j) / rho,
     d_i = (M V + Lambda + rho V)_i,   u_i = (d_i - sum_{j in T_i} w_ij v_j) / rho,   Lambda += rho (V - U),
 w_i from the small systems of linalg/smw.py. Everything but the dot products in those systems is local to a slab of
@@ -41,9 +42,10 @@ class PairwiseADMM:
     [pair dots (p,), edge dots (nnz of T,), scalars (7,)], the scalars named by SCALARS.
     """
 
-    matrix: sparse.csr_array  # M = gamma T - L in the factors' dtype
+    matrix: sparse.csr_array  # M = gamma W T - L in the factors' dtype
     systems: SmallSystems
     targets: NDArray[np.float64]  # T_ij for every entry of the pattern, explicit zeros kept
+    weights: NDArray[np.float64]  # W_ij, likewise
     gamma: float
     rank: int
     width: int
@@ -64,6 +66,7 @@ class PairwiseADMM:
         targets: sparse.csr_array,
         *,
         gamma: float,
+        weights: NDArray[np.float64] | None = None,
         rank: int,
         width: int,
         dtype: Any,
@@ -72,21 +75,23 @@ class PairwiseADMM:
     ) -> PairwiseADMM:
         """The program for the Laplacian L and the targets T, both CSR (n, n).
 
-        `targets` has its whole diagonal and explicit zeros for cannot-link pairs, indices sorted. `width`: columns of a slab;
+        `targets` has its whole diagonal and explicit zeros for cannot-link pairs, indices sorted; `weights` (nnz of T,) are
+        its entries', None for ones. `width`: columns of a slab;
         `tol`: relative tolerance of both residuals. rho's floor is (15)'s or, where larger, `spectral_bound` of L.
         """
         # One matrix with the union of both patterns: an update costs one sparse product instead of two.
-        weighted = sparse.csr_array((gamma * targets.data, targets.indices, targets.indptr), shape=targets.shape)
-        matrix = sparse.csr_array(weighted - laplacian)
+        values = targets.data.astype(float)
+        sizes = np.ones(values.size) if weights is None else weights
+        pulled = sparse.csr_array((gamma * (sizes * values), targets.indices, targets.indptr), shape=targets.shape)
+        matrix = sparse.csr_array(pulled - laplacian)
         matrix.sort_indices()
         packed = sparse.csr_array(
             (matrix.data.astype(dtype), matrix.indices.astype(np.int32), matrix.indptr.astype(np.int64)),
             shape=matrix.shape,
         )
-        systems = SmallSystems.of(targets)
+        systems = SmallSystems.of(targets, weights)
         floor = max(RHO_FLOOR, spectral_bound(laplacian))
-        values = targets.data.astype(float)
-        return cls(packed, systems, values, gamma, rank, width, np.dtype(dtype), tol, floor, adapt_rho)
+        return cls(packed, systems, values, sizes, gamma, rank, width, np.dtype(dtype), tol, floor, adapt_rho)
 
     @property
     def n(self) -> int:
@@ -176,10 +181,11 @@ class PairwiseADMM:
         return pair[self.systems.edge_pair]
 
     def objective(self, pair: NDArray, edge: NDArray, multiplier_dot: float) -> tuple[float, float]:
-        """((1), its loss term) at K = U U', for nothing: tr(KL) = gamma <T, K> - U.Lambda - U.C with C = M U - Lambda."""
+        """((1), its loss term) at K = U U', for nothing: tr(KL) = gamma <W T, K> - U.Lambda - U.C with C = M U - Lambda."""
         entries = self.entries(pair)
-        smooth = self.gamma * float(self.targets @ entries) - multiplier_dot - float(edge[self.systems.diagonal].sum())
-        loss = 0.5 * self.gamma * float(np.sum((entries - self.targets) ** 2))
+        pulled = float((self.weights * self.targets) @ entries)
+        smooth = self.gamma * pulled - multiplier_dot - float(edge[self.systems.diagonal].sum())
+        loss = 0.5 * self.gamma * float(np.sum(self.weights * (entries - self.targets) ** 2))
         return smooth + loss, loss
 
     def message(
@@ -187,9 +193,9 @@ class PairwiseADMM:
     ) -> tuple[float, NDArray]:
         """(rho, -W) for the next half-step, from the sums of the last: the small systems are solved here."""
         pair, edge, _ = self.split(sums)
-        weights = np.empty(edge.size, self.dtype)
-        self.systems.solve(pair, edge, carry["rho"], self.gamma, weights, rows, chunked)
-        return carry["rho"], weights
+        solved = np.empty(edge.size, self.dtype)
+        self.systems.solve(pair, edge, carry["rho"], self.gamma, solved, rows, chunked)
+        return carry["rho"], solved
 
     def visit(
         self, phase: str, slab: dict[str, NDArray], columns: range, message: Any, total: NDArray[np.float64]

@@ -1,8 +1,8 @@
 """Problem (1) of Hu & Kwok (2013) on K = V V', without the copy U: smooth, unconstrained, twice differentiable.
 
-    f(V) = tr(V'LV) + gamma/2 sum over (i,j) in T of R_ij^2          with R = P_T(V V' - T)
-    gradient   2 S V                                                 with S = L + gamma R, sparse
-    Hessian    H[D] = 2 (S D + gamma P_T(V D' + D V') V)
+    f(V) = tr(V'LV) + gamma/2 sum over (i,j) in T of W_ij R_ij^2     with R = P_T(V V' - T), W the weights
+    gradient   2 S V                                                 with S = L + gamma W R (by entries), sparse
+    Hessian    H[D] = 2 (S D + gamma P_T(W (V D' + D V')) V)
     on a line  f(V + t D) is a quartic in t: its coefficients cost one product with L and dot products on T's pattern
 
 V is (n, w) with w a power of two; columns beyond the rank are zero and stay zero. Rows are cut into a fixed number of
@@ -83,7 +83,13 @@ class FactoredPairwise:
     """
 
     def __init__(
-        self, laplacian: sparse.csr_array, targets: sparse.csr_array, gamma: float, *, threads: int = 1
+        self,
+        laplacian: sparse.csr_array,
+        targets: sparse.csr_array,
+        gamma: float,
+        *,
+        weights: Array | None = None,
+        threads: int = 1,
     ) -> None:
         self.n = int(laplacian.shape[0])
         self.gamma = float(gamma)
@@ -91,6 +97,8 @@ class FactoredPairwise:
         self._l = _csr(laplacian)
         self._t = _csr(targets)[:2]
         self._target = np.ascontiguousarray(targets.data, dtype=float)
+        self.weights = weights
+        self._weights = np.ones(self._target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
         self._work = np.empty(self._target.size)
         bounds = np.linspace(0, self.n, min(PARTS, self.n) + 1).astype(int)
         self._parts = [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
@@ -163,10 +171,9 @@ class FactoredPairwise:
     def _update(self, point: Point) -> None:
         """Objective and gradient from v, L v and the residual."""
         lanes = lanes_of(point.v.shape[1])
+        known = (point.residual, self._weights, self.gamma, point.v, point.lv)
         size, smooth, loss = self.sum_parts(
-            lambda lo, hi: kernels.gradient_rows(
-                lo, hi, *self._t, point.residual, self.gamma, point.v, point.lv, point.gradient, lanes
-            )
+            lambda lo, hi: kernels.gradient_rows(lo, hi, *self._t, *known, self._work, point.gradient, lanes)
         )
         point.smooth = float(smooth)
         point.objective = float(smooth + 0.5 * self.gamma * loss)
@@ -177,13 +184,12 @@ class FactoredPairwise:
         lanes = lanes_of(direction.shape[1])
         ld = empty_aligned(direction.shape, float) if out is None else out.ld
         first, second = (np.empty_like(self._target) for _ in range(2)) if out is None else (out.first, out.second)
+        known = (point.residual, self._weights, point.v, point.lv, direction)
         fr, ff, sr, fs, ss, linear, square = self.sum_parts(
-            lambda lo, hi: kernels.line_rows(
-                lo, hi, *self._l, *self._t, point.residual, point.v, point.lv, direction, ld, first, second, lanes
-            )
+            lambda lo, hi: kernels.line_rows(lo, hi, *self._l, *self._t, *known, ld, first, second, lanes)
         )
         self._products[0] += 1
-        # f = tr(V'LV) + gamma/2 |R|^2 and R(t) = R + t first + t^2 second: square and collect by powers of t.
+        # f = tr(V'LV) + gamma/2 R . W R and R(t) = R + t first + t^2 second: square and collect by powers of t.
         half = 0.5 * self.gamma
         coefficients = (2 * half * fr + 2 * linear, half * (ff + 2 * sr) + square, 2 * half * fs, half * ss)
         return Line(tuple(map(float, coefficients)), ld, first, second)  # type: ignore[arg-type]
@@ -201,11 +207,10 @@ class FactoredPairwise:
         """out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
         lanes = lanes_of(direction.shape[1])
         self._products[0] += 1
+        known = (point.residual, self._weights, self.gamma, point.v, direction)
         return float(
             self.sum_parts(
-                lambda lo, hi: kernels.hessian_rows(
-                    lo, hi, *self._l, *self._t, point.residual, self.gamma, point.v, direction, self._work, out, lanes
-                )
+                lambda lo, hi: kernels.hessian_rows(lo, hi, *self._l, *self._t, *known, self._work, out, lanes)
             )
         )
 
@@ -214,8 +219,9 @@ class FactoredPairwise:
         return StiffPreconditioner(self, width, seed)
 
     def gradient_matrix(self, point: Point) -> sparse.csr_array:
-        """S = L + gamma R at the point, sparse (n, n), for its certificate."""
-        return gradient_matrix(self.laplacian, self.targets, self.gamma, point.residual + self._target)
+        """S = L + gamma W R at the point, sparse (n, n), for its certificate."""
+        entries = point.residual + self._target
+        return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
 
     def entries(self, point: Point) -> Array:
         """K = V V' on T's pattern (nnz,)."""
@@ -223,9 +229,9 @@ class FactoredPairwise:
 
 
 class StiffPreconditioner:
-    """M^-1 with M = 2 (a I + gamma J'J), J'J D = P_T(V D' + D V') V: the Hessian with a I in the place of S.
+    """M^-1 with M = 2 (a I + gamma J'WJ), J'WJ D = P_T(W (V D' + D V')) V: the Hessian with a I in the place of S.
 
-    gamma J'J is the stiff part of the Hessian (up to 2,000 where S ends at 8), and lives on T's pattern, which is far
+    gamma J'WJ is the stiff part of the Hessian (up to 2,000 where S ends at 8), and lives on T's pattern, which is far
     sparser than L. M^-1 is a Chebyshev polynomial in M, hence linear, symmetric and, while `top` bounds the spectrum, positive
     definite. It treats the part [top / RATIO, top] of the spectrum; what is below is left as it is.
     """
@@ -272,9 +278,10 @@ class StiffPreconditioner:
     def _step(self, v: Array, d: Array, keep: float, gain: float, rest: Array, out: Array, following: Array) -> None:
         """rest -= M d, following = keep d + gain rest, out += following: see `chebyshev_rows`."""
         p = self.problem
+        known, changed = (v, d, keep, gain, p._work), (rest, out, following)
         p.sum_parts(
             lambda lo, hi: kernels.chebyshev_rows(
-                lo, hi, *p._t, p.gamma, self.SHIFT, v, d, keep, gain, p._work, rest, out, following, self.lanes
+                lo, hi, *p._t, p._weights, p.gamma, self.SHIFT, *known, *changed, self.lanes
             )
         )
 

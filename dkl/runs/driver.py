@@ -29,7 +29,6 @@ from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
-from dkl.runs.notes import notes
 from dkl.runs.output import Request, check_output, write_rows
 from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
 from dkl.runs.row_files import is_peeked
@@ -85,7 +84,7 @@ def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given
     planned = cluster.planned() if cluster.address is None else None  # one that runs is asked when we are connected
     inputs, settings = ready(kind, files, settings, planned, path.parent)
     interrupt = kind.interrupt(resume_command(path), settings)
-    with interrupt, cluster.session() as session, notes():
+    with interrupt, cluster.session() as session:
         run = RunStore.create(path, config_of(kind, inputs, settings, picture is not False))
         with _worth_keeping(kind, run):
             held = Lazy(lambda: read_again(kind, run, settings), inputs)
@@ -175,7 +174,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
         if kind.needs_inputs(run):
             inputs()  # an error of theirs comes before any cluster is started
     interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
-    with resumed(kind, run), interrupt, cluster.session() as session, notes():
+    with resumed(kind, run), interrupt, cluster.session() as session:
         check_places(kind, run, inputs, settings, session)
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
 

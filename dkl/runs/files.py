@@ -15,7 +15,8 @@ import numpy as np
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.runs.kind import InputFile
-from dkl.stores.run import RunStore, is_unbegun
+from dkl.stores.beginnings import is_unbegun
+from dkl.stores.run import RunStore
 
 HASHED_BYTES = 1 << 22
 """Of a file that are read at a time for its checksum."""

@@ -9,19 +9,21 @@ from typing import Any
 
 import click
 
-from dkl.errors import ConvergenceWarning
-
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """Warnings as lines; that of no convergence is left to the exit code and its line."""
+    """Warnings as lines, each once; that of no convergence is left to the exit code and its line."""
+    shown = set[str]()
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        click.echo(f"note: {' '.join(str(message).split())}", err=True)
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        # By its name: scikit-learn, whose class it is, may not be imported yet.
+        if category.__name__ != "ConvergenceWarning" and text not in shown:
+            shown.add(text)
+            click.echo(f"note: {text}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.showwarning = show
         yield

@@ -26,7 +26,7 @@ MIXING_TOL, LEAST_TOL = 1e-5, 1e-10
 
 
 class RankedProblem(Protocol):
-    """f(V V') = tr(V'LV) + gamma/2 |P_T(V V' - T)|^2 at factors V of any rank, padded to a width that kernels take."""
+    """f(V V') = tr(V'LV) + gamma/2 |W^(1/2) P_T(V V' - T)|^2 at factors V of any rank, padded to a width that kernels take."""
 
     @property
     def n(self) -> int:
@@ -43,6 +43,10 @@ class RankedProblem(Protocol):
     @property
     def targets(self) -> sparse.csr_array:
         """T, whose pattern P_T is of."""
+
+    @property
+    def weights(self) -> Array | None:
+        """W_ij of T's entries (nnz,), None for ones."""
 
     def scale(self, objective: float) -> float:
         """What a change of the objective is relative to: the objective, or more where that is next to nothing."""
@@ -100,7 +104,7 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
 
 
 def _quadratic_minimum(problem: RankedProblem, q: Array) -> Array:
-    """The symmetric Y that minimizes tr(Y Q'LQ) + gamma/2 |P_T(Q Y Q') - T|^2."""
+    """The symmetric Y that minimizes tr(Y Q'LQ) + gamma/2 |W^(1/2) (P_T(Q Y Q') - T)|^2."""
     normal, linear = _quadratic(problem, q)
     solution = np.asarray(np.linalg.lstsq(normal, -linear, rcond=1e-14)[0], dtype=np.float64)
     return smat(solution, q.shape[1])
@@ -110,7 +114,7 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     """(N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
     a, b = np.triu_indices(q.shape[1])
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
-    i, j, wanted, count = _upper(problem.targets)
+    i, j, wanted, count = _upper(problem.targets, problem.weights)
     normal, right = np.zeros((a.size, a.size)), np.zeros(a.size)
     for lo in range(0, i.size, CHUNK):
         part = slice(lo, lo + CHUNK)
@@ -122,12 +126,13 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     return normal, smooth / problem.gamma - right
 
 
-def _upper(targets: sparse.csr_array) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
-    """(i, j, T_ij, c) of T's entries with i <= j; c is the root of how often they count: T is symmetric, and so is K."""
+def _upper(targets: sparse.csr_array, weights: Array | None) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
+    """(i, j, T_ij, c) of T's entries with i <= j; c is the root of how much they count: T is symmetric, and so is K."""
     left = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
     kept = left <= targets.indices
     i, j = left[kept], targets.indices[kept].astype(np.intp)
-    return i, j, targets.data[kept], np.where(i == j, 1.0, np.sqrt(2.0))
+    count = np.where(i == j, 1.0, np.sqrt(2.0))
+    return i, j, targets.data[kept], count if weights is None else count * np.sqrt(weights[kept])
 
 
 def mix_in(

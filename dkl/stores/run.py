@@ -24,6 +24,7 @@ from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import commits, seals
 from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, write_array
+from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.generations import Generations
@@ -40,6 +41,10 @@ CHUNK_BYTES = 8_000_000
 
 MUST_LINK = StoredArray("pairs/must_link", ("pair", "end"), INTEGERS, "Row numbers of pairs that belong together.")
 CANNOT_LINK = MUST_LINK.at("pairs/cannot_link", "Row numbers of pairs that belong apart.")
+PAIR_WEIGHTS = StoredArray(
+    "pairs/weights", ("pair",), ("float64",), "Weights of the must-links and then of the cannot-links, > 0; none: all 1.",
+    optional=True,
+)  # fmt: skip
 FACTOR = StoredArray("factor", ("sample", "rank"), FLOATS, "The result V: K = V V'.", chunks=ROWS)
 LIFT = StoredArray(
     "lift",
@@ -83,7 +88,7 @@ class RunStore:
             run.lock()
             if not is_unbegun(folder):
                 raise taken  # somebody else was quicker
-            _clear_beginnings(folder)
+            clear_beginnings(folder)
             zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION, "seals": 1})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
@@ -214,13 +219,21 @@ class RunStore:
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
 
-    def write_pairs(self, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> None:
-        """Keep pairs of row numbers, (m, 2) each, in place of any that are there. Raises DiskError."""
+    def write_pairs(
+        self,
+        must_link: NDArray[np.int64],
+        cannot_link: NDArray[np.int64],
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Keep pairs of row numbers, (m, 2) each, and their weights (both m's,), in place of any that are there. Raises DiskError."""
         (self.path / "pairs").mkdir(mode=0o700, exist_ok=True)
         for declared, pairs in ((MUST_LINK, must_link), (CANNOT_LINK, cannot_link)):
             target = self.path / declared.path
             shutil.rmtree(target, ignore_errors=True)
             write_array(target, pairs.astype(np.int64), declared, attributes={"count": len(pairs)})
+        shutil.rmtree(self.path / PAIR_WEIGHTS.path, ignore_errors=True)
+        if weights is not None:
+            write_array(self.path / PAIR_WEIGHTS.path, weights, PAIR_WEIGHTS)
         self.seal_part("pairs")
 
     def read_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -228,6 +241,12 @@ class RunStore:
         self.check_part("pairs")
         must_link, cannot_link = (read_array(self.path / one.path, one) for one in (MUST_LINK, CANNOT_LINK))
         return must_link, cannot_link
+
+    def read_pair_weights(self) -> NDArray[np.float64] | None:
+        """(m,) weights of the pairs, must-links first; None where all are 1. Raises StoreError."""
+        self.check_part("pairs")
+        target = self.path / PAIR_WEIGHTS.path
+        return read_array(target, PAIR_WEIGHTS) if target.is_dir() else None
 
     # -- result -------------------------------------------------------------------------------------------------------
 
@@ -357,34 +376,6 @@ class RunStore:
             raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
         seals.check_folder(self.path / FACTOR.path, FACTOR.path, must=self.is_sealed and self.is_complete)
         return open_array(self.path / FACTOR.path, FACTOR)
-
-
-def is_unbegun(folder: Path) -> bool:
-    """Whether a folder is empty, or holds no more than what `RunStore.create` leaves when it is killed on its way.
-
-    A configuration comes last: with it a run can be resumed. The lock comes first: without it the folder is not ours.
-    """
-    if folder.is_symlink() or not folder.is_dir():
-        return False
-    names = {entry.name for entry in folder.iterdir()}
-    if not names:
-        return True
-    if "LOCK" not in names or not all(name == "LOCK" or _is_beginning(name) for name in names):
-        return False
-    lock = folder / "LOCK"
-    return lock.is_file() and lock.read_bytes()[:4] in (b"", b"pid ")
-
-
-def _is_beginning(name: str) -> bool:
-    """Whether a file of that name is written before a run has its configuration."""
-    return name == "zarr.json" or (name.startswith(("zarr.", "config.json.")) and name.endswith(".partial"))
-
-
-def _clear_beginnings(folder: Path) -> None:
-    """Remove what an attempt that died has left before its configuration; only under the lock. Raises OSError."""
-    for entry in list(folder.iterdir()):
-        if _is_beginning(entry.name):
-            entry.unlink()
 
 
 def rows_per_chunk(n: int, rank: int, dtype: Any) -> int:

@@ -16,7 +16,8 @@ from command_line import call, tree, write_inputs
 from command_runs import refused
 
 from dkl.resources import current_rss
-from dkl.stores.run import RunStore, is_unbegun
+from dkl.stores.beginnings import is_unbegun
+from dkl.stores.run import RunStore
 
 MUCH = 700_000_000
 """Bytes that none of these may add to the process."""

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from svc_files import CLASSES, FIT, D, N, rows_and_labels, write_inputs
 from svm_cases import by_libsvm, problem
 
 from dkl import load
+from dkl.estimators.common import classes
 from dkl.runs import recomputed
 from dkl.stores.run import RunStore
 
@@ -87,6 +89,19 @@ def test_fit_says_what_it_came_to(fitted):
     assert between == [(a, b) for k, a in enumerate(CLASSES) for b in CLASSES[k + 1 :]]
     assert max(output["relative_gap"] for output in report["outputs"]) <= 1e-6
     assert not (folder / "run.zarr" / "alphas").exists()
+
+
+def test_a_warning_is_one_line(work, monkeypatch):
+    """As scikit-learn's newer versions warn of many classes, while the files are read."""
+
+    def check(given):
+        warnings.warn("as many classes\nas rows", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(classes, "check_classification_targets", check)
+    answer = call(*TWO)
+    assert answer.code == 0, answer.err
+    warned = [line for line in answer.err.splitlines() if "classes" in line]
+    assert warned == ["note: as many classes as rows"] and "Warning" not in answer.err
 
 
 def test_two_classes_are_the_machine_that_libsvm_finds(work):

@@ -19,7 +19,9 @@ from quick_python import quick_python
 from run_cases import CASES
 
 from dkl.runs.jobs import outcome
+from dkl.runs.jobs.settings import job_settings
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import write_json
 
 FAKES = Path(__file__).parent / "fakes"
 SLURM = Path(__file__).parents[2] / "cluster" / "slurm"
@@ -183,6 +185,23 @@ def test_runs_without_a_job(work: Path) -> None:
     (work / "run.zarr" / "job").mkdir()
     (work / "run.zarr" / "job" / "job.json").write_text('{"system": "slurm"}')
     assert call("status", "run.zarr").code == 6
+
+
+@pytest.mark.parametrize(
+    "system, number",
+    [("ssh", "-oProxyCommand=touch stolen:1"), ("ssh", "gamma:1"), ("kubernetes", "--kubeconfig=x"), ("slurm", "-f")],
+)
+def test_a_stranger_s_record_of_a_job_calls_nothing(system: str, number: str, work: Path) -> None:
+    """Its seal says that it is whole, not that it is harmless."""
+    assert call("fit", *SUBMIT[1:], "--max-iter", "1", "--out", "run.zarr").code in (0, 3)
+    settings = job_settings(f"{system}.yaml")[1]
+    (work / "run.zarr" / "job").mkdir()
+    record = {"system": system, "id": number, "at": 0.0, "settings": settings.as_dict()}
+    write_json(work / "run.zarr" / "job" / "job.json", record)
+    for verb in ("status", "cancel"):
+        answer = call(verb, "run.zarr")
+        assert answer.code == 6 and "a damaged record of a job" in answer.err, answer.err
+    assert not (work.parent / "fakes" / "calls").exists()
 
 
 def test_a_dry_run_prints_and_makes_nothing(work: Path) -> None:

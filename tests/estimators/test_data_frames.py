@@ -17,6 +17,8 @@ ESTIMATORS = [
     dkl.KernelKMeans(n_init=2, random_state=0),
     dkl.LowRankKernelRegressor(nu=0.01),
     dkl.OptimalNeighborhoodSVC(),
+    dkl.LaplacianKernelLearner(random_state=0),
+    dkl.MaximumVarianceUnfolding(n_neighbors=20),
     dkl.LogDetKernelLearner(tol=1e-3),
     dkl.LogDetMetricLearner(tol=1e-3),
     *(getattr(dkl.baselines, name)() for name in dkl.baselines.__all__),

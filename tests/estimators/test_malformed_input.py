@@ -16,7 +16,8 @@ import dkl
 from dkl import datasets
 from dkl.blocks.graph import build_graph
 from dkl.errors import DklError, InconsistentPairsError, InputError, MemoryBudgetError
-from dkl.pairs import load_pairs, pair_train_test_split
+from dkl.pair_splits import pair_train_test_split
+from dkl.pairs import load_pairs
 
 N = 40
 X = np.random.default_rng(0).standard_normal((N, 5))

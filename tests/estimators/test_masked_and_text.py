@@ -8,9 +8,11 @@ import pytest
 
 from dkl import (
     KernelKMeans,
+    LaplacianKernelLearner,
     LogDetKernelLearner,
     LogDetMetricLearner,
     LowRankKernelRegressor,
+    MaximumVarianceUnfolding,
     OptimalNeighborhoodSVC,
     Pairs,
     PairwiseKernelLearner,
@@ -29,6 +31,8 @@ FITS = {
     "svc": lambda X, y=Y: OptimalNeighborhoodSVC().fit(X, y),
     "logdet": lambda X, y=Y: LogDetKernelLearner().fit(X, y),
     "metric": lambda X, y=Y: LogDetMetricLearner().fit(X, y),
+    "laplacian": lambda X, y=Y: LaplacianKernelLearner().fit(X, y),
+    "mvu": lambda X, y=Y: MaximumVarianceUnfolding(colored=True).fit(X, y),
     "ridge": lambda X, y=Y: KernelRidgeRegressor().fit(X, y),
     "uniform weights": lambda X, y=Y: UniformWeightsRegressor().fit(X, y),
     "nystrom": lambda X, y=Y: NystromRegressor().fit(X, y),
@@ -53,7 +57,9 @@ def test_rows(learner: str, case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("learner", sorted(FITS.keys() - {"k-means", "pairwise", "logdet", "metric"}))
+@pytest.mark.parametrize(
+    "learner", sorted(FITS.keys() - {"k-means", "pairwise", "logdet", "metric", "laplacian", "mvu"})
+)
 def test_rows_to_predict(learner: str) -> None:
     fitted = FITS[learner](X)
     for case, (rows, words) in ROWS.items():

@@ -18,9 +18,11 @@ from sklearn.exceptions import NotFittedError
 
 from dkl import (
     KernelKMeans,
+    LaplacianKernelLearner,
     LogDetKernelLearner,
     LogDetMetricLearner,
     LowRankKernelRegressor,
+    MaximumVarianceUnfolding,
     OptimalNeighborhoodSVC,
     Pairs,
     PairwiseKernelLearner,
@@ -56,8 +58,10 @@ LEARNERS: dict[str, Callable[[], Any]] = {
     "k-means": lambda: KernelKMeans(10, kernel="linear", n_init=2, random_state=0).fit(DIGITS[:300]),
     "logdet": lambda: LogDetKernelLearner(n_in=2, n_out=2).fit(DIGITS[:300], DIGIT_OF[:300]),
     "metric": lambda: LogDetMetricLearner(loss="log", n_in=2, n_out=2).fit(DIGITS[:300], DIGIT_OF[:300]),
+    "laplacian": lambda: LaplacianKernelLearner(random_state=0).fit(DIGITS[:300], DIGIT_OF[:300]),
+    "mvu": lambda: MaximumVarianceUnfolding(n_basis=10, n_neighbors=30).fit(DIGITS[:300]),
 }
-PANELS = {"pairs": 7, "regression": 4, "svc": 4, "k-means": 4, "logdet": 4, "metric": 4}
+PANELS = {"pairs": 7, "regression": 4, "svc": 4, "k-means": 4, "logdet": 4, "metric": 4, "laplacian": 4, "mvu": 4}
 """Axes in the picture; convergence of pairs takes two."""
 HELD_OUT = {
     "pairs": (DIGITS[NEW], DIGIT_OF[NEW]),
@@ -66,6 +70,8 @@ HELD_OUT = {
     "k-means": (DIGITS[NEW], DIGIT_OF[NEW]),
     "logdet": (DIGITS[NEW], DIGIT_OF[NEW]),
     "metric": (DIGITS[NEW], DIGIT_OF[NEW]),
+    "laplacian": (DIGITS[NEW], DIGIT_OF[NEW]),
+    "mvu": (DIGITS[NEW], DIGIT_OF[NEW]),
 }
 
 

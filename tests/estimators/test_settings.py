@@ -26,6 +26,7 @@ from dkl.errors import InputError
 from dkl.estimators.common import rules
 from dkl.estimators.common.kernels import KERNEL_NAMES
 from dkl.estimators.common.settings import check_parameters, declared, gathered, parameters
+from dkl.estimators.laplacian.settings import PropagationSettings, UnfoldingSettings
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.regression.settings import RegressionSettings
@@ -39,6 +40,8 @@ LEARNERS = {
     KernelRidgeRegressor: KernelRidgeSettings,
     UniformWeightsRegressor: UniformSettings,
     NystromRegressor: RidgeSettings,
+    dkl.LaplacianKernelLearner: PropagationSettings,
+    dkl.MaximumVarianceUnfolding: UnfoldingSettings,
     dkl.LogDetKernelLearner: LogDetKernelSettings,
     dkl.LogDetMetricLearner: LogDetMetricSettings,
     ITMLKernelLearner: ITMLKernelSettings,

@@ -80,31 +80,34 @@ def test_admms_own_sums_are_off_by_rounding_alone(small_gap, tmp_path, gamma):
 
 
 @pytest.mark.parametrize("gamma", [1e-3, 1.0, 1e6])
-def test_rounding_is_bounded_and_not_by_much(rng, gamma):
-    """f and <S, K> of a random factor, in rational numbers."""
+@pytest.mark.parametrize("spread", [0, 2])
+def test_rounding_is_bounded_and_not_by_much(rng, gamma, spread):
+    """f and <S, K> of a random factor, in rational numbers; weights of 10^-spread to 10^spread."""
     n, rank = 12, 3
     laplacian, must, cannot = random_problem(rng, n)
-    target, mask = dense_targets(n, must, cannot)
+    target, mask = dense_targets(n, must, cannot, 10.0 ** rng.uniform(-spread, spread, len(must) + len(cannot)))
     v = rng.standard_normal((n, rank)) / np.sqrt(rank)
-    rows, columns = (np.concatenate([np.arange(n), part]) for part in np.nonzero(mask & ~np.eye(n, dtype=bool)))
+    rows, columns = (np.concatenate([np.arange(n), part]) for part in np.nonzero(mask * (1 - np.eye(n))))
     entries = (v[rows] * v[columns]).sum(axis=1)
-    difference = entries - target[rows, columns]
+    difference, weights = entries - target[rows, columns], mask[rows, columns]
+    pull = weights * difference
     smooth = float(np.sum(v * (laplacian @ v)))
     found = {
-        "objective": smooth + gamma / 2 * float(difference @ difference),
-        "inner_product": smooth + gamma * float(difference @ entries),
+        "objective": smooth + gamma / 2 * float(pull @ difference),
+        "inner_product": smooth + gamma * float(pull @ entries),
     }
     exact_v = [[Fraction(float(x)) for x in row] for row in v]
     K = [[sum((a * b for a, b in zip(p, q, strict=True)), Fraction()) for q in exact_v] for p in exact_v]
     L, g = laplacian.toarray(), Fraction(gamma)
     trace = sum((Fraction(float(L[i, j])) * K[i][j] for i in range(n) for j in range(n)), Fraction())
+    W = {key: Fraction(float(mask[key])) for key in zip(rows.tolist(), columns.tolist(), strict=True)}
     off = {
         (i, j): K[i][j] - Fraction(float(target[i, j])) for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
     }
     exact = {
-        "objective": trace + g / 2 * sum(d * d for d in off.values()),
-        "inner_product": trace + g * sum(d * K[i][j] for (i, j), d in off.items()),
+        "objective": trace + g / 2 * sum(W[key] * d * d for key, d in off.items()),
+        "inner_product": trace + g * sum(W[i, j] * d * K[i][j] for (i, j), d in off.items()),
     }
-    allowed = verify._roundings(laplacian, rows, columns, entries, difference, gamma, rank)
+    allowed = verify._roundings(laplacian, rows, columns, entries, difference, weights, gamma, rank)
     for name, value in exact.items():
-        assert abs(Fraction(found[name]) - value) <= allowed[name] <= 1e-11 * (1 + gamma) * n
+        assert abs(Fraction(found[name]) - value) <= allowed[name] <= 1e-11 * (1 + gamma * 10**spread) * n

@@ -6,6 +6,7 @@ from typing import Any
 import logdet_cases
 import numpy as np
 import pytest
+import qsdp_cases
 from column_problems import kernel_columns, lasso_problem, targets
 from pairwise_cases import random_problem as random_pairs
 from scipy.spatial.distance import cdist
@@ -27,6 +28,7 @@ from dkl.solvers.lasso_path import cross_validate, nu_path, solve_outputs, solve
 from dkl.solvers.lloyd import lloyd
 from dkl.solvers.logdet import solve_logdet
 from dkl.solvers.loop import Loop
+from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.result import Outcome
 from dkl.solvers.slkl_paper import slkl
 from dkl.solvers.svm_gradient import Accelerated
@@ -214,6 +216,16 @@ def by_logdet(watch):
     return Ended(found.outcome, found.certificate.gap, found.certificate.objective - best)
 
 
+# -- quadratics over the psd cone ------------------------------------------------------------------------------------------
+
+
+def by_low_rank(watch):
+    of, _ = qsdp_cases.clusters(rng(), 8)
+    found = solve_low_rank(of, tol=1e-9, face=4, watch=watch)
+    best = solve_low_rank(of, tol=1e-12).certificate.objective
+    return Ended(found.outcome, found.certificate.gap, found.certificate.objective - best)
+
+
 # -- others -------------------------------------------------------------------------------------------------------------
 
 
@@ -269,6 +281,7 @@ SOLVERS: dict[str, Any] = {
     "conjugate gradients": by_conjugate_gradients,
     "rank": by_rank,
     "logdet": by_logdet,
+    "low rank": by_low_rank,
     "lloyd": by_lloyd,
     "loop": by_loop,
 }

@@ -11,7 +11,8 @@ import numpy as np
 from dkl._pair_checks import inside_cross_validation
 from dkl._pair_sources import encode_labels
 from dkl.errors import DataWarning, InputError
-from dkl.pairs import Pairs, resolve_pairs
+from dkl.pairs import Pairs
+from dkl.resolved_pairs import resolve_pairs
 from dkl.triplets import Triplets, resolve_triplets
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.errors import InputError
 from dkl.estimators.common.drawing import colours, head, written
 
 EXACT_UP_TO = 512
@@ -17,6 +18,7 @@ EXACT_UP_TO = 512
 EXTRA, ROUNDS = 8, 12
 NAMED = 30
 """Most classes whose names are written into a view."""
+MOST_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     basis = np.linalg.qr(basis)[0]
     image = np.asarray(rows @ basis) - mean @ basis
     return np.asarray(basis @ np.linalg.eigh(image.T @ image)[1][:, ::-1][:, :2])
+
+
+def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
+    """(numbers of at most 2,000 of n rows, their labels); InputError for labels of another number of rows."""
+    if labels is not None and len(labels) != n:
+        raise InputError("not a label a row", where="y", got=f"{len(labels)}", wanted=f"{n}")
+    chosen = np.arange(n)
+    if n > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(0).choice(n, MOST_ROWS, replace=False, shuffle=False))
+    given = labels if isinstance(labels, list) or labels is None else np.asarray(labels)
+    return chosen, None if given is None else [given[k] for k in chosen.tolist()]
 
 
 def draw_view(

@@ -54,7 +54,7 @@ class Posed:
     @cached_property
     def problem(self) -> Any:
         """At a gamma that plays no part: `with_gamma` has the others."""
-        base = np.require(self.base, requirements=["C", "A"])  # what came over a network may be misaligned
+        base = np.ascontiguousarray(self.base)
         given: dict[str, Any] = {"normalize_gamma": self.settings.normalize_gamma, "n_labelled": self.n_labelled}
         if self.W0 is None:
             return LogDetKernelProblem(base, self.constraints, self.loss, 1.0, **given)

@@ -14,6 +14,7 @@ from dkl.estimators.common.prior_kernels import PriorKernel
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
@@ -201,7 +202,7 @@ class LogDetKernelLearner(KernelLearner):
     def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
         given = self._prior.training_rows if X is None else checked_rows(self, X, reset=False)
         n, (points, M) = int(given.shape[0]), (self.points_, self.M_)
-        chosen, labels = picture.chosen_rows(n, y)
+        chosen, labels = chosen_rows(n, y)
         rows, K0 = given[chosen], self._prior.within(points)
         (at_basis,) = self._prior.across(rows, self._basis)
         weights, offset = principal_coordinates(self._prior.within(self._basis), self.n_components, center=self.center)

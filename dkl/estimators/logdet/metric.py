@@ -14,6 +14,7 @@ from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
@@ -154,9 +155,9 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
         if X is None and y is not None and len(y) == self._n_rows:
-            y = [y[k] for k in picture.chosen_rows(self._n_rows, None)[0].tolist()]
+            y = [y[k] for k in chosen_rows(self._n_rows, None)[0].tolist()]
         given: Any = self._rows_kept if X is None else checked_rows(self, X, reset=False)
-        chosen, labels = picture.chosen_rows(int(given.shape[0]), y)
+        chosen, labels = chosen_rows(int(given.shape[0]), y)
         rows = np.asarray(given[chosen].toarray() if sp.issparse(given) else given[chosen], np.float64)
         n = self._n_rows if X is None else int(given.shape[0])
         return picture.LogDetShown.of(
@@ -168,7 +169,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         rows, side = self._begun(X, y, **given)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
-        self._rows_kept = rows[picture.chosen_rows(len(rows), None)[0]]
+        self._rows_kept = rows[chosen_rows(len(rows), None)[0]]
         return pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import InputError
 from dkl.estimators.common import drawing
 from dkl.estimators.common.convergence import draw_gaps
 from dkl.estimators.common.drawing import GREY, classes_of, counted, gap_text, legend, log_y, panel, tidy
 from dkl.estimators.common.views import Plane, draw_view
 
-MOST_ROWS = 2000
 MOST_VALUES = 40
 Numbers = NDArray[np.float64]
 
@@ -51,17 +49,6 @@ class LogDetShown:
             np.asarray(np.linalg.eigvalsh(matrix)[::-1][:MOST_VALUES], np.float64) for matrix in (prior, learned)
         )
         return cls(first, second, codes, names, one, other, n, **told)
-
-
-def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
-    """(numbers of at most 2,000 of n rows, their labels); InputError for labels of another number of rows."""
-    if labels is not None and len(labels) != n:
-        raise InputError("not a label a row", where="y", got=f"{len(labels)}", wanted=f"{n}")
-    chosen = np.arange(n)
-    if n > MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(0).choice(n, MOST_ROWS, replace=False, shuffle=False))
-    given = labels if isinstance(labels, list) or labels is None else np.asarray(labels)
-    return chosen, None if given is None else [given[k] for k in chosen.tolist()]
 
 
 def draw(figure: Any, shown: LogDetShown) -> None:

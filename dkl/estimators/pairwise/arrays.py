@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dkl.stores.graph import DATA, INDICES, INDPTR
 from dkl.stores.registry import Arrays
-from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK
+from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_WEIGHTS
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 ARRAYS = Arrays(
@@ -13,6 +13,7 @@ ARRAYS = Arrays(
     INDPTR,
     MUST_LINK,
     CANNOT_LINK,
+    PAIR_WEIGHTS,
     COMMITTED.at("generations/gen-*/V", "V of problem (5) in problems/pairwise_admm.py."),
     COMMITTED.at("generations/gen-*/U", "U; the result is a multiple of it."),
     COMMITTED.at("generations/gen-*/Lambda", "The multiplier of V = U."),

@@ -26,7 +26,7 @@ from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, MAX_FINISH_RANK, cho
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
-from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, check_gamma, target_matrix
+from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, check_gamma, check_weights
 from dkl.problems.pairwise_admm import PairwiseADMM
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.resources import peak_rss
@@ -76,10 +76,11 @@ class Stage:
 
 
 def make_problem(laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
-    """Problem (1) of a graph's Laplacian (n, n) and pairs; InputError for a gamma that does not go with it."""
-    check_gamma(gamma, float(laplacian.diagonal().max()) or 1.0)
-    targets = target_matrix(int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link)
-    return PairwiseKernel(laplacian, targets, gamma)
+    """Problem (1) of a graph's Laplacian (n, n) and pairs; InputError for a gamma, or weights, that do not go with it."""
+    scale = float(laplacian.diagonal().max()) or 1.0
+    check_gamma(gamma, scale)
+    check_weights(gamma, pairs.weights, scale)
+    return PairwiseKernel.of(laplacian, pairs, gamma)
 
 
 def fit_problem(
@@ -249,7 +250,7 @@ class _Fit:
         settings, problem = self.settings, self.problem
         log = [] if self.run is None else [_Log(self.run)]
         offset = {"iteration": len(self.watch.history)}
-        factored = FactoredPairwise(problem.laplacian, problem.targets, problem.gamma, threads=self.session.threads)
+        factored = problem.factored(self.session.threads)
         try:
             found = solve_to_gap(
                 factored,

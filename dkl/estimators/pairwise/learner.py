@@ -29,8 +29,8 @@ from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of
-from dkl.pairs import resolve_pairs
-from dkl.problems.pairwise import check_gamma
+from dkl.problems.pairwise import check_gamma, check_weights
+from dkl.resolved_pairs import resolve_pairs
 from dkl.resources import parse_bytes
 
 
@@ -39,10 +39,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
     Minimises, over positive semidefinite K,
 
-        tr(K L) + gamma/2 * sum over (i,j) in T of (K_ij - T_ij)^2                (Hu & Kwok 2013, problem (1))
+        tr(K L) + gamma/2 * sum over (i,j) in T of W_ij (K_ij - T_ij)^2           (Hu & Kwok 2013, problem (1), has W = 1)
 
     with L the Laplacian of the k-nearest-neighbour similarity graph, and T = 1 on the diagonal and on must-link pairs, 0
-    on cannot-link pairs.
+    on cannot-link pairs. W_ij is the weight of a pair, 1 on the diagonal and where none is given.
 
     Parameters
     ----------
@@ -157,13 +157,19 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         must_link: Any = None,
         cannot_link: Any = None,
         pairs: Any = None,
+        pair_weights: Any = None,
         sample_ids: Any = None,
     ) -> PairwiseKernelLearner:
         """Learn the kernel of the rows of X.
 
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
-        `dkl.Pairs`, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which pairs are drawn. Beside
-        pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
+        `dkl.Pairs`, which may have weights, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which
+        pairs are drawn. Beside pairs y is not learned from, and a DataWarning says so, except in cross-validation, where
+        scores need it.
+
+        pair_weights : (m,) finite numbers >= 0, beside plain arrays: how sure one is of each pair, those of `must_link` first.
+        A pair of weight 2 counts as if it were there twice, of weight 0 as if it were not. A pair that is repeated with the
+        same weight counts once, and with another one is refused.
         """
         check_parameters(self, PairwiseSettings)
         watch, settings = watch_for(self.callbacks, self.verbose), self._settings()
@@ -182,11 +188,14 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             must_link=must_link,
             cannot_link=cannot_link,
             pairs=pairs,
+            weights=pair_weights,
             sample_ids=sample_ids,
             random_state=self.random_state,
+            takes_weights=True,
         )
         if settings.laplacian == "normalized":  # known before the graph is built: its diagonal is 1
             check_gamma(settings.gamma, 1.0)
+            check_weights(settings.gamma, resolved.weights, 1.0)
         session = Session.find(self.client, threads=self.n_jobs)
         graph = self._graph(rows, session, settings)
         problem = make_problem(graph.laplacian, resolved, settings.gamma)

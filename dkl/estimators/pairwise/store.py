@@ -13,12 +13,13 @@ from typing import Any
 from scipy import sparse
 
 from dkl.blocks.session import Session
+from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel, target_matrix
+from dkl.problems.pairwise import PairwiseKernel
 from dkl.stores.graph import read_csr, write_csr_blocks
 from dkl.stores.run import RunStore
 from dkl.stores.seals import is_sealed
@@ -33,20 +34,29 @@ def notes_of(graph: Any) -> dict[str, Any]:
 
 def store_problem(run: RunStore, laplacian: sparse.csr_array, pairs: Pairs, notes: dict[str, Any]) -> None:
     """Keep what a resumed run needs: the graph in block CSR and the pairs."""
-    run.write_pairs(pairs.must_link, pairs.cannot_link)
+    run.write_pairs(pairs.must_link, pairs.cannot_link, pairs.weights if pairs.is_weighted else None)
     shutil.rmtree(run.path / "graph", ignore_errors=True)
     write_csr_blocks(str(run.path / "graph"), laplacian, max(1, min(laplacian.shape[0], ROWS_A_BLOCK)), notes)
     run.seal_part("graph")
 
 
+def load_pairs(run: RunStore) -> Pairs:
+    """The stored pairs with their weights. StoreError where these are no weights of those."""
+    must_link, cannot_link = run.read_pairs()
+    try:
+        return Pairs(must_link, cannot_link, weights=run.read_pair_weights())
+    except InputError as error:
+        raise StoreError("no pairs that a run has stored", where=f"{run.path}/pairs", got=str(error)) from error
+
+
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     """Problem (1) of the stored graph and pairs."""
-    must_link, cannot_link = run.read_pairs()
+    pairs = load_pairs(run)
     laplacian = read_csr(str(run.path / "graph"))
     if run.is_sealed and not is_sealed(run.path / "graph"):  # killed when all but the seal was written
         run.seal_part("graph")
     run.check_part("graph")  # now, and not when the report is written
-    return PairwiseKernel(laplacian, target_matrix(int(laplacian.shape[0]), must_link, cannot_link), gamma)
+    return PairwiseKernel.of(laplacian, pairs, gamma)
 
 
 def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dkl.errors import InputError, StoreError
 from dkl.resources import n_cpus
-from dkl.runs.jobs.settings import KINDS, JobSettings
+from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
 from dkl.runs.scheduler_address import Certificates
 from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import read_json, write_json
@@ -157,8 +157,12 @@ def recorded(run: Path) -> Recorded | None:
     found: Any = read_json(path, sealed=True)
     try:
         settings = KINDS[found["system"]](**found["settings"]).checked()
-        return Recorded(found["system"], str(found["id"]), float(found["at"]), settings)
-    except (KeyError, TypeError, ValueError, InputError) as error:
+        if not NAME.accepts(found["id"]):  # it is given to the system's commands: never as an option of theirs
+            raise ValueError(f"id {found['id']!r}")
+        if isinstance(settings, SshSettings) and found["id"].rpartition(":")[0] not in settings.hosts:
+            raise ValueError(f"id {found['id']!r}, hosts {settings.hosts}")
+        return Recorded(found["system"], found["id"], float(found["at"]), settings)
+    except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
         raise StoreError(
             "a damaged record of a job", where=str(path), got=error, remedy="submit the run again"
         ) from error

@@ -16,6 +16,7 @@ from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.plan import Sizes, sizes_of, sizes_of_labels
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.pairs import load_pairs
+from dkl.resolved_pairs import refuse_weights
 from dkl.runs.classification import read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
@@ -78,7 +79,9 @@ def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetIn
         if is_triplets:
             found = SideInformation(rows.n, triplets=load_triplets(files["triplets"]).check(rows.n))
         else:
-            found = SideInformation(rows.n, pairs=load_pairs(files["pairs"]).check(rows.n))
+            pairs = load_pairs(files["pairs"])
+            refuse_weights(pairs, str(files["pairs"]))
+            found = SideInformation(rows.n, pairs=pairs.check(rows.n))
     except InputError as error:
         if error.where not in KINDS + ("must_link", "cannot_link", "must_link, cannot_link"):
             raise

@@ -12,9 +12,9 @@ from dkl.errors import DklError, MemoryBudgetError
 from dkl.estimators.common.learned_kernel import MOST_ROWS as LARGEST_BASIS
 from dkl.estimators.common.learned_kernel import SQUARES
 from dkl.estimators.common.run_arrays import trained_on
+from dkl.estimators.common.views import MOST_ROWS
 from dkl.estimators.logdet.learner import LogDetKernelLearner
 from dkl.estimators.logdet.model import load_learner
-from dkl.estimators.logdet.picture import MOST_ROWS
 from dkl.estimators.logdet.plan import COMPONENT_SQUARES, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.estimators.logdet.store import fit_in_run

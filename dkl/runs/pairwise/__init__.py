@@ -9,7 +9,7 @@ DECLARATION = Declaration(
     settings=PairwiseSettings,
     files=(
         InputFile("data", "patterns", "Patterns: .npz (key X), .npy, .csv, svmlight, zarr."),
-        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot, or .npz."),
+        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot[,weight], or .npz."),
     ),
     kind="dkl.runs.pairwise.kind:PairwiseRuns",
     verb="transform",

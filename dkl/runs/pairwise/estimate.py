@@ -18,7 +18,7 @@ from dkl.estimators.pairwise.plan import chosen_rank, plan_at
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel, RandomStart, target_matrix
+from dkl.problems.pairwise import PairwiseKernel, RandomStart
 from dkl.resources import format_bytes
 from dkl.runs.estimate import BYTES_A_SECOND
 from dkl.runs.kind import Estimate
@@ -36,11 +36,11 @@ PHASE_SECONDS = 0.01
 
 def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
     """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
-    place, rows, targets = Place.of(session), inputs.rows, inputs.targets
+    place, rows = Place.of(session), inputs.rows
     graph = graph_bytes(inputs, settings, place)
     entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
-    problem = PairwiseKernel(sparse.csr_array(targets.shape), targets, settings.gamma)
-    made = plan_at(place, chosen_rank(problem, settings), entries, targets, settings, has_store=True)
+    problem = PairwiseKernel.of(sparse.csr_array((rows.n, rows.n)), inputs.pairs, settings.gamma)
+    made = plan_at(place, chosen_rank(problem, settings), entries, problem.targets, settings, has_store=True)
     return replace(made, stages={GRAPH: graph})
 
 
@@ -116,4 +116,4 @@ def _small_problem(n: int, settings: PairwiseSettings, pairs_a_pattern: float) -
     drawn = rng.integers(n, size=(max(1, int(n * pairs_a_pattern)), 2))
     drawn = drawn[drawn[:, 0] != drawn[:, 1]]
     pairs = Pairs(drawn[::2], drawn[1::2]).check(n, "drop")
-    return PairwiseKernel(laplacian, target_matrix(n, pairs.must_link, pairs.cannot_link), settings.gamma)
+    return PairwiseKernel.of(laplacian, pairs, settings.gamma)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import sparse
-
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs, load_pairs
-from dkl.problems.pairwise import target_matrix
 from dkl.runs.files import Files
 from dkl.runs.row_files import load_rows, peek_rows
 
@@ -23,11 +20,6 @@ class PairwiseInputs:
     files: Files
     rows: RowSource
     pairs: Pairs
-
-    @property
-    def targets(self) -> sparse.csr_array:
-        """(n, n): T of problem (1), explicit zeros included."""
-        return target_matrix(self.rows.n, self.pairs.must_link, self.pairs.cannot_link)
 
     def fingerprints(self) -> dict[str, Any]:
         """What the run keeps of both files."""

@@ -19,7 +19,7 @@ from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import MOST_PATTERNS
 from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem
-from dkl.problems.pairwise import PairwiseKernel, check_gamma
+from dkl.problems.pairwise import PairwiseKernel, check_gamma, check_weights
 from dkl.runs.comparison import Comparison
 from dkl.runs.files import Files
 from dkl.runs.interrupt import Interrupt
@@ -52,6 +52,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known."""
         if settings.laplacian == "normalized":
             check_gamma(settings.gamma, 1.0)
+            check_weights(settings.gamma, found.pairs.weights, 1.0)
         check_values(found.rows)
 
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:

@@ -1,9 +1,9 @@
 """`dkl verify`: objective and certificate once more, from what is on disk, in plain numpy and scipy.
 
 Nothing here comes from the solvers or the problem: only the stores are read. With V the factor, K = V V', T the pairs and
-the diagonal, R the entries of K - T on T:
+the diagonal, R the entries of K - T on T, W their weights, Q = W R entry by entry:
 
-    f = tr(V'LV) + gamma/2 |R|^2,   S = L + gamma R,   <S, K> = tr(V'LV) + gamma <R, K>,
+    f = tr(V'LV) + gamma/2 <Q, R>,   S = L + gamma Q,   <S, K> = tr(V'LV) + gamma <Q, K>,
     f - f* <= max(<S, K>, 0) + max(0, -lambda_min(S + D)) (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma)
 
 for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smaller counts. A relative gap is to f, but to at
@@ -75,12 +75,13 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
     """f, <S, K>, lambda_min(S) and the gap of the stored factor, with at most `memory` bytes of it at a time."""
     laplacian = read_csr(str(run.path / "graph"))
     n = int(laplacian.shape[0])
-    rows, columns, targets = _targets(run, n)
+    rows, columns, targets, weights = _targets(run, n)
     entries, smooth = _kernel_on(run, laplacian, rows, columns, memory)
     difference = entries - targets
-    objective = smooth + gamma / 2 * float(difference @ difference)
-    inner = smooth + gamma * float(difference @ entries)
-    gradient = laplacian + sparse.csr_array((gamma * difference, (rows, columns)), shape=(n, n))
+    pull = weights * difference
+    objective = smooth + gamma / 2 * float(pull @ difference)
+    inner = smooth + gamma * float(pull @ entries)
+    gradient = laplacian + sparse.csr_array((gamma * pull, (rows, columns)), shape=(n, n))
     lowest, lift = smallest_eigenvalue(gradient), run.lift()
     if lift.shape != (n,) or not np.all(lift >= 0):
         raise StoreError("the stored lift is no diagonal of numbers >= 0", where=f"{run.path}/lift")
@@ -93,7 +94,7 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
     gap = max(inner, 0.0) + charge
     scale = max(objective, float(np.sqrt(np.finfo(float).eps)) * gamma * n / 2)
 
-    on = _roundings(laplacian, rows, columns, entries, difference, gamma, open_factor(run).shape[1])
+    on = _roundings(laplacian, rows, columns, entries, difference, weights, gamma, open_factor(run).shape[1])
     on_spread = float(np.sqrt(2 * (max(objective, 0.0) + on["objective"]) / gamma)) - spread
     on["min_eigenvalue"] += UNIT * float(np.sqrt(n)) * (_norm(gradient) + float(lift.max()))
     on["trace_bound"] = float(np.sqrt(n)) * on_spread + UNIT * trace_bound
@@ -104,7 +105,14 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
 
 
 def _roundings(
-    laplacian: Any, rows: NDArray, columns: NDArray, entries: NDArray, difference: NDArray, gamma: float, rank: int
+    laplacian: Any,
+    rows: NDArray,
+    columns: NDArray,
+    entries: NDArray,
+    difference: NDArray,
+    weights: NDArray,
+    gamma: float,
+    rank: int,
 ) -> dict[str, float]:
     """How far rounding may move f, <S, K> and, by the entries of S, its eigenvalues: see ROUNDING.
 
@@ -116,13 +124,16 @@ def _roundings(
     many = UNIT * float(np.sqrt(max(rows.size, n * rank)))
     sizes = abs(laplacian)
     off, held = np.abs(difference), np.abs(entries)
+    pull = weights * off
     on_smooth = many * float(length @ (sizes @ length))
-    # ADMM reports tr(KL) by its updates' equation, what is left of gamma <T, K>.
-    on_smooth += UNIT * gamma * float(np.abs(entries - difference) @ held)
-    on_gradient = np.bincount(rows, gamma * (on_entries + UNIT * off), minlength=n) + UNIT * sizes.sum(axis=1)
+    # ADMM reports tr(KL) by its updates' equation, what is left of gamma <W T, K>.
+    on_smooth += UNIT * gamma * float((weights * np.abs(entries - difference)) @ held)
+    on_gradient = np.bincount(rows, gamma * (weights * on_entries + UNIT * pull), minlength=n) + UNIT * sizes.sum(
+        axis=1
+    )
     return {
-        "objective": on_smooth + gamma * float(off @ on_entries + many / 2 * (off @ off)),
-        "inner_product": on_smooth + gamma * float((off + held) @ on_entries + many * (off @ held)),
+        "objective": on_smooth + gamma * float(pull @ on_entries + many / 2 * (pull @ off)),
+        "inner_product": on_smooth + gamma * float((pull + weights * held) @ on_entries + many * (pull @ held)),
         "min_eigenvalue": float(on_gradient.max()),  # Gershgorin
     }
 
@@ -132,15 +143,22 @@ def _norm(matrix: Any) -> float:
     return float(abs(matrix).sum(axis=1).max())
 
 
-def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray]:
-    """(i, j, T_ij) of the diagonal and of every pair both ways."""
+def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """(i, j, T_ij, W_ij) of the diagonal and of every pair both ways."""
     must, cannot = run.read_pairs()
+    weights = run.read_pair_weights()
+    if weights is None:
+        weights = np.ones(len(must) + len(cannot))
+    if len(weights) != len(must) + len(cannot) or not np.all(np.isfinite(weights) & (weights > 0)):
+        raise StoreError("the stored weights are no numbers > 0, one a pair", where=f"{run.path}/pairs/weights")
+    of_must, of_cannot = np.split(weights, [len(must)])
     diagonal = np.arange(n)
     rows = np.concatenate([diagonal, must[:, 0], must[:, 1], cannot[:, 0], cannot[:, 1]])
     columns = np.concatenate([diagonal, must[:, 1], must[:, 0], cannot[:, 1], cannot[:, 0]])
     if rows.min() < 0 or rows.max() >= n:
         raise StoreError("stored pairs lie outside the graph", where=str(run.path))
-    return rows, columns, np.repeat([1.0, 0.0], [n + 2 * len(must), 2 * len(cannot)])
+    targets = np.repeat([1.0, 0.0], [n + 2 * len(must), 2 * len(cannot)])
+    return rows, columns, targets, np.concatenate([np.ones(n), of_must, of_must, of_cannot, of_cannot])
 
 
 def _kernel_on(

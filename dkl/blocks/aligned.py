@@ -1,0 +1,43 @@
+"""Values whose arrays are aligned in whatever process they arrive.
+
+What comes over a network may lie at any address: NumPy and compiled loops then take other paths, and the last bits differ from
+those of the process that sent it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 16
+"""Bytes: what malloc gives."""
+
+
+class Aligned:
+    """`value`, to be sent to another process: there its buffers are copied, but only those that are not aligned."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        from distributed.protocol import pickle  # which knows classes of a user's session
+
+        # Buffers stand beside what is pickled, and so are not copied here; before protocol 5, which Dask does without in places,
+        # they stand within, and what is made of them has memory of its own.
+        buffers: list[Any] = []
+        beside = {"buffer_callback": buffers.append} if int(protocol) >= 5 else {}
+        return _received, (pickle.dumps(self.value, **beside), *buffers)
+
+
+def _received(pickled: bytes, *buffers: Any) -> Aligned:
+    """The value, where it arrives."""
+    from distributed.protocol import pickle
+
+    return Aligned(pickle.loads(pickled, buffers=[_aligned(buffer) for buffer in buffers]))
+
+
+def _aligned(buffer: Any) -> Any:
+    """The buffer, or a copy of it."""
+    raw = np.frombuffer(buffer, dtype=np.uint8)
+    return raw.copy() if raw.ctypes.data % ALIGNMENT else buffer

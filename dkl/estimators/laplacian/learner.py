@@ -1,0 +1,140 @@
+"""`LaplacianKernelLearner`: the scikit-learn face of RegPCP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dkl.blocks.graph import build_graph
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.common.progress import watch_for
+from dkl.estimators.common.settings import check_parameters, gathered
+from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.laplacian.fit import BasisLearner, basis_size, check_room, solved
+from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.linalg.smooth_basis import smoothest
+from dkl.problems.laplacian_kernels import propagation
+from dkl.resolved_pairs import resolve_pairs
+
+
+class LaplacianKernelLearner(BasisLearner):
+    """Learn a kernel from pairs in the basis of the smoothest functions on the neighbour graph.
+
+    Minimises, over K = Q Y Q' with Y positive semidefinite (m, m),
+
+        sum over (i, j) of w_ij (K_ij - t_ij)^2        (Wu et al. 2009, (12), where w = 1)
+
+    over the diagonal and must-link pairs, with target 1, and cannot-link pairs, with target 0, each once; w_ij are the pairs'
+    weights, 1 by default and on the diagonal. Q holds the first m
+    eigenvectors of the graph's normalised Laplacian (RegPCP; Li, Liu & Tang 2009).
+
+    Parameters
+    ----------
+    n_basis : int or None
+        m, more than there are clusters; by default 30, or a quarter of the rows.
+    n_neighbors, sigma
+        The graph, as in `dkl.PairwiseKernelLearner`.
+    solver : "low-rank", "sqlp" or "scsdp"
+        Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
+    tol, max_iter
+        Relative gap; steps of the solver.
+    memory_limit : int, str or None
+        Bytes this process may use; what needs more is refused before it is begun.
+    client, n_jobs, random_state, callbacks, verbose
+        Where the graph is built; its threads; the seed of pairs that are drawn from labels; functions called with each row of
+        the history (True ends the fit); progress on standard error.
+
+    Attributes
+    ----------
+    embedding_ : (n, rank), K = embedding_ embedding_'; basis_ : (n, m) Q; basis_kernel_ : (m, m) Y
+    certificate_ : objective of (12), bound, gap, relative_gap, DIMACS errors
+    result_ : Result; outcome, n_iter, history, seconds
+    n_iter_, n_features_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import dkl
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = dkl.LaplacianKernelLearner(n_basis=10, random_state=0).fit(X, y)
+    >>> clusters = dkl.KernelKMeans(n_clusters=3, random_state=0).fit_predict(model.embedding_)
+    >>> bool(dkl.pair_accuracy(y, clusters) > 0.9)
+    True
+    """
+
+    SETTINGS = PropagationSettings
+
+    def __init__(
+        self,
+        n_basis: int | None = None,
+        *,
+        n_neighbors: int = 20,
+        sigma: float | str = "auto",
+        solver: str = "low-rank",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_basis = n_basis
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        must_link: Any = None,
+        cannot_link: Any = None,
+        pairs: Any = None,
+        sample_ids: Any = None,
+    ) -> LaplacianKernelLearner:
+        """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`,
+        with weights or without, or labels y (n,), -1 for unlabelled. With `sample_ids` in cross-validation.
+        """
+        check_parameters(self, PropagationSettings)
+        with watch_for(self.callbacks, self.verbose) as watch:
+            rows = checked_rows(self, X, reset=True, least=2)
+            n = int(rows.shape[0])
+            if all(given is None for given in (y, must_link, cannot_link, pairs)):
+                raise InputError(
+                    "LaplacianKernelLearner requires y to be passed, but the target y is None",
+                    remedy="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
+                )
+            known = resolve_pairs(
+                n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
+                random_state=self.random_state, takes_weights=True,
+            )  # fmt: skip
+            m, limit = basis_size(self.n_basis, n), self._limit()
+            check_room(n, m, n + known.n_must + known.n_cannot, limit)
+            graph = build_graph(
+                rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=self.sigma, laplacian="normalized",
+                memory_limit=limit, session=Session.find(self.client, threads=self.n_jobs),
+            )  # fmt: skip
+            Q = smoothest(graph.laplacian, m).vectors
+            settings = gathered(PropagationSettings, self, memory_limit=limit)
+            problem = propagation(Q, np.asarray(known.must_link), np.asarray(known.cannot_link), known.weights)
+            found = solved(problem, settings, watch)
+        self._keep(rows, graph, Q, found, found.axes)
+        return self

@@ -1,0 +1,71 @@
+"""A picture of a kernel in the basis of smooth eigenvectors: rows before and after, Y's spectrum, and how the fit went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.estimators.common import drawing
+from dkl.estimators.common.convergence import draw_gaps
+from dkl.estimators.common.drawing import classes_of, counted, gap_text, log_y, panel, tidy
+from dkl.estimators.common.views import Plane, draw_view
+
+MOST_VALUES = 40
+LEAST = 1e-16
+"""Of the largest eigenvalue: what is less, or zero, stands there."""
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LaplacianShown:
+    """What is drawn: before, after (l, 2) rows in a plane; codes (l,) of their classes, -1 none, and their names; spectrum
+    (k,) of Y, descending; history; relative_gap, and the one that was asked for; n rows were learned from.
+    """
+
+    before: Numbers
+    after: Numbers
+    codes: NDArray[np.intp]
+    names: tuple[str, ...]
+    spectrum: Numbers
+    n: int
+    tol: float
+    history: Sequence[dict[str, Any]] = field(repr=False)
+    relative_gap: float
+
+    @classmethod
+    def of(cls, before: Any, after: Any, labels: Any, Y: Numbers, **told: Any) -> LaplacianShown:
+        """Of rows (l, d) and (l, k) before and after, and Y (m, m)."""
+        codes, names = (np.full(before.shape[0], -1), ()) if labels is None else classes_of(labels)
+        first, second = (Plane.of(rows).project(rows) for rows in (before, after))
+        spectrum = np.asarray(np.linalg.eigvalsh(Y)[::-1][:MOST_VALUES], np.float64)
+        return cls(first, second, codes, names, spectrum, **told)
+
+
+def draw(figure: Any, shown: LaplacianShown) -> None:
+    """All panels into an empty figure."""
+    panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
+    panels.append(panel(draw_gaps, shown.history, "stage", shown.tol))
+    drawing.grid(figure, panels, 2, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}")
+
+
+def draw_before(axis: Any, shown: LaplacianShown) -> None:
+    """The rows as they were given."""
+    draw_view(axis, shown.before, shown.codes, shown.names, "rows, first two principal components")
+
+
+def draw_one(axis: Any, shown: LaplacianShown) -> None:
+    """The rows as the kernel sees them."""
+    draw_view(axis, shown.after, shown.codes, shown.names, "embedding, first two principal components")
+
+
+def draw_spectrum(axis: Any, shown: LaplacianShown) -> None:
+    """The largest eigenvalues of Y, which are the kernel's."""
+    values = shown.spectrum
+    shown_values = np.maximum(values, LEAST * max(float(values[0]), np.finfo(float).tiny))
+    axis.plot(np.arange(1, len(values) + 1), shown_values, "o-", ms=3.5, lw=1, color="C0")
+    log_y(axis)
+    tidy(axis, "largest eigenvalues of the kernel", "number", "eigenvalue")

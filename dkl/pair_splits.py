@@ -1,0 +1,46 @@
+"""Pairs cut in two: those to learn from, and those to score by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dkl._pair_weights import distinct
+from dkl.datasets import generator
+from dkl.errors import InputError
+from dkl.pairs import Pairs
+
+
+def pair_train_test_split(pairs: Pairs, test_size: float = 0.25, random_state: Any = None) -> tuple[Pairs, Pairs]:
+    """(train, test): a random `test_size` share of the must-links and of the cannot-links is held out.
+
+    Repeats are dropped first, so no unordered pair is on both sides; a held-out pair may still follow from the
+    training pairs through must-links. Errors: `InputError` where one side would be empty.
+
+    >>> from dkl import Pairs, pair_train_test_split
+    >>> train, test = pair_train_test_split(Pairs([[0, 1], [1, 2], [3, 4], [4, 5]]), test_size=0.25, random_state=0)
+    >>> train, test
+    (Pairs(n_must=3, n_cannot=0, ends 0 to 5), Pairs(n_must=1, n_cannot=0, ends 3 to 4))
+    """
+    if not isinstance(pairs, Pairs):
+        raise InputError("not pairs", where="pairs", got=type(pairs).__name__, wanted="dkl.Pairs")
+    if isinstance(test_size, bool) or not isinstance(test_size, float) or not 0.0 < test_size < 1.0:
+        raise InputError("not a share", where="test_size", got=test_size, wanted="a float between 0 and 1")
+    # Each kind by itself: a share of all pairs could leave one kind out of the test.
+    rng = generator(random_state)
+    must_weights, cannot_weights = np.split(pairs.weights, [pairs.n_must])
+    kinds = [
+        distinct(pairs.must_link, must_weights, "must_link"),
+        distinct(pairs.cannot_link, cannot_weights, "cannot_link"),
+    ]
+    sides: tuple[list[Any], list[Any]] = ([], [])
+    for kind, weights in kinds:
+        held_out = np.zeros(len(kind), dtype=bool)
+        held_out[rng.permutation(len(kind))[: round(test_size * len(kind))]] = True
+        for side, chosen in zip(sides, (~held_out, held_out), strict=True):
+            side.append((kind[chosen], weights[chosen]))
+    train, test = (Pairs(must[0], cannot[0], weights=np.r_[must[1], cannot[1]]) for must, cannot in sides)
+    if not all(side.n_must + side.n_cannot for side in (train, test)):
+        raise InputError("too few pairs to split", got=f"{pairs!r}", wanted="at least one pair on either side")
+    return train, test

@@ -1,0 +1,65 @@
+"""The kernels K = Q Y Q' in the basis of a graph's smoothest eigenvectors, as problems in Y (Wu, So, Li & Li 2009, section 2).
+
+    RegMVU        min over Y psd   nu sum over edges of (K_ii - 2 K_ij + K_jj - d_ij^2)^2 - tr(Y)               (11), as a minimum
+    RegPCP        min over Y psd   sum over (i, j, t) of w_ij (K_ij - t)^2                                        (12), where w = 1
+    Colored MVU   (11) with tr(H K H L), L a kernel of side information and H = I - 11'/n, in the place of tr(Y)  (Song et al. 2008)
+
+Edges count once, and so does each pair and each diagonal entry, the target of which is 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.symmetric_maps import PairForms
+from dkl.problems.quadratic_sdp import QuadraticSDP
+
+Array = NDArray[np.float64]
+Pairs = NDArray[np.integer]
+
+
+def variance(Q: Array) -> Array:
+    """W (m, m) with <W, Y> = tr(Y), the variance of the rows of an embedding by Q (n, m) without the constant vector."""
+    return np.eye(Q.shape[1])
+
+
+def dependence(Q: Array, side: Array) -> Array:
+    """W (m, m) with <W, Y> = tr(H K H L): `side` (n, k) is a factor of L = side side', one-hot labels for instance."""
+    seen = Q.T @ (side - side.mean(axis=0))
+    return seen @ seen.T
+
+
+def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) -> QuadraticSDP:
+    """RegMVU and Colored MVU: Q (n, m), edges (e, 2), their squared distances (e,), nu > 0, and W, whose <W, Y> is to grow."""
+    weight = np.sqrt(nu)
+    return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
+
+
+def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs, weights: Array | None = None) -> QuadraticSDP:
+    """RegPCP: Q (n, m); pairs (., 2) with targets 1 and 0, i != j; weights (n_must + n_cannot,) of their squares, ones by default.
+
+    The diagonal weighs 1.
+    """
+    own = np.repeat(np.arange(len(Q))[:, None], 2, axis=1)
+    pairs = np.concatenate([own, must_link, cannot_link])
+    targets = np.concatenate([np.ones(len(own) + len(must_link)), np.zeros(len(cannot_link))])
+    scale = np.ones(len(pairs))
+    if weights is not None:
+        scale[len(own) :] = np.sqrt(weights)
+    m = Q.shape[1]
+    return QuadraticSDP(PairForms.entries(Q, pairs, scale), scale * targets, np.zeros((m, m)))
+
+
+STRETCH = 0.5
+
+
+def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:
+    """A nu at which the edges of a flat, unfolded graph would stretch by STRETCH on average.
+
+    squared: d_ij^2 of the edges; slowest: the least nonzero eigenvalue of the graph's Laplacian, unnormalised, edges weighing 1;
+    reward: the largest eigenvalue of W, 1 of the variance. With exact distances <W, Y> is at most reward sum d^2 / slowest, which
+    a long graph nearly reaches, and at an optimum <W, Y> = 2 nu sum (stretch of d^2) (d^2 + stretch). So
+    nu = reward sum d^2 / (2 STRETCH slowest sum d^4): Y grows with the scale of the rows, and nothing else changes.
+    """
+    return float(reward * squared.sum() / slowest / (2.0 * STRETCH * (squared**2).sum()))

@@ -1,0 +1,110 @@
+"""The pairs that a learner's `fit` was given, in whichever of its forms, checked and ready for its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dkl._pair_checks import as_integers, inside_cross_validation
+from dkl.errors import InputError
+from dkl.pairs import Pairs
+
+
+def resolve_pairs(
+    n: int,
+    *,
+    y: Any = None,
+    must_link: Any = None,
+    cannot_link: Any = None,
+    pairs: Any = None,
+    weights: Any = None,
+    sample_ids: Any = None,
+    random_state: Any = None,
+    contradictions: str = "raise",
+    takes_weights: bool = False,
+) -> Pairs:
+    """The checked pairs of n rows, from whichever form the caller of `fit` used.
+
+    Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y` (see `Pairs.from_labels`). Pairs given
+    outright go before `y`, which a pipeline passes to every step. With `sample_ids` (n,), entries of the pairs are
+    identifiers: pairs with an end elsewhere are left out. `weights` (n_must + n_cannot,) are those of plain arrays; a
+    `Pairs` has its own. Only a learner that `takes_weights` may be given any.
+
+    Inside scikit-learn's cross-validation, plain arrays are refused (they may have been cut to the length of the
+    fold, or number the rows of the whole X), and so is a `Pairs` without `sample_ids`. A fit of your own in there,
+    with pairs made for the very rows it gets, says so by `sample_ids=numpy.arange(n)`.
+
+    Errors: `InputError`, `InconsistentPairsError` (see `Pairs.check`).
+    """
+    plain = must_link is not None or cannot_link is not None
+    if plain and pairs is not None:
+        raise InputError("pairs given twice", got="pairs and must_link or cannot_link", wanted="one of the two")
+    if weights is not None and not plain:
+        wanted = "must_link and cannot_link beside them, or dkl.Pairs(..., weights=weights)"
+        raise InputError("weights without their pairs", where="pair_weights", wanted=wanted)
+    if not plain and pairs is None:
+        return _resolve_labels(n, y, random_state)
+    _refuse_misplaced(must_link, cannot_link, pairs)
+    if inside_cross_validation() and (plain or sample_ids is None):
+        raise InputError(
+            "pairs cannot be followed through cross-validation",
+            got="must_link and cannot_link as plain arrays" if plain else "pairs without sample_ids",
+            wanted="pairs=dkl.Pairs(must_link, cannot_link) together with sample_ids=numpy.arange(len(X))",
+            remedy="scikit-learn cuts X and sample_ids, but cuts plain arrays wrongly or not at all",
+        )
+    given = pairs if pairs is not None else Pairs(must_link, cannot_link, weights=weights)
+    if not takes_weights:
+        refuse_weights(given)
+    return (given if sample_ids is None else _select_rows(given, sample_ids, n)).check(n, contradictions)
+
+
+def refuse_weights(pairs: Pairs, where: str = "pairs") -> None:
+    """InputError for pairs with weights, given to a method that has none."""
+    if pairs.is_weighted:
+        remedy = (
+            "give them without weights, or learn by PairwiseKernelLearner or LaplacianKernelLearner, which take weights"
+        )
+        raise InputError("this method takes no weights of pairs", where=where, got=f"{pairs!r}", remedy=remedy)
+
+
+def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
+    """InputError for a `Pairs` given as an array, or an array given as `pairs`."""
+    misplaced = [
+        f"{name} of type {type(value).__name__}"
+        for name, value, right in (
+            ("must_link", must_link, False),
+            ("cannot_link", cannot_link, False),
+            ("pairs", pairs, True),
+        )
+        if value is not None and isinstance(value, Pairs) != right
+    ]
+    if misplaced:
+        wanted = "fit(X, must_link=array, cannot_link=array) or fit(X, pairs=dkl.Pairs(...))"
+        raise InputError("pairs in the wrong argument", got=misplaced[0], wanted=wanted)
+
+
+def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
+    """Pairs drawn from the labels y (n,). InputError where there are none, or not one a row."""
+    if y is None:
+        wanted = "must_link and cannot_link, or pairs, or y with -1 for unlabeled"
+        raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)
+    try:
+        shape = np.asarray(y).shape
+    except ValueError as error:
+        raise InputError("labels of different lengths", where="y", wanted=f"shape ({n},)") from error
+    if shape != (n,):
+        raise InputError("labels and rows differ in number", where="y", got=f"shape {shape}", wanted=f"({n},)")
+    return Pairs.from_labels(y, random_state=random_state).check(n)
+
+
+def _select_rows(pairs: Pairs, sample_ids: Any, n: int) -> Pairs:
+    """The pairs among the rows that `sample_ids` (n,) names. InputError where none is left."""
+    ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
+    if ids.shape != (n,):
+        raise InputError("not one a row", where="sample_ids", got=f"shape {ids.shape}", wanted=f"({n},)")
+    selected = pairs.select(ids)
+    if not selected.n_must + selected.n_cannot:
+        got = f"none of {pairs.n_must + pairs.n_cannot} pairs with both ends among these {n} rows"
+        raise InputError("no pairs left", where="sample_ids", got=got, wanted="at least one")
+    return selected

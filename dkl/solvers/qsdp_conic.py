@@ -1,0 +1,199 @@
+"""A convex quadratic over the psd cone handed to conic solvers, in the two forms that Wu, So, Li & Li (2009) compare.
+
+With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of the paper's vec(Y), and q = r + 2:
+
+    "sqlp"   (21)-(25)  min (e1 - e2)'u + b'y,  (e1 + e2)'u = 1,  B y - (u3 .. uq) = 0,  u in the second-order cone,  Y psd
+    "scsdp"  (15)-(16)  min s + b'y,            [[I, A^1/2 y], [(A^1/2 y)', s]] psd of N + 1 rows,                    Y psd
+    "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
+
+Y is what `dkl.solvers.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y tells, or of
+2 (B(Y) - t), whichever proves more. "solved" is what it proves, "stationary" what they alone call solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.errors import InputError, MemoryBudgetError
+from dkl.linalg.psd_quadratic import smat, svec
+from dkl.solvers.conic_engines import ENGINES, ConicProgram, require
+from dkl.solvers.qsdp_problem import Problem, QSDPSolution
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch, verdict
+
+Array = NDArray[np.float64]
+FORMS = ("sqlp", "scsdp", "direct")
+RANK = 1e-12
+"""Of the largest diagonal entry of A: pivots of its Cholesky factorization below it are zero."""
+MEMORY = 8 * 2**30
+"""Bytes that are allowed where no limit is given."""
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """f / scale, by its rows B / sqrt(scale), targets and C: the tolerances of solvers are absolute where numbers are of size 1."""
+
+    rows: Array
+    targets: Array
+    C: Array
+
+    @classmethod
+    def of(cls, problem: Problem, scale: float) -> _Scaled:
+        """The problem's own numbers, scaled."""
+        root = np.sqrt(scale)
+        return cls(problem.map.rows() / root, problem.targets / root, problem.C / scale)
+
+    @cached_property
+    def linear(self) -> Array:
+        """b (N,): f = |rows y|^2 + b'y + |t|^2."""
+        return svec(self.C) - 2.0 * self.rows.T @ self.targets
+
+    @cached_property
+    def root(self) -> tuple[Array, NDArray[np.intp]]:
+        """(B (r, N) of A = B'B, the r columns that make it upper triangular), by Cholesky with pivots, as the paper takes it."""
+        A = self.rows.T @ self.rows
+        least = RANK * max(float(A.diagonal().max(initial=0.0)), 1e-300)
+        factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(A, tol=least)
+        B = np.zeros((rank, len(A)))
+        B[:, pivots - 1] = np.triu(factor)[:rank]
+        return B, np.asarray(pivots[:rank] - 1, np.intp)
+
+    def dual(self, slack: Array) -> Array:
+        """z (p,) of which the gradient C + rows'z is `slack` (N,), as far as one is.
+
+        With rows = U B, U of orthonormal columns, it is U w - 2 t of B'w = slack - b, and B's pivots give both w and U.
+        """
+        B, pivots = self.root
+        triangle = B[:, pivots]
+        w = scipy.linalg.solve_triangular(triangle, (slack - self.linear)[pivots], trans="T")
+        return self.rows[:, pivots] @ scipy.linalg.solve_triangular(triangle, w) - 2.0 * self.targets
+
+
+def conic_bytes(form: str, m: int, p: int) -> int:
+    """About what a form of m rows and p squares takes: the factor of the interior point's linear system, and B or A beside it."""
+    N = m * (m + 1) // 2
+    r = min(p, N)
+    if form == "scsdp":
+        # The big block's own scaling matrix is dense, of its svec's size squared: N^4 / 4 numbers.
+        return 12 * ((N + 1) * (N + 2) // 2) ** 2
+    return 24 * ((N + r) ** 2 // 2 + N * r) + 8 * p * N
+
+
+def solve_conic(
+    problem: Problem,
+    form: str = "sqlp",
+    *,
+    engine: str = "clarabel",
+    tol: float = 1e-8,
+    max_iter: int = 200,
+    memory_limit: int | None = None,
+    watch: Watch | None = None,
+) -> QSDPSolution:
+    """The problem in one of FORMS by one of ENGINES, until the proven relative gap is at most `tol`, or they end.
+
+    One row of the history, after the solve: no engine lets itself be watched. InputError where an engine is not installed,
+    MemoryBudgetError, before anything is formed, where the form takes more than `memory_limit`.
+    """
+    for name, given, known in (("form", form, FORMS), ("engine", engine, ENGINES)):
+        if given not in known:
+            raise InputError("unknown", where=name, got=repr(given), wanted=f"one of {', '.join(known)}")
+    watch = Watch() if watch is None else watch
+    p, m = problem.map.shape
+    needed, allowed = conic_bytes(form, m, p), MEMORY if memory_limit is None else memory_limit
+    if needed > allowed:
+        raise MemoryBudgetError(
+            f'solver="{form}" at m = {m} does not fit', where="solver", got=f"{needed / 2**30:.1f} GiB",
+            wanted=f"{allowed / 2**30:.1f} GiB", remedy='take solver="low-rank", or a smaller n_basis',
+        )  # fmt: skip
+    require(engine)
+    if watch.outcome is not None:
+        nothing = problem.at(np.zeros((m, 1)))
+        return QSDPSolution(watch.outcome, nothing.factor, problem.certificate(nothing), 0, solver=form)
+    J, scale = _coordinates(problem), _size(problem)
+    scaled, N = _Scaled.of(problem.congruent(J), scale), m * (m + 1) // 2
+    found = ENGINES[engine](PROGRAMS[form](scaled), tol, max_iter)
+    Y = J @ smat(found.x[:N], m) @ J
+    values, vectors = np.linalg.eigh(Y)
+    factor = vectors[:, values > 0] * np.sqrt(values[values > 0])
+    duals = (2.0 * problem.at(factor).residual, np.sqrt(scale) * scaled.dual(found.dual[-N:]))
+    certificate = min((problem.certify(Y, z) for z in duals), key=lambda proven: proven.gap)
+    told = watch.record({
+        "iteration": found.steps, "objective": certificate.objective, "gap": certificate.gap,
+        "relative_gap": certificate.relative_gap, "rank": factor.shape[1], "step": form,
+    })  # fmt: skip
+    at_limit = not found.is_done and found.steps >= max_iter
+    rests = Outcome.STATIONARY if found.is_done else Outcome.STALLED
+    ended = verdict(told, solved=certificate.relative_gap <= tol, at_limit=at_limit)
+    return QSDPSolution(ended or rests, factor, certificate, found.steps, solver=form)
+
+
+def _coordinates(problem: Problem) -> Array:
+    """J (m, m): the problem's own scaling, and Z so large that the identity comes near the targets."""
+    J = problem.scaling()
+    identity = problem.congruent(J).map.see(np.eye(len(J))).squares()
+    size = float(identity @ problem.targets) / max(float(identity @ identity), 1e-300)
+    return J * np.sqrt(size) if size > 0 else J
+
+
+def _size(problem: Problem) -> float:
+    """f(0), of which |B y|^2 is about the size at an optimum; without targets, the scale of C in coordinates of size 1."""
+    size = float(problem.targets @ problem.targets)
+    return size if size > 0 else max(float(np.abs(problem.C).max()), 1e-300)
+
+
+def _sqlp(problem: _Scaled) -> ConicProgram:
+    """x = (y, u)."""
+    (B, _), b, m = problem.root, problem.linear, len(problem.C)
+    (r, N), k = B.shape, len(B) + 2
+    unit = sparse.csc_matrix(([1.0, 1.0], ([0, 0], [0, 1])), shape=(1, k))
+    pick = sparse.hstack([sparse.csc_matrix((r, 2)), sparse.eye(r)])
+    G = sparse.bmat([
+        [sparse.csc_matrix((1, N)), unit],
+        [sparse.csc_matrix(B), -pick],
+        [None, -sparse.eye(k)],
+        [-sparse.eye(N), None],
+    ], format="csc")  # fmt: skip
+    h = np.zeros(G.shape[0])
+    h[0] = 1.0
+    q = np.concatenate([b, [1.0, -1.0], np.zeros(r)])
+    cones = (("zero", 1 + r), ("soc", k), ("psd", m))
+    return ConicProgram(sparse.csc_matrix((N + k, N + k)), q, G, h, cones)
+
+
+def _scsdp(problem: _Scaled) -> ConicProgram:
+    """x = (y, s), with the symmetric root of A."""
+    (B, _), b = problem.root, problem.linear
+    m, N = len(problem.C), B.shape[1]
+    values, vectors = np.linalg.eigh(B.T @ B)
+    root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    # The block's svec, by rows of its upper triangle: row i begins with its diagonal entry 1, and ends with sqrt 2 (A^1/2 y)_i.
+    ends = np.cumsum(np.arange(N + 1, 0, -1)) - 1
+    size = int(ends[-1]) + 1
+    last = sparse.csc_matrix(([-1.0], ([size - 1], [N])), shape=(size, N + 1))
+    rows, columns = np.repeat(ends[:-1], N), np.tile(np.arange(N), N)
+    block = last + sparse.csc_matrix((-np.sqrt(2.0) * root.ravel(), (rows, columns)), shape=(size, N + 1))
+    diagonal = np.concatenate([[0], ends[:-1] + 1])[:-1]
+    h = np.zeros(size + N)
+    h[diagonal] = 1.0
+    own = sparse.hstack([-sparse.eye(N), sparse.csc_matrix((N, 1))])
+    G = sparse.vstack([block, own], format="csc")
+    q = np.concatenate([b, [1.0]])
+    return ConicProgram(sparse.csc_matrix((N + 1, N + 1)), q, G, h, (("psd", N + 1), ("psd", m)))
+
+
+def _direct(problem: _Scaled) -> ConicProgram:
+    """x = y."""
+    rows, b, N = problem.rows, problem.linear, len(problem.linear)
+    P = sparse.csc_matrix(2.0 * rows.T @ rows)
+    G = -sparse.eye(N, format="csc")
+    return ConicProgram(P, b, G, np.zeros(N), (("psd", len(problem.C)),))
+
+
+PROGRAMS: dict[str, Callable[[_Scaled], ConicProgram]] = {"sqlp": _sqlp, "scsdp": _scsdp, "direct": _direct}

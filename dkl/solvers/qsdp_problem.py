@@ -1,0 +1,100 @@
+"""What solvers of a convex quadratic over the psd cone need of their problem, and what they hand out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.symmetric_maps import SymmetricMap
+from dkl.solvers.result import Outcome
+
+Array = NDArray[np.float64]
+
+
+class Certificate(Protocol):
+    """What is proven of a point."""
+
+    @property
+    def gap(self) -> float:
+        """f - bound."""
+
+    @property
+    def size(self) -> float:
+        """Of the objective."""
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / size."""
+
+
+class Point(Protocol):
+    """R R' and what is known there; the attributes of `dkl.problems.quadratic_sdp.QSDPPoint`."""
+
+    @property
+    def factor(self) -> Array:
+        """(m, r)."""
+
+    @property
+    def seen(self) -> Any:
+        """By the map."""
+
+    @property
+    def residual(self) -> Array:
+        """(p,) B(Y) - t."""
+
+    @property
+    def gradient(self) -> Array:
+        """(m, m) S."""
+
+    @property
+    def objective(self) -> float:
+        """f."""
+
+
+class Problem(Protocol):
+    """min |B(Y) - t|^2 + <C, Y> over Y psd."""
+
+    @property
+    def map(self) -> SymmetricMap:
+        """B."""
+
+    @property
+    def targets(self) -> Array:
+        """(p,) t."""
+
+    @property
+    def C(self) -> Array:
+        """(m, m)."""
+
+    def at(self, factor: Array) -> Any:
+        """The point of a factor (m, r)."""
+
+    def certificate(self, point: Any) -> Any:
+        """What is proven of it."""
+
+    def certify(self, Y: Array, z: Array) -> Any:
+        """What is proven of any Y and z."""
+
+    def scaling(self) -> Array:
+        """J (m, m)."""
+
+    def congruent(self, J: Array) -> Self:
+        """The problem in Z, Y = J Z J'."""
+
+
+@dataclass(frozen=True)
+class QSDPSolution:
+    """What a solver of the QSDP hands out: Y = factor factor', factor (m, r), its certificate, and how it came about.
+
+    n_iter: steps of the method; n_products: Hessian products of conjugate gradients, where the method takes any.
+    """
+
+    outcome: Outcome
+    factor: Array = field(repr=False)
+    certificate: Any
+    n_iter: int
+    n_products: int = 0
+    solver: str = "low-rank"

@@ -1,0 +1,188 @@
+"""Learners in the basis of smooth eigenvectors: what they promise of manifolds, pairs, unseen rows and bad input."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dkl
+from dkl.errors import ConvergenceWarning, InconsistentPairsError, InputError, MemoryBudgetError
+from dkl.linalg.psd_quadratic import svec
+from dkl.problems.laplacian_kernels import propagation
+from dkl.problems.quadratic_sdp import svec_form
+from dkl.solvers.result import Outcome
+
+
+# A graph of so many neighbours is connected on the checks' blobs and on iris.
+@parametrize_with_checks(
+    [dkl.MaximumVarianceUnfolding(n_neighbors=60), dkl.LaplacianKernelLearner(random_state=0)],
+)
+def test_scikit_learn_s_contract(estimator, check):
+    check(estimator)
+
+
+def strip(n=240, seed=0):
+    """(rows of a rolled strip, their places on it)."""
+    rng = np.random.default_rng(seed)
+    place = np.stack([np.sort(rng.random(n)) * 9.0, rng.random(n) * 3.0], axis=1)
+    angle = 1.0 + place[:, 0] / 3.0
+    return np.stack([2.0 * np.cos(angle), 2.0 * np.sin(angle), place[:, 1]], axis=1), place
+
+
+def correlations(embedding, place):
+    """Of each coordinate of the places with the best linear function of the embedding."""
+    basis = np.linalg.qr(embedding - embedding.mean(axis=0))[0]
+    centred = place - place.mean(axis=0)
+    return np.linalg.norm(basis.T @ centred, axis=0) / np.linalg.norm(centred, axis=0)
+
+
+@pytest.fixture(scope="module")
+def unfolded():
+    rows, place = strip()
+    return rows, place, dkl.MaximumVarianceUnfolding(n_basis=20, n_neighbors=6).fit(rows)
+
+
+def test_a_rolled_strip_is_unrolled(unfolded):
+    rows, place, model = unfolded
+    assert correlations(model.embedding_, place).min() > 0.9
+    assert correlations(model.embedding_, place)[0] > 0.98
+    assert model.result_.outcome is Outcome.SOLVED and model.certificate_.relative_gap <= 1e-6
+    K = model.basis_ @ model.basis_kernel_ @ model.basis_.T
+    np.testing.assert_allclose(model.basis_.T @ model.basis_, np.eye(20), atol=1e-10)
+    assert np.abs(model.basis_.sum(axis=0)).max() < 1e-9  # the constant vector is not among them
+    values = np.linalg.eigvalsh(K)[::-1]
+    np.testing.assert_allclose((model.embedding_**2).sum(axis=0), values[:2], rtol=1e-8)
+
+
+def test_edges_count_once_and_the_objective_is_that_of_the_paper(unfolded):
+    rows, _, model = unfolded
+    i, j = model.edges_.T
+    assert (i < j).all() and len(np.unique(model.edges_, axis=0)) == len(model.edges_)
+    K = model.basis_ @ model.basis_kernel_ @ model.basis_.T
+    stretched = K[i, i] - 2 * K[i, j] + K[j, j] - ((rows[i] - rows[j]) ** 2).sum(axis=1)
+    wanted = model.nu_ * (stretched**2).sum() - np.trace(model.basis_kernel_)
+    assert model.certificate_.objective == pytest.approx(wanted, rel=1e-8)
+
+
+def test_scale_of_the_rows_scales_the_embedding(unfolded):
+    rows, _, model = unfolded
+    scaled = clone(model).fit(100.0 * rows)
+    np.testing.assert_allclose(np.abs(scaled.embedding_), 100.0 * np.abs(model.embedding_), rtol=0.02, atol=2.0)
+
+
+def test_unseen_rows_lie_among_their_neighbours(unfolded):
+    rows, place, model = unfolded
+    np.testing.assert_allclose(model.transform(rows), model.embedding_)
+    others, where = strip(seed=1)
+    assert correlations(model.transform(others), where)[0] > 0.98
+
+
+def test_pairs_are_learned_and_all_solvers_agree():
+    rows, place = strip(60)
+    y = (place[:, 0] > 4.5).astype(int)
+    ends = np.random.default_rng(0).permutation(60)[:40].reshape(2, -1).T
+    same = y[ends[:, 0]] == y[ends[:, 1]]
+    given = {"must_link": ends[same], "cannot_link": ends[~same]}
+    found = {s: dkl.LaplacianKernelLearner(6, solver=s).fit(rows, **given) for s in ("low-rank", "sqlp", "scsdp")}
+    best = found["low-rank"]
+    np.testing.assert_allclose(best.embedding_ @ best.embedding_.T, best.basis_ @ best.basis_kernel_ @ best.basis_.T)
+    for name, model in found.items():
+        assert model.certificate_.objective == pytest.approx(best.certificate_.objective, rel=1e-5), name
+    B, b = svec_form(propagation(best.basis_, ends[same], ends[~same]))
+    y6 = svec(best.basis_kernel_)
+    wanted = ((B @ y6) ** 2).sum() + b @ y6 + 60 + same.sum()
+    assert best.certificate_.objective == pytest.approx(wanted, rel=1e-9)
+
+
+def test_pairs_have_weights():
+    """One wrong pair among right ones: what it weighs is what becomes of it."""
+    rows, place = strip(60)
+    y = (place[:, 0] > 4.5).astype(int)
+    right, left = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
+    must = np.concatenate([np.stack([right[:6], right[6:12]], 1), [[right[0], left[0]]]])
+    cannot = np.stack([right[:5], left[:5]], 1)[1:]
+    model, errors = dkl.LaplacianKernelLearner(6), []
+    for weight in (1e-3, 1.0, 1e3):
+        weights = np.r_[np.ones(6), weight, np.ones(4)]
+        E = model.fit(rows, pairs=dkl.Pairs(must, cannot, weights=weights)).embedding_
+        errors.append(abs(E[right[0]] @ E[left[0]] - 1.0))
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 1e-2
+
+
+def test_labels_color_the_unfolding():
+    rows, place = strip(80)
+    across = (place[:, 1] > 1.5).astype(int)  # the narrow side, which variance alone gives the least room
+    plain, colored = (
+        dkl.MaximumVarianceUnfolding(1, n_basis=12, n_neighbors=8, colored=colored).fit(rows, across)
+        for colored in (False, True)
+    )
+    apart = [abs(np.corrcoef(model.embedding_[:, 0], across)[0, 1]) for model in (plain, colored)]
+    assert apart[0] < 0.3 and apart[1] > 0.5
+    assert colored.certificate_.relative_gap <= 1e-6
+    one_hot = clone(colored).fit(rows, np.eye(2)[across])
+    np.testing.assert_allclose(one_hot.embedding_, colored.embedding_, atol=1e-10)
+    K, H, i, j = colored.basis_ @ colored.basis_kernel_ @ colored.basis_.T, np.eye(80) - 1 / 80, *colored.edges_.T
+    stretched = K[i, i] - 2 * K[i, j] + K[j, j] - ((rows[i] - rows[j]) ** 2).sum(axis=1)
+    wanted = colored.nu_ * (stretched**2).sum() - np.trace(H @ K @ H @ (across[:, None] == across))
+    assert colored.certificate_.objective == pytest.approx(wanted, rel=1e-8)
+
+
+def test_equal_rows_stay_together():
+    rows = np.repeat(strip(40)[0], 2, axis=0)
+    model = dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=6).fit(rows)
+    i, j = model.edges_.T
+    length = np.linalg.norm(model.embedding_[i] - model.embedding_[j], axis=1)
+    is_equal = (rows[i] == rows[j]).all(axis=1)
+    assert is_equal.sum() == 40 and length[is_equal].mean() < 0.3 * length[~is_equal].mean()
+
+
+ROWS = strip(30)[0]
+COLORED = dkl.MaximumVarianceUnfolding(colored=True)
+PART = np.concatenate([ROWS, ROWS + 100.0])
+PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("model", "X", "given", "error", "message"),
+    [
+        (dkl.MaximumVarianceUnfolding(n_basis=30), ROWS, {}, InputError, "n_basis: more eigenvectors"),
+        (dkl.LaplacianKernelLearner(30), ROWS, {"y": np.arange(30) % 2}, InputError, "at most 29 of 30"),
+        (dkl.MaximumVarianceUnfolding(n_basis=0), ROWS, {}, InputError, "'n_basis' parameter.*integer >= 1"),
+        (dkl.MaximumVarianceUnfolding(nu=0.0), ROWS, {}, InputError, "'nu' parameter.*> 0"),
+        (dkl.MaximumVarianceUnfolding(), PART, {}, InputError, r"not connected; got 2 components \(30, 30 rows\)"),
+        (dkl.MaximumVarianceUnfolding(), np.ones((9, 2)), {}, InputError, "all rows are equal"),
+        (COLORED, ROWS, {}, InputError, "requires y to be passed"),
+        (COLORED, ROWS, {"y": np.zeros(30)}, InputError, "y: .*classes has to be greater than one"),
+        (COLORED, ROWS, {"y": np.ones((30, 2))}, InputError, "y: all rows are equal"),
+        (COLORED, ROWS, {"y": np.eye(2)}, InputError, r"y: .*wanted \(30, k\)"),
+        (dkl.LaplacianKernelLearner(), ROWS, PAIRS, InconsistentPairsError, "cannot_link.*0-1-2"),
+        (dkl.MaximumVarianceUnfolding(memory_limit="1 MB"), ROWS, {}, MemoryBudgetError, "smaller n_basis"),
+        (
+            dkl.LaplacianKernelLearner(200, solver="scsdp"),
+            strip(240)[0],
+            {"y": np.arange(240) % 2},
+            MemoryBudgetError,
+            "m = 200 does not fit.*low-rank",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(model, X, given, error, message):
+    with pytest.raises(error, match=message) as caught:
+        model.fit(X, **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_disconnected_graph_is_a_basis_for_pairs():
+    y = np.repeat([0, 1], 30)
+    model = dkl.LaplacianKernelLearner(6, n_neighbors=5).fit(PART, must_link=[[0, 1]], cannot_link=[[0, 40]])
+    K = model.embedding_ @ model.embedding_.T
+    assert K[np.ix_(y == 0, y == 1)].max() < 0.1 < 0.8 < np.diag(K).mean()
+
+
+def test_callbacks_see_the_history_and_a_limit_warns():
+    rows = strip(60)[0]
+    seen = []
+    model = dkl.MaximumVarianceUnfolding(n_basis=8, callbacks=seen.append).fit(rows)
+    assert seen == model.result_.history and model.n_iter_ == seen[-1]["iteration"]
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        dkl.MaximumVarianceUnfolding(n_basis=8, max_iter=1, tol=1e-14).fit(rows)

@@ -1,0 +1,127 @@
+"""The quadratic over the psd cone: its formula, its bound, and what it refuses."""
+
+import numpy as np
+import pytest
+from qsdp_cases import clusters, conic_optimum, graph, strip
+
+from dkl.errors import InputError
+from dkl.linalg.psd_quadratic import smat, svec
+from dkl.problems.laplacian_kernels import default_nu, dependence, propagation, unfolding, variance
+from dkl.problems.quadratic_sdp import QuadraticSDP, svec_form
+
+CASES = {"unfolding": strip, "propagation": clusters}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradient_are_those_of_the_formula(rng, case):
+    problem, value = CASES[case](rng, 5)
+    R = rng.standard_normal((5, 3))
+    point = problem.at(R)
+    assert point.objective == pytest.approx(value(R @ R.T), rel=1e-11)
+    along = rng.standard_normal((5, 5))
+    along += along.T
+    # f is a quadratic: its central difference is exact.
+    slope = (value(R @ R.T + along) - value(R @ R.T - along)) / 2
+    assert np.sum(point.gradient * along) == pytest.approx(slope, rel=1e-9)
+    B, b = svec_form(problem)
+    y = svec(R @ R.T)
+    assert y @ B.T @ B @ y + b @ y + problem.targets @ problem.targets == pytest.approx(point.objective, rel=1e-11)
+
+
+def test_labels_take_the_place_of_the_trace(rng):
+    X, edges, vectors = graph(rng, 30)
+    Q, d2 = vectors[:, :4], ((X[edges[:, 0]] - X[edges[:, 1]]) ** 2).sum(axis=1)
+    side = np.eye(3)[np.arange(30) % 3]
+    problem, plain = (unfolding(Q, edges, d2, 2.0, reward) for reward in (dependence(Q, side), variance(Q)))
+    R = rng.standard_normal((4, 2))
+    K, H = Q @ R @ R.T @ Q.T, np.eye(30) - 1 / 30
+    wanted = plain.at(R).objective + np.trace(R @ R.T) - np.trace(H @ K @ H @ side @ side.T)
+    assert problem.at(R).objective == pytest.approx(wanted, rel=1e-11)
+
+
+def test_a_pair_of_weight_three_counts_as_three(rng):
+    Q, pairs = graph(rng, 12)[2][:, :4], rng.permutation(12).reshape(-1, 2)
+    must, cannot = pairs[:3], pairs[3:]
+    weighted = propagation(Q, must, cannot, np.array([1.0, 3.0, 1.0, 1.0, 0.0, 3.0]))
+    repeated = propagation(Q, must[[0, 1, 1, 1, 2]], cannot[[0, 2, 2, 2]])
+    R = rng.standard_normal((4, 2))
+    assert weighted.at(R).objective == pytest.approx(repeated.at(R).objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bound_is_below_the_optimum_and_reaches_it(rng, case):
+    problem, value = CASES[case](rng, 4)
+    best = conic_optimum(value, 4)
+    for size in (0.1, 1.0, 3.0):
+        found = problem.certificate(problem.at(size * rng.standard_normal((4, 2))))
+        assert found.bound <= best + 1e-9 * abs(best)
+        assert found.gap == pytest.approx(found.objective - found.bound) and np.isfinite(found.gap)
+
+
+def test_without_targets_a_positive_definite_C_bounds_it(rng):
+    """B sees nothing of diag(0, 0, 1), so no direction leads inside; C does."""
+    rows = np.stack([svec(np.diag([1.0, -1.0, 0.0]))])
+    problem = QuadraticSDP.from_rows(rows, svec(np.diag([1.0, 2.0, 3.0])))
+    found = problem.certificate(problem.at(rng.standard_normal((3, 2))))
+    assert -np.inf < found.bound <= 0.0
+    assert problem.certificate(problem.at(np.zeros((3, 1)))).gap == 0.0
+
+
+def test_a_bound_that_nothing_gives_is_infinite():
+    problem = QuadraticSDP.from_rows(np.zeros((1, 3)), svec(np.diag([1.0, -1.0])))
+    assert problem.certificate(problem.at(np.eye(2))).gap == np.inf
+
+
+def test_vec_and_svec_are_one_problem(rng):
+    m = 3
+    rows = rng.standard_normal((4, m, m))
+    rows += rows.transpose(0, 2, 1)
+    c = rng.standard_normal((m, m))
+    c += c.T
+    vec = QuadraticSDP.from_matrix(np.einsum("tij,tkl->ijkl", rows, rows).reshape(9, 9), c.ravel())
+    half = QuadraticSDP.from_rows(np.stack([svec(row) for row in rows]), svec(c))
+    R = rng.standard_normal((m, 2))
+    wanted = (np.einsum("tij,ij->t", rows, R @ R.T) ** 2).sum() + np.sum(c * (R @ R.T))
+    assert vec.at(R).objective == pytest.approx(wanted) == half.at(R).objective
+    np.testing.assert_allclose(vec.at(R).gradient, half.at(R).gradient, atol=1e-10)
+    assert vec.map.shape == half.map.shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("A", "b", "message"),
+    [
+        (np.diag([1.0, -0.5, 1.0]), np.zeros(3), "an eigenvalue of -0.5"),
+        (np.triu(np.ones((3, 3))), np.zeros(3), "not symmetric"),
+        (np.eye(3), np.zeros(4), "of different sizes"),
+        (np.eye(5), np.zeros(5), "neither vec nor svec"),
+        (np.eye(3) * np.nan, np.zeros(3), "not finite"),
+    ],
+)
+def test_bad_matrices_are_refused(A, b, message):
+    with pytest.raises(InputError, match=message):
+        QuadraticSDP.from_matrix(A, b)
+
+
+def test_the_default_nu_follows_the_scale_of_the_rows(rng):
+    d2 = rng.random(9) + 0.5
+    assert default_nu(100.0 * d2, 0.3) == pytest.approx(default_nu(d2, 0.3) / 100.0)
+
+
+def test_rows_and_pairs_are_one_map(rng):
+    problem, _ = clusters(rng, 4)
+    B, _ = svec_form(problem)
+    dense = QuadraticSDP.from_rows(B, svec(problem.C)).map
+    R, D = rng.standard_normal((2, 4, 3))
+    ours, theirs = problem.map.see(R), dense.see(R)
+    z = rng.standard_normal(len(B))
+    np.testing.assert_allclose(ours.squares(), theirs.squares(), atol=1e-12)
+    np.testing.assert_allclose(ours.crossed(problem.map.see(D)), theirs.crossed(dense.see(D)), atol=1e-12)
+    np.testing.assert_allclose(ours.pulled(z), theirs.pulled(z), atol=1e-12)
+    np.testing.assert_allclose(ours.jacobian(), theirs.jacobian(), atol=1e-12)
+    np.testing.assert_allclose(list(ours.curvatures()), list(theirs.curvatures()), atol=1e-12)
+    np.testing.assert_allclose(problem.map.adjoint(z), dense.adjoint(z), atol=1e-12)
+    assert np.trace(problem.map.size()) >= np.trace(dense.size())
+    edges, _ = strip(rng, 4)
+    alike = QuadraticSDP.from_rows(svec_form(edges)[0], svec(edges.C)).map
+    np.testing.assert_allclose(edges.map.size(), alike.size(), rtol=1e-6, atol=1e-10)
+    np.testing.assert_allclose(smat(B[0], 4), dense.forms[0])

@@ -1,0 +1,150 @@
+"""The low-rank engine and the conic forms against Clarabel on the formula, read off entry by entry."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from qsdp_cases import clusters, conic_optimum, graph, strip
+
+from dkl.errors import InputError, MemoryBudgetError
+from dkl.linalg.psd_quadratic import smat, svec
+from dkl.linalg.symmetric_maps import RowForms
+from dkl.problems.laplacian_kernels import unfolding, variance
+from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.solvers import qsdp_low_rank, qsdp_newton
+from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
+from dkl.solvers.qsdp_face import least_on_face
+from dkl.solvers.qsdp_gradient import projected_gradients
+from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Watch
+
+CASES = {"unfolding": strip, "propagation": clusters}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("m", [1, 6])
+def test_all_reach_the_optimum(rng, case, m):
+    problem, value = CASES[case](rng, m)
+    best = conic_optimum(value, m)
+    found = solve_low_rank(problem, tol=1e-10)
+    certificate = found.certificate
+    assert found.outcome is Outcome.SOLVED and found.factor.shape[0] == m
+    assert certificate.objective == pytest.approx(best, rel=1e-7) == value(found.factor @ found.factor.T)
+    assert certificate.bound <= best + 1e-8 * abs(best) and max(certificate.dimacs) <= 1e-8
+    for form in ("sqlp", "scsdp", "direct"):
+        other = solve_conic(problem, form, tol=1e-10)
+        assert other.certificate.objective == pytest.approx(best, rel=1e-7), form
+        assert other.certificate.bound <= best + 1e-8 * abs(best) and other.solver == form
+        assert other.certificate.relative_gap <= 1e-6, form  # by its own dual
+        assert (other.outcome is Outcome.SOLVED) == (other.certificate.relative_gap <= 1e-10)
+
+
+def test_splitting_reaches_it_too(rng):
+    pytest.importorskip("scs")
+    problem, value = clusters(rng, 4)
+    for form in ("sqlp", "scsdp", "direct"):
+        found = solve_conic(problem, form, engine="scs", tol=1e-8)
+        assert found.certificate.objective == pytest.approx(conic_optimum(value, 4), rel=1e-5), form
+
+
+@pytest.mark.parametrize("nu", [1e-3, 1e3])
+def test_light_and_heavy_edges_are_solved(rng, nu):
+    problem, _ = strip(rng, 20, nu)
+    found = solve_low_rank(problem, tol=1e-9)
+    assert found.outcome is Outcome.SOLVED and max(found.certificate.dimacs) <= 1e-7
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_small_faces_and_conjugate_gradients_reach_the_same(rng, case, monkeypatch):
+    """A face that does not hold all, and equations that are not factorized, as at hundreds of rows."""
+    problem, _ = CASES[case](rng, 12)
+    whole = solve_low_rank(problem, tol=1e-9).certificate.objective
+    monkeypatch.setattr(qsdp_newton, "DIRECT", 0)
+    watch = Watch()
+    found = solve_low_rank(problem, tol=1e-8, face=4, watch=watch)
+    assert found.outcome is Outcome.SOLVED and found.n_products > 0
+    assert found.certificate.objective == pytest.approx(whole, rel=2e-8)
+    assert {row["step"] for row in watch.history} >= {"start", "gradient", "newton"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_projected_gradients_come_near(rng, case):
+    problem, _ = CASES[case](rng, 12)
+    best = solve_low_rank(problem, tol=1e-9).certificate.objective
+    scaled = problem.congruent(problem.scaling())
+    start = scaled.at(np.zeros((12, 1)))
+    found = projected_gradients(scaled, start)
+    assert 0 <= found.objective - best < 0.05 * (start.objective - best)
+
+
+def test_newton_goes_on_where_the_only_face_ends(rng, monkeypatch):
+    problem, _ = clusters(rng, 12)
+    monkeypatch.setattr(
+        qsdp_low_rank, "EXACT", 1e6
+    )  # of a face, which rounding ends early where numbers differ by much
+    watch = Watch()
+    found = solve_low_rank(problem, tol=1e-9, watch=watch)
+    assert found.outcome is Outcome.SOLVED and {row["step"] for row in watch.history} == {"start", "face", "newton"}
+
+
+@pytest.mark.parametrize(("sizes", "known", "aim"), [((1.0, 1e-5), 1, 1e-16), ((1.0, 5e-4, 1e-3), 2, 5e-7)])
+def test_faces_lose_no_column_that_counts(rng, sizes, known, aim):
+    """f = |Y - T|^2 in svec, T of few eigenvalues: what a face adds is small, or what it could leave out is no more than `aim`."""
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0][:, : len(sizes)]
+    rows, T = np.stack([smat(unit, 12) for unit in np.eye(78)]), turn * sizes @ turn.T
+    problem = QuadraticSDP(RowForms(rows), svec(T), np.zeros((12, 12)))
+    first = problem.at((turn * np.sqrt(sizes))[:, :known])
+    found = least_on_face(problem, first, aim, most=4)
+    values = np.linalg.eigvalsh(found.factor @ found.factor.T)[::-1][: len(sizes)]
+    assert (values > 0.2 * np.sort(sizes)[::-1]).all()
+
+
+def test_an_objective_without_a_lower_bound_is_refused(rng):
+    _, edges, vectors = graph(rng, 20)
+    # Two copies of the graph side by side: apart they can go as far as they like.
+    Q = np.kron(np.eye(2), vectors[:, :2])
+    Q = np.concatenate([Q, np.repeat([[1.0], [-1.0]], 20, axis=0)], axis=1)
+    problem = unfolding(Q, np.concatenate([edges, edges + 20]), np.ones(2 * len(edges)), 1.0, variance(Q))
+    with pytest.raises(InputError, match="no lower bound"):
+        solve_low_rank(problem)
+
+
+def test_zero_is_an_optimum(rng):
+    problem = QuadraticSDP.from_rows(np.eye(6), svec(np.eye(3)))
+    found = solve_low_rank(problem, tol=1e-12)
+    assert found.outcome is Outcome.SOLVED and found.certificate.objective == 0.0 == np.abs(found.factor).max()
+
+
+def test_a_dense_quadratic_is_solved(rng):
+    rows = rng.standard_normal((4, 6))
+    linear = rows.T @ rng.standard_normal(4) + 0.1 * svec(np.eye(3))
+
+    def value(Y):
+        return ((rows @ svec(Y)) ** 2).sum() + linear @ svec(Y)
+
+    found = solve_low_rank(QuadraticSDP.from_matrix(rows.T @ rows, linear), tol=1e-9)
+    assert found.certificate.objective == pytest.approx(conic_optimum(value, 3), rel=1e-7, abs=1e-9)
+
+
+def test_limits_and_callbacks_end_it_with_an_honest_gap(rng):
+    problem, value = clusters(rng, 4)
+    best = conic_optimum(value, 4)
+    for outcome, options in (
+        (Outcome.ITERATION_LIMIT, {"max_iter": 0}),
+        (Outcome.STOPPED, {"watch": Watch([lambda row: True])}),
+    ):
+        found = solve_low_rank(problem, tol=1e-10, **options)
+        assert found.outcome is outcome and found.certificate.bound <= best < found.certificate.objective
+
+
+def test_what_conic_solvers_cannot_do_is_refused_first(rng, monkeypatch):
+    problem, _ = clusters(rng, 4)
+    with pytest.raises(InputError, match="one of sqlp, scsdp, direct"):
+        solve_conic(problem, "sdp")
+    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit.*low-rank"):
+        solve_conic(problem, memory_limit=1000)
+    assert conic_bytes("scsdp", 30, 3100) > 10 * conic_bytes("sqlp", 30, 3100)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="clarabel is not installed.*dkl.conic"):
+        solve_conic(problem)
