@@ -104,9 +104,9 @@ class Descended:
     is_converged: bool
 
 
-def descend(problem: Objective, tol: float, max_iter: int) -> Descended:
-    """Conjugate gradients from K0, to a relative duality gap."""
-    B = np.asarray(np.linalg.inv(problem.inverse), np.float64)
+def descend(problem: Objective, tol: float, max_iter: int, start: Matrix | None = None) -> Descended:
+    """Conjugate gradients from `start`, B (r, r) of another weight, or else from K0, to a relative duality gap."""
+    B = np.asarray(np.linalg.inv(problem.inverse), np.float64) if start is None else start
     margins = problem.margins(B)
     G_before, D = np.zeros_like(B), np.zeros_like(B)
     for k in range(max_iter + 1):

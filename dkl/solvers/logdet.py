@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.solvers.logdet_dual import DualProblem, dual_newton
+from dkl.solvers.logdet_dual import GROWTH, DualProblem, dual_newton
 from dkl.solvers.logdet_hinge import HingeProblem, narrowing_hinges
 from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
 from dkl.solvers.logdet_step import Region, Solver
@@ -22,7 +22,11 @@ Vector = NDArray[np.float64]
 
 
 FIRST = 0.5
-"""Length of the first multipliers of a dual ascent, in the norm of K0: a whole one may leave the cone."""
+"""Length of the first multipliers of a dual ascent, in the norm of the kernel they are taken at: a whole one may leave the cone."""
+
+
+MOST_ASCENT = 100
+"""Steps of the dual, where few are usual; contradictory constraints at a large gamma may take hundreds, and the primal few."""
 
 
 class PathProblem(DualProblem, HingeProblem, Protocol):
@@ -78,7 +82,7 @@ def solve_logdet(
     """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another.
 
     Where the loss tells the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of
-    which `stop` and `region` must be the defaults; else on the primal (`logdet_newton`).
+    which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
     A hinge, which has a corner, by ever narrower smooth ones (`logdet_hinge`), each on the dual: again with these defaults.
@@ -114,11 +118,14 @@ def solve_logdet(
     if stop != "gap" or region != "local" or not problem.has_dual_margins:
         end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=max_iter)
         return _solution(problem, end)
-    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=max_iter, watch=watch)
-    if end.outcome is not Outcome.STALLED:
+    most = min(max_iter, MOST_ASCENT)
+    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
+    is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
+    if end.outcome is not Outcome.STALLED and not is_slow:
         return _solution(problem, end)
-    # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual.
-    rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter)
+    # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual, or a long one.
+    stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
+    rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
     return _solution(problem, rest, before=end)
 
 
@@ -170,7 +177,7 @@ def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
 
 
 def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:
-    """(the current point, the gamma of whose slopes its multipliers are): the kernel of `start`, or one near K0.
+    """(the current point, the gamma of whose slopes its multipliers are): the kernel of `start`, or one by the slopes at K0.
 
     A kernel of a larger gamma is drawn back to slopes of this one, between it and K0.
     """
@@ -181,10 +188,22 @@ def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any
         point = problem.point(multipliers) if is_inside else None
         if point is not None:
             problem.accept()
-            return point, gamma
-    slopes = problem.forces(_start(problem, None).margins) / problem.gamma
-    size = float(np.sqrt(max(0.0, float(slopes @ problem.product(slopes)))))
-    gamma = min(problem.gamma, FIRST / max(size, np.finfo(float).tiny))
-    point = problem.point(gamma * slopes)
+            reached = _reach(problem, multipliers, gamma)
+            return _drawn_on(problem, multipliers, gamma, reached) if reached > GROWTH * gamma else (point, gamma)
+    slopes = (
+        problem.forces(_start(problem, None).margins) / problem.gamma
+    )  # of gamma 1: of a huge one products would overflow
+    return _drawn_on(problem, slopes, 1.0, _reach(problem, slopes, 1.0))
+
+
+def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
+    """The gamma, at most the problem's, up to which multipliers of `gamma` may grow with it: to a length of FIRST, while K is near K0."""
+    size = float(np.sqrt(max(0.0, float(multipliers @ problem.product(multipliers, coarse=True)))))
+    return min(problem.gamma, gamma * (FIRST / max(size, np.finfo(float).tiny)))
+
+
+def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
+    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they do not leave the cone."""
+    point = problem.point(multipliers * (reached / gamma))
     problem.accept()
-    return point, gamma
+    return point, reached

@@ -287,6 +287,23 @@ def test_kernels_far_from_the_scale_of_the_loss_take_few_steps(scale):
     assert solution.n_iter < 60
 
 
+def test_where_the_dual_takes_long_the_primal_ends_it():
+    """Contradictory triplets at a large gamma: the dual alone is 3 % away after 200 steps."""
+    rng = np.random.default_rng(15)
+    K0, constraints = kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60))
+    watch = Watch()
+    solution = solved(LogDetKernelProblem(K0, constraints, LogLoss(), 2.0**12), tol=1e-8, watch=watch)
+    assert solution.n_iter < 150
+    assert [row["iteration"] for row in watch.history] == sorted(row["iteration"] for row in watch.history)
+
+
+def test_multipliers_grow_with_gamma_near_k0(rng):
+    """Slopes hardly change there: without it each doubling of gamma takes a step, five here."""
+    first, second = solve_logdet_path(path_case(rng), [2.0**-14, 2.0**-10])
+    assert second.n_iter <= 1 and second.certificate.relative_gap <= 1e-6
+    assert first.gamma < second.gamma
+
+
 def test_a_start_that_holds_no_slopes_is_left(rng):
     problem = path_case(rng)
     before = solved(problem)
