@@ -20,6 +20,10 @@ import psutil
 import pytest
 from hypothesis import settings
 
+# A shell that starts pytest in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Examples follow from the test alone, and a slow machine is no failure: a red test stays red when run again.
 settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
 settings.load_profile("dkl")
@@ -28,8 +32,10 @@ settings.load_profile("dkl")
 LONGEST = [
     "runs/test_contract",
     "blocks/test_recovery",
-    "estimators/test_svc_resuming",
     "runs/test_memory",
+    "estimators/test_svc_resuming",
+    "cluster/test_jobs",
+    "cluster/test_standing_cluster",
     "cli/test_svc_interruptions",
     "estimators/test_pairwise",
     "estimators/test_pairwise_outcomes",
@@ -42,6 +48,7 @@ LONGEST = [
     "cli/test_regression_interruptions",
     "solvers/test_svm_level",
     "estimators/test_callbacks",
+    "cli/test_logdet_commands",
     "blocks/test_graph",
     "problems/test_pairwise_admm",
     "stores/test_generations",
