@@ -16,6 +16,7 @@ from run_cases import CASES
 from dkl.blocks import worker_checks
 from dkl.blocks.session import Session
 from dkl.blocks.worker_checks import Needed, check_workers
+from dkl.cli.main import main
 from dkl.errors import DiskError, InputError, MemoryBudgetError
 from dkl.runs import cluster as place
 from dkl.runs import driver
@@ -70,12 +71,6 @@ def test_more_workers_are_awaited_than_come(standing, work, monkeypatch):
 # -- several fits, and workers that come and go -------------------------------------------------------------------------------
 
 
-def fit_command() -> None:
-    from dkl.cli.main import main
-
-    main()
-
-
 def last_iteration(run: Path) -> int:
     if not (run / "events.jsonl").exists():
         return 0
@@ -85,7 +80,7 @@ def last_iteration(run: Path) -> int:
 def test_two_fits_at_once_each_have_the_bytes_of_one_alone(standing, work):
     """Each of their workers has a single place: were it held while a fit waits for its other half, both would wait for ever."""
     long = ("--max-iter", "300", "--seed", "1")
-    first = Forked(fit_command, *FIT, "first.zarr", *long, *standing.options, "--wait-for", "2")
+    first = Forked(main, *FIT, "first.zarr", *long, *standing.options, "--wait-for", "2")
     wait_until(lambda: last_iteration(work / "first.zarr") or first.poll() is not None)
     assert call(*FIT, "second.zarr", *standing.options).code == 3
     before = last_iteration(work / "first.zarr")
@@ -101,7 +96,7 @@ def test_workers_may_come_and_go(keys, work, tmp_path):
     more = ("--max-iter", "300", "--checkpoint-every", "50")
     with tls_cluster(tmp_path, keys, 2) as cluster:
         options = ("--scheduler-file", str(cluster.file), *keys.options)
-        fit = Forked(fit_command, *FIT, "run.zarr", *more, *options, "--wait-for", "2")
+        fit = Forked(main, *FIT, "run.zarr", *more, *options, "--wait-for", "2")
         wait_until(lambda: last_iteration(work / "run.zarr") or fit.poll() is not None)
         security = Security(
             tls_ca_file=str(keys.ca),
