@@ -6,7 +6,6 @@ import os
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
-import gc
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,6 +18,11 @@ import preloaded
 import psutil
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
+
+threadpool_limits(
+    1, user_api="blas"
+)  # zarr's plugin has loaded NumPy before this file, where no other process has set the above
 
 # A shell that starts pytest in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -72,12 +76,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     places = {tests / f"{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
-
-
-def pytest_collection_finish() -> None:
-    """What thousands of tests consist of stays to the end: no full garbage collection has to look through it again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from scipy import sparse
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from dkl.linalg.lowest_subspace import lowest_subspaces
+from dkl.linalg.one_blas_thread import one_blas_thread
 
 Array = NDArray[np.float64]
 DENSE = 600
@@ -39,6 +40,7 @@ class SmoothBasis:
     method: str
 
 
+@one_blas_thread()  # the same bits on any machine
 def smoothest(laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8) -> SmoothBasis:
     """The eigenvectors of the lowest `count` eigenvalues of L (n, n), count <= n. Each one's largest entry is positive.
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import dkl
 from dkl.errors import ConvergenceWarning, InconsistentPairsError, InputError, MemoryBudgetError
+from dkl.estimators.laplacian import fit
 from dkl.linalg.psd_quadratic import svec
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.quadratic_sdp import svec_form
@@ -107,6 +109,20 @@ def test_pairs_have_weights():
         E = model.fit(rows, pairs=dkl.Pairs(must, cannot, weights=weights)).embedding_
         errors.append(abs(E[right[0]] @ E[left[0]] - 1.0))
     assert errors[0] > errors[1] > errors[2] and errors[2] < 1e-2
+
+
+def test_small_matrices_are_work_of_one_thread(monkeypatch):
+    """Several wait for each other: with two on two busy processors a fit took fifty times as long."""
+    seen, solve = [], fit.solve_low_rank
+
+    def solved(problem, **options):
+        seen.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return solve(problem, **options)
+
+    monkeypatch.setattr(fit, "solve_low_rank", solved)
+    with threadpool_limits(2, user_api="blas"):
+        dkl.LaplacianKernelLearner(6).fit(strip(60)[0], np.arange(60) // 30)
+    assert seen and set(seen) == {1}
 
 
 def test_labels_color_the_unfolding():

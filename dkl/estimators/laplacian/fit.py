@@ -22,6 +22,7 @@ from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.laplacian import picture
 from dkl.estimators.laplacian.settings import BasisSettings
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.qsdp_conic import solve_conic
@@ -78,18 +79,20 @@ def solved(problem: QuadraticSDP, settings: BasisSettings, watch: Watch) -> Solv
     """Y by the solver that is asked for; warns where it did not converge."""
     start = time.perf_counter()
     options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "watch": watch.stage("solve")}
-    if settings.solver == "low-rank":
-        found = solve_low_rank(problem, **options)
-    else:
-        found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
+    with one_blas_thread():  # the same bits on any machine; and matrices this small take several far longer
+        if settings.solver == "low-rank":
+            found = solve_low_rank(problem, **options)
+        else:
+            found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
     seconds = time.perf_counter() - start
     result = Result(
         found.outcome, found.n_iter, watch.history, {"solve": seconds, "total": seconds}, peak_rss(),
         remedy=REMEDIES[found.outcome], proven=float(found.certificate.relative_gap),
     )  # fmt: skip
     warn_of(result, stacklevel=3)
-    Y = found.factor @ found.factor.T
-    values, vectors = np.linalg.eigh(0.5 * (Y + Y.T))
+    with one_blas_thread():
+        Y = found.factor @ found.factor.T
+        values, vectors = np.linalg.eigh(0.5 * (Y + Y.T))
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > RANK * max(float(values[0]), 0.0)
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(Y))]
@@ -115,7 +118,8 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
 
     def _keep(self, rows: Any, graph: Graph, Q: Matrix, found: Solved, axes: Matrix) -> None:
         self._rows, self._graph, self._axes = rows, graph, axes
-        self.basis_, self.basis_kernel_, self.embedding_ = Q, found.Y, Q @ axes
+        with one_blas_thread():
+            self.basis_, self.basis_kernel_, self.embedding_ = Q, found.Y, Q @ axes
         self.certificate_, self.result_, self.n_iter_ = found.solution.certificate, found.result, found.solution.n_iter
 
     def transform(self, X: Any) -> Matrix:
