@@ -24,10 +24,6 @@ threadpool_limits(
     1, user_api="blas"
 )  # zarr's plugin has loaded NumPy before this file, where no other process has set the above
 
-# A shell that starts pytest in the background has it ignore Ctrl-C, and so would all that tests start and interrupt.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 # Examples follow from the test alone, and a slow machine is no failure: a red test stays red when run again.
 settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
 settings.load_profile("dkl")

@@ -156,7 +156,7 @@ def test_what_is_being_compiled_is_compiled_first(number: int, iterates: bool) -
     assert compiled
 
 
-def test_ctrl_c_in_other_verbs_waits_for_the_compiler_too() -> None:
+def test_ctrl_c_in_other_verbs_waits_for_the_compiler_too(interrupts: None) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
     compiled = False
     with pytest.raises(KeyboardInterrupt), between_compiles():
@@ -172,7 +172,9 @@ def test_ctrl_c_in_other_verbs_waits_for_the_compiler_too() -> None:
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)]
 
 
-def test_the_command_is_interrupted_between_compiles(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_interrupted_between_compiles(
+    work: Path, interrupts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = []
 
     def told(path: str, **options: object) -> None:

@@ -148,7 +148,7 @@ def test_scripts_of_jobs(name: str, workers: int | None, tmp_path: Path) -> None
         assert accepted(["dkl" if "dkl" in words[0] else "dask", *words[1:]])
 
 
-def test_workers_of_dask_jobqueue() -> None:
+def test_workers_of_dask_jobqueue(interrupts: None) -> None:  # it sets a handler of Ctrl-C as it is imported
     jobqueue = pytest.importorskip("dask_jobqueue.slurm", reason="dask-jobqueue is not installed")
     (given,) = documents(FOLDER / "slurm" / "jobqueue.yaml")
     with dask.config.set(dask.config.merge(dask.config.config, given)):  # as its files are read

@@ -221,7 +221,9 @@ def test_a_dry_run_prints_and_makes_nothing(work: Path) -> None:
     assert {f"#SBATCH {option}" for option in wanted} <= set(head)
 
 
-def test_the_client_s_job_with_workers_of_dask_jobqueue(work: Path, keys: Keys, python: Path, monkeypatch: Any) -> None:
+def test_the_client_s_job_with_workers_of_dask_jobqueue(
+    work: Path, keys: Keys, python: Path, interrupts: None, monkeypatch: Any
+) -> None:
     """cluster/slurm/fit.sh: it fits on workers that workers.py submits, each a job; submitted again, it resumes."""
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
     settings = yaml.safe_load((SLURM / "jobqueue.yaml").read_text())

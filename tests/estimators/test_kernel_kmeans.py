@@ -37,9 +37,16 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 20_000)
 
 
-@parametrize_with_checks([KernelKMeans(n_init=2), KernelKMeans(kernel="rbf", n_init=2)])
+@parametrize_with_checks([KernelKMeans(n_init=2)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.exhaustive
+@parametrize_with_checks([KernelKMeans(kernel="rbf", n_init=2)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_contract_of_a_kernel(estimator, check):
     check(estimator)
 
 

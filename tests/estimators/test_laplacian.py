@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 import dkl
 from dkl.errors import ConvergenceWarning, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.estimators.laplacian import fit
+from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.psd_quadratic import svec
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.quadratic_sdp import svec_form
@@ -116,7 +117,7 @@ def test_small_matrices_are_work_of_one_thread(monkeypatch):
     seen, solve = [], fit.solve_low_rank
 
     def solved(problem, **options):
-        seen.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        seen.extend(one["num_threads"] for one in blas_controller().info() if one["user_api"] == "blas")
         return solve(problem, **options)
 
     monkeypatch.setattr(fit, "solve_low_rank", solved)
