@@ -46,7 +46,7 @@ APPLIED = [
 ]
 CASES = [("regression", form) for form in FORMS] + [(task, form) for task in ("pairwise", "svc") for form in SOME]
 CASES.append(("logdet", "X.npy"))
-FURTHER = [("regression", "columns.npy"), ("regression", "X.npz"), ("pairwise", "X.zarr"), ("svc", "packed.npz")]
+FURTHER = [("regression", "columns.npy"), ("regression", "X.npz"), ("pairwise", "X.zarr")]
 """What plain `pytest` leaves out: others have as their plan the same."""
 
 
