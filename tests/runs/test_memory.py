@@ -13,7 +13,6 @@ from command_runs import refused
 from measured_runs import FORMS, STREAMED, write_forms
 from patience import PATIENCE
 from preloaded import Forked
-from repeats import but_for
 
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.errors import InputError
@@ -46,8 +45,6 @@ APPLIED = [
 ]
 CASES = [("regression", form) for form in FORMS] + [(task, form) for task in ("pairwise", "svc") for form in SOME]
 CASES.append(("logdet", "X.npy"))
-FURTHER = [("regression", "columns.npy"), ("regression", "X.npz"), ("pairwise", "X.zarr")]
-"""What plain `pytest` leaves out: others have as their plan the same."""
 
 
 def fit(task, form, room=None):
@@ -64,31 +61,29 @@ def apply(task, run, form, out, room=None):
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
-    """Figures of a learner's fits by kind of file. Those of a learner are made in one process, when the first is asked for, and those
-    of FURTHER in another."""
+    """Figures of a learner's fits by kind of file; all of a learner's are made in one process, when the first is asked for."""
     known = {}
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("the peak of a process cannot be set back here")
 
-    def of(task, asked):
-        if (task, asked) not in known:
+    def of(task):
+        if task not in known:
             folder, d = tmp_path_factory.mktemp(task), FEATURES[task]
-            is_further = (task, asked) in FURTHER
-            forms = [form for name, form in CASES if name == task and ((name, form) in FURTHER) == is_further]
+            forms = [form for name, form in CASES if name == task]
             write_forms(folder, SIZES[task] // (8 * d), d, forms)
             (folder / "small").mkdir()
             write_forms(folder / "small", 80, 5)
-            for place in (folder / "small",) if is_further else (folder, folder / "small"):
+            for place in (folder, folder / "small"):
                 np.save(place / "other.npy", np.load(place / "X.npy")[::-1])
             rooms = [ROOM if task == "regression" and form in STREAMED else None for form in forms]
-            used = [form for name, form in APPLIED if name == task and not is_further]
+            used = [form for name, form in APPLIED if name == task]
             commands = list(map(fit, [task] * len(forms), forms, rooms))
             for form in used:
                 room = ROOM if task == "regression" else None
                 commands.append(apply(task, f"{task}-X.npy.zarr", form, f"{form}.out.npy", room))
             names = [*forms, *(f"use of {form}" for form in used)]
-            known.update(zip([(task, name) for name in names], run(folder, task, commands), strict=True))
-        return known[task, asked]
+            known[task] = dict(zip(names, run(folder, task, commands), strict=True))
+        return known[task]
 
     return of
 
@@ -109,16 +104,16 @@ def run(folder, task, commands):
         return json.loads((folder / "figures.json").read_text())
 
 
-@pytest.mark.parametrize("case", but_for(FURTHER, CASES), ids="-".join)
-def test_a_fit_takes_no_more_than_it_plans(fits, case):
-    found = fits(*case)
+@pytest.mark.parametrize(("task", "form"), CASES)
+def test_a_fit_takes_no_more_than_it_plans(fits, task, form):
+    found = fits(task)[form]
     assert found["code"] in (0, 3)
     assert found["risen"] <= found["planned"] + SPARE
 
 
-@pytest.mark.parametrize("form", but_for([form for task, form in FURTHER if task == "regression"], STREAMED))
+@pytest.mark.parametrize("form", STREAMED)
 def test_rows_that_stand_as_they_are_need_not_fit_into_the_limit(fits, form):
-    found = fits("regression", form)
+    found = fits("regression")[form]
     assert found["code"] == 0 and found["planned"] <= ROOM
     assert found["risen"] <= ROOM + SPARE < SIZES["regression"]
 
@@ -126,7 +121,7 @@ def test_rows_that_stand_as_they_are_need_not_fit_into_the_limit(fits, form):
 @pytest.mark.parametrize(("task", "form"), APPLIED)
 def test_predict_and_transform_take_no_more_than_they_plan(fits, task, form):
     """The two of pairs together are as large again as X, and neither is held."""
-    found = fits(task, f"use of {form}")
+    found = fits(task)[f"use of {form}"]
     assert found["code"] == 0 and found["risen"] <= found["planned"] + SPARE
     assert found["planned"] <= MOST[task]
 
