@@ -24,7 +24,7 @@ from scipy.optimize import minimize, root
 from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_problem import SVMProblem, SVMSolution
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution
 from dkl.solvers.watch import Row, Watch, verdict
 
 INNER = 0.1
@@ -139,6 +139,24 @@ def combine(
     return replace(best, outcome=outcome, history=watch.history)
 
 
+def point_of_sum(
+    problem: SVMProblem, parts: Sequence[KernelOperator], theta: Vector, alpha: Vector
+) -> tuple[Point, float]:
+    """The machine's point at alpha with K = sum_k theta_k K_k, and the gap of the whole: the point's and max_k q_k - theta'q.
+
+    One product with each kernel, also with those that have no share: their q_k counts.
+    """
+    signed = problem.y * alpha
+    products = np.array([part.times(signed) for part in parts])
+    point = problem.at(alpha, problem.y * (theta @ products))
+    return point, point.gap + weights_gap(products @ signed, theta)
+
+
+def weights_gap(q: Vector, theta: Vector) -> float:
+    """max_k q_k - theta'q (see above): what other weights would gain, to first order; not below 0."""
+    return max(float(q.max() - theta @ q), 0.0)
+
+
 class _Done(Exception):
     """The gap is small enough, or the watch has ended the run."""
 
@@ -171,7 +189,7 @@ class _Search:
         self.alpha = solution.point.alpha
         signed = problem.y * self.alpha
         q = np.array([float(signed @ part.times(signed)) for part in self.parts])
-        gap = solution.point.gap + max(float(q.max() - theta @ q), 0.0)
+        gap = solution.point.gap + weights_gap(q, theta)
         tried = CombinedSolution(theta, solution, gap, Outcome.ITERATION_LIMIT, [])
         if not hasattr(self, "best") or gap < self.best.gap:
             self.best, self.best_q = tried, q

@@ -251,6 +251,24 @@ def test_single_precision_tells_the_gap_in_double(binary):
     assert 0 < fitted.relative_gap_[0] < 1e-4
 
 
+def test_single_precision_tells_the_gap_of_the_kernels_weights_in_double_too(binary):
+    """The weights' part, max_k q_k - theta'q, is a difference of large numbers: rounded entries of K show in it at once."""
+    X, y = binary
+    fitted = OptimalNeighborhoodSVC(
+        dtype="float32", rho=10.0, kernel=["rbf", "poly"], gamma=0.3, degree=2, coef0=2.0, tol=1e-5
+    ).fit(X, y)
+    sign = np.where(y == "yes", 1.0, -1.0)
+    alpha = np.zeros(120)
+    alpha[fitted.support_] = np.abs(fitted.dual_coef_[0])
+    K = [rbf_kernel(X, gamma=0.3), pairwise_kernels(X, metric="poly", gamma=0.3, degree=2, coef0=2.0)]
+    traces = np.array([np.trace(part) / 120 for part in K])
+    of = problem(np.tensordot(fitted.kernel_weights_[0], K, 1), sign, 1.0, 10.0)
+    q = np.array([sign * alpha @ part @ (sign * alpha) for part in K]) / traces
+    gap = NeighborhoodSVM(of.kernel, sign, np.ones(120), 10.0).at(alpha).gap
+    gap += max(q.max() - fitted.kernel_weights_[0] * traces @ q, 0.0)
+    assert fitted.duality_gap_[0] == pytest.approx(gap, rel=1e-6, abs=1e-12 * q.max())
+
+
 # -- in scikit-learn's hands ------------------------------------------------------------------------------------------
 
 

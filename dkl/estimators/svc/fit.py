@@ -24,7 +24,7 @@ from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.problems.neighborhood_rho import rho_of
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.resources import peak_rss
-from dkl.solvers.kernel_combination import CombinedKernel, ScaledKernel, combine
+from dkl.solvers.kernel_combination import ScaledKernel, combine, point_of_sum
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_level import LARGEST, LevelMethod
@@ -106,7 +106,7 @@ def fit_machines(
         whole = place.operators(kernels, plan, kept)
         seconds = {"kernel": time.perf_counter() - start}
         start = time.perf_counter()
-        scales = np.ones(1) if len(kernels) == 1 else np.array([*map(_unit_trace, whole, kernels)])
+        scales = np.ones(1) if len(kernels) == 1 else _unit_traces(place, whole, kernels)
         fit = _MachineFit(place, kernels, whole, scales, steps, settings, watch, keeper, len(pairs))
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
@@ -272,20 +272,31 @@ class _MachineFit:
         """(the machine, with the gap of the whole, the shares of the kernels as they were given)."""
         settings = self.settings
         plain = settings.solver == "gradient"
-        solver = Accelerated(settings.tol, settings.max_iter, momentum=not plain, newton=not plain)
+        truth = [kernel for kernel in exact if kernel is not None]
+        # Half of the accuracy for rounded kernels, so that there is room for what rounding adds.
+        tol = settings.tol / 2 if truth else settings.tol
+        solver = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
         scaled = [ScaledKernel(part, scale) for part, scale in zip(parts, self.scales, strict=True)]
         found = combine(problem, scaled, solver, watch=watch)
         shares, point, gap, outcome = found.theta * self.scales, found.solution.point, found.gap, found.outcome
-        truth = [kernel for kernel in exact if kernel is not None]
         if truth:
-            in_double = replace(problem, kernel=CombinedKernel(truth, shares)).at(point.alpha)
-            point, gap = in_double, found.gap - point.gap + in_double.gap
+            in_double = [ScaledKernel(part, scale) for part, scale in zip(truth, self.scales, strict=True)]
+            point, gap = point_of_sum(problem, in_double, found.theta, point.alpha)
         point = replace(point, gap=gap)
         if outcome.converged and point.relative_gap > settings.tol:
             outcome = Outcome.STALLED
         products = sum(int(row["products"]) for row in found.history) * len(parts)
         solution = SVMSolution(point, len(found.history), products, outcome, found.history)
         return solution, shares
+
+
+def _unit_traces(place: KernelPlace, whole: list[Any], kernels: list[Kernel]) -> Vector:
+    """Each kernel's factor for a mean of 1 on its diagonal, which is computed in double: gaps are compared by it."""
+    exact = [
+        part if part.dtype == np.float64 else place.recomputed(kernel, "float64")
+        for part, kernel in zip(whole, kernels, strict=True)
+    ]
+    return np.array([*map(_unit_trace, exact, kernels)])
 
 
 def _unit_trace(part: Any, kernel: Kernel) -> float:
