@@ -6,6 +6,7 @@ threads times BLAS threads would be more than the processors. The limit belongs 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,12 +20,17 @@ _inside = 0
 _limit: Any = None
 
 
-@lru_cache(maxsize=1)
 def blas_controller() -> ThreadpoolController:
-    """The BLAS libraries of the process, found once: that takes some 10 ms, setting a limit 0.1 ms."""
-    # SciPy brings a BLAS of its own, which is found only once it is loaded.
+    """The BLAS libraries of the process. Finding them takes some 10 ms, setting a limit 0.1 ms: they are looked for again
+    only when something has been imported, as Faiss, which brings a BLAS of its own."""
+    # SciPy brings one too, which is found only once it is loaded.
     import scipy.linalg.blas  # noqa: F401
 
+    return _controller_beside(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _controller_beside(modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 

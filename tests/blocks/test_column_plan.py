@@ -39,7 +39,10 @@ KINDS = {
     "disk, single": {"n_columns": 1500, "room": 85, "dtype": "float32"},
     "as printed": {"solver": "paper", "n_columns": 100, "max_iter": 1},
 }
-FURTHER = ("memory", "outputs", "given weights", "Fortran order", "zarr", "disk, single", "as printed")
+FURTHER = (
+    *("memory", "single", "outputs", "given weights", "Fortran order", "zarr", "zarr, two threads", "dask"),
+    *("disk, single", "as printed"),
+)
 
 
 # -- against a run ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ FITS = {
     "svc": ["--checkpoint-every", "1"],
 }
 VALUES: list[Any] = [None, [], {}, "x", -1, 10**400, float("nan"), True, [[1]], {"a": 1}, "../../x"]
-FEW, MANY = 6, 60
+FEW, MANY = 3, 60
 """Changes of a file."""
 
 

@@ -58,10 +58,11 @@ def test_files_are_for_the_owner_alone(task: str, work: Path) -> None:
         assert call(*FITS[task], "--out", "run.zarr", "--picture").code in (0, 3)
         verb, out = USES[task]
         assert call(verb, "run.zarr", "--data", "X.npz", "--out", out).code == 0
-        assert call("info", "run.zarr", "--picture", "drawn.png").code == 0
+        if task == "pairwise":
+            assert call("info", "run.zarr", "--picture", "drawn.png").code == 0
     finally:
         os.umask(before)
-    found = modes(work / "run.zarr", work / out, work / "drawn.png")
+    found = modes(work / "run.zarr", work / out, *work.glob("drawn.png"))
     assert len(found) > 5 and set(found.values()) == {"0o600"}, found
     assert stat.S_IMODE((work / "run.zarr").stat().st_mode) == 0o700
 

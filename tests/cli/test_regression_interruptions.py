@@ -14,6 +14,7 @@ from command_line import call
 from command_runs import commits, start, told_of_commit
 from patience import PATIENCE
 from regression_files import FIT, model_bytes, write_inputs
+from repeats import but_for
 
 from dkl.stores.run import RunStore
 
@@ -145,7 +146,7 @@ def check_full_disk(at, options, wanted):
     return count
 
 
-@pytest.mark.parametrize("place", ["folds", "disk"])
+@pytest.mark.parametrize("place", but_for(["folds"], ["folds", "disk"]))
 def test_a_disk_that_fills_up(place, work, wholes, seed):
     options, wanted, count = wholes[place]
     draw = random.Random(seed)
@@ -200,7 +201,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("case", DAMAGED)
+@pytest.mark.parametrize("case", but_for(["a sum is gone", "the manifest", "all sums"], DAMAGED))
 def test_damaged_sums_are_computed_anew(case, stopped):
     run, wanted = stopped
     DAMAGED[case](run)

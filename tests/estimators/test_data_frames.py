@@ -57,7 +57,9 @@ def test_transform_gives_the_frame_that_is_wanted(check):
     getattr(estimator_checks, check)("PairwiseKernelLearner", LEARNER)
 
 
-@pytest.mark.parametrize("library", [pandas, polars], ids=["pandas", "polars"])
+@pytest.mark.parametrize(
+    "library", [pandas, pytest.param(polars, marks=pytest.mark.exhaustive)], ids=["pandas", "polars"]
+)
 def test_a_frame_is_its_array(estimator, iris, library):
     X, y = iris
     frame = library.DataFrame(dict(zip(NAMES, X.T, strict=True)))

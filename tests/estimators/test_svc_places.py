@@ -12,6 +12,7 @@ import pytest
 import zarr
 from numpy.testing import assert_allclose, assert_array_equal
 from on_workers import deadly_to_matrices
+from repeats import crossed
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
@@ -35,8 +36,7 @@ def no_room(monkeypatch):
     monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 4_000)
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse", "precomputed"])
-@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+@pytest.mark.parametrize(("scheme", "form"), crossed(["ovo", "ovr"], ["dense", "sparse", "precomputed"]))
 def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
     X, y = blobs(rng, 90, 3)
     X = X * (np.abs(X) > 0.5)
@@ -101,8 +101,7 @@ def test_one_machine_of_many_rows_makes_the_columns_that_count(dtype, n_jobs, rn
     assert_allclose(fitted.decision_function(X), reference.decision_function(X), atol=2e-3)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("solver", ["accelerated", "gradient"])
+@pytest.mark.parametrize(("solver", "dtype"), crossed(["accelerated", "gradient"], ["float64", "float32"]))
 def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_path, monkeypatch):
     monkeypatch.setattr(stored_kernel, "STORED_TILE", 64)
     monkeypatch.setattr(kernel_tiles, "STORED_TILE", 64)

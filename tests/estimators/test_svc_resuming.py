@@ -70,8 +70,8 @@ CASES = {
 
 
 FURTHER = (
-    *("one against the rest", "float32", "at its limit", "working sets, float32", "most rows wanted"),
-    *("recomputed working sets", "recomputed, two kernels"),
+    *("one against the rest", "gradient", "float32", "at its limit", "working sets", "working sets, float32"),
+    *("most rows wanted", "recomputed", "recomputed working sets", "recomputed, two kernels"),
 )
 
 

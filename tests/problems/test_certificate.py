@@ -182,7 +182,7 @@ class Localised:
         return np.sum(V * (self.laplacian @ V)) + 0.5 * self.gamma * residual @ residual
 
 
-@pytest.mark.parametrize("bad", [[500], [100, 500, 900]])
+@pytest.mark.parametrize("bad", [pytest.param([500], marks=pytest.mark.exhaustive), [100, 500, 900]])
 def test_one_bad_pattern_is_charged_for_itself_alone(monkeypatch, bad):
     case = Localised(1000, bad)
     assert case.n > DENSE

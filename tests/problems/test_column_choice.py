@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from repeats import crossed
 from scipy.stats import chisquare
 from sklearn.metrics.pairwise import pairwise_kernels
 
@@ -37,8 +38,7 @@ def set_probabilities(K):
     return first, found
 
 
-@pytest.mark.parametrize("per_round", [1, 32])
-@pytest.mark.parametrize("name", ["rbf", "linear", "precomputed"])
+@pytest.mark.parametrize(("name", "per_round"), crossed(["rbf", "linear", "precomputed"], [1, 32]))
 def test_pivots_have_the_probabilities_of_the_definition(rng, name, per_round, monkeypatch):
     """per_round 32: candidates drawn together, and accepted as what is left says."""
     monkeypatch.setattr(column_choice, "FIRST_ROUND", per_round)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import io
 import itertools
 import json
 import os
@@ -309,12 +308,10 @@ def test_pictures_are_drawn(finished, run):
     task, _, answer = finished
     assert "picture: " in answer.out and not_blank(run / "report.png")
     assert call("info", "run.zarr", "--picture", "again.png").code == 0
-    assert not_blank("again.png")
+    assert Path("again.png").read_bytes() == (run / "report.png").read_bytes()
     assert call("info", "run.zarr", "--picture", "again.png").code == 2  # never overwritten
-    assert not_blank(dkl.open_run(run).picture("mine.png"))
-    figure, buffer = dkl.load(run).plot(), io.BytesIO()
-    figure.savefig(buffer, format="png")
-    assert not_blank(io.BytesIO(buffer.getvalue()))
+    assert task != "ridge" or not_blank(dkl.open_run(run).picture("mine.png"))
+    assert dkl.load(run).plot().axes
 
 
 def flags(command):

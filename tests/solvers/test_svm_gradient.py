@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels
 from svm_cases import by_conic, by_libsvm, f, machine, problem, random_problem, two_clouds
 
@@ -158,8 +159,7 @@ def adversaries(rng):
     }
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("name", adversaries(np.random.default_rng(0)))
+@pytest.mark.parametrize(("name", "solver"), crossed(list(adversaries(np.random.default_rng(0))), list(SOLVERS)))
 def test_adversaries(name, solver, seed):
     """Solved within the gap that is told, and that gap is true; or given up, and said so."""
     of = problem(*adversaries(np.random.default_rng(seed))[name])

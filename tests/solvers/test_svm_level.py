@@ -4,7 +4,7 @@ import clarabel
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from repeats import but_for
+from repeats import but_for, crossed
 from scipy import sparse
 from scipy.optimize import linprog
 from svm_cases import by_libsvm, f, problem, random_problem
@@ -19,8 +19,7 @@ def feasible(of, rng):
     return box_hyperplane(of.C * rng.normal(0.5, 1.0, of.n), of.y, of.C)
 
 
-@pytest.mark.parametrize("rho", [1e-2, 1.0, 1e4])
-@pytest.mark.parametrize("C", [1e-6, 1.0, "weights", 30.0])
+@pytest.mark.parametrize(("C", "rho"), crossed([1e-6, 1.0, "weights", 30.0], [1e-2, 1.0, 1e4]))
 def test_against_libsvm(C, rho, rng):
     C = rng.uniform(0.05, 2.0, 40) if C == "weights" else C
     of = random_problem(rng, 40, gamma=1.0, C=C, rho=rho)

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from repeats import crossed
 from svm_cases import Dense, parted, random_problem
 
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
@@ -81,8 +82,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("begun", [False, True], ids=["from zero", "from a start"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "begun"), crossed(list(CASES), [False, True]))
 def test_any_state_leads_to_the_same_bytes(case, begun, rng, monkeypatch):
     solve, kinds = CASES[case]
     kinds = dict(kinds)
