@@ -2,7 +2,7 @@
 
 For each set, with n/4 must-links and as many cannot-links drawn from the labels, of which a share has the wrong label: the adjusted Rand
 index and the normalized mutual information of KernelKMeans, in as many clusters as classes, on the factor at the default gamma, at the
-one that is chosen, and at the best of the path for that very index, which nobody can know; the CPU seconds of the choice and its fit,
+one that is chosen, and at that of the path with the best index, which nobody can know; the CPU seconds of the choice and its fit,
 over those of a fit at the default. Contradictory pairs are dropped. A Markdown row a set and share, as they end.
 """
 
