@@ -84,7 +84,7 @@ def _choice(
     watch: Watch,
 ) -> tuple[GammaChoice, NDArray | None]:
     """(choice, factor to begin the fit at): of the run, if it has come so far, else made and kept there."""
-    known = None if run is None else load_choice(run)
+    known = None if run is None else load_choice(run, problem.n)
     if known is not None:
         watch.stage("cv").resume(rows_of(known[0], settings))
         return known

@@ -62,12 +62,15 @@ def store_choice(run: RunStore, choice: GammaChoice, start: NDArray | None) -> N
     run.write_arrays(FOLDER, arrays if start is None else {**arrays, "start": np.ascontiguousarray(start)})
 
 
-def load_choice(run: RunStore) -> tuple[GammaChoice, NDArray | None] | None:
-    """What `store_choice` was given; None where nothing is. Raises StoreError."""
+def load_choice(run: RunStore, n: int | None = None) -> tuple[GammaChoice, NDArray | None] | None:
+    """What `store_choice` was given; None where nothing is. n: rows, where they are known. Raises StoreError."""
     if not (run.path / FOLDER).is_dir():
         return None
     found, where = run.read_arrays(FOLDER), f"{run.path}/{FOLDER}"
-    check_lengths(run, FOLDER, found, "a choice of gamma of different lengths", where)
+    if missing := {"gammas", "errors", "ranks", "seconds"} - found.keys():
+        raise StoreError("a part of the choice of gamma is missing", where=where, got=f"no {min(missing)}")
+    known = {} if n is None else {"sample": n}
+    check_lengths(run, FOLDER, found, "a choice of gamma of different lengths", where, **known)
     choice = GammaChoice(found["gammas"], found["errors"], found["ranks"], found["seconds"])
     if not choice.gammas.size or not np.all(np.isfinite(choice.gammas) & (choice.gammas > 0)):
         raise StoreError("not values of gamma", where=where)
