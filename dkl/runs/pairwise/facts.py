@@ -22,8 +22,8 @@ LAST_ROWS = 5
 
 def facts(run: RunStore) -> Facts:
     """State, graph, certificate and the last iterations."""
-    rows, graph, known = history(run), graph_notes(run), load_choice(run)
-    choice = None if known is None else known[0]
+    rows, graph, chosen = history(run), graph_notes(run), load_choice(run)
+    choice = None if chosen is None else chosen[0]
     config = {}
     if graph:
         known = ", ".join(f"{name} {value}" for name, value in graph.items() if name != "summary")
