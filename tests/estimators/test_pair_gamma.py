@@ -91,6 +91,24 @@ def test_a_callback_ends_the_choice(last):
     assert stopped.gamma_ == stopped.cv_.gammas[whole.argmin() if last >= FOLDS else 0]
 
 
+def test_a_cluster_chooses_the_same_by_the_same_bytes(kept, client):
+    X, pairs, model = kept
+    there = dkl.PairwiseKernelLearner(**{**SETTINGS, "n_jobs": None}, client=client).fit(X, pairs=pairs)
+    assert np.array_equal(there.cv_.errors, model.cv_.errors) and bytes_of(there) == bytes_of(model)
+
+
+def test_labels_of_a_few_rows_are_enough():
+    """All pairs of theirs are given, so that rows are held out: and a float32 factor by ADMM of the other Laplacian."""
+    X, y, _ = clusters()
+    settings = {**SETTINGS, "solver": "admm", "laplacian": "unnormalized", "dtype": "float32"}
+    model = dkl.PairwiseKernelLearner(**settings).fit(X, np.where(np.arange(N) < 18, y, -1))
+    assert model.factor_.dtype == np.float32 and model.result_.outcome is Outcome.SOLVED
+    scale = model.graph_.laplacian.diagonal().max()
+    assert model.cv_.gammas[0] == pytest.approx(0.1 * scale, rel=1e-12)
+    with pytest.raises(InputError, match="too few cannot-links to choose gamma by"):
+        dkl.PairwiseKernelLearner(**settings).fit(X, must_link=[[0, 3], [6, 9], [12, 15]])
+
+
 class Leave:
     """A callback that ends the run at a row, for it to be resumed, or as a crash would."""
 

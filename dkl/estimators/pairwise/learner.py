@@ -80,7 +80,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     client : distributed.Client or None
         Where to run. None finds the current client, if there is one, else uses threads of this process.
     warm_start : bool
-        Start from the factor of the fit before (a path over gamma, say).
+        Start from the factor of the fit before (a path over gamma, say). Not with gamma="cv", which has a start of its own.
     n_jobs, random_state, callbacks, verbose
         Threads; seed; functions called with each row of the history (True ends the fit: the factor so far is the result, with its
         certificate); progress on standard error.
