@@ -126,7 +126,7 @@ def fit_problem(
         remedies_of(settings)[stage.outcome],
         proven,
     )
-    warn_of(result, stacklevel=3, more=f"relative gap {proven:.2g}")
+    warn_of(result, stacklevel=4, more=f"relative gap {proven:.2g}")
     reached = rank if stage.factor is None else int(stage.factor.shape[1])
     return Fitted(stage.factor, stage.certificate, result, reached, settings, problem.gamma)
 
