@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dkl.estimators.logdet.metric import LogDetMetricLearner
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.estimators.regression.learner import LowRankKernelRegressor
+    from dkl.estimators.spectral.clustering import SpectralClustering
+    from dkl.estimators.spectral.embedding import SpectralEmbedding
     from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
     from dkl.metrics import adjusted_rand_index, pair_accuracy
     from dkl.pair_splits import pair_train_test_split
@@ -41,6 +43,8 @@ _PLACES = {
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",
+    "SpectralClustering": "dkl.estimators.spectral.clustering",
+    "SpectralEmbedding": "dkl.estimators.spectral.embedding",
     "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",
     "load": "dkl.runs.public",
@@ -62,6 +66,8 @@ __all__ = [
     "OptimalNeighborhoodSVC",
     "PairwiseKernelLearner",
     "Pairs",
+    "SpectralClustering",
+    "SpectralEmbedding",
     "Triplets",
     "adjusted_rand_index",
     "baselines",

@@ -76,6 +76,11 @@ def _on_pattern(
     return sparse.csr_array((entries[order], columns[order], indptr), shape=(n, n))
 
 
+def on_targets(n: int, pairs: Pairs, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(nnz of T,) `values`, one a pair, must-links first, in the order of T's entries, and 1 on the diagonal."""
+    return _on_pattern(n, pairs.must_link, pairs.cannot_link, values).data
+
+
 @dataclass(frozen=True, eq=False)
 class PairwiseKernel:
     """Problem (1): the Laplacian (n, n), the targets T (n, n) of `target_matrix`, and their weight gamma > 0.
@@ -92,7 +97,7 @@ class PairwiseKernel:
     def of(cls, laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
         """The problem of pairs that have passed `Pairs.check`."""
         n, must, cannot = int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link
-        weights = _on_pattern(n, must, cannot, pairs.weights).data if pairs.is_weighted else None
+        weights = on_targets(n, pairs, pairs.weights) if pairs.is_weighted else None
         return cls(laplacian, target_matrix(n, must, cannot), gamma, weights)
 
     @property

@@ -126,6 +126,12 @@ class FactoredPairwise:
         other.gamma = float(gamma)
         return other
 
+    def with_weights(self, weights: Array) -> FactoredPairwise:
+        """The same problem with other weights (nnz of T,), of which those of pairs may be 0: they are no pairs then. It shares as above."""
+        other = copy.copy(self)
+        other.weights = other._weights = np.ascontiguousarray(weights, dtype=float)
+        return other
+
     def certify(
         self, point: Point, relative: float, seed: int, *, few: bool = False, last: bool = False
     ) -> tuple[Certificate, LowEnd]:

@@ -243,7 +243,7 @@ def test_other_lacks_of_resources(error: Exception, work: Path, monkeypatch: pyt
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(pairwise_kind, "fit_problem", fail)
+    monkeypatch.setattr(pairwise_kind, "fit_pairs", fail)
     assert call(*FIT).code == 5
 
 
@@ -251,7 +251,7 @@ def test_a_bug_leaves_its_traceback_in_a_file(work: Path, monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(pairwise_kind, "fit_problem", fail)
+    monkeypatch.setattr(pairwise_kind, "fit_pairs", fail)
     answer = call(*FIT)
     assert answer.code == 1
     assert len(answer.err.splitlines()) == 1

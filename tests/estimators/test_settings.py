@@ -30,6 +30,7 @@ from dkl.estimators.laplacian.settings import PropagationSettings, UnfoldingSett
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.regression.settings import RegressionSettings
+from dkl.estimators.spectral.settings import ClusteringSettings, EmbeddingSettings
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import KERNELS
 
@@ -48,6 +49,8 @@ LEARNERS = {
     ITMLMetricLearner: ITMLSettings,
     ConjugateGradientKernelLearner: GradientSettings,
     LaplacianEigenmaps: EigenmapsSettings,
+    dkl.SpectralClustering: ClusteringSettings,
+    dkl.SpectralEmbedding: EmbeddingSettings,
 }
 IDS = [learner.__name__ for learner in LEARNERS]
 

@@ -19,6 +19,8 @@ LOG = logging.getLogger("dkl")
 SECONDS_BETWEEN_LINES = 5.0
 FIGURES = {
     "nu": "nu",
+    "gamma": "gamma",
+    "fold": "fold",
     "error": "error",
     "objective": "objective",
     "relative_gap": "gap",

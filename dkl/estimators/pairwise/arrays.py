@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dkl.stores.graph import DATA, INDICES, INDPTR
-from dkl.stores.registry import Arrays
+from dkl.stores.registry import INTEGERS, Arrays, StoredArray
 from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_WEIGHTS
 from dkl.stores.slab_arrays import COMMITTED, WORKING
+
+NUMBER = ("float64",)
+_TABLE = StoredArray(
+    "choice/errors", ("gamma", "fold"), NUMBER, "Choice of gamma: the error on pairs held out.", optional=True
+)
+_FACTOR = StoredArray(
+    "choice/start", ("sample", "rank"), NUMBER, "The factor at which the fit of all pairs began.", optional=True
+)
 
 ARRAYS = Arrays(
     DATA,
@@ -20,10 +30,17 @@ ARRAYS = Arrays(
     WORKING,
     FACTOR,
     LIFT,
+    _FACTOR.at("folds/fold*-*/factor", "While gamma is chosen: a fold's factor at the last gamma it has."),
+    StoredArray("choice/gammas", ("gamma",), NUMBER, "Choice of gamma: the values tried.", optional=True),
+    _TABLE,
+    replace(_TABLE.at("choice/ranks", "Choice of gamma: ranks of the folds' kernels."), dtypes=INTEGERS),
+    _TABLE.at("choice/seconds", "Choice of gamma: when each error was known."),
+    _FACTOR,
     files={
         "graph/zarr.json": "Shape, entries, row blocks and their checksums, sigma and n_neighbors; written after the "
         "blocks.",
         "graph/block_*/zarr.json": "anndata's csr_matrix; shape, entries and a crc32 of each array.",
+        "folds/fold*-*/MANIFEST.json": "A fold's path of gamma: its errors, ranks and seconds so far.",
         "generations/gen-*/MANIFEST.json": "A checkpoint: iteration, carry, and bytes and crc32c of every file.",
     },
 )

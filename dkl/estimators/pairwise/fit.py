@@ -32,6 +32,7 @@ from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.resources import peak_rss
 from dkl.solvers.admm import ADMMStepper
 from dkl.solvers.factored import FactoredSolution, solve_to_gap
+from dkl.solvers.gamma_choice import GammaChoice
 from dkl.solvers.loop import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome, Remedies, Result, remedies
 from dkl.solvers.watch import Row, Watch
@@ -55,13 +56,15 @@ FACTORED_REMEDIES = {
 
 @dataclass
 class Fitted:
-    """What a fit leaves. `factor` is an ndarray, or None where it stands in the run's store alone."""
+    """What a fit leaves. `factor` is an ndarray, or None where it stands in the run's store alone; choice: of gamma, if it was chosen."""
 
     factor: NDArray | None
     certificate: Certificate
     result: Result
     rank: int
     settings: PairwiseSettings
+    gamma: float
+    choice: GammaChoice | None = None
 
 
 @dataclass
@@ -123,9 +126,9 @@ def fit_problem(
         remedies_of(settings)[stage.outcome],
         proven,
     )
-    warn_of(result, stacklevel=3, more=f"relative gap {proven:.2g}")
+    warn_of(result, stacklevel=4, more=f"relative gap {proven:.2g}")
     reached = rank if stage.factor is None else int(stage.factor.shape[1])
-    return Fitted(stage.factor, stage.certificate, result, reached, settings)
+    return Fitted(stage.factor, stage.certificate, result, reached, settings, problem.gamma)
 
 
 def outcome_of(ended: Outcome, proven: float, goal: float | None, *, unproven: Outcome) -> Outcome:

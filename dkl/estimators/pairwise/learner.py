@@ -24,12 +24,12 @@ from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
+from dkl.estimators.pairwise.choice import check_pairs, fit_pairs, problem_of
 from dkl.estimators.pairwise.extension import extend_factor
-from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
+from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of
-from dkl.problems.pairwise import check_gamma, check_weights
 from dkl.resolved_pairs import resolve_pairs
 from dkl.resources import parse_bytes
 
@@ -49,8 +49,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     rank : int or "auto"
         Columns of ADMM's factor; what goes on to a proven gap (`target_gap`) chooses its own. "auto" is the paper's rule: the
         largest r with r (r + 1) / 2 <= m, m the entries of T.
-    gamma : float
-        Weight of the pairs (the paper's gamma).
+    gamma : float or "cv"
+        Weight of the pairs (the paper's gamma). The more of them are wrong, the less it should be: "cv" chooses it by pairs held
+        out, along a path of four decades with warm starts, on one graph.
     solver : "admm" or "factored"
         "admm" is the paper's Algorithm 1. "factored" works on K = V V' at a low rank that it chooses itself, to a proven
         relative gap (`target_gap`, or `tol` where that is None).
@@ -67,6 +68,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         Go on after ADMM with a second-order low-rank method until the certificate proves this relative gap; it chooses its
         own rank, and works in this process. By default 1 %, which takes ADMM's own time once more and some. Only what is
         proven is SOLVED: with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
+    cv, n_gammas : int
+        With gamma="cv": folds of the pairs, and values of gamma on the path, which ends two decades behind the best.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
         Bytes a process may use beside an X in memory, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
@@ -77,7 +80,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     client : distributed.Client or None
         Where to run. None finds the current client, if there is one, else uses threads of this process.
     warm_start : bool
-        Start from the factor of the fit before (a path over gamma, say).
+        Start from the factor of the fit before (a path over gamma, say). Not with gamma="cv", which has a start of its own.
     n_jobs, random_state, callbacks, verbose
         Threads; seed; functions called with each row of the history (True ends the fit: the factor so far is the result, with its
         certificate); progress on standard error.
@@ -87,6 +90,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     factor_ : (n, rank_) ndarray, or dask array over zarr where the state was kept on disk
     certificate_ : Certificate; objective, gap, relative_gap, min_eigenvalue
     result_ : Result; outcome, n_iter, history, seconds, peak_bytes
+    gamma_ : the gamma used
+    cv_ : GammaChoice, with gamma="cv": gammas (k,), errors and ranks (k, folds); else None
     rank_, n_iter_, n_features_in_, graph_, run_path_
     """
 
@@ -94,7 +99,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self,
         rank: int | str = "auto",
         *,
-        gamma: float = 100.0,
+        gamma: float | str = 100.0,
         solver: str = "admm",
         n_neighbors: int = 10,
         sigma: float | str = "auto",
@@ -106,6 +111,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         max_iter: int = 500,
         tol: float = 1e-4,
         target_gap: float | str | None = 1e-2,
+        cv: int = 5,
+        n_gammas: int = 9,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         work_dir: Any = None,
@@ -130,6 +137,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self.max_iter = max_iter
         self.tol = tol
         self.target_gap = target_gap
+        self.cv = cv
+        self.n_gammas = n_gammas
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.work_dir = work_dir
@@ -193,18 +202,18 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             random_state=self.random_state,
             takes_weights=True,
         )
-        if settings.laplacian == "normalized":  # known before the graph is built: its diagonal is 1
-            check_gamma(settings.gamma, 1.0)
-            check_weights(settings.gamma, resolved.weights, 1.0)
+        # Of a normalized Laplacian the scale is known before the graph is built: its diagonal is 1.
+        check_pairs(n, resolved, settings, 1.0 if settings.laplacian == "normalized" else None)
         session = Session.find(self.client, threads=self.n_jobs)
         graph = self._graph(rows, session, settings)
-        problem = make_problem(graph.laplacian, resolved, settings.gamma)
+        problem = problem_of(graph.laplacian, resolved, settings)
         warm = getattr(self, "factor_", None) if self.warm_start else None
         if warm is not None and warm.shape[0] != n:
             warm = None
         with watch, kept_in(path, problem, resolved, graph, settings, session) as kept:
-            fitted = fit_problem(
+            fitted = fit_pairs(
                 problem,
+                resolved,
                 settings,
                 session,
                 run=kept.run,
@@ -318,6 +327,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             self.factor_ = np.asarray(kept.scratch.factor()[...])
         self.certificate_, self.result_ = fitted.certificate, fitted.result
         self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
+        self.gamma_, self.cv_ = fitted.gamma, fitted.choice
 
 
 def _note_unused(y: Any, sample_ids: Any, *, given: bool) -> None:

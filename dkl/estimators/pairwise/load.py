@@ -11,6 +11,7 @@ from dkl.blocks.export import as_dask
 from dkl.errors import StoreError
 from dkl.estimators.common.run_arrays import result_in
 from dkl.estimators.common.settings import remade
+from dkl.estimators.pairwise.kept import load_choice, rows_of
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.certificate import Certificate
@@ -26,6 +27,9 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
 
     Its certificate has no `direction`, and it cannot `transform` new patterns: those it learned from are elsewhere.
     """
+    known = load_choice(run)
+    if known is not None:
+        history = rows_of(known[0], PairwiseSettings(**run.config["settings"])) + history
     result, report = result_in(run, history), run.report()
     stored = run.factor()
     factor = np.asarray(stored[...]) if stored.nbytes <= IN_MEMORY else as_dask(run)
@@ -43,6 +47,7 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
         raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
     learner = remade(PairwiseKernelLearner, PairwiseSettings, run.config["settings"])
     learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
+    learner.gamma_, learner.cv_ = float(report.get("gamma", learner.gamma)), None if known is None else known[0]
     learner._pairs_kept = run.read_pairs()
     learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, str(run.path)
     return learner

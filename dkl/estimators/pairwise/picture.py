@@ -27,6 +27,7 @@ from dkl.estimators.common.drawing import (
 from dkl.estimators.common.views import Plane, draw_view
 from dkl.estimators.pairwise.shown import PairwiseShown, make_shown
 from dkl.estimators.pairwise.shown import shown_of as shown_of
+from dkl.solvers.gamma_choice import GammaChoice
 
 KERNEL_ROWS = 400
 ROOM = 0.04
@@ -40,6 +41,8 @@ def draw(figure: Any, shown: PairwiseShown, title: str | None = None) -> None:
     if shown.must is not None or shown.cannot is not None:
         panels.append(panel(draw_pairs, shown))
     panels.append(panel(draw_eigenvalues, shown))
+    if shown.cv is not None:
+        panels.append(panel(draw_choice, shown.cv))
     if shown.history:
         panels.append(lambda figure, place: draw_history(figure, place, shown.history))
     drawing.grid(figure, panels, 3 if len(panels) != 4 else 2, shown.title if title is None else title)
@@ -97,6 +100,20 @@ def draw_pairs(axis: Any, shown: PairwiseShown) -> None:
     count_y(axis)
     legend(axis, loc="upper center")
     tidy(axis, title, "kernel value", "pairs")
+
+
+def draw_choice(axis: Any, cv: GammaChoice) -> None:
+    """Mean over the folds of the error on pairs held out and a band of one standard deviation, by gamma; of a fold that has none, none."""
+    mean, spread = cv.errors.mean(axis=1), cv.errors.std(axis=1, ddof=1)
+    axis.plot(cv.gammas, mean, "o-", ms=4, lw=1.8, color="C0", label="mean over the folds")
+    axis.fill_between(
+        cv.gammas, mean - spread, mean + spread, color="C0", alpha=0.18, lw=0, label="one standard deviation"
+    )
+    axis.set_xscale("log")
+    axis.axvline(cv.gamma, color=GREY, ls="--", lw=1.2, label=f"chosen gamma {cv.gamma:.3g}")
+    axis.set_ylim(bottom=0)
+    legend(axis)
+    tidy(axis, "error on pairs held out", "gamma", "mean squared error")
 
 
 def draw_eigenvalues(axis: Any, shown: PairwiseShown) -> None:

@@ -11,7 +11,7 @@ from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan, plan_pairwise
 from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.blocks.session import Session
-from dkl.errors import InputError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.smw import SmallSystems
 from dkl.problems.pairwise import PairwiseKernel
@@ -39,25 +39,44 @@ LEAST_FINISH_RANK = 4
 
 
 def finish_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
+    """The largest rank at which the factored solver keeps to the memory limit in this process; see `rank_within`."""
+    return rank_within(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
+
+
+def check_room(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings) -> int:
+    """The largest rank of the kernels by which gamma is chosen; MemoryBudgetError where none fits into the memory limit."""
+    rank = rank_within(n, laplacian_entries, target_entries, settings, kept=settings.cv + 1)
+    if rank == 0:
+        raise MemoryBudgetError(
+            "the folds' kernels, which are learned in this process, do not fit", where="gamma='cv'",
+            got=f"memory_limit {settings.memory_limit}", remedy="raise memory_limit, lower cv, or give gamma as a number",
+        )  # fmt: skip
+    return rank
+
+
+def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings, kept: int = 0) -> int:
     """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
 
     It takes 14 arrays (n, width) in double precision, width the next power of two, or 5 of them and 6 of (n, width + 48),
-    beside graph and pairs. 0 where no rank of 4 or more fits.
+    beside graph and pairs, and `kept` factors that are held meanwhile. 0 where no rank of 4 or more fits.
     """
-    most = min(MAX_FINISH_RANK, problem.n)
+    most = min(MAX_FINISH_RANK, n)
     if settings.memory_limit is None:
         return most
-    matrices = 2 * 12 * int(problem.laplacian.nnz) + 64 * int(problem.targets.nnz)
+    matrices = 2 * 12 * laplacian_entries + (64 + 8 * kept) * target_entries
     room = settings.memory_limit - PROCESS_BASE - matrices
     width = MAX_FINISH_RANK
-    while (
-        8 * problem.n * max(FINISH_ARRAYS * width, (KEPT_ARRAYS + BLOCK_ARRAYS) * width + BLOCK_ARRAYS * BLOCK_BESIDE)
-        > room
-    ):
+    while 8 * n * _columns(width, kept) > room:
         width //= 2
         if width < LEAST_FINISH_RANK:
             return 0
     return min(width, most)
+
+
+def _columns(width: int, kept: int) -> int:
+    """Of all arrays (n, .) of the factored solver."""
+    certified = (KEPT_ARRAYS + BLOCK_ARRAYS) * width + BLOCK_ARRAYS * BLOCK_BESIDE
+    return max(FINISH_ARRAYS * width, certified) + kept * width
 
 
 def make_plan(

@@ -13,7 +13,9 @@ from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, Set
 class PairwiseSettings(Settings):
     """KL-ADMM: the paper's gamma, rank r and rho; the graph; how far to go, and within what."""
 
-    gamma: Annotated[float, Real(above=0), "Weight of the pairs."] = 100.0
+    gamma: Annotated[
+        float | str, Either(Real(above=0), Word("cv")), "Weight of the pairs; cv: by cross-validation."
+    ] = 100.0
     rank: Annotated[
         int | str, Either(Integer(1), Word("auto")), "Columns of ADMM's factor; auto: the paper's rule."
     ] = "auto"
@@ -34,6 +36,8 @@ class PairwiseSettings(Settings):
         "Go on until this relative gap is proven; none: end by the residuals alone.",
         RESUMABLE,
     ] = 1e-2
+    cv: Annotated[int, Integer(2), "Folds of cross-validation."] = 5
+    n_gammas: Annotated[int, Integer(2), "Values of gamma on its path of four decades."] = 9
     dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"
     seed: Annotated[int, Integer(0), "Seed of the start."] = 0
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None

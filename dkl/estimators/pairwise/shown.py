@@ -16,6 +16,7 @@ from dkl.errors import ConvergenceWarning, DklError, InputError
 from dkl.estimators.common.drawing import classes_of, counted
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.solvers.gamma_choice import GammaChoice
 
 MOST_PATTERNS = 5000
 PAIRS_KEPT = 2000
@@ -35,7 +36,7 @@ class PairwiseShown:
     factor (m, r): rows of at most 5,000 of the n patterns; codes (m,): their classes, -1 none; names of the classes;
     is_found: whether these are clusters that were found, not labels that were given; raw (m, d) patterns, dense or CSR,
     or None; must, cannot (p,): K at pairs, or None; eigenvalues (r,) of K, scaled to n patterns, largest first;
-    history: the rows of the iterations; relative_gap: what the certificate proves, or None.
+    history: the rows of the iterations; relative_gap: what the certificate proves, or None; cv: how gamma was chosen, or None.
     """
 
     factor: Numbers
@@ -49,6 +50,7 @@ class PairwiseShown:
     cannot: Numbers | None = None
     history: Sequence[dict[str, Any]] = field(default=(), repr=False)
     relative_gap: float | None = None
+    cv: GammaChoice | None = None
 
     @property
     def title(self) -> str:
@@ -68,6 +70,7 @@ def make_shown(
     cannot_link: Any = None,
     history: Sequence[dict[str, Any]] = (),
     relative_gap: float | None = None,
+    cv: GammaChoice | None = None,
 ) -> PairwiseShown:
     """From a factor (n, r) and what else is known of its patterns; arrays may stand in memory, in dask or zarr.
 
@@ -91,7 +94,7 @@ def make_shown(
         drawn, codes, names, labels is None, source.n, values,
         raw=None if rows is None else read_rows(row_source(rows), chosen),
         must=_at_pairs(source, must_link), cannot=_at_pairs(source, cannot_link),
-        history=history, relative_gap=relative_gap,
+        history=history, relative_gap=relative_gap, cv=cv,
     )  # fmt: skip
 
 
@@ -144,6 +147,7 @@ def shown_of(learner: Any, X: Any = None, y: Any = None) -> PairwiseShown:
     told: dict[str, Any] = {
         "history": [] if result is None else result.history,
         "relative_gap": None if certificate is None else float(certificate.relative_gap),
+        "cv": getattr(learner, "cv_", None),
     }
     if X is not None:
         source = row_source(learner._rows(X, reset=False))

@@ -16,7 +16,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.pairwise.fit import Fitted
-from dkl.estimators.pairwise.plan import make_plan
+from dkl.estimators.pairwise.plan import check_room, make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
@@ -65,6 +65,7 @@ def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
         fitted.result,
         fitted.settings.as_dict(),
         rank=fitted.rank,
+        gamma=fitted.gamma,
         certificate=fitted.certificate.as_dict(),
         graph=graph,
     )
@@ -93,6 +94,8 @@ def kept_in(
     """
     needs_scratch = settings.memory_limit is not None or session.is_distributed
     make_plan(problem, settings, session, has_store=path is not None or needs_scratch)
+    if settings.gamma == "cv":
+        check_room(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
     with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
         run = scratch = None
         if path is not None:

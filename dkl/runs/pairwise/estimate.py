@@ -14,7 +14,8 @@ from dkl.blocks.place import Place
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.plan import chosen_rank, plan_at
+from dkl.estimators.pairwise.choice import largest_gamma
+from dkl.estimators.pairwise.plan import MAX_FINISH_RANK, check_room, chosen_rank, plan_at
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
@@ -39,7 +40,9 @@ def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session
     place, rows = Place.of(session), inputs.rows
     graph = graph_bytes(inputs, settings, place)
     entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
-    problem = PairwiseKernel.of(sparse.csr_array((rows.n, rows.n)), inputs.pairs, settings.gamma)
+    problem = PairwiseKernel.of(sparse.csr_array((rows.n, rows.n)), inputs.pairs, largest_gamma(settings, 1.0))
+    if settings.gamma == "cv":
+        check_room(rows.n, entries, problem.targets.nnz, settings)
     made = plan_at(place, chosen_rank(problem, settings), entries, problem.targets, settings, has_store=True)
     return replace(made, stages={GRAPH: graph})
 
@@ -63,6 +66,11 @@ def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place
     return int(plan["peak"]) + rows.own_bytes
 
 
+def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
+    """Of the folds' factors on disk, one of which is replaced, and of that which the fit begins at."""
+    return 8 * inputs.rows.n * MAX_FINISH_RANK * (settings.cv + 2) if settings.gamma == "cv" else 0
+
+
 def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
     """Sizes before the plan, seconds after it."""
     place, n = Place.of(session), inputs.rows.n
@@ -71,6 +79,10 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
         f"graph first: {format_bytes(plan.stages[GRAPH])} at most beside the process itself; then",
     ]
     after = ["  no tasks and nothing exchanged in an iteration: one process"] if plan.processes == 1 else []
+    if settings.gamma == "cv":
+        after.append(
+            f"  gamma first: at most {settings.n_gammas} kernels in each of {settings.cv} folds, to loose gaps, in this process"
+        )
     seconds = seconds_an_iteration(plan, settings, place, len(inputs.pairs.i))
     after += [
         f"about {seconds:.2g} s an iteration, up to {settings.max_iter} of them: timed here on {min(n, SAMPLE):,}",
@@ -116,4 +128,4 @@ def _small_problem(n: int, settings: PairwiseSettings, pairs_a_pattern: float) -
     drawn = rng.integers(n, size=(max(1, int(n * pairs_a_pattern)), 2))
     drawn = drawn[drawn[:, 0] != drawn[:, 1]]
     pairs = Pairs(drawn[::2], drawn[1::2]).check(n, "drop")
-    return PairwiseKernel.of(laplacian, pairs, settings.gamma)
+    return PairwiseKernel.of(laplacian, pairs, largest_gamma(settings, 1.0))

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.history import COLUMNS, history
+from dkl.estimators.pairwise.kept import load_choice
 from dkl.runs import report
 from dkl.runs.kind import Facts
+from dkl.solvers.gamma_choice import GammaChoice
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 
@@ -20,33 +22,54 @@ LAST_ROWS = 5
 
 def facts(run: RunStore) -> Facts:
     """State, graph, certificate and the last iterations."""
-    rows, graph = history(run), graph_notes(run)
+    rows, graph, chosen = history(run), graph_notes(run), load_choice(run)
+    choice = None if chosen is None else chosen[0]
     config = {}
     if graph:
         known = ", ".join(f"{name} {value}" for name, value in graph.items() if name != "summary")
         config["graph"] = str(graph.get("summary", known))
     with report.damages(run):
-        result = _result(run.report()) if run.is_complete else {}
+        result = _result(run.report(), choice) if run.is_complete else {}
+    choosing = [] if choice is None else _choice_table(choice)
+    details = {} if choice is None else {"cv": _choice_details(choice)}
     table = [f"last of {len(rows)} iterations", *_table(rows[-LAST_ROWS:])] if rows else []
-    return Facts(report.state(run, _under_way), config, result, table, {"history": rows})
+    return Facts(report.state(run, _under_way), config, result, choosing + table, {"history": rows, **details})
 
 
 def _under_way(run: RunStore) -> str:
     generation = newest(run)
+    if generation is None and (run.path / "folds").is_dir():
+        return "resumable in the choice of gamma"
     if generation is not None:
         return f"resumable at iteration {generation.iteration}"
     return "not begun; graph and pairs are stored" if has_problem(run) else "not begun; the graph is not built yet"
 
 
-def _result(found: dict[str, Any]) -> dict[str, str]:
+def _result(found: dict[str, Any], choice: GammaChoice | None) -> dict[str, str]:
     certificate = found["certificate"]
-    return {
+    how = {} if choice is None else {"gamma": f"{choice.gamma:.6g}, by {choice.errors.shape[1]} folds of the pairs"}
+    return how | {
         "iterations": str(found["n_iter"]),
         "rank": str(found["rank"]),
         "objective": f"{certificate['objective']:.10g}",
         "proven relative gap": f"{certificate['relative_gap']:.3g}   no kernel of any rank is better by more than"
         f" {certificate['gap']:.3g}",
     }
+
+
+def _choice_details(choice: GammaChoice) -> dict[str, Any]:
+    """For programs; errors that a callback has prevented are None."""
+    errors = [[None if np.isnan(error) else error for error in row] for row in choice.errors.tolist()]
+    return {"gamma": choice.gamma, "gammas": choice.gammas.tolist(), "errors": errors, "ranks": choice.ranks.tolist()}
+
+
+def _choice_table(choice: GammaChoice) -> list[str]:
+    """A line each gamma: the error on pairs held out, and the ranks."""
+    lines = ["gamma by cross-validation", "".join(f"{name:>17}" for name in ("gamma", "error", "deviation", "rank"))]
+    for place, (gamma, errors, ranks) in enumerate(zip(choice.gammas, choice.errors, choice.ranks, strict=True)):
+        numbers = (gamma, errors.mean(), errors.std(ddof=1), ranks.mean())
+        lines.append("".join(f"{number:>17.4g}" for number in numbers) + ("  chosen" if place == choice.best else ""))
+    return lines
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:

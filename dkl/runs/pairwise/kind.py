@@ -12,14 +12,15 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.pairwise.fit import fit_problem, make_problem
+from dkl.estimators.pairwise.choice import check_pairs, fit_pairs, largest_gamma, problem_of
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import MOST_PATTERNS
-from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem
-from dkl.problems.pairwise import PairwiseKernel, check_gamma, check_weights
+from dkl.estimators.pairwise.store import load_pairs, load_problem, notes_of, report_of, store_problem
+from dkl.pairs import Pairs
+from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.comparison import Comparison
 from dkl.runs.files import Files
 from dkl.runs.interrupt import Interrupt
@@ -40,7 +41,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
     """KL-ADMM in a run's folder."""
 
     declaration = DECLARATION
-    made_from = ("graph", "pairs")
+    made_from = ("graph", "pairs", "choice")
     drawn_rows = MOST_PATTERNS
     reads_to_draw = True
 
@@ -49,10 +50,8 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         return inputs.read(files, settings, values=values)
 
     def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
-        """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known."""
-        if settings.laplacian == "normalized":
-            check_gamma(settings.gamma, 1.0)
-            check_weights(settings.gamma, found.pairs.weights, 1.0)
+        """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known, or can be chosen."""
+        check_pairs(found.rows.n, found.pairs, settings, 1.0 if settings.laplacian == "normalized" else None)
         check_values(found.rows)
 
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
@@ -74,11 +73,17 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
         seconds: dict[str, float] = {}
-        stored = has_problem(run)
-        problem = load_problem(run, settings.gamma) if stored else _prepared(run, found, settings, session, seconds)
-        fitted = fit_problem(problem, settings, session, run=run, watch=watch, seconds=seconds)
+        if has_problem(run):
+            problem, pairs = load_problem(run, largest_gamma(settings, 1.0)), load_pairs(run)
+        else:
+            problem, pairs = _prepared(run, found, settings, session, seconds)
+        fitted = fit_pairs(problem, pairs, settings, session, run=run, watch=watch, seconds=seconds)
         run.write_report(report_of(fitted, graph_notes(run)) | notes(), fitted.certificate.lift)
         return fitted.result
+
+    def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:
+        """With what the choice of gamma keeps meanwhile."""
+        return plan.disk_bytes + estimate.choice_bytes(found, settings)
 
     def facts(self, run: RunStore) -> Facts:
         """What `dkl info` says of the run."""
@@ -133,8 +138,8 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
 
 def _prepared(
     run: RunStore, found: Lazy[PairwiseInputs], settings: PairwiseSettings, session: Session, seconds: dict[str, float]
-) -> PairwiseKernel:
-    """The problem, whose graph is built and stored with the pairs; seconds by stage."""
+) -> tuple[PairwiseKernel, Pairs]:
+    """The problem, whose graph is built and stored with the pairs, and these; seconds by stage."""
     graph = build_graph(
         found().rows,
         n_neighbors=settings.n_neighbors,
@@ -149,8 +154,8 @@ def _prepared(
     write_json(run.path / "config.json", run.config)
     pairs = found().pairs
     found.release()  # the patterns' memory is the iterations' now
-    problem = make_problem(graph.laplacian, pairs, settings.gamma)
+    problem = problem_of(graph.laplacian, pairs, settings)
     store_problem(run, graph.laplacian, pairs, notes_of(graph))
     click.echo(graph.describe())
     seconds["graph"] = graph.seconds
-    return problem
+    return problem, pairs

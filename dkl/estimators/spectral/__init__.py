@@ -1,0 +1,1 @@
+"""Rows by the smoothest functions on their neighbour graph: `SpectralEmbedding` and `SpectralClustering`."""

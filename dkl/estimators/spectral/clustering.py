@@ -1,0 +1,108 @@
+"""`SpectralClustering`: clusters of rows that few edges of their neighbour graph join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.errors import InputError
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.prior_kernels import neighbor_means
+from dkl.estimators.common.settings import check_parameters
+from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.estimators.spectral.maps import eigenmaps
+from dkl.estimators.spectral.settings import ClusteringSettings
+
+
+class SpectralClustering(ClusterMixin, ClientParameter):
+    """Clusters by k-means on the lowest eigenvectors of L f = lambda D f of the neighbour graph: a relaxation of normalized cuts.
+
+    What differs from scikit-learn's: the graph and its eigenvectors are those of `dkl.SpectralEmbedding`, k-means is `dkl.KernelKMeans`,
+    both on threads or on the workers of a Dask cluster; and unseen rows have a cluster too.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_components : int or None
+        Eigenvectors, the first included; by default as many as clusters.
+    affinity, n_neighbors, sigma
+        The graph, as in `dkl.SpectralEmbedding`.
+    n_init : int
+        Starts of k-means, of which the best counts.
+    memory_limit, client, n_jobs, random_state
+        Bytes a process may use; where the graph and k-means work; threads of the graph's search; the seed of k-means.
+
+    Attributes
+    ----------
+    labels_ : (n,) clusters of the rows
+    embedding_ : (n, n_components) what k-means was on; eigenvalues_, residual_ as in `dkl.SpectralEmbedding`
+    kmeans_ : the fitted `dkl.KernelKMeans`
+    n_features_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> import dkl
+    >>> X, y = make_moons(200, noise=0.05, random_state=0)
+    >>> dkl.adjusted_rand_index(y, dkl.SpectralClustering(2, n_jobs=1, random_state=0).fit_predict(X))
+    1.0
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_components: int | None = None,
+        affinity: str = "neighbors",
+        n_neighbors: int = 10,
+        sigma: float | str = "auto",
+        n_init: int = 10,
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_components = n_components
+        self.affinity = affinity
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.n_init = n_init
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.affinity == "precomputed"
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> SpectralClustering:
+        """Cluster the rows X (n, d), or those of the affinity X (n, n); y is not looked at."""
+        check_parameters(self, ClusteringSettings)
+        count = int(self.n_clusters if self.n_components is None else self.n_components)
+        found = eigenmaps(self, X, count)
+        self.kmeans_ = KernelKMeans(
+            int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state, client=self.client,
+            memory_limit=self.memory_limit,
+        ).fit(found.coordinates)  # fmt: skip
+        self.labels_, self.embedding_, self.eigenvalues_ = self.kmeans_.labels_, found.coordinates, found.eigenvalues
+        self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
+        return self
+
+    def predict(self, X: Any) -> NDArray[np.int32]:
+        """(m,) clusters of the rows X (m, d): of unseen ones by the mean of their neighbours' coordinates."""
+        check_is_fitted(self)
+        rows = checked_rows(self, X, reset=False)
+        if self.affinity == "precomputed":
+            raise InputError(
+                "new rows have no neighbours here", where="predict", remedy="use labels_, or fit on features"
+            )
+        return self.kmeans_.predict(neighbor_means(rows, self._rows, self._graph) @ self.embedding_)

@@ -1,0 +1,107 @@
+"""`SpectralEmbedding`: coordinates of rows by the smoothest functions on their neighbour graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.errors import InputError
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.prior_kernels import neighbor_means
+from dkl.estimators.common.settings import check_parameters
+from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.spectral.maps import eigenmaps
+from dkl.estimators.spectral.settings import EmbeddingSettings
+
+
+class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+    """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
+
+    What differs from scikit-learn's: the graph has similarities exp(-d^2 / (2 sigma^2)) where that has ones, is built block by block, on
+    threads or on the workers of a Dask cluster; the eigenvectors are found in this process by whichever method is safe at the graph's
+    size, beyond 10,000 rows by a filter that needs products alone; and unseen rows have coordinates too. Of the same affinity, by
+    affinity="precomputed", the coordinates are the same.
+
+    Parameters
+    ----------
+    n_components : int
+        Eigenvectors beside the first.
+    affinity : "neighbors" or "precomputed"
+        "precomputed": X is a symmetric matrix (n, n) of similarities >= 0, dense or sparse.
+    n_neighbors, sigma
+        The graph, as in `dkl.PairwiseKernelLearner`.
+    memory_limit : int, str or None
+        Bytes a process may use; what needs more is refused before it is begun.
+    client, n_jobs, random_state
+        Where the graph is built; its threads; not used, as nothing here is random.
+
+    Attributes
+    ----------
+    embedding_ : (n, n_components) coordinates of the rows that were given to `fit`
+    eigenvalues_ : (n_components,) lambda, ascending; residual_ : of the eigenvectors, relative to the Laplacian's norm
+    n_features_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import dkl
+    >>> dkl.SpectralEmbedding(n_components=3, n_jobs=1).fit_transform(load_iris().data).shape
+    (150, 3)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        affinity: str = "neighbors",
+        n_neighbors: int = 10,
+        sigma: float | str = "auto",
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.affinity = affinity
+        self.n_neighbors = n_neighbors
+        self.sigma = sigma
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.affinity == "precomputed"
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> SpectralEmbedding:
+        """Find the coordinates of the rows X (n, d), or of the affinity X (n, n); y is not looked at."""
+        check_parameters(self, EmbeddingSettings)
+        found = eigenmaps(self, X, int(self.n_components) + 1)
+        self.embedding_, self.eigenvalues_ = found.coordinates[:, 1:], found.eigenvalues[1:]
+        self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
+        """`fit`, then the coordinates of the same rows, `embedding_`."""
+        return np.asarray(self.fit(X, y, **given).embedding_)
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """(m, k) coordinates of the rows X (m, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
+        check_is_fitted(self)
+        rows = checked_rows(self, X, reset=False)
+        if self.affinity == "precomputed":
+            remedy = "use embedding_, or fit on features"
+            raise InputError("new rows have no neighbours here", where="transform", remedy=remedy)
+        return np.asarray(neighbor_means(rows, self._rows, self._graph) @ self.embedding_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])

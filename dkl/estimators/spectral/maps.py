@@ -1,0 +1,65 @@
+"""Laplacian eigenmaps: L_sym u = lambda u, L_sym = I - D^-1/2 W D^-1/2, and f = D^-1/2 u, which solves L f = lambda D f.
+
+M. Belkin, P. Niyogi, Laplacian eigenmaps for dimensionality reduction and data representation, Neural Computation 15, 2003; for
+clusters J. Shi, J. Malik, Normalized cuts and image segmentation, IEEE PAMI 22, 2000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.blocks.graph import Graph, build_graph, graph_of
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.common.size_guard import check_size
+from dkl.estimators.common.validation import checked_rows
+from dkl.linalg.laplacian import laplacian_matrix
+from dkl.linalg.smooth_basis import smoothest
+from dkl.resources import parse_bytes
+
+BASES = 6
+"""Arrays (n, m) alive at the peak of the search for eigenvectors, with their guards."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """rows: as they were given, checked; the graph; f (n, m), each with its largest entry positive; eigenvalues (m,) ascending, and
+    `residual`, the largest |L_sym u - lambda u| over |L_sym|."""
+
+    rows: Any = field(repr=False)
+    graph: Graph = field(repr=False)
+    coordinates: NDArray[np.float64] = field(repr=False)
+    eigenvalues: NDArray[np.float64]
+    residual: float
+
+
+def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
+    """The lowest `count` of them of the rows X (n, d) of a learner with the parameters of `GraphSettings`, or of X (n, n) itself.
+
+    InputError for fewer rows; MemoryBudgetError for what does not fit.
+    """
+    rows = checked_rows(learner, X, reset=True, least=2)
+    n, limit = int(rows.shape[0]), parse_bytes(learner.memory_limit)
+    if count > n:
+        got, wanted = f"{count} eigenvectors", f"at most {n}, the number of rows"
+        raise InputError("more eigenvectors than the graph has", where="n_components", got=got, wanted=wanted)
+    check_size({f"{count:,} eigenvectors": BASES * 8 * n * count}, limit, "take fewer components")
+    if learner.affinity == "precomputed":
+        graph = graph_of(rows, laplacian="unnormalized")
+    else:
+        graph = build_graph(
+            rows, n_neighbors=min(learner.n_neighbors, n - 1), sigma=learner.sigma, laplacian="unnormalized",
+            memory_limit=limit, session=Session.find(learner.client, threads=learner.n_jobs),
+        )  # fmt: skip
+    degrees = graph.laplacian.diagonal()
+    affinity = sparse.csr_array(sparse.diags_array(degrees) - graph.laplacian)
+    affinity.eliminate_zeros()
+    found = smoothest(laplacian_matrix(affinity)[0], count)
+    coordinates = found.vectors / np.sqrt(np.where(degrees > 0, degrees, 1.0))[:, None]
+    largest = coordinates[np.abs(coordinates).argmax(axis=0), np.arange(count)]
+    return Maps(rows, graph, coordinates * np.where(largest < 0, -1.0, 1.0), found.values, found.residual)

@@ -1,0 +1,39 @@
+"""The settings of `SpectralEmbedding` and `SpectralClustering`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.settings import IN_ALL, Settings
+
+
+@dataclass(frozen=True)
+class GraphSettings(Settings):
+    """The graph, and what may be used."""
+
+    affinity: Annotated[str, Word("neighbors", "precomputed"), "Of rows, or X itself."] = "neighbors"
+    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
+
+    in_python = IN_ALL
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(GraphSettings):
+    """How many coordinates."""
+
+    n_components: Annotated[int, Integer(1), "Eigenvectors beside the first."] = 2
+
+
+@dataclass(frozen=True)
+class ClusteringSettings(GraphSettings):
+    """How many clusters, in how many coordinates."""
+
+    n_clusters: Annotated[int, Integer(1), "Clusters."] = 8
+    n_components: Annotated[
+        int | None, Either(Integer(1), NotGiven()), "Eigenvectors; by default as many as clusters."
+    ] = None
+    n_init: Annotated[int, Integer(1), "Starts of k-means."] = 10

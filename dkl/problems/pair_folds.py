@@ -1,0 +1,132 @@
+"""Cross-validation of pairs: which are held out together, and how wrong a kernel is on them.
+
+Each kind of pair is dealt out to the folds at random. Fold k learns from the pairs of the others, and is scored by those of its own that do
+not follow from these: (a, c) follows from the must-links (a, b) and (b, c), and a cannot-link from one between the same two sets
+of rows that must-links join. What follows is met by any gamma that is large enough, and would speak for large ones. Where less than half of
+a fold would be left, as where all pairs of some labelled rows are given, rows are held out in place of pairs: fold k learns from the
+pairs that touch none of its rows, from which no pair that touches one follows, and is scored by those.
+
+The error of K on the pairs to score by is the problem's own loss, must-links and cannot-links counting as much in all:
+
+    error = 1/2 sum_must w_ij (K_ij - 1)^2 / sum_must w_ij + 1/2 sum_cannot w_ij K_ij^2 / sum_cannot w_ij
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from dkl.errors import InputError
+from dkl.pairs import Pairs
+from dkl.problems.pairwise import PairwiseKernel, on_targets
+from dkl.problems.pairwise_factored import FactoredPairwise
+
+Vector = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+AT_ONCE = 1 << 16
+"""Pairs whose ends' rows are copied out together."""
+Masks = list[tuple[Flags, Flags]]
+"""Of each fold, (m,): the pairs to learn from, and those to score by; must-links first."""
+
+
+def split_folds(n: int, pairs: Pairs, n_folds: int, seed: int) -> Masks:
+    """The folds of the pairs, checked, of n rows: see the head of this file. InputError for too few pairs."""
+    draws = np.random.default_rng([seed, 2])
+    by_pairs = _split_pairs(n, pairs, n_folds, draws)
+    found = by_pairs if by_pairs is not None else _split_rows(n, pairs, n_folds, draws)
+    is_must = pairs.sign > 0
+    for kind, name in ((is_must, "must-links"), (~is_must, "cannot-links")):
+        if any(not learn[kind].any() or not score[kind].any() for learn, score in found):
+            raise InputError(
+                f"too few {name} to choose gamma by", where="gamma='cv'", got=f"{pairs!r}",
+                wanted=f"some to learn from and some to score by in each of {n_folds} folds",
+                remedy="lower cv, or give gamma as a number",
+            )  # fmt: skip
+    return found
+
+
+def _split_pairs(n: int, pairs: Pairs, n_folds: int, draws: np.random.Generator) -> Masks | None:
+    """Folds of pairs; None where less than half of the pairs of a kind would be left to score by in some fold."""
+    is_must = pairs.sign > 0
+    fold_of = np.empty(len(is_must), np.intp)
+    for kind in (is_must, ~is_must):
+        fold_of[kind] = draws.permutation(int(kind.sum())) % n_folds
+    found: Masks = []
+    for fold in range(n_folds):
+        learn, out = fold_of != fold, fold_of == fold
+        score = out & ~follows(n, pairs, learn)
+        if any(2 * np.count_nonzero(score & kind) < np.count_nonzero(out & kind) for kind in (is_must, ~is_must)):
+            return None
+        found.append((learn, score))
+    return found
+
+
+def _split_rows(n: int, pairs: Pairs, n_folds: int, draws: np.random.Generator) -> Masks:
+    """Folds of rows: of each kind of pair, they touch as many rows, up to two."""
+    must, cannot = (np.isin(np.arange(n), kind) for kind in (pairs.must_link, pairs.cannot_link))
+    parts = (must & cannot, must & ~cannot, cannot & ~must)
+    order = np.concatenate([draws.permutation(np.flatnonzero(part)) for part in parts])
+    fold_of = np.empty(n, np.intp)
+    fold_of[order] = np.arange(len(order)) % n_folds
+    touched = [(fold_of[pairs.i] == fold) | (fold_of[pairs.j] == fold) for fold in range(n_folds)]
+    return [(~out, out) for out in touched]
+
+
+def follows(n: int, pairs: Pairs, known: Flags) -> Flags:
+    """(m,) which pairs of n rows follow from the `known` ones (m,) of them, by chains of must-links."""
+    is_must = pairs.sign > 0
+    chains = known & is_must
+    links = sparse.coo_array((np.ones(int(chains.sum())), (pairs.i[chains], pairs.j[chains])), shape=(n, n))
+    joined = csgraph.connected_components(links, directed=False)[1].astype(np.int64)
+    low, high = np.sort([joined[pairs.i], joined[pairs.j]], axis=0)
+    between = low * n + high  # a number for each two sets of rows that must-links join
+    return np.where(is_must, low == high, np.isin(between, between[known & ~is_must]))
+
+
+@dataclass(frozen=True)
+class PairFold:
+    """problem: the whole one, with weights of 0 at the pairs held out; ends (p, 2) of those to score by, targets (p,) 1 or 0, and shares
+    (p,): w_ij over the sum of its kind, halved."""
+
+    problem: FactoredPairwise
+    ends: NDArray[np.int64]
+    targets: Vector
+    shares: Vector
+
+    def at(self, gamma: float) -> FactoredPairwise:
+        """The problem to learn from at a gamma."""
+        return self.problem.with_gamma(gamma)
+
+    def error(self, factor: NDArray) -> float:
+        """Of K = factor factor' on the pairs to score by; see the head of this file."""
+        total = 0.0
+        for lo in range(0, len(self.ends), AT_ONCE):
+            some = slice(lo, lo + AT_ONCE)
+            i, j = self.ends[some].T
+            off = np.einsum("pr,pr->p", factor[i], factor[j]) - self.targets[some]
+            total += float(self.shares[some] @ off**2)
+        return total
+
+
+@contextmanager
+def pair_folds(problem: PairwiseKernel, pairs: Pairs, masks: Masks, threads: int) -> Iterator[list[PairFold]]:
+    """The folds of a problem: they share its graph, its targets and the threads, which end with the context."""
+    whole = problem.factored(threads)
+    try:
+        yield [_fold(whole, problem.n, pairs, learn, score) for learn, score in masks]
+    finally:
+        whole.close()
+
+
+def _fold(whole: FactoredPairwise, n: int, pairs: Pairs, learn: Flags, score: Flags) -> PairFold:
+    must, cannot = np.split(np.where(score, pairs.weights, 0.0), [pairs.n_must])
+    shares = np.concatenate([must / must.sum(), cannot / cannot.sum()])[score] / 2
+    ends, targets = np.stack([pairs.i, pairs.j], axis=1)[score], (pairs.sign > 0)[score].astype(float)
+    weights = on_targets(n, pairs, np.where(learn, pairs.weights, 0.0))
+    return PairFold(whole.with_weights(weights), ends, targets, shares)

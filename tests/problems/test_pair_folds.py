@@ -1,0 +1,92 @@
+"""Folds of pairs: nothing that is scored follows from what is learned from, and what a fold's problem and error are."""
+
+import numpy as np
+import pytest
+from pairwise_cases import random_problem
+
+import dkl
+from dkl.errors import InputError
+from dkl.problems.pair_folds import follows, pair_folds, split_folds
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.solvers.factored import solve_to_gap
+
+
+def closure(n, pairs, known):
+    """Which pairs follow from the known ones, by repeating both rules until nothing is new."""
+    same, apart = np.eye(n, dtype=bool), np.zeros((n, n), bool)
+    for i, j, sign in zip(pairs.i[known], pairs.j[known], pairs.sign[known], strict=True):
+        (same if sign > 0 else apart)[[i, j], [j, i]] = True
+    for _ in range(7):  # chains of up to 128
+        same = (same.astype(float) @ same) > 0
+    apart = (same.astype(float) @ apart @ same) > 0
+    return np.where(pairs.sign > 0, same[pairs.i, pairs.j], apart[pairs.i, pairs.j])
+
+
+def pairs_of_labels(rng, n, n_must, n_cannot):
+    return dkl.Pairs.from_labels(rng.integers(0, 3, n), n_must, n_cannot, int(rng.integers(99))).check(n)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8])
+def test_what_follows_is_the_closure_of_the_rules(rng, share):
+    pairs = pairs_of_labels(rng, 30, 30, 60)
+    known = rng.random(90) < share
+    found = follows(30, pairs, known)
+    assert np.array_equal(found, closure(30, pairs, known)) and found[known].all()
+    assert found[~known].any() and not found[~known].all()
+
+
+def test_pairs_are_dealt_out_and_nothing_scored_follows(rng):
+    n = 120
+    pairs = pairs_of_labels(rng, n, 60, 50)
+    masks = split_folds(n, pairs, 5, seed=3)
+    left_out = np.stack([~learn for learn, _ in masks])
+    assert (left_out.sum(axis=0) == 1).all()  # each pair in one fold
+    for kind, count in ((pairs.sign > 0, 12), (pairs.sign < 0, 10)):
+        assert (left_out[:, kind].sum(axis=1) == count).all()
+    for learn, score in masks:
+        assert np.array_equal(score, ~learn & ~closure(n, pairs, learn))
+    again = split_folds(n, pairs, 5, seed=3)
+    assert all(
+        np.array_equal(a, b) for one, two in zip(masks, again, strict=True) for a, b in zip(one, two, strict=True)
+    )
+    assert any((a[0] != b[0]).any() for a, b in zip(masks, split_folds(n, pairs, 5, seed=4), strict=True))
+
+
+def test_where_all_pairs_of_some_rows_are_given_rows_are_held_out():
+    y = np.arange(30) % 3
+    i, j = np.triu_indices(30, 1)
+    ends, alike = np.stack([i, j], axis=1), y[i] == y[j]
+    pairs = dkl.Pairs(ends[alike], ends[~alike]).check(100)
+    for learn, score in split_folds(100, pairs, 5, seed=0):
+        assert np.array_equal(learn, ~score) and not (closure(100, pairs, learn) & score).any()
+        assert len(np.setdiff1d(np.arange(30), np.r_[pairs.i[learn], pairs.j[learn]])) == 6
+
+
+@pytest.mark.parametrize(
+    ("must", "cannot", "which"), [(3, 30, "must-links"), (30, 3, "cannot-links"), (30, 0, "cannot-links")]
+)
+def test_too_few_pairs_are_one_error(rng, must, cannot, which):
+    pairs = pairs_of_labels(rng, 200, must, cannot)
+    with pytest.raises(InputError, match=f"too few {which} to choose gamma by.*lower cv, or give gamma as a number"):
+        split_folds(200, pairs, 5, seed=0)
+
+
+def test_a_fold_is_the_problem_without_its_pairs_and_its_error_the_loss_on_them(rng):
+    n, gamma = 24, 5.0
+    laplacian, must, cannot = random_problem(rng, n, 60)
+    pairs = dkl.Pairs(must, cannot, weights=rng.uniform(0.2, 3.0, 60)).check(n, "drop")
+    masks = split_folds(n, pairs, 2, seed=0)
+    settings = {"target_gap": 1e-7, "max_iter": 20_000}
+    with pair_folds(PairwiseKernel.of(laplacian, pairs, 1.0), pairs, masks, threads=1) as folds:
+        for fold, (learn, score) in zip(folds, masks, strict=True):
+            is_must, ends = pairs.sign > 0, np.stack([pairs.i, pairs.j], axis=1)
+            rest = dkl.Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=pairs.weights[learn])
+            alone = PairwiseKernel.of(laplacian, rest, gamma).factored(1)
+            mine, other = solve_to_gap(fold.at(gamma), **settings), solve_to_gap(alone, **settings)
+            assert mine.certificate.objective == pytest.approx(other.certificate.objective, rel=2e-7)
+            K = mine.factor @ mine.factor.T
+            off = (K[pairs.i, pairs.j] - is_must) ** 2
+            wanted = [
+                np.average(off[score & kind], weights=pairs.weights[score & kind]) for kind in (is_must, ~is_must)
+            ]
+            assert fold.error(mine.factor) == pytest.approx(np.mean(wanted), rel=1e-10)
