@@ -48,7 +48,7 @@ class Run:
 
     @property
     def task(self) -> str:
-        """What it learns: "pairwise", "regression", "svc", "logdet"."""
+        """What it learns: "pairwise", "regression", "svc", "logdet", "laplacian", "mvu"."""
         return self._kind.declaration.task
 
     @property
