@@ -127,7 +127,9 @@ class BasisRuns(RunKind[S, I]):
         before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
         side, speed = min(sizes.m**2, DIRECT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
         seconds = (sizes.terms * side**2 + side**3 / 3) / speed
-        after = [f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"]
+        after = [
+            f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"
+        ]
         return Estimate([before], [*after, f"up to {settings.max_iter} steps, commonly 5 to 40"])
 
     def fit(

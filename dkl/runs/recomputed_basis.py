@@ -25,7 +25,7 @@ from dkl.runs.comparison import Comparison
 from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]
-AGREE = 1e-10
+AGREE = 1e-12
 """Relative to the sizes that are summed up."""
 ORTHONORMAL = 1e-10
 EMBEDDED = 1e-8
@@ -140,10 +140,14 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
     if len(told["dimacs"]) != len(errors):
         raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
     for number, (error, rounding) in enumerate(errors, 1):
-        yield Comparison(f"DIMACS error {number}", abs(float(told["dimacs"][number - 1])), abs(error), rounding, "above")
+        yield Comparison(
+            f"DIMACS error {number}", abs(float(told["dimacs"][number - 1])), abs(error), rounding, "above"
+        )
 
 
-def of_embedding(report: dict[str, Any], basis: dict[str, Any], model: dict[str, Any], most: int | None) -> Iterator[Comparison]:
+def of_embedding(
+    report: dict[str, Any], basis: dict[str, Any], model: dict[str, Any], most: int | None
+) -> Iterator[Comparison]:
     """E = Q A, A the leading eigenvectors of Y times the roots of their eigenvalues: all of them, or `most`."""
     Q, Y, E = basis["Q"], model["Y"], model["embedding"]
     A = Q.T @ E
@@ -176,7 +180,8 @@ def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:
 def _root(matrix: Matrix) -> Matrix | None:
     """L of L L'; None where the matrix is not positive definite beyond rounding."""
     values = np.linalg.eigvalsh(matrix)
-    return np.linalg.cholesky(matrix) if values[0] > len(matrix) * ROUNDING * np.abs(values).max() else None
+    is_definite = values[0] > len(matrix) * ROUNDING * np.abs(values).max()
+    return np.asarray(np.linalg.cholesky(matrix), np.float64) if is_definite else None
 
 
 def _lowest(slack: Matrix, root: Matrix) -> float:

@@ -26,6 +26,7 @@ from dkl.solvers.qsdp_face import FACE, least_on_face
 from dkl.solvers.qsdp_gradient import projected_gradients
 from dkl.solvers.qsdp_newton import newton_step
 from dkl.solvers.qsdp_problem import Problem, QSDPSolution
+from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Array = NDArray[np.float64]
@@ -130,7 +131,8 @@ def solve_low_rank(
         point = following
         certificate = scaled.certificate(point)
     factor = J @ best.factor
-    return QSDPSolution(ended, factor, problem.certificate(problem.at(factor)), iteration, products)
+    outcome = ended or Outcome.ITERATION_LIMIT
+    return QSDPSolution(outcome, factor, problem.certificate(problem.at(factor)), iteration, products)
 
 
 def _by_rows(problem: Problem, point: Any) -> Any:

@@ -91,7 +91,7 @@ def _kept(found: dict[str, Any], notes: dict[str, Any]) -> Kept:
         raise ValueError("not a state of the method")
     if len(best) != len(factor) or not (np.isfinite(factor).all() and np.isfinite(best).all()):
         raise ValueError("not factors of one problem")
-    numbers = {name: float(notes[name]) for name in NUMBERS}
+    numbers: dict[str, Any] = {name: float(notes[name]) for name in NUMBERS}
     rows = [{name: _plain(name, value) for name, value in row.items()} for row in notes["rows"]]
     return Kept(LowRankState(factor, best, notes["step"], **counts, **numbers), rows)
 

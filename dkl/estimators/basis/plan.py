@@ -64,7 +64,9 @@ def _plan(sizes: Sizes, settings: Any, session: Session, own_rows: int, allowed:
     if own_rows:
         stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + held["the graph and its terms"] + 8 * n * m
         held["rows"] = 0  # let go of then
-    items = held | {f"the basis of {m:,} eigenvectors": BASES * 8 * n * m} | _solve_items(m, sizes.terms, settings.solver)
+    items = (
+        held | {f"the basis of {m:,} eigenvectors": BASES * 8 * n * m} | _solve_items(m, sizes.terms, settings.solver)
+    )
     shape = {"n": n, "n_basis": m, "terms": sizes.terms}
     items = {name: size for name, size in items.items() if size}
     return Plan("memory", 1, session.threads, PROCESS_BASE, items, {}, allowed, shape=shape, stages=stages)

@@ -81,14 +81,19 @@ def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], sett
         rows, posed = make()
     basis = posed.basis
     run.write_arrays("rows", point_arrays(rows))
-    shared = {"Q": basis.Q, "values": basis.values, "found": np.array([basis.residual]), "sigma": np.array([basis.sigma])}
+    shared = {
+        "Q": basis.Q,
+        "values": basis.values,
+        "found": np.array([basis.residual]),
+        "sigma": np.array([basis.sigma]),
+    }
     run.write_arrays("basis", {**shared, **posed.arrays()})
     return posed
 
 
 def _report(posed: Posed, found: Solved, settings: Any) -> dict[str, Any]:
     certificate, result = found.solution.certificate, found.result
-    told = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
+    told: dict[str, Any] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
     known = {"n_basis": len(found.Y), "n_components": int(found.embedding.shape[1]), "residual": posed.basis.residual}
     told["dimacs"] = [float(error) for error in certificate.dimacs]
     own = {**known, **posed.told(), "certificate": told, "history": result.history}

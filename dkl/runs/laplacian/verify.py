@@ -1,6 +1,6 @@
 """`dkl verify` of a kernel from pairs in the basis of smooth eigenvectors: graph, basis, objective, gap and embedding once more.
 
-    f = sum over the diagonal, must-links and cannot-links of w_ij (K_ij - t_ij)^2,    t = 1, 1 and 0; w = 1 on the diagonal
+f = sum over the diagonal, must-links and cannot-links of w_ij (K_ij - t_ij)^2,    t = 1, 1 and 0; w = 1 on the diagonal
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ DECLARATION = Declaration(
     settings=UnfoldingSettings,
     files=(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
-        targets_file("Labels, or rows of numbers, that --colored learns from; else they color the picture: .csv, .npy, .npz."),
+        targets_file(
+            "Labels, or rows of numbers, that --colored learns from; else they color the picture: .csv, .npy, .npz."
+        ),
     ),
     kind="dkl.runs.mvu.kind:UnfoldingRuns",
     verb="transform",

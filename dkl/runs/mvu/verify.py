@@ -48,7 +48,9 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     yield from recomputed.of_basis(report, basis, laplacian)
     constant = float(np.abs(Q.sum(axis=0)).max()) / np.sqrt(n)
     norm, slowest = float(abs(laplacian).sum(axis=1).max()), float(basis["values"][0])
-    yield Comparison("the constant vector in the basis", 0.0, constant, 1e-10 + float(report["residual"]) * norm / slowest)
+    yield Comparison(
+        "the constant vector in the basis", 0.0, constant, 1e-10 + float(report["residual"]) * norm / slowest
+    )
     W = _reward(Q, basis.get("side"), settings.colored, str(run.path))
     nu = float(report["nu"])
     rule = float(np.linalg.eigvalsh(W)[-1] * squared.sum() / (slowest * (squared**2).sum()))
