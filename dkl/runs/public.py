@@ -104,6 +104,8 @@ class Run:
             return self._kind.load(self._store)
 
     def _damage(self) -> StoreError | None:
+        if not self._store.is_complete:  # what an unfinished run has not yet is no damage
+            return None
         return next(iter(self._store.damages().values()), None)
 
     def _facts(self) -> Facts:
