@@ -180,11 +180,12 @@ def test_a_fit_goes_on_from_any_step_without_its_data(files, complete, work):
     assert np.array_equal(found.embedding_, fit_unfolding(files, {}).embedding_)
 
 
-def test_a_damaged_basis_is_made_again(complete, work):
-    """From the rows' file; where that is gone too, one line says so."""
+@pytest.mark.parametrize("array", ["basis/Q", "rows/points"])
+def test_a_damaged_basis_is_made_again(array, complete, work):
+    """From the rows' file."""
     run = Path(shutil.copytree(complete, "run.zarr"))
     wanted = bytes_of(run, "rows", "basis", "model")
-    (file,) = (path for path in (run / "basis" / "Q").rglob("*") if path.is_file() and path.suffix == "")
+    (file,) = (path for path in (run / array).rglob("*") if path.is_file() and path.suffix == "")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 8
     file.write_bytes(content)

@@ -76,6 +76,8 @@ def fit_in_run(
 
 def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], settings: Any) -> P:
     try:
+        for part in ("rows", "basis"):
+            run.check_part(part, whole=True)
         return posed_in(run, kind, settings)
     except StoreError:  # not there yet, or damaged: the rows have all that it is made from
         rows, posed = make()
