@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
     from dkl.estimators.laplacian.learner import LaplacianKernelLearner
-    from dkl.estimators.laplacian.unfolding import MaximumVarianceUnfolding
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.estimators.logdet.metric import LogDetMetricLearner
+    from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
     from dkl.estimators.regression.learner import LowRankKernelRegressor
     from dkl.estimators.spectral.clustering import SpectralClustering
@@ -39,7 +39,7 @@ _PLACES = {
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
     "LowRankKernelRegressor": "dkl.estimators.regression.learner",
-    "MaximumVarianceUnfolding": "dkl.estimators.laplacian.unfolding",
+    "MaximumVarianceUnfolding": "dkl.estimators.mvu.learner",
     "OptimalNeighborhoodSVC": "dkl.estimators.svc.learner",
     "PairwiseKernelLearner": "dkl.estimators.pairwise.learner",
     "Pairs": "dkl.pairs",

@@ -44,6 +44,8 @@ KERNEL = (
     "--n-components",
     "3",
 )
+SMOOTH = ("--n-basis", "32", "--n-neighbors", "8", "--tol", "1e-7", *EACH)
+BASIS = ("rows", "basis", "model")
 SVC, TARGETS, FACTOR = ("model", "history"), ("model", "candidates", "columns"), ("factor",)
 
 
@@ -74,6 +76,8 @@ CASES = {
         "more.npz",
     ),
     "logdet": Case((*KERNEL, *(f"--gamma={gamma}" for gamma in (0.5, 2, 8, 32))), SVC, "path/path-*"),
+    "mvu": Case(("mvu", *SMOOTH), BASIS, "engine/engine-*"),
+    "laplacian": Case(("laplacian", "--pairs", "pairs.csv", *SMOOTH[2:], "--n-basis", "6"), BASIS, "engine/engine-*"),
     "svc": Case((*MACHINES, "--tol", "1e-6"), SVC, "alphas/alphas-*"),
     "svc, gradient": Case((*MACHINES, "--solver", "gradient", "--tol", "1e-2"), SVC, "alphas/alphas-*"),
     "svc, level": Case((*MACHINES, "--solver", "level", "--tol", "5e-2"), SVC, "alphas/alphas-*"),

@@ -128,6 +128,31 @@ def fit_logdet(folder: Path, more: dict[str, Any]) -> Any:
     return dkl.LogDetKernelLearner(n_in=2, n_out=2, n_components=4, n_jobs=1, **more).path(X, y, GAMMAS).model(-1)
 
 
+def write_strip(folder: Path) -> None:
+    """A rolled strip, with labels by its two ends, and pairs of these, of which every seventh is wrong."""
+    rng = np.random.default_rng(4)
+    place = np.stack([np.sort(rng.random(70)) * 9.0, rng.random(70) * 3.0], axis=1)
+    angle, y = 1.0 + place[:, 0] / 3.0, (place[:, 0] > 4.5).astype(int)
+    np.savez(folder / "X.npz", X=np.stack([2 * np.cos(angle), 2 * np.sin(angle), place[:, 1]], axis=1), y=y)
+    ends = rng.permutation(70)[:40].reshape(-1, 2)
+    says = [(y[i] == y[j]) != (k % 7 == 0) for k, (i, j) in enumerate(ends)]
+    lines = [
+        f"{i},{j},{'must' if same else 'cannot'},{0.5 + k % 3}"
+        for k, ((i, j), same) in enumerate(zip(ends, says, strict=True))
+    ]
+    (folder / "pairs.csv").write_text("\n".join(["i,j,label,weight", *lines]) + "\n")
+
+
+def fit_unfolding(folder: Path, more: dict[str, Any]) -> Any:
+    X = np.load(folder / "X.npz")["X"]
+    return dkl.MaximumVarianceUnfolding(n_basis=34, n_neighbors=6, tol=1e-8, n_jobs=1, **more).fit(X)
+
+
+def fit_propagation(folder: Path, more: dict[str, Any]) -> Any:
+    learner = dkl.LaplacianKernelLearner(8, n_neighbors=6, tol=1e-8, n_jobs=1, **more)
+    return learner.fit(np.load(folder / "X.npz")["X"], pairs=load_pairs(folder / "pairs.csv"))
+
+
 CASES = {
     "pairwise": Case(
         write_pairs,
@@ -165,5 +190,23 @@ CASES = {
         ("model",),
         ("points_", "M_", "_weights", "_weights_at_points", "_offset"),
         lambda run: change(run, "model/M"),
+    ),
+    "mvu": Case(
+        write_strip,
+        ("--data", "X.npz"),
+        ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-8"),
+        fit_unfolding,
+        ("model",),
+        ("embedding_", "basis_", "basis_kernel_", "edges_", "nu_"),
+        lambda run: change(run, "model/Y"),
+    ),
+    "laplacian": Case(
+        write_strip,
+        ("--data", "X.npz", "--pairs", "pairs.csv"),
+        ("--n-basis", "8", "--n-neighbors", "6", "--tol", "1e-8"),
+        fit_propagation,
+        ("model",),
+        ("embedding_", "basis_", "basis_kernel_"),
+        lambda run: change(run, "model/Y"),
     ),
 }

@@ -20,7 +20,7 @@ PUBLIC = {
     "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
-    "MaximumVarianceUnfolding": "dkl.estimators.laplacian.unfolding",
+    "MaximumVarianceUnfolding": "dkl.estimators.mvu.learner",
     "Pairs": "dkl.pairs",
     "Triplets": "dkl.triplets",
     "adjusted_rand_index": "dkl.metrics",

@@ -172,8 +172,8 @@ def info(run: str, as_json: bool, picture: str | None) -> None:
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def transform(run: str, data: str, out: str, **given: Any) -> None:
-    """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors; of a LogDet
-    kernel principal coordinates of any rows."""
+    """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors; of other
+    learners coordinates of any rows."""
     placing, rest = options.split(given)
     from dkl.runs import driver
 

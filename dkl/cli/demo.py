@@ -94,7 +94,7 @@ def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
     (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n", encoding="utf-8")
     patients = load("diabetes")
     _write_halves(folder, "diabetes", patients.X, patients.y)  # for `dkl fit regression`
-    _write_halves(folder, "digits", X, y)  # for `dkl fit svc`
+    _write_halves(folder, "digits", X, y)  # for `dkl fit svc`, `logdet` and `mvu`
 
 
 def _write_halves(folder: Path, name: str, X: NDArray, y: NDArray) -> None:

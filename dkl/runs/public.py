@@ -48,7 +48,7 @@ class Run:
 
     @property
     def task(self) -> str:
-        """What it learns: "pairwise", "regression", "svc", "logdet"."""
+        """What it learns: "pairwise", "regression", "svc", "logdet", "laplacian", "mvu"."""
         return self._kind.declaration.task
 
     @property
@@ -104,6 +104,8 @@ class Run:
             return self._kind.load(self._store)
 
     def _damage(self) -> StoreError | None:
+        if not self._store.is_complete:  # what an unfinished run has not yet is no damage
+            return None
         return next(iter(self._store.damages().values()), None)
 
     def _facts(self) -> Facts:

@@ -16,6 +16,8 @@ TASKS = {
     "regression": "dkl.runs.regression",
     "svc": "dkl.runs.svc",
     "logdet": "dkl.runs.logdet",
+    "laplacian": "dkl.runs.laplacian",
+    "mvu": "dkl.runs.mvu",
 }
 """The module of each task's `DECLARATION`."""
 

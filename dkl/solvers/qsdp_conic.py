@@ -123,7 +123,7 @@ def solve_conic(
     values, vectors = np.linalg.eigh(Y)
     factor = vectors[:, values > 0] * np.sqrt(values[values > 0])
     duals = (2.0 * problem.at(factor).residual, np.sqrt(scale) * scaled.dual(found.dual[-N:]))
-    certificate = min((problem.certify(Y, z) for z in duals), key=lambda proven: proven.gap)
+    certificate, dual = min(((problem.certify(Y, z), z) for z in duals), key=lambda proven: proven[0].gap)
     told = watch.record({
         "iteration": found.steps, "objective": certificate.objective, "gap": certificate.gap,
         "relative_gap": certificate.relative_gap, "rank": factor.shape[1], "step": form,
@@ -131,7 +131,7 @@ def solve_conic(
     at_limit = not found.is_done and found.steps >= max_iter
     rests = Outcome.STATIONARY if found.is_done else Outcome.STALLED
     ended = verdict(told, solved=certificate.relative_gap <= tol, at_limit=at_limit)
-    return QSDPSolution(ended or rests, factor, certificate, found.steps, solver=form)
+    return QSDPSolution(ended or rests, factor, certificate, found.steps, solver=form, dual=dual)
 
 
 def _coordinates(problem: Problem) -> Array:

@@ -13,6 +13,11 @@ not. All work in coordinates in which the map sees all directions alike (`scalin
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,30 +43,69 @@ UNSEEN = 1e-12
 IDLE = 8
 
 
+@dataclass(frozen=True)
+class LowRankState:
+    """Where the method stands before a step, in its scaled coordinates: what goes on from it has the bits of what was never ended.
+
+    factor (m, r) of the point, best (m, r) of the point of the least gap so far; step: what made the point, after `taken` of its
+    kind; products so far; idle: steps without progress; gap_before and decrease: of the gap and of f, at the step before.
+    """
+
+    factor: Array = field(repr=False)
+    best: Array = field(repr=False)
+    step: str = "start"
+    iteration: int = 0
+    taken: int = 0
+    products: int = 0
+    idle: int = 0
+    gap_before: float = 0.0
+    decrease: float = np.inf
+
+
+STEPS = ("gradient", "face", "newton")
+"""Of a state, beside "start"."""
+
+
 def solve_low_rank(
-    problem: Problem, *, tol: float = 1e-6, max_iter: int = 200, face: int = FACE, watch: Watch | None = None
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    face: int = FACE,
+    watch: Watch | None = None,
+    begun: LowRankState | None = None,
+    keep: Callable[[LowRankState], object] | None = None,
 ) -> QSDPSolution:
     """Until the proven relative gap is at most `tol`. From Y = 0, without anything random; face: rows of a problem that is one face.
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
+    keep: is given the state after each row; nobody writes to its arrays. begun: such a state, of which the row was recorded.
     InputError where f has no lower bound over the psd cone.
     """
     watch = Watch() if watch is None else watch
     _check_bounded(problem)
     J = problem.scaling()
     scaled = problem.congruent(J)
-    point = scaled.at(np.zeros((len(J), 1)))
-    best, certificate, step, gap_before = point, scaled.certificate(point), "start", 0.0
-    proven, stall, taken, products, decrease = certificate, Stall(IDLE), 0, 0, np.inf
-    for iteration in range(max_iter + 1):
-        told = watch.record({
-            "iteration": iteration, "objective": point.objective, "gap": certificate.gap,
-            "relative_gap": certificate.relative_gap, "rank": point.factor.shape[1], "step": step,
-        })  # fmt: skip
+    state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
+    point, best, stall = scaled.at(state.factor), scaled.at(state.best), Stall(IDLE)
+    certificate, proven, stall.idle = scaled.certificate(point), scaled.certificate(best), state.idle
+    step, taken, products = state.step, state.taken, state.products
+    gap_before, decrease = state.gap_before, state.decrease
+    for iteration in itertools.count(state.iteration):
+        if begun is not None and iteration == begun.iteration:
+            told = watch.outcome
+        else:
+            told = watch.record({
+                "iteration": iteration, "objective": point.objective, "gap": certificate.gap,
+                "relative_gap": certificate.relative_gap, "rank": point.factor.shape[1], "step": step,
+            })  # fmt: skip
         if certificate.gap <= proven.gap:
             best, proven = point, certificate
+        if keep is not None:
+            found = (point.factor, best.factor, step, iteration, taken, products, stall.idle, gap_before, decrease)
+            keep(LowRankState(*found))
         ended = verdict(
-            told, solved=proven.relative_gap <= tol, at_limit=iteration == max_iter, stalled=stall.is_passed
+            told, solved=proven.relative_gap <= tol, at_limit=iteration >= max_iter, stalled=stall.is_passed
         )
         if ended is not None:
             break
@@ -81,14 +125,19 @@ def solve_low_rank(
             if face < len(J) and np.isfinite(certificate.gap):
                 aim = max(COARSE * min(certificate.gap, decrease), ROUNDING * certificate.size)
             following = least_on_face(scaled, point, aim, face)
+        following = _by_rows(scaled, following)
         decrease = point.objective - following.objective
         stall.check(following.objective < point.objective - 1e-14 * abs(point.objective))
         point = following
         certificate = scaled.certificate(point)
     factor = J @ best.factor
-    return QSDPSolution(
-        ended or Outcome.ITERATION_LIMIT, factor, problem.certificate(problem.at(factor)), iteration, products
-    )
+    outcome = ended or Outcome.ITERATION_LIMIT
+    return QSDPSolution(outcome, factor, problem.certificate(problem.at(factor)), iteration, products)
+
+
+def _by_rows(problem: Problem, point: Any) -> Any:
+    """The point, of a factor that lies row by row: BLAS rounds by the order in memory, and a store keeps this one."""
+    return point if point.factor.flags.c_contiguous else problem.at(np.ascontiguousarray(point.factor))
 
 
 def _check_bounded(problem: Problem) -> None:

@@ -89,7 +89,8 @@ class Problem(Protocol):
 class QSDPSolution:
     """What a solver of the QSDP hands out: Y = factor factor', factor (m, r), its certificate, and how it came about.
 
-    n_iter: steps of the method; n_products: Hessian products of conjugate gradients, where the method takes any.
+    n_iter: steps of the method; n_products: Hessian products of conjugate gradients, where the method takes any; dual (p,): the z
+    that the certificate is of, where it is not 2 (B(Y) - t) itself.
     """
 
     outcome: Outcome
@@ -98,3 +99,4 @@ class QSDPSolution:
     n_iter: int
     n_products: int = 0
     solver: str = "low-rank"
+    dual: Array | None = field(default=None, repr=False)

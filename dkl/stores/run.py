@@ -309,9 +309,9 @@ class RunStore:
         """Seal a part whose files are all written. Raises DiskError."""
         seals.seal_folder(self.path / part, part)
 
-    def check_part(self, part: str) -> None:
-        """StoreError where files of a part are gone, cut short, or stand in each other's place."""
-        seals.check_folder(self.path / part, part, must=self.is_sealed)
+    def check_part(self, part: str, *, whole: bool = False) -> None:
+        """StoreError where files of a part are gone, cut short, or stand in each other's place; whole: all bytes are read."""
+        seals.check_folder(self.path / part, part, must=self.is_sealed, whole=whole)
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
         """Small arrays under `folder`, in place of any that are there; all of them are there or none.

@@ -30,12 +30,14 @@ FITS = {
     "regression": ["fit", "regression", "--data", "X.npz", "--nu", "0.1", "--store-columns"],
     "svc": ["fit", "svc", "--data", "X.npz"],
     "logdet": ["fit", "logdet", "--data", "X.npz", "--n-in", "2", "--n-out", "2", "--n-neighbors", "5"],
+    "mvu": ["fit", "mvu", "--data", "X.npz", "--n-basis", "4", "--n-neighbors", "30", "--checkpoint-every", "1"],
 }
 USES = {
     "pairwise": ("transform", "new.npz"),
     "regression": ("predict", "new.csv"),
     "svc": ("predict", "new.npy"),
     "logdet": ("transform", "new.npz"),
+    "mvu": ("transform", "new.npz"),
 }
 
 

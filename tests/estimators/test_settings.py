@@ -26,8 +26,9 @@ from dkl.errors import InputError
 from dkl.estimators.common import rules
 from dkl.estimators.common.kernels import KERNEL_NAMES
 from dkl.estimators.common.settings import check_parameters, declared, gathered, parameters
-from dkl.estimators.laplacian.settings import PropagationSettings, UnfoldingSettings
+from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
+from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.spectral.settings import ClusteringSettings, EmbeddingSettings

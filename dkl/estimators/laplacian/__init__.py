@@ -1,1 +1,1 @@
-"""Kernels in the basis of a neighbour graph's smoothest eigenvectors (SQLP; Wu, So, Li & Li 2009)."""
+"""A kernel from pairs, in the basis of a neighbour graph's smoothest eigenvectors (RegPCP; Wu, So, Li & Li 2009)."""

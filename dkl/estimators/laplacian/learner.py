@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.basis.fit import basis_size, solved
+from dkl.estimators.basis.learner import BasisLearner
+from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.laplacian.fit import BasisLearner, basis_size, check_room, solved
+from dkl.estimators.laplacian.fit import PosedPropagation
 from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.linalg.smooth_basis import smoothest
-from dkl.problems.laplacian_kernels import propagation
 from dkl.resolved_pairs import resolve_pairs
 
 
@@ -126,15 +125,12 @@ class LaplacianKernelLearner(BasisLearner):
                 n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
                 random_state=self.random_state, takes_weights=True,
             )  # fmt: skip
-            m, limit = basis_size(self.n_basis, n), self._limit()
-            check_room(n, m, n + known.n_must + known.n_cannot, limit)
-            graph = build_graph(
-                rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=self.sigma, laplacian="normalized",
-                memory_limit=limit, session=Session.find(self.client, threads=self.n_jobs),
-            )  # fmt: skip
-            Q = smoothest(graph.laplacian, m).vectors
-            settings = gathered(PropagationSettings, self, memory_limit=limit)
-            problem = propagation(Q, np.asarray(known.must_link), np.asarray(known.cannot_link), known.weights)
-            found = solved(problem, settings, watch)
-        self._keep(rows, graph, Q, found, found.axes)
+            m, settings = basis_size(self.n_basis, n), gathered(PropagationSettings, self, memory_limit=self._limit())
+            session = Session.find(self.client, threads=self.n_jobs)
+            sizes = Sizes(n, int(rows.shape[1]), m, n + known.n_must + known.n_cannot)
+            plan = plan_basis(sizes, settings, session).as_dict()
+            posed = PosedPropagation.of(rows, known, m, settings, session)
+            found = solved(posed, settings, watch).planned(plan)
+            warn_of(found.result, stacklevel=2)
+        self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
         return self

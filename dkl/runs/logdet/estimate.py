@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dkl.blocks.plan import Plan
-from dkl.blocks.row_sources import RowSource
 from dkl.estimators.logdet.plan import flops_of
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.runs.estimate import timed
@@ -16,11 +15,6 @@ MEASURED = 400
 """Rows of the square matrices whose product is timed."""
 GRAPH_ENTRY = 16
 """Bytes of an entry of the graph's Laplacian on disk."""
-
-
-def own_rows(rows: RowSource) -> int:
-    """Bytes of the rows, which a fit reads at once, with those of a file that was read as other numbers."""
-    return rows.n * rows.row_bytes + (0 if rows.is_in_place else rows.own_bytes)
 
 
 def disk_bytes(found: LogDetInputs, settings: LogDetRunSettings) -> int:

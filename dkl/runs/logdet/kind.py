@@ -21,6 +21,7 @@ from dkl.estimators.logdet.store import fit_in_run
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import current_rss, format_bytes
 from dkl.runs.comparison import Comparison
+from dkl.runs.estimate import own_rows
 from dkl.runs.files import Files
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
@@ -56,7 +57,7 @@ class LogDetRuns(RunKind[LogDetRunSettings, LogDetInputs]):
 
     def plan(self, found: LogDetInputs, settings: LogDetRunSettings, session: Session) -> Plan:
         """Bytes of memory; MemoryBudgetError where neither a worker nor this process has room."""
-        own = estimate.own_rows(found.rows)
+        own = own_rows(found.rows)
         return plan_kernel(found.sizes(settings), settings, session, has_folder=True, own_rows=own).plan
 
     def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
@@ -78,7 +79,7 @@ class LogDetRuns(RunKind[LogDetRunSettings, LogDetInputs]):
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
         given = found()
-        rows, own = given.rows.read(0, given.rows.n), estimate.own_rows(given.rows)
+        rows, own = given.rows.read(0, given.rows.n), own_rows(given.rows)
         side, codes = given.side(rows, settings), given.codes
         return fit_in_run(run, rows, side, codes, settings, session, watch, notes, own).result
 

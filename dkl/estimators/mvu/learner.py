@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-from sklearn.utils import check_array
-
-from dkl._plain_arrays import refuse_masked
-from dkl.blocks.graph import Graph, build_graph
 from dkl.blocks.session import Session
-from dkl.errors import InputError
-from dkl.estimators.common.classes import checked_labels
+from dkl.estimators.basis.fit import basis_size, solved
+from dkl.estimators.basis.learner import BasisLearner
+from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.laplacian.fit import BasisLearner, basis_size, check_room, solved
-from dkl.estimators.laplacian.settings import UnfoldingSettings
-from dkl.linalg.smooth_basis import smoothest
-from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
-
-EQUAL_WEIGHTS = 1e100
-"""A width of the similarity, and a scale of any data, at which all edges weigh 1."""
+from dkl.estimators.mvu.fit import PosedUnfolding, label_factor
+from dkl.estimators.mvu.settings import UnfoldingSettings
 
 
 class MaximumVarianceUnfolding(BasisLearner):
@@ -122,68 +112,17 @@ class MaximumVarianceUnfolding(BasisLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             rows = checked_rows(self, X, reset=True, least=3)
             n = int(rows.shape[0])
-            side = _side(y, n) if self.colored else None
-            m, limit = basis_size(self.n_basis, n), self._limit()
-            check_room(n, m, n * min(self.n_neighbors, n - 1), limit)
-            graph = build_graph(
-                rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=EQUAL_WEIGHTS, laplacian="unnormalized",
-                memory_limit=limit, session=Session.find(self.client, threads=self.n_jobs),
-            )  # fmt: skip
-            _check_connected(graph)
-            edges, squared = _edges(rows, graph)
-            basis = smoothest(graph.laplacian, m + 1)
-            Q = np.ascontiguousarray(basis.vectors[:, 1:])
-            reward = variance(Q) if side is None else dependence(Q, side)
-            self.nu_ = self._nu(squared, float(basis.values[1]), reward)
-            settings = gathered(UnfoldingSettings, self, memory_limit=limit)
-            found = solved(unfolding(Q, edges, squared, self.nu_, reward), settings, watch)
-        self.edges_ = edges
-        # Unseen rows are means of their neighbours, weighted within the length of an edge.
-        near = replace(graph, sigma=0.5 * float(np.sqrt(squared).mean()))
-        self._keep(rows, near, Q, found, found.axes[:, : int(self.n_components)])
+            side = label_factor(y, n) if self.colored else None
+            m, settings = basis_size(self.n_basis, n), gathered(UnfoldingSettings, self, memory_limit=self._limit())
+            session = Session.find(self.client, threads=self.n_jobs)
+            sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
+            plan = plan_basis(sizes, settings, session).as_dict()
+            posed = PosedUnfolding.of(rows, side, m, settings, session)
+            found = solved(posed, settings, watch).planned(plan)
+            warn_of(found.result, stacklevel=2)
+        self._adopt(posed)
+        self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
         return self
 
-    def _nu(self, squared: Any, slowest: float, reward: Any) -> float:
-        if isinstance(self.nu, str):
-            return default_nu(squared, slowest, float(np.linalg.eigvalsh(reward)[-1]))
-        return float(self.nu)
-
-
-def _side(y: Any, n: int) -> Any:
-    """(n, k) a factor of the kernel of labels; InputError for none, or for what tells no row from another."""
-    refuse_masked(y, "y")
-    values = None if y is None else np.asarray(y)
-    if values is None or values.ndim < 2 or values.shape[1] == 1:
-        classes, codes = checked_labels(y, n, "MaximumVarianceUnfolding(colored=True)")
-        return np.eye(len(classes))[codes]
-    try:
-        side = np.asarray(check_array(values, dtype=np.float64, input_name="y"))
-    except ValueError as error:
-        raise InputError(" ".join(str(error).split()), where="y") from error
-    if len(side) != n:
-        raise InputError("inconsistent numbers of samples", where="y", got=f"shape {side.shape}", wanted=f"({n}, k)")
-    if not np.ptp(side, axis=0).max() > 0:
-        raise InputError("all rows are equal", where="y", wanted="numbers that differ between rows")
-    return side
-
-
-def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
-    """((e, 2) edges, i < j, (e,) their squared distances)."""
-    upper = sp.coo_array(sp.triu(graph.laplacian, 1))
-    i, j = upper.coords
-    edges = np.stack([i, j], axis=1).astype(np.intp)
-    difference = rows[i] - rows[j]
-    square = difference.multiply(difference) if sp.issparse(difference) else np.asarray(difference, np.float64) ** 2
-    squared = np.asarray(square.sum(axis=1), np.float64).ravel()
-    if not squared.max(initial=0.0) > 0:
-        raise InputError("all rows are equal", where="X", got="edges of length 0 alone", wanted="rows that differ")
-    return edges, squared
-
-
-def _check_connected(graph: Graph) -> None:
-    if graph.n_components > 1:
-        sizes = ", ".join(f"{size:,}" for size in graph.component_sizes[:3])
-        raise InputError(
-            "the neighbour graph is not connected", where="X", got=f"{graph.n_components} components ({sizes} rows)",
-            wanted="one", remedy="raise n_neighbors, or unfold the components one by one",
-        )  # fmt: skip
+    def _adopt(self, posed: PosedUnfolding) -> None:
+        self.edges_, self.nu_ = posed.edges, posed.nu

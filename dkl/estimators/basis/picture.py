@@ -21,7 +21,7 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class LaplacianShown:
+class BasisShown:
     """What is drawn: before, after (l, 2) rows in a plane; codes (l,) of their classes, -1 none, and their names; spectrum
     (k,) of Y, descending; history; relative_gap, and the one that was asked for; n rows were learned from.
     """
@@ -37,7 +37,7 @@ class LaplacianShown:
     relative_gap: float
 
     @classmethod
-    def of(cls, before: Any, after: Any, labels: Any, Y: Numbers, **told: Any) -> LaplacianShown:
+    def of(cls, before: Any, after: Any, labels: Any, Y: Numbers, **told: Any) -> BasisShown:
         """Of rows (l, d) and (l, k) before and after, and Y (m, m)."""
         codes, names = (np.full(before.shape[0], -1), ()) if labels is None else classes_of(labels)
         first, second = (Plane.of(rows).project(rows) for rows in (before, after))
@@ -45,24 +45,24 @@ class LaplacianShown:
         return cls(first, second, codes, names, spectrum, **told)
 
 
-def draw(figure: Any, shown: LaplacianShown) -> None:
+def draw(figure: Any, shown: BasisShown) -> None:
     """All panels into an empty figure."""
     panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
     panels.append(panel(draw_gaps, shown.history, "stage", shown.tol))
     drawing.grid(figure, panels, 2, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}")
 
 
-def draw_before(axis: Any, shown: LaplacianShown) -> None:
+def draw_before(axis: Any, shown: BasisShown) -> None:
     """The rows as they were given."""
     draw_view(axis, shown.before, shown.codes, shown.names, "rows, first two principal components")
 
 
-def draw_one(axis: Any, shown: LaplacianShown) -> None:
+def draw_one(axis: Any, shown: BasisShown) -> None:
     """The rows as the kernel sees them."""
     draw_view(axis, shown.after, shown.codes, shown.names, "embedding, first two principal components")
 
 
-def draw_spectrum(axis: Any, shown: LaplacianShown) -> None:
+def draw_spectrum(axis: Any, shown: BasisShown) -> None:
     """The largest eigenvalues of Y, which are the kernel's."""
     values = shown.spectrum
     shown_values = np.maximum(values, LEAST * max(float(values[0]), np.finfo(float).tiny))

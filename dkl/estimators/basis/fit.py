@@ -1,0 +1,152 @@
+"""A fit of K = Q Y Q': the basis of a graph, the problem in Y that a learner poses there, and its solution."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.graph import Graph
+from dkl.errors import InputError
+from dkl.estimators.basis.settings import BasisSettings
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.smooth_basis import smoothest
+from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.resources import peak_rss
+from dkl.solvers.qsdp_conic import solve_conic
+from dkl.solvers.qsdp_low_rank import LowRankState, solve_low_rank
+from dkl.solvers.qsdp_problem import QSDPSolution
+from dkl.solvers.result import Result, remedies
+from dkl.solvers.watch import Watch
+
+Matrix = NDArray[np.float64]
+MOST_BASIS = 30
+"""Eigenvectors where none are asked for."""
+ROWS_EACH = 4
+"""Rows for each of these at least: smooth functions that could tell any row from its neighbours would be none."""
+RANK = 1e-12
+"""Of Y's largest eigenvalue: what is below is rounding."""
+REMEDIES = remedies(
+    iteration_limit="raise max_iter, or loosen tol",
+    stalled='rounding ends all progress: loosen tol, or take solver="low-rank"',
+    stationary='the conic solver ended at its own tolerance: loosen tol, or take solver="low-rank"',
+    numerical_error="a value stopped being finite: scale the rows",
+)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """L Q = Q diag(values), Q (n, m) orthonormal, to `residual` of |L|, found by `method`; sigma and n_neighbors, by which unseen
+    rows are means of others; seconds of the graph and of the eigenvectors, {} where they were not made now.
+    """
+
+    Q: Matrix = field(repr=False)
+    values: Matrix
+    residual: float
+    method: str
+    sigma: float
+    n_neighbors: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, m: int, *, without_first: bool = False) -> Basis:
+        """The smoothest m, beside the constant one where a connected graph has it first."""
+        start, first = time.perf_counter(), int(without_first)
+        found = smoothest(graph.laplacian, m + first)
+        Q, values = np.ascontiguousarray(found.vectors[:, first:]), np.ascontiguousarray(found.values[first:])
+        seconds = {"graph": graph.seconds, "basis": time.perf_counter() - start}
+        return cls(Q, values, found.residual, found.method, graph.sigma, graph.n_neighbors, seconds)
+
+
+class Posed(Protocol):
+    """A learner's problem in a basis, and what a run keeps for it to be posed again."""
+
+    @property
+    def basis(self) -> Basis:
+        """Q."""
+
+    @property
+    def problem(self) -> QuadraticSDP:
+        """In Y."""
+
+    @property
+    def most_axes(self) -> int | None:
+        """Columns of the embedding, at most."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """By the names that the learner's arrays.py declares in the folder "basis"."""
+
+    def told(self) -> dict[str, Any]:
+        """What the report says of it."""
+
+    @classmethod
+    def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: Any) -> Self:
+        """From what `arrays` gave."""
+
+
+class Keeper(Protocol):
+    """Keeps the low-rank method's state in between."""
+
+    def begun(self, watch: Watch, m: int) -> LowRankState | None:
+        """What to go on from, its rows in the watch; None where nothing is kept of a problem of m rows."""
+
+    def keep(self, state: LowRankState, watch: Watch) -> None:
+        """Take note of where the method stands."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Y (m, m), embedding (n, k), the solution and what happened."""
+
+    Y: Matrix = field(repr=False)
+    embedding: Matrix = field(repr=False)
+    solution: QSDPSolution
+    result: Result
+
+    def planned(self, plan: dict[str, Any]) -> Solved:
+        """With the plan in its result."""
+        return replace(self, result=replace(self.result, plan=plan))
+
+
+def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
+    """m; InputError where the graph of n rows has no m smooth eigenvectors beside the first."""
+    if n_basis is not None and n_basis >= n:
+        what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
+        raise InputError(what, where=where, got=n_basis, wanted=wanted)
+    return min(MOST_BASIS, max(1, n // ROWS_EACH)) if n_basis is None else int(n_basis)
+
+
+@one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
+def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper | None = None) -> Solved:
+    """Y by the solver that is asked for, and the embedding by its largest eigenvectors; from where the keeper's state stands."""
+    start, stage, problem = time.perf_counter(), watch.stage("solve"), posed.problem
+    options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "watch": stage}
+    if settings.solver != "low-rank":
+        found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
+    elif keeper is None:
+        found = solve_low_rank(problem, **options)
+    else:
+        begun = keeper.begun(stage, problem.m)
+        found = solve_low_rank(problem, begun=begun, keep=lambda state: keeper.keep(state, stage), **options)
+    Y, axes = _spectrum(found.factor)
+    embedding = posed.basis.Q @ np.ascontiguousarray(axes[:, : posed.most_axes])
+    seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
+    result = Result(
+        found.outcome, found.n_iter, watch.history, seconds | {"total": sum(seconds.values())}, peak_rss(),
+        remedy=REMEDIES[found.outcome], proven=float(found.certificate.relative_gap),
+    )  # fmt: skip
+    return Solved(Y, embedding, found, result)
+
+
+def _spectrum(factor: Matrix) -> tuple[Matrix, Matrix]:
+    """(Y, its eigenvectors times the roots of their eigenvalues, falling; each one's largest entry is positive)."""
+    Y = factor @ factor.T
+    Y = 0.5 * (Y + Y.T)
+    values, vectors = np.linalg.eigh(Y)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = values > RANK * max(float(values[0]), 0.0)
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(Y))]
+    return Y, (vectors * np.where(largest < 0, -1.0, 1.0))[:, kept] * np.sqrt(values[kept])

@@ -1,0 +1,103 @@
+"""The low-rank method's state, kept in a run's folder: what a resumed fit goes on from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dkl.estimators.basis.declared import STATES
+from dkl.solvers.qsdp_low_rank import STEPS, LowRankState
+from dkl.solvers.watch import Row, Watch
+from dkl.stores.keeper import HoldingKeeper
+from dkl.stores.kept_states import KeptStates
+from dkl.stores.run import RunStore
+
+COUNTS, NUMBERS = ("iteration", "taken", "products", "idle"), ("gap_before", "decrease")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A state, and the rows of the history up to it."""
+
+    state: LowRankState
+    rows: list[Row] = field(repr=False)
+
+
+def states_of(run: RunStore) -> KeptStates:
+    """Where the state is kept while a fit is under way."""
+    return KeptStates(run.path / "engine", STATES, "engine", "the solver's state")
+
+
+def kept_state(run: RunStore) -> tuple[int, Kept | None]:
+    """(number, the newest state that is whole); None where there is none, or nothing that was ever written."""
+    number, found, notes = states_of(run).read()
+    if not found:
+        return number, None
+    try:
+        return number, _kept(found, notes)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return number, None
+
+
+class StoredState(HoldingKeeper[Kept | None]):
+    """Keeps the state in a run's folder, every so many steps or by time. A step of the rule is one of the method."""
+
+    def __init__(self, run: RunStore, every: int | str) -> None:
+        super().__init__(run, every)
+        self.states = states_of(run)
+        self.states.remove_leftovers()
+        self.number, self.held = kept_state(run)
+
+    def begun(self, watch: Watch, m: int) -> LowRankState | None:
+        """What to go on from, its rows in the watch; None where nothing is kept of a problem of m rows."""
+        if self.held is None or self.held.state.factor.shape[0] != m:
+            return None
+        watch.resume(self.held.rows)
+        self.rule.step = self.rule.committed = self.held.state.iteration
+        return self.held.state
+
+    def keep(self, state: LowRankState, watch: Watch) -> None:
+        """Take note of where the method stands."""
+        if self.rule.step != state.iteration or state.iteration == 0:
+            self.held = Kept(state, watch.history)
+            self.rule.step = state.iteration
+            self.commit_due()
+
+    def load(self) -> Kept | None:
+        """See `kept_state`."""
+        return kept_state(self.run)[1]
+
+    def write(self, state: Kept | None) -> dict[str, Any]:
+        """Put the state on disk."""
+        assert state is not None  # a step was taken
+        self.number, now = self.number + 1, state.state
+        arrays = {"factor": now.factor}
+        if now.best is not now.factor:
+            arrays["best"] = now.best
+        notes = {name: getattr(now, name) for name in ("step", *COUNTS, *NUMBERS)}
+        self.states.write(self.number, arrays, {**notes, "rows": state.rows})
+        return {"iteration": now.iteration}
+
+
+def _kept(found: dict[str, Any], notes: dict[str, Any]) -> Kept:
+    """What was written; KeyError, TypeError or ValueError for anything else."""
+    # Aligned, as what the method makes itself.
+    factor = np.array(found["factor"], order="C")
+    best = np.array(found["best"], order="C") if "best" in found else factor
+    counts = {name: notes[name] for name in COUNTS}
+    if notes["step"] not in (*STEPS, "start") or any(type(count) is not int or count < 0 for count in counts.values()):
+        raise ValueError("not a state of the method")
+    if len(best) != len(factor) or not (np.isfinite(factor).all() and np.isfinite(best).all()):
+        raise ValueError("not factors of one problem")
+    numbers: dict[str, Any] = {name: float(notes[name]) for name in NUMBERS}
+    rows = [{name: _plain(name, value) for name, value in row.items()} for row in notes["rows"]]
+    return Kept(LowRankState(factor, best, notes["step"], **counts, **numbers), rows)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A cell of the history, of the type that it had; TypeError or ValueError for what is none."""
+    if name in ("stage", "step"):
+        return str(value)
+    return int(value) if name in ("iteration", "rank") else float(value)

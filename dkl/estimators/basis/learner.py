@@ -1,0 +1,81 @@
+"""The scikit-learn face that learners in the basis of smooth eigenvectors share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.estimators.basis import picture
+from dkl.estimators.basis.fit import Basis
+from dkl.estimators.common import drawing
+from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.prior_kernels import neighbor_means
+from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.common.views import chosen_rows
+from dkl.problems.quadratic_sdp import QSDPCertificate
+from dkl.resources import parse_bytes
+from dkl.solvers.result import Result
+
+Matrix = NDArray[np.float64]
+
+
+class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
+    """What the learners keep, and how unseen rows are shown."""
+
+    n_basis: int | None
+    tol: float
+    memory_limit: int | str | None
+    basis_: Matrix
+    basis_kernel_: Matrix
+    embedding_: Matrix
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _keep(
+        self, rows: Any, basis: Basis, Y: Matrix, embedding: Matrix, certificate: QSDPCertificate, result: Result
+    ) -> None:
+        self._rows, self._basis = rows, basis
+        self.basis_, self.basis_kernel_, self.embedding_ = basis.Q, Y, embedding
+        self.certificate_, self.result_, self.n_iter_ = certificate, result, result.n_iter
+
+    def transform(self, X: Any) -> Matrix:
+        """(l, k) coordinates of the rows X (l, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
+        check_is_fitted(self)
+        given = checked_rows(self, X, reset=False)
+        return np.asarray(neighbor_means(given, self._rows, self._basis) @ self.embedding_)
+
+    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
+        """`fit`, then the coordinates of the same rows, `embedding_`."""
+        return np.asarray(self.fit(X, y, **given).embedding_)
+
+    def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
+        """A picture of the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
+
+        X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1 (None among objects) for none.
+        """
+        check_is_fitted(self)
+        return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)
+
+    def _shown(self, X: Any, y: Any) -> picture.BasisShown:
+        given = self._rows if X is None else checked_rows(self, X, reset=False)
+        n = int(given.shape[0])
+        chosen, labels = chosen_rows(n, y)
+        return picture.BasisShown.of(
+            given[chosen], self.transform(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
+            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+        )  # fmt: skip
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.embedding_.shape[1])
+
+    def _limit(self) -> int | None:
+        return parse_bytes(self.memory_limit)

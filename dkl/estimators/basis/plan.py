@@ -1,0 +1,88 @@
+"""What a fit in the basis of smooth eigenvectors takes, before any of it is made: one guard for learners, plans and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.session import Session
+from dkl.linalg.smooth_basis import basis_bytes
+from dkl.solvers.qsdp_conic import MEMORY, conic_bytes
+from dkl.solvers.qsdp_newton import DIRECT
+
+BASES = 6
+"""Arrays (n, m) alive while Y is found: Q, Q in scaled coordinates and its products; and while a run's parts are written."""
+ROWS_WRITTEN = 4
+"""Copies of the rows while a run's folder gets them: themselves, their bytes as they are summed and encoded."""
+TERM = 100
+"""Bytes of a squared term: its ends, as pairs and as rows of sparse maps, weight, target, residual."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """n rows of d features, m eigenvectors (first: one more is made and left out), squares of `terms` entries or distances."""
+
+    n: int
+    d: int
+    m: int
+    terms: int
+    first: int = 0
+
+
+def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Plan:
+    """Bytes of this process, in which all but the graph is made. own_rows: of the rows, where they were read for this fit.
+
+    MemoryBudgetError, which names the largest m that fits, where there is no room.
+    """
+    allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
+    if settings.solver != "low-rank" and settings.memory_limit is None:
+        allowed = min(allowed, PROCESS_BASE + MEMORY)
+
+    def planned(m: int) -> Plan:
+        return _plan(replace(sizes, m=m), settings, session, own_rows, allowed)
+
+    made = planned(sizes.m)
+    if not made.fits:
+        other = "" if settings.solver == "low-rank" else ', or solver="low-rank"'
+        made = replace(made, remedy=_remedy(lambda m: planned(m).fits, sizes.m) + other)
+    return made.validate()
+
+
+def _plan(sizes: Sizes, settings: Any, session: Session, own_rows: int, allowed: int) -> Plan:
+    n, m, k = sizes.n, sizes.m, max(1, min(settings.n_neighbors, sizes.n - 1))
+    graph = plan_graph(n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads)
+    held = {"rows": own_rows, "the graph and its terms": 12 * n * (2 * k + 1) + TERM * sizes.terms}
+    stages = {
+        "the search for neighbours": own_rows + int(graph["peak"]),
+        f"finding {m:,} eigenvectors": sum(held.values()) + basis_bytes(n, m + sizes.first, n * (2 * k + 1)),
+    }
+    if own_rows:
+        stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + held["the graph and its terms"] + 8 * n * m
+        held["rows"] = 0  # let go of then
+    items = (
+        held | {f"the basis of {m:,} eigenvectors": BASES * 8 * n * m} | _solve_items(m, sizes.terms, settings.solver)
+    )
+    shape = {"n": n, "n_basis": m, "terms": sizes.terms}
+    items = {name: size for name, size in items.items() if size}
+    return Plan("memory", 1, session.threads, PROCESS_BASE, items, {}, allowed, shape=shape, stages=stages)
+
+
+def _solve_items(m: int, terms: int, solver: str) -> dict[str, int]:
+    if solver != "low-rank":
+        return {f'solver="{solver}"': conic_bytes(solver, m, terms)}
+    side = min(m * m, DIRECT)
+    return {"a Newton step": 8 * side * (2 * terms + 3 * side)}
+
+
+def _remedy(fits: Callable[[int], bool], m: int) -> str:
+    """What to do where m eigenvectors do not fit: the most that do, or, where not even one does, more memory."""
+    low, high = 0, m
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return f"raise memory_limit, or take a smaller n_basis: {low:,} fit" if low else "raise memory_limit"

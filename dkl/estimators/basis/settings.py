@@ -1,0 +1,29 @@
+"""The settings that learners in the basis of smooth eigenvectors share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Settings
+
+
+@dataclass(frozen=True)
+class BasisSettings(Settings):
+    """The basis Q, and how Y is found."""
+
+    n_basis: Annotated[
+        int | None, Either(Integer(1), NotGiven()), "Eigenvectors m; by default 30, or a quarter of the rows."
+    ] = None
+    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+    solver: Annotated[str, Word("low-rank", "sqlp", "scsdp"), "How Y is found."] = "low-rank"
+    tol: Annotated[float, Real(above=0), "Relative gap to end at."] = 1e-6
+    max_iter: Annotated[int, Integer(1), "Most steps of the solver.", RESUMABLE] = 200
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
+    checkpoint_every: Annotated[
+        int | str, Either(Integer(1), Word("auto")), "Solver's steps between commits; auto: by time.", RESUMABLE
+    ] = "auto"
+
+    in_python = EVERYWHERE
+    not_in_python = ("checkpoint_every",)

@@ -1,0 +1,127 @@
+"""A fit in the basis of smooth eigenvectors in a run's folder: rows and basis once, the solver's state in between, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
+from dkl.estimators.basis.kept import StoredState
+from dkl.estimators.common.run_arrays import check_lengths, point_arrays, report_of, result_in, trained_on
+from dkl.problems.quadratic_sdp import QSDPCertificate
+from dkl.solvers.watch import Watch
+from dkl.stores.run import RunStore
+
+P = TypeVar("P", bound=Posed)
+Arrays = dict[str, NDArray[Any]]
+WHAT = "a basis whose parts do not fit together"
+
+
+def is_posed(run: RunStore) -> bool:
+    """Whether rows and basis are kept, by the names and sizes of their files."""
+    try:
+        run.check_part("rows")
+        run.check_part("basis")
+    except StoreError:
+        return False
+    return True
+
+
+def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
+    """The problem of a run, posed again from what is kept; StoreError where it is not, or not whole."""
+    found, where = run.read_arrays("basis"), f"{run.path}/basis"
+    check_lengths(run, "basis", found, WHAT, where, sample=trained_on(run)[0], one=1)
+    n, m = found["Q"].shape
+    if not 0 < m < n:
+        raise StoreError(WHAT, where=where, got=f"Q {(n, m)}")
+    # Aligned and row by row, as what was made here: BLAS rounds by that.
+    found = {name: np.array(values, order="C") for name, values in found.items()}
+    neighbors = max(1, min(settings.n_neighbors, n - 1))
+    basis = Basis(found["Q"], found["values"], float(found["found"][0]), "kept", float(found["sigma"][0]), neighbors)
+    return kind.again(basis, found, settings)
+
+
+def fit_in_run(
+    run: RunStore,
+    kind: type[P],
+    make: Callable[[], tuple[Any, P]],
+    settings: Any,
+    plan: dict[str, Any],
+    watch: Watch,
+    notes: Callable[[], dict[str, Any]] = dict,
+) -> Solved:
+    """A fit resumed from the basis and the solver's state that are kept: to the bytes of one that nothing disturbed.
+
+    make: (rows (n, d), the problem), where nothing is kept or it is damaged. A kill costs what came after the last commit and
+    the step under way; a conic solver's work as a whole. Raises InterruptedRunError where the watch ends the run for it to be
+    resumed.
+    """
+    keeper = StoredState(run, settings.checkpoint_every)
+    with keeper.kept_to_the_end(watch, "stopped between two steps"):
+        posed = _posed(run, kind, make, settings)
+        found = solved(posed, settings, watch, keeper).planned(plan)
+    dual = {} if found.solution.dual is None else {"dual": found.solution.dual}
+    run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, **dual})
+    if not found.result.outcome.converged:
+        keeper.commit_rest()  # for whoever resumes it
+    run.write_report(_report(posed, found, settings) | notes())
+    if found.result.outcome.converged:
+        keeper.states.drop()
+    return found
+
+
+def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], settings: Any) -> P:
+    try:
+        for part in ("rows", "basis"):
+            run.check_part(part, whole=True)
+        return posed_in(run, kind, settings)
+    except StoreError:  # not there yet, or damaged: the rows have all that it is made from
+        rows, posed = make()
+    basis = posed.basis
+    run.write_arrays("rows", point_arrays(rows))
+    shared = {
+        "Q": basis.Q,
+        "values": basis.values,
+        "found": np.array([basis.residual]),
+        "sigma": np.array([basis.sigma]),
+    }
+    run.write_arrays("basis", {**shared, **posed.arrays()})
+    return posed
+
+
+def _report(posed: Posed, found: Solved, settings: Any) -> dict[str, Any]:
+    certificate, result = found.solution.certificate, found.result
+    told: dict[str, Any] = {name: float(getattr(certificate, name)) for name in CERTIFICATE}
+    known = {"n_basis": len(found.Y), "n_components": int(found.embedding.shape[1]), "residual": posed.basis.residual}
+    told["dimacs"] = [float(error) for error in certificate.dimacs]
+    own = {**known, **posed.told(), "certificate": told, "history": result.history}
+    return report_of(result, settings.as_dict(), **own)
+
+
+CERTIFICATE = ("objective", "bound", "gap", "size", "relative_gap", "min_eigenvalue")
+"""Its numbers, beside the DIMACS errors."""
+
+
+def certificate_in(run: RunStore) -> QSDPCertificate:
+    """Of a complete run."""
+    told = run.report()["certificate"]
+    dimacs = tuple(float(error) for error in told["dimacs"])
+    if len(dimacs) != 6:
+        raise StoreError("a damaged certificate", where=f"{run.path}/report.json", got=len(dimacs), wanted="six errors")
+    return QSDPCertificate(**{name: float(told[name]) for name in CERTIFICATE}, dimacs=dimacs)
+
+
+def keep_in(learner: Any, run: RunStore, posed: Posed, rows: Any) -> None:
+    """Give an estimator what a complete run has learned; StoreError for parts that do not fit together."""
+    found, where = run.read_arrays("model"), f"{run.path}/model"
+    n, m = posed.basis.Q.shape
+    what = "a model whose parts do not fit together"
+    check_lengths(run, "model", found, what, where, sample=n, basis=m, other=m)
+    if rows.shape != trained_on(run):
+        raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
+    learner.n_features_in_ = int(rows.shape[1])
+    learner._keep(rows, posed.basis, found["Y"], found["embedding"], certificate_in(run), result_in(run))

@@ -1,0 +1,1 @@
+"""Maximum variance unfolding, plain and colored by labels."""

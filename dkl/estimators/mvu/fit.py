@@ -1,0 +1,132 @@
+"""RegMVU and Colored MVU posed: the graph's edges, their lengths, the basis without the constant vector, nu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from dkl._plain_arrays import refuse_masked
+from dkl.blocks.graph import Graph, build_graph
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.basis.fit import Basis
+from dkl.estimators.common.classes import checked_labels
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
+from dkl.problems.quadratic_sdp import QuadraticSDP
+
+Matrix = NDArray[np.float64]
+EQUAL_WEIGHTS = 1e100
+"""A width of the similarity, and a scale of any data, at which all edges weigh 1."""
+
+
+@dataclass(frozen=True)
+class PosedUnfolding:
+    """(11) in a basis: edges (e, 2), i < j, their squared distances (e,); side (n, k): a factor of the kernel of labels."""
+
+    basis: Basis
+    edges: NDArray[np.intp] = field(repr=False)
+    squared: Matrix = field(repr=False)
+    side: Matrix | None
+    settings: UnfoldingSettings
+
+    @classmethod
+    def of(
+        cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, beside: int = 0
+    ) -> PosedUnfolding:
+        """From rows (n, d); InputError for a graph in several parts, and for rows that are all equal."""
+        graph = build_graph(
+            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=EQUAL_WEIGHTS,
+            laplacian="unnormalized", memory_limit=settings.memory_limit, beside=beside, session=session,
+        )  # fmt: skip
+        _check_connected(graph)
+        edges, squared = _edges(rows, graph)
+        # Unseen rows are means of their neighbours, weighted within the length of an edge.
+        near = replace(graph, sigma=0.5 * float(np.sqrt(squared).mean()))
+        return cls(Basis.of(near, m, without_first=True), edges, squared, side, settings)
+
+    @property
+    def most_axes(self) -> int:
+        """Columns of the embedding."""
+        return int(self.settings.n_components)
+
+    @cached_property
+    def reward(self) -> Matrix:
+        """W (m, m), whose <W, Y> is to grow."""
+        with one_blas_thread():
+            return variance(self.basis.Q) if self.side is None else dependence(self.basis.Q, self.side)
+
+    @cached_property
+    def nu(self) -> float:
+        """The weight of the distances."""
+        if not isinstance(self.settings.nu, str):
+            return float(self.settings.nu)
+        with one_blas_thread():
+            largest = float(np.linalg.eigvalsh(self.reward)[-1])
+        return default_nu(self.squared, float(self.basis.values[0]), largest)
+
+    @cached_property
+    def problem(self) -> QuadraticSDP:
+        """In Y."""
+        return unfolding(self.basis.Q, self.edges, self.squared, self.nu, self.reward)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a run keeps beside the basis."""
+        side = {} if self.side is None else {"side": np.ascontiguousarray(self.side)}
+        return {"edges": self.edges.astype(np.int64), "squared": self.squared, **side}
+
+    def told(self) -> dict[str, Any]:
+        """What the report says."""
+        return {"n_edges": len(self.edges), "nu": self.nu}
+
+    @classmethod
+    def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:
+        """From what `arrays` gave."""
+        return cls(basis, found["edges"].astype(np.intp), found["squared"], found.get("side"), settings)
+
+
+def label_factor(y: Any, n: int) -> Matrix:
+    """(n, k) a factor of the kernel of labels; InputError for none, or for what tells no row from another."""
+    refuse_masked(y, "y")
+    values = None if y is None else np.asarray(y)
+    if values is None or values.ndim < 2 or values.shape[1] == 1:
+        classes, codes = checked_labels(y, n, "MaximumVarianceUnfolding(colored=True)")
+        return np.eye(len(classes))[codes]
+    try:
+        side = np.asarray(check_array(values, dtype=np.float64, input_name="y"))
+    except ValueError as error:
+        raise InputError(" ".join(str(error).split()), where="y") from error
+    if len(side) != n:
+        raise InputError("inconsistent numbers of samples", where="y", got=f"shape {side.shape}", wanted=f"({n}, k)")
+    if not np.ptp(side, axis=0).max() > 0:
+        raise InputError("all rows are equal", where="y", wanted="numbers that differ between rows")
+    return side
+
+
+def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
+    """((e, 2) edges, i < j, (e,) their squared distances)."""
+    upper = sp.coo_array(sp.triu(graph.laplacian, 1))
+    i, j = upper.coords
+    edges = np.stack([i, j], axis=1).astype(np.intp)
+    difference = rows[i] - rows[j]
+    square = difference.multiply(difference) if sp.issparse(difference) else np.asarray(difference, np.float64) ** 2
+    squared = np.asarray(square.sum(axis=1), np.float64).ravel()
+    if not squared.max(initial=0.0) > 0:
+        raise InputError("all rows are equal", where="X", got="edges of length 0 alone", wanted="rows that differ")
+    return edges, squared
+
+
+def _check_connected(graph: Graph) -> None:
+    if graph.n_components > 1:
+        sizes = ", ".join(f"{size:,}" for size in graph.component_sizes[:3])
+        raise InputError(
+            "the neighbour graph is not connected", where="X", got=f"{graph.n_components} components ({sizes} rows)",
+            wanted="one", remedy="raise n_neighbors, or unfold the components one by one",
+        )  # fmt: skip

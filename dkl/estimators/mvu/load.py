@@ -1,0 +1,21 @@
+"""The fitted `MaximumVarianceUnfolding` of a run."""
+
+from __future__ import annotations
+
+from dkl.estimators.basis.store import keep_in, posed_in
+from dkl.estimators.common.run_arrays import read_points
+from dkl.estimators.common.settings import remade
+from dkl.estimators.mvu.fit import PosedUnfolding
+from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.stores.run import RunStore
+
+
+def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
+    """From the run alone; StoreError for parts that do not fit together."""
+    settings = UnfoldingSettings(**run.config["settings"])
+    posed = posed_in(run, PosedUnfolding, settings)
+    learner = remade(MaximumVarianceUnfolding, UnfoldingSettings, run.config["settings"])
+    keep_in(learner, run, posed, read_points(run.read_arrays("rows"), f"{run.path}/rows"))
+    learner._adopt(posed)
+    return learner

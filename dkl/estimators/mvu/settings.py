@@ -1,0 +1,19 @@
+"""The settings of `MaximumVarianceUnfolding` and of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from dkl.estimators.basis.settings import BasisSettings
+from dkl.estimators.common.rules import Either, Flag, Integer, Real, Word
+
+
+@dataclass(frozen=True)
+class UnfoldingSettings(BasisSettings):
+    """RegMVU."""
+
+    n_components: Annotated[int, Integer(1), "Dimensions of the embedding."] = 2
+    n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 4
+    nu: Annotated[float | str, Either(Real(above=0), Word("scale")), "Weight of the edges' distances."] = "scale"
+    colored: Annotated[bool, Flag(), "Whether labels take the variance's place."] = False

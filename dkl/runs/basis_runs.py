@@ -1,0 +1,197 @@
+"""What the runs of learners in the basis of smooth eigenvectors have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.row_sources import RowSource
+from dkl.blocks.session import Session
+from dkl.errors import DklError, InputError
+from dkl.estimators.basis.fit import basis_size
+from dkl.estimators.basis.kept import kept_state
+from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.basis.settings import BasisSettings
+from dkl.estimators.basis.store import fit_in_run, is_posed
+from dkl.estimators.common.run_arrays import read_points, trained_on
+from dkl.estimators.common.views import MOST_ROWS
+from dkl.runs import report
+from dkl.runs.estimate import own_rows, timed
+from dkl.runs.files import Files
+from dkl.runs.graph_rows import GraphRows
+from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.lazy import Lazy
+from dkl.runs.output import Output, Request
+from dkl.runs.predictions import predictions
+from dkl.runs.row_files import check_values, load_rows, peek_rows
+from dkl.solvers.qsdp_newton import DIRECT
+from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
+from dkl.stores.run import RunStore
+
+MEASURED = 400
+"""Rows of the square matrices whose product is timed."""
+
+
+@dataclass(frozen=True)
+class BasisInputs:
+    """Rows, and the files that they came from."""
+
+    files: Files
+    rows: RowSource
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What the run keeps of its files."""
+        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
+
+    @property
+    def n_pairs(self) -> int:
+        """Of rows, that the objective has squares of."""
+        return 0
+
+
+S = TypeVar("S", bound=BasisSettings)
+I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
+
+
+def read_rows(files: Files, settings: BasisSettings, *, values: bool, least: int) -> RowSource:
+    """The rows; without `values` their shape is enough. InputError for sizes that no fit can take."""
+    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit)
+    if rows.n < least:
+        got = f"shape {(rows.n, rows.n_features)}"
+        raise InputError("too few rows", where=str(files["data"]), got=got, wanted=f"{least} or more")
+    basis_size(settings.n_basis, rows.n, "--n-basis")
+    return rows
+
+
+class BasisRuns(RunKind[S, I]):
+    """A learner supplies how its files are read, how its problem is posed and posed again, and what it says of itself."""
+
+    drawn_rows = MOST_ROWS
+    posed: ClassVar[Any]
+    """The learner's class of problems, a `Posed`."""
+
+    @abstractmethod
+    def terms(self, n: int, n_pairs: int, settings: S) -> int:
+        """How many squares the objective has, at most, of n rows."""
+
+    @abstractmethod
+    def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int) -> Any:
+        """The problem, of rows (n, d) in memory; beside: bytes of the limit that are taken already."""
+
+    @abstractmethod
+    def told(self, found: dict[str, Any]) -> dict[str, str]:
+        """Lines on what a report says of the problem."""
+
+    def labels(self, found: I) -> Any:
+        """(n,) that color the picture, None for none; InputError."""
+        return None
+
+    # -- what follows from these --------------------------------------------------------------------------------------
+
+    def sizes(self, found: I, settings: S) -> Sizes:
+        """Of the fit."""
+        return self._sizes(found.rows.n, found.rows.n_features, found.n_pairs, settings)
+
+    def _sizes(self, n: int, d: int, n_pairs: int, settings: S) -> Sizes:
+        m = basis_size(settings.n_basis, n, "--n-basis")
+        return Sizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
+
+    def config(self, found: I) -> dict[str, Any]:
+        """How many pairs there are, for a plan without the files."""
+        return {"n_pairs": found.n_pairs}
+
+    def check_values(self, found: I, settings: S) -> None:
+        """InputError for a value that is not finite."""
+        check_values(found.rows)
+
+    def plan(self, found: I, settings: S, session: Session) -> Plan:
+        """Bytes of memory; MemoryBudgetError, which names the largest basis that fits."""
+        return plan_basis(self.sizes(found, settings), settings, session, own_rows(found.rows))
+
+    def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
+        """Rows, basis, the terms' ends and numbers, the result, two states of the solver."""
+        sizes = self.sizes(found, settings)
+        columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
+        kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
+        return kept + 8 * 5 * sizes.m**2
+
+    def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
+        sizes, A = self.sizes(found, settings), np.ones((MEASURED, MEASURED))
+        before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
+        side, speed = min(sizes.m**2, DIRECT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
+        seconds = (sizes.terms * side**2 + side**3 / 3) / speed
+        after = [
+            f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"
+        ]
+        return Estimate([before], [*after, f"up to {settings.max_iter} steps, commonly 5 to 40"])
+
+    def fit(
+        self, run: RunStore, found: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
+    ) -> Result:
+        """From wherever the run stands to its stored result and report."""
+
+        def make() -> tuple[Any, Any]:
+            given = found()
+            found.release()  # once the rows are kept they are needed no more
+            rows, m = given.rows.read(0, given.rows.n), basis_size(settings.n_basis, given.rows.n)
+            return rows, self.pose(rows, given, m, settings, session, PROCESS_BASE + own_rows(given.rows))
+
+        if is_posed(run):
+            n_pairs: Any = run.config.get("n_pairs", 0)
+            plan = plan_basis(self._sizes(*trained_on(run), int(n_pairs), settings), settings, session)
+        else:
+            plan = self.plan(found(), settings, session)
+        return fit_in_run(run, self.posed, make, settings, plan.as_dict(), watch, notes).result
+
+    def facts(self, run: RunStore) -> Facts:
+        """State, sizes, certificate, DIMACS errors; the history."""
+        if not run.is_complete:
+            return Facts(report.state(run, _under_way), details={"history": []})
+        with report.damages(run):
+            found = run.report()
+            result = {
+                "eigenvectors": f"{found['n_basis']:,}   to a residual of {found['residual']:.2g}",
+                **self.told(found),
+                "steps": str(found["n_iter"]),
+                **report.certificate(found["certificate"]),
+                "worst DIMACS error": f"{max(map(abs, found['certificate']['dimacs'])):.3g}",
+                "components": str(found["n_components"]),
+            }
+            return Facts(report.state(run, _under_way), {}, result, [], {"history": found["history"]})
+
+    def apply(self, run: RunStore, request: Request) -> Output:
+        """Coordinates of the rows of a file."""
+        points = read_points(run.read_arrays("rows"), f"{run.path}/rows")
+        model = self.load(run)
+        kept = GraphRows(points, model.embedding_, model._basis.sigma, model._basis.n_neighbors)
+        what = f"rows of {model.embedding_.shape[1]} coordinates"
+        return predictions(kept.predictor(what), self.declaration.files, request)
+
+    def picture(self, run: RunStore, found: Lazy[I]) -> Any:
+        """The learner's, with the labels where there are any and the data is still there."""
+        labels = None
+        with suppress(DklError):  # they are gone, or have changed
+            labels = self.labels(found())
+        return self.load(run).plot(y=labels)
+
+    def needs_inputs(self, run: RunStore) -> bool:
+        """Only until the basis is kept."""
+        return not is_posed(run)
+
+    def is_begun(self, run: RunStore) -> bool:
+        """Whether the basis is kept."""
+        return is_posed(run)
+
+
+def _under_way(run: RunStore) -> str:
+    if not is_posed(run):
+        return "not begun"
+    kept = kept_state(run)[1]
+    return "resumable; the basis is kept" + (f", and the solver's step {kept.state.iteration}" if kept else "")

@@ -1,0 +1,57 @@
+"""Coordinates of any rows from those of a neighbour graph's rows, block by block: what `dkl transform` does in several learners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
+from dkl.estimators.common.prior_kernels import neighbor_means
+from dkl.problems.column_pass import check_rows
+from dkl.runs.prediction_plan import Needs
+from dkl.runs.predictions import Predictor
+
+TREE_COPIES = 3
+"""Of the rows a graph is of: themselves, in double as a search has them, and its tree or the distances of some."""
+
+
+@dataclass(frozen=True)
+class GraphRows:
+    """rows (n, d) of a graph with their coordinates (n, k): a new row has the mean of those of its neighbours."""
+
+    rows: Any
+    coordinates: NDArray[np.float64]
+    sigma: float
+    n_neighbors: int
+
+    @property
+    def nbytes(self) -> int:
+        """For a session to send it once."""
+        return int(self.coordinates.nbytes + getattr(self.rows, "nbytes", 0))
+
+    def predictor(self, summary: str) -> Predictor:
+        """Of coordinates; summary: what they are, in a line after their number."""
+        d, k = int(self.rows.shape[1]), int(self.coordinates.shape[1])
+
+        def together(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
+            return np.concatenate(rows.map(extend_rows, self, only=some))
+
+        return Predictor((k,), np.float64, lambda found: d, together, None, summary, self._needs(), "factor")
+
+    def _needs(self) -> Needs:
+        d = int(self.rows.shape[1])
+
+        def block(count: int) -> int:
+            return 8 * (TREE_COPIES * int(np.prod(self.rows.shape)) + count * (4 * d + 8 * self.n_neighbors))
+
+        return Needs(self.nbytes, block, 8 * self.coordinates.shape[1])
+
+
+def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:
+    """(t, k): coordinates of a block of rows, means of their neighbours'; of a row that the graph is of its own."""
+    check_rows(block)
+    return np.asarray(neighbor_means(block.rows, kept.rows, kept) @ kept.coordinates)

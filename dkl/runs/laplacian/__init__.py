@@ -1,0 +1,23 @@
+"""Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbour graph. Imports nothing large."""
+
+from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.runs.kind import Declaration, InputFile
+
+DECLARATION = Declaration(
+    task="laplacian",
+    help="Learn a kernel from must-link and cannot-link pairs that is smooth on the neighbour graph.",
+    settings=PropagationSettings,
+    files=(
+        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
+        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot[,weight], or .npz."),
+    ),
+    kind="dkl.runs.laplacian.kind:PropagationRuns",
+    verb="transform",
+    remedies={
+        "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",
+        "stalled": "rounding ends all progress: raise --tol, or take --solver low-rank",
+        "stationary": "the conic solver ended at its own tolerance: raise --tol, or take --solver low-rank",
+        "numerical_error": "a value stopped being finite: scale the rows, or the weights of pairs",
+    },
+    less_disk="a smaller --n-basis",
+)

@@ -1,0 +1,28 @@
+"""Rows and pairs, checked as far as can be before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.pairs import Pairs, load_pairs
+from dkl.runs.basis_runs import BasisInputs, read_rows
+from dkl.runs.files import Files
+
+
+@dataclass(frozen=True)
+class PropagationInputs(BasisInputs):
+    """pairs: checked."""
+
+    pairs: Pairs
+
+    @property
+    def n_pairs(self) -> int:
+        """Of both kinds."""
+        return int(self.pairs.n_must + self.pairs.n_cannot)
+
+
+def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
+    """Rows with their pairs; without `values` the rows' shape is enough. InputError for what does not fit together."""
+    rows = read_rows(files, settings, values=values, least=2)
+    return PropagationInputs(files, rows, load_pairs(files["pairs"]).check(rows.n))

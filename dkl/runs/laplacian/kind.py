@@ -1,0 +1,60 @@
+"""Runs of learning a kernel from pairs in the basis of smooth eigenvectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dkl.blocks.session import Session
+from dkl.datasets import read_labels
+from dkl.estimators.laplacian.fit import PosedPropagation
+from dkl.estimators.laplacian.learner import LaplacianKernelLearner
+from dkl.estimators.laplacian.load import load_learner
+from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.runs.basis_runs import BasisRuns
+from dkl.runs.comparison import Comparison
+from dkl.runs.files import Files
+from dkl.runs.laplacian import DECLARATION, inputs, verify
+from dkl.runs.laplacian.inputs import PropagationInputs
+from dkl.runs.lazy import Lazy
+from dkl.runs.stored import settings_of
+from dkl.runs.supervised import WITH_LABELS
+from dkl.stores.run import RunStore
+
+
+class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
+    """RegPCP in a run's folder."""
+
+    declaration = DECLARATION
+    posed = PosedPropagation
+
+    def read(self, files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
+        """See `RunKind.read`."""
+        return inputs.read(files, settings, values=values)
+
+    def terms(self, n: int, n_pairs: int, settings: PropagationSettings) -> int:
+        """Rows and pairs."""
+        return n + n_pairs
+
+    def pose(
+        self, rows: Any, found: PropagationInputs, m: int, settings: PropagationSettings, session: Session, beside: int
+    ) -> PosedPropagation:
+        """See `BasisRuns.pose`."""
+        return PosedPropagation.of(rows, found.pairs, m, settings, session, beside)
+
+    def told(self, found: dict[str, Any]) -> dict[str, str]:
+        """Pairs."""
+        return {"pairs": f"{found['n_must']:,} must-link, {found['n_cannot']:,} cannot-link"}
+
+    def labels(self, found: PropagationInputs) -> Any:
+        """Those that stand beside the rows."""
+        data = found.files["data"]
+        return read_labels(data, found.rows.n) if data.suffix.lower() in WITH_LABELS else None
+
+    def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
+        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        return verify.claims(run, settings_of(run, {}), budget)
+
+    def load(self, run: RunStore) -> LaplacianKernelLearner:
+        """The fitted estimator, from the run alone."""
+        return load_learner(run)

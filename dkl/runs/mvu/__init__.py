@@ -1,0 +1,26 @@
+"""Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbours. Imports nothing large."""
+
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.runs.kind import Declaration, InputFile
+from dkl.runs.targets import targets_file
+
+DECLARATION = Declaration(
+    task="mvu",
+    help="Unfold a manifold: the embedding of most variance, or of most dependence on labels, that keeps neighbours' distances.",
+    settings=UnfoldingSettings,
+    files=(
+        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
+        targets_file(
+            "Labels, or rows of numbers, that --colored learns from; else they color the picture: .csv, .npy, .npz."
+        ),
+    ),
+    kind="dkl.runs.mvu.kind:UnfoldingRuns",
+    verb="transform",
+    remedies={
+        "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",
+        "stalled": "rounding ends all progress: raise --tol, or take --solver low-rank",
+        "stationary": "the conic solver ended at its own tolerance: raise --tol, or take --solver low-rank",
+        "numerical_error": "a value stopped being finite: scale the rows",
+    },
+    less_disk="a smaller --n-basis",
+)

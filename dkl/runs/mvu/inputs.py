@@ -1,0 +1,71 @@
+"""Rows, and the labels that an unfolding may be colored by, checked as far as can be before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.datasets import read_array
+from dkl.errors import InputError
+from dkl.estimators.mvu.fit import label_factor
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.runs.basis_runs import BasisInputs, read_rows
+from dkl.runs.classification import read_class_labels
+from dkl.runs.files import Files
+from dkl.runs.row_files import require_room_for_targets
+from dkl.runs.supervised import file_of_targets, may_have_targets, where_targets
+
+
+@dataclass(frozen=True)
+class UnfoldingInputs(BasisInputs):
+    """side (n, k): a factor of the kernel of labels, where these are learned from."""
+
+    side: NDArray[np.float64] | None
+
+
+def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> UnfoldingInputs:
+    """Rows with their labels; without `values` the rows' shape is enough. InputError for what does not fit together."""
+    rows = read_rows(files, settings, values=values, least=3)
+    if not settings.colored:
+        if files.paths["targets"] is not None:
+            require_room_for_targets(file_of_targets(files), settings.memory_limit)
+            labels(files, rows.n)
+        return UnfoldingInputs(files, rows, None)
+    require_room_for_targets(file_of_targets(files), settings.memory_limit)
+    try:
+        return UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
+    except InputError as error:
+        where = where_targets(files) if error.where == "y" else error.where
+        raise InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
+
+
+def labels(files: Files, n: int) -> Any:
+    """(n,) labels that color a picture; None where there are none, or rows of numbers. InputError."""
+    if not may_have_targets(files):
+        return None
+    found = _side(files, n)
+    return found if found.ndim == 1 else None
+
+
+def _side(files: Files, n: int) -> NDArray[Any]:
+    """(n,) labels, or (n, k) numbers."""
+    try:
+        return read_class_labels(files, n)
+    except InputError:
+        found = _numbers(files)
+        if found is None or found.ndim != 2 or len(found) != n or found.shape[1] < 2:
+            raise
+        return found
+
+
+def _numbers(files: Files) -> NDArray[Any] | None:
+    """An array of numbers in the file of targets; None for anything else."""
+    file = file_of_targets(files)
+    try:
+        found = read_array(file, "y" if file.suffix.lower() == ".npz" else None)
+    except InputError:
+        return None
+    return found if isinstance(found, np.ndarray) else None

@@ -1,0 +1,58 @@
+"""Runs of maximum variance unfolding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dkl.blocks.session import Session
+from dkl.estimators.mvu.fit import PosedUnfolding
+from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
+from dkl.estimators.mvu.load import load_learner
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.runs.basis_runs import BasisRuns
+from dkl.runs.comparison import Comparison
+from dkl.runs.files import Files
+from dkl.runs.lazy import Lazy
+from dkl.runs.mvu import DECLARATION, inputs, verify
+from dkl.runs.mvu.inputs import UnfoldingInputs
+from dkl.runs.stored import settings_of
+from dkl.stores.run import RunStore
+
+
+class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
+    """RegMVU in a run's folder."""
+
+    declaration = DECLARATION
+    posed = PosedUnfolding
+
+    def read(self, files: Files, settings: UnfoldingSettings, *, values: bool) -> UnfoldingInputs:
+        """See `RunKind.read`."""
+        return inputs.read(files, settings, values=values)
+
+    def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
+        """The edges, at most."""
+        return n * min(settings.n_neighbors, n - 1)
+
+    def pose(
+        self, rows: Any, found: UnfoldingInputs, m: int, settings: UnfoldingSettings, session: Session, beside: int
+    ) -> PosedUnfolding:
+        """See `BasisRuns.pose`."""
+        return PosedUnfolding.of(rows, found.side, m, settings, session, beside)
+
+    def told(self, found: dict[str, Any]) -> dict[str, str]:
+        """Edges and nu."""
+        rule = "by the rule" if found["settings"]["nu"] == "scale" else "given"
+        return {"edges": f"{found['n_edges']:,}", "nu": f"{found['nu']:.6g}   {rule}"}
+
+    def labels(self, found: UnfoldingInputs) -> Any:
+        """Those that were named, or stand beside the rows."""
+        return inputs.labels(found.files, found.rows.n)
+
+    def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
+        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        return verify.claims(run, settings_of(run, {}), budget)
+
+    def load(self, run: RunStore) -> MaximumVarianceUnfolding:
+        """The fitted estimator, from the run alone."""
+        return load_learner(run)

@@ -1,0 +1,87 @@
+"""`dkl verify` of an unfolding: edges, basis, objective, gap and embedding once more, from what is stored.
+
+    f = nu sum over edges of (K_ii - 2 K_ij + K_jj - d_ij^2)^2 - <W, Y>,    W = I, or Q'H L H Q of labels' kernel L = side side'
+
+"scale" is nu = |W| sum d^2 / (slowest sum d^4), slowest the least eigenvalue of the basis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.blocks.graph import build_graph
+from dkl.blocks.session import Session
+from dkl.errors import StoreError
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.runs import recomputed_basis as recomputed
+from dkl.runs.comparison import Comparison
+from dkl.stores.run import RunStore
+
+AGREE = 1e-12
+"""Relative, of numbers that are summed anew."""
+EQUAL_WEIGHTS = 1e100
+
+
+def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
+    """The report's numbers beside the same recomputed."""
+    report = run.report()
+    rows, basis, model = recomputed.read(run, budget)
+    Q, edges, squared, n = basis["Q"], basis["edges"], basis["squared"], len(basis["Q"])
+    if edges.shape[1:] != (2,) or not len(edges) or edges.min() < 0 or edges.max() >= n:
+        raise StoreError("not pairs of rows", where=f"{run.path}/basis/edges")
+    laplacian = _laplacian(edges, n)
+    graph = build_graph(
+        rows, n_neighbors=min(settings.n_neighbors, n - 1), sigma=EQUAL_WEIGHTS, laplacian="unnormalized",
+        session=Session(None, threads=1),
+    )  # fmt: skip
+    yield Comparison("edges", float(report["n_edges"]), float(len(edges)), 0.0)
+    yield Comparison("edges beside the rows' graph", 0.0, float(abs(laplacian - graph.laplacian).max()), 0.0)
+    longest = max(float(squared.max()), np.finfo(float).tiny)
+    yield Comparison("squared distances", 0.0, _apart(rows, edges, squared) / longest, AGREE)
+    width = 0.5 * float(np.sqrt(squared).mean())
+    yield Comparison("width of the similarity", float(basis["sigma"][0]), width, AGREE * width)
+    yield from recomputed.of_basis(report, basis, laplacian)
+    constant = float(np.abs(Q.sum(axis=0)).max()) / np.sqrt(n)
+    norm, slowest = float(abs(laplacian).sum(axis=1).max()), float(basis["values"][0])
+    yield Comparison(
+        "the constant vector in the basis", 0.0, constant, 1e-10 + float(report["residual"]) * norm / slowest
+    )
+    W = _reward(Q, basis.get("side"), settings.colored, str(run.path))
+    nu = float(report["nu"])
+    rule = float(np.linalg.eigvalsh(W)[-1] * squared.sum() / (slowest * (squared**2).sum()))
+    wanted = rule if settings.nu == "scale" else float(settings.nu)
+    yield Comparison("nu", nu, wanted, 1e-9 * wanted)
+    weight = np.sqrt(nu)
+    squares = recomputed.Squares(Q, edges, True, np.full(len(edges), weight), weight * squared, -W)
+    yield from recomputed.of_solution(report, squares, model["Y"], model.get("dual"))
+    yield from recomputed.of_embedding(report, basis, model, int(settings.n_components))
+
+
+def _laplacian(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
+    """D - W of edges that weigh 1."""
+    i, j = edges.T
+    W = sparse.csr_array((np.ones(2 * len(edges)), (np.r_[i, j], np.r_[j, i])), shape=(n, n))
+    return sparse.csr_array(sparse.diags_array(np.asarray(W.sum(axis=1)).ravel()) - W)
+
+
+def _apart(rows: Any, edges: NDArray[np.integer], squared: NDArray[np.float64]) -> float:
+    """The largest difference of the stored squared distances from those of the rows."""
+    i, j = edges.T
+    difference = rows[i] - rows[j]
+    square = difference.multiply(difference) if sparse.issparse(difference) else np.asarray(difference, np.float64) ** 2
+    return float(np.abs(np.asarray(square.sum(axis=1)).ravel() - squared).max())
+
+
+def _reward(Q: NDArray[np.float64], side: Any, colored: bool, where: str) -> NDArray[np.float64]:
+    """W (m, m)."""
+    if colored != (side is not None):
+        raise StoreError("not the labels that the settings speak of", where=f"{where}/basis")
+    if side is None:
+        return np.eye(Q.shape[1])
+    seen = Q.T @ (side - side.mean(axis=0))
+    return np.asarray(seen @ seen.T)

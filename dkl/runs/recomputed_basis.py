@@ -1,0 +1,190 @@
+"""The numbers of a fit in the basis of smooth eigenvectors once more, for `dkl verify`: nothing here comes from solvers or problems.
+
+With terms s = 1 .. p of a symmetric B_s = w_s sym(a_s b_s'), targets t and C, for any psd Y and any z
+
+    f(Y) = |B(Y) - t|^2 + <C, Y>,    D(z) = -|z|^2 / 4 - z't,    S(z) = C + sum_s z_s B_s
+
+and f(Y) - D(z) is a gap once S(z) is psd. Where it is not, z goes along z0 = B(I) until it is, if that makes S grow in every
+direction, or else towards a multiple of z0 where S is positive definite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from dkl.errors import MemoryBudgetError, StoreError
+from dkl.estimators.common.run_arrays import check_lengths, read_points, trained_on
+from dkl.resources import format_bytes
+from dkl.runs.comparison import Comparison
+from dkl.stores.run import RunStore
+
+Matrix = NDArray[np.float64]
+AGREE = 1e-12
+"""Relative to the sizes that are summed up."""
+ORTHONORMAL = 1e-10
+EMBEDDED = 1e-8
+"""Relative, of eigenvectors of Y and what is made of them."""
+ROUNDING = 1e-13
+STEPS = (1.0, 1e2, 1e4, 1e6)
+SMALL = 1e-3
+"""Of |t|^2: a gap is told relative to at least as much."""
+BASES = 5
+"""Arrays as large as Q that are held at a time."""
+BLOCK = 1 << 24
+"""Numbers of a block of terms."""
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Terms by their ends (p, 2), rows of Q (n, m): a = Q[i], b = Q[j] of an entry, a = b = Q[i] - Q[j] of a distance."""
+
+    Q: Matrix
+    ends: NDArray[np.integer]
+    is_distance: bool
+    weights: Matrix
+    targets: Matrix
+    C: Matrix
+
+    def _blocks(self) -> Iterator[tuple[slice, Matrix, Matrix]]:
+        step = max(1, BLOCK // self.Q.shape[1])
+        for lo in range(0, len(self.ends), step):
+            i, j = self.ends[lo : lo + step].T
+            a, b = (self.Q[i] - self.Q[j],) * 2 if self.is_distance else (self.Q[i], self.Q[j])
+            yield slice(lo, lo + step), a, b
+
+    def seen(self, Y: Matrix) -> Matrix:
+        """(p,) B(Y)."""
+        found = np.empty(len(self.ends))
+        for some, a, b in self._blocks():
+            found[some] = self.weights[some] * np.einsum("ij,ij->i", a @ Y, b)
+        return found
+
+    def slack(self, z: Matrix) -> Matrix:
+        """(m, m) S(z)."""
+        found = np.zeros_like(self.C)
+        for some, a, b in self._blocks():
+            found += a.T @ ((z[some] * self.weights[some])[:, None] * b)
+        return self.C + 0.5 * (found + found.T)
+
+    def dual(self, z: Matrix) -> float:
+        """D(z)."""
+        return float(-0.25 * (z @ z) - z @ self.targets)
+
+
+def read(run: RunStore, budget: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """(rows, the arrays of the basis, those of the model); StoreError for parts that do not fit together.
+
+    MemoryBudgetError where a few arrays as large as the basis are more than `budget`.
+    """
+    n = trained_on(run)[0]
+    basis, model = run.read_arrays("basis"), run.read_arrays("model")
+    m, needed = basis["Q"].shape[1], 8 * BASES * basis["Q"].size
+    if needed > budget:
+        what = f"the basis of {m:,} eigenvectors does not fit"
+        raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(needed))
+    for part, found in (("basis", basis), ("model", model)):
+        what = f"a {part} whose parts do not fit together"
+        check_lengths(run, part, found, what, f"{run.path}/{part}", sample=n, basis=m, other=m, one=1)
+    rows = read_points(run.read_arrays("rows"), f"{run.path}/rows")
+    if rows.shape != trained_on(run):
+        raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
+    return rows, basis, model
+
+
+def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> Iterator[Comparison]:
+    """Q'Q = I, and L Q = Q diag(values) to the residual that is reported."""
+    Q, values = basis["Q"], basis["values"]
+    m, norm = Q.shape[1], float(abs(laplacian).sum(axis=1).max())
+    yield Comparison("eigenvectors", float(report["n_basis"]), float(m), 0.0)
+    yield Comparison("orthonormality", 0.0, float(np.abs(Q.T @ Q - np.eye(m)).max()), ORTHONORMAL)
+    residual = float(np.linalg.norm(laplacian @ Q - Q * values, axis=0).max()) / norm
+    told = float(report["residual"])
+    yield Comparison("eigen-residual", told, residual, ROUNDING + 0.01 * told, "above")
+
+
+def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matrix | None) -> Iterator[Comparison]:
+    """Objective, gap and DIMACS errors of Y, by z = 2 (B(Y) - t), or by the z that is stored."""
+    told, t, C = report["certificate"], squares.targets, squares.C
+    seen, linear = squares.seen(Y), float(np.sum(C * Y))
+    z = 2.0 * (seen - t) if dual is None else dual
+    if z.shape != t.shape:
+        raise StoreError("not a dual number for each term", where="model/dual", got=z.shape, wanted=t.shape)
+    objective = float(np.sum((seen - t) ** 2)) + linear
+    slack = squares.slack(z)
+    eigenvalues, lowest = np.linalg.eigvalsh(slack), float(np.linalg.eigvalsh(Y)[0])
+    sizes = float(seen @ seen + t @ t) + abs(linear) + float(np.abs(slack * Y).sum())
+    allowed, spread = AGREE * sizes, AGREE * float(np.abs(eigenvalues).max())
+    yield Comparison("objective", float(told["objective"]), objective, allowed)
+    yield Comparison("lowest eigenvalue of S", float(told["min_eigenvalue"]), float(eigenvalues[0]), spread, "below")
+    if np.isfinite(told["gap"]):  # else nothing was proven
+        gap, size = objective - _bound(squares, z, slack), max(abs(objective), abs(linear), SMALL * float(t @ t))
+        yield Comparison("gap", float(told["gap"]), gap, allowed, "above")
+        yield Comparison("bound", float(told["bound"]), objective - gap, 2 * allowed, "below")
+        yield Comparison("relative gap", float(told["relative_gap"]), gap / size, allowed / size, "above")
+    scale = 1.0 + 2.0 * abs(objective)
+    largest = 1.0 + float(np.abs(C).max())
+    errors = (
+        (0.0, 0.0),
+        (max(0.0, -lowest) / (1.0 + float(np.abs(t).max(initial=0.0))), AGREE * float(np.abs(Y).max())),
+        (0.0, 0.0),
+        (max(0.0, -float(eigenvalues[0])) / largest, spread / largest),
+        ((objective - squares.dual(z)) / scale, allowed / scale),
+        (float(np.sum(slack * Y)) / scale, allowed / scale),
+    )
+    if len(told["dimacs"]) != len(errors):
+        raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
+    for number, (error, rounding) in enumerate(errors, 1):
+        yield Comparison(
+            f"DIMACS error {number}", abs(float(told["dimacs"][number - 1])), abs(error), rounding, "above"
+        )
+
+
+def of_embedding(
+    report: dict[str, Any], basis: dict[str, Any], model: dict[str, Any], most: int | None
+) -> Iterator[Comparison]:
+    """E = Q A, A the leading eigenvectors of Y times the roots of their eigenvalues: all of them, or `most`."""
+    Q, Y, E = basis["Q"], model["Y"], model["embedding"]
+    A = Q.T @ E
+    known, values = (A**2).sum(axis=0), np.linalg.eigvalsh(Y)[::-1]
+    top, count = max(float(values[0]), float(np.finfo(float).tiny)), A.shape[1]
+    yield Comparison("components", float(report["n_components"]), float(count), 0.0)
+    yield Comparison("embedding in the basis", 0.0, float(np.abs(E - Q @ A).max(initial=0.0)) / top**0.5, EMBEDDED)
+    apart = float(np.abs(Y @ A - A * known).max(initial=0.0)) / top**1.5
+    yield Comparison("embedding's directions", 0.0, apart, EMBEDDED)
+    leading = float(values[: len(values) if most is None else most].sum())
+    yield Comparison("sum of its eigenvalues", float(known.sum()), leading, EMBEDDED * len(values) * top)
+
+
+def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:
+    """D of a z that is feasible; -inf where none is found."""
+    z0 = squares.seen(np.eye(len(slack)))
+    inward = squares.slack(z0) - squares.C
+    root = _root(inward)
+    if root is not None:
+        return squares.dual(z + max(0.0, -_lowest(slack, root)) * z0)
+    for step in STEPS:
+        root = _root(squares.C + step * inward)
+        if root is not None:
+            low = _lowest(slack, root)
+            share = max(0.0, -low) / (1.0 - min(low, 0.0))
+            return squares.dual((1.0 - share) * z + share * step * z0)
+    return -np.inf
+
+
+def _root(matrix: Matrix) -> Matrix | None:
+    """L of L L'; None where the matrix is not positive definite beyond rounding."""
+    values = np.linalg.eigvalsh(matrix)
+    is_definite = values[0] > len(matrix) * ROUNDING * np.abs(values).max()
+    return np.asarray(np.linalg.cholesky(matrix), np.float64) if is_definite else None
+
+
+def _lowest(slack: Matrix, root: Matrix) -> float:
+    """The lowest eigenvalue of L^-1 S L^-T."""
+    half = scipy.linalg.solve_triangular(root, slack, lower=True)
+    return float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(root, half.T, lower=True))[0])

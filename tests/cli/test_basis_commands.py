@@ -1,0 +1,203 @@
+"""`dkl fit mvu`, `dkl fit laplacian` and the verbs after them: what they take, refuse, keep and go on from."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from command_line import call, tree
+from command_runs import bytes_of, commits, refused
+from numpy.testing import assert_allclose
+from run_cases import change, fit_unfolding, write_strip
+from sklearn.datasets import dump_svmlight_file
+
+import dkl
+from dkl.errors import InterruptedRunError
+from dkl.stores.run import RunStore
+
+FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")
+MVU = ("fit", "mvu", *FIT)
+LAPLACIAN = ("fit", "laplacian", *FIT)
+SMALL = ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-8")
+N = 70
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A strip, its pairs, and what no fit can take."""
+    folder = tmp_path_factory.mktemp("basis")
+    write_strip(folder)
+    with np.load(folder / "X.npz") as held:
+        X, y = held["X"], held["y"]
+    np.save(folder / "X.npy", X)
+    dump_svmlight_file(sp.csr_array(X), y, str(folder / "X.svmlight"), zero_based=True)
+    np.savez(folder / "numbers.npz", X=X, y=np.eye(2)[y])
+    (folder / "names.csv").write_text("\n".join(np.array(["left", "right"])[y]) + "\n")
+    np.savez(folder / "part.npz", X=np.concatenate([X, X + 100.0]))
+    np.savez(folder / "equal.npz", X=np.ones((9, 2)))
+    np.savez(folder / "nan.npz", X=np.where(np.arange(N)[:, None] == 3, np.nan, X))
+    np.save(folder / "one.npy", np.zeros(N, int))
+    np.save(folder / "short.npy", np.arange(5))
+    np.save(folder / "large.npy", np.zeros((20_000, 2), np.float32))
+    (folder / "against.csv").write_text("0,1,must\n1,2,must\n0,2,cannot\n")
+    (folder / "outside.csv").write_text("0,99,must\n")
+    return folder
+
+
+@pytest.fixture
+def work(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in files.iterdir():
+        if path.is_file():
+            Path(path.name).symlink_to(path)
+    return tmp_path
+
+
+def fitted(*words):
+    answer = call(*words)
+    assert answer.code == 0, answer.err
+    return dkl.load("run.zarr")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((*MVU, "--data", "X.npz", "--n-basis", "70"), "--n-basis: more eigenvectors than the graph has"),
+        ((*MVU, "--data", "X.npz", "--n-basis", "0"), "'--n-basis': '0' is not an integer >= 1"),
+        ((*MVU, "--data", "X.npz", "--nu", "0"), "'--nu': '0' is not a finite number > 0"),
+        ((*MVU, "--data", "part.npz"), "the neighbour graph is not connected; got 2 components"),
+        ((*MVU, "--data", "equal.npz"), "all rows are equal; got edges of length 0 alone"),
+        ((*MVU, "--data", "nan.npz"), "X[3, 0]"),
+        ((*MVU, "--data", "X.npy", "--colored"), "no targets; name their file by --targets"),
+        ((*MVU, "--data", "X.npz", "--colored", "--targets", "one.npy"), "one.npy: The number of classes"),
+        ((*MVU, "--data", "X.npz", "--targets", "short.npy"), "not labels of these rows"),
+        ((*LAPLACIAN, "--data", "X.npz", "--pairs", "against.csv"), "must-linked through 0-1-2"),
+        ((*LAPLACIAN, "--data", "X.npz", "--pairs", "outside.csv"), "row numbers out of range"),
+        ((*LAPLACIAN, "--data", "X.npz", "--pairs", "pairs.csv", "--n-basis", "70"), "at most 69 of 70 rows"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_cannot_be_learned_from(words, told, work):
+    before = tree(work)
+    answer = call(*words)
+    refused(answer)
+    assert told in answer.err and tree(work) == before
+
+
+@pytest.mark.parametrize("task", [("mvu",), ("laplacian", "--pairs", "pairs.csv")], ids=lambda words: words[0])
+def test_a_basis_beyond_the_guard_names_what_fits(task, work, monkeypatch):
+    """Of rows that are not read; what is named fits, and one more does not."""
+    monkeypatch.setattr("dkl.runs.basis_runs.check_values", lambda rows: pytest.fail("it was read"))
+    words = (*task, "--data", "large.npy", "--memory-limit", "2 GB", "--out", "run.zarr", "--n-basis")
+    for verb in ("plan", "fit"):
+        answer = call(verb, *words, "9000")
+        refused(answer, 5)
+    most = int(answer.err.rpartition("smaller n_basis: ")[2].split()[0].replace(",", ""))
+    assert call("plan", *words, most).code == 0 and call("plan", *words, most + 1).code == 5
+    answer = call("plan", *words, "300", "--solver", "scsdp")
+    refused(answer, 5)
+    assert 'or solver="low-rank"' in answer.err and not Path("run.zarr").exists()
+
+
+def test_labels_color_an_unfolding(work):
+    """Names, and the numbers of their classes, say the same; and the estimator, and a conic solver, whose dual is kept."""
+    colored = (*MVU, "--n-basis", "8", "--n-neighbors", "6", "--colored")
+    X = np.load("X.npy")
+    wanted = dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=6, colored=True).fit(X, np.load("X.npz")["y"])
+    for words in (("X.npy", "--targets", "names.csv"), ("numbers.npz",), ("X.npz", "--solver", "sqlp")):
+        found = fitted(*colored, "--data", *words)
+        assert_allclose(found.embedding_, wanted.embedding_, atol=1e-3 if "sqlp" in words else 1e-9)
+        answer = call("verify", "run.zarr")
+        assert answer.code == 0, answer.out
+        shutil.move("run.zarr", f"run-{len(words)}-{words[0]}")
+    assert "dual" in RunStore.open("run-3-X.npz").read_arrays("model")
+
+
+def test_sparse_rows_are_kept_as_they_are(work):
+    found = fitted(*LAPLACIAN, "--data", "X.svmlight", "--pairs", "pairs.csv", "--n-basis", "8")
+    dense = dkl.LaplacianKernelLearner(8).fit(np.load("X.npy"), pairs=dkl.pairs.load_pairs("pairs.csv"))
+    assert_allclose(found.basis_kernel_, dense.basis_kernel_, atol=1e-5 * np.abs(dense.basis_kernel_).max())
+    assert call("verify", "run.zarr").code == 0
+    assert call("transform", "run.zarr", "--data", "X.svmlight", "--out", "out.npy").code == 0
+    assert_allclose(np.load("out.npy"), found.embedding_, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def complete(files):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(files)
+        fitted(*MVU, *SMALL, "--data", "X.npz")
+    return files / "run.zarr"
+
+
+@pytest.mark.parametrize(
+    "array", ["rows/points", "basis/Q", "basis/values", "basis/squared", "basis/sigma", "model/embedding"]
+)
+def test_verify_holds_all_that_is_stored_together(array, complete, work):
+    """One number that is another, well sealed, in the report's eyes too."""
+    run = Path(shutil.copytree(complete, "run.zarr"))
+    change(run, array)
+    store = RunStore.open(run)
+    store.write_report(store.report())
+    answer = call("verify", run)
+    assert answer.code == 6 and "other" in answer.err, answer.out
+
+
+class Away:
+    """Ends a run at a row, to be resumed."""
+
+    comes_back = True
+
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def __call__(self, row):
+        return row["iteration"] == self.iteration
+
+
+def test_a_fit_goes_on_from_any_step_without_its_data(files, complete, work):
+    """To the same bytes and the same history, by the estimator's too, with neither rows, graph nor basis made again."""
+    wanted = bytes_of(complete, "model")
+    history = dkl.open_run(complete).history
+    assert len(history) > 6 and {row["step"] for row in history} >= {"gradient", "newton"}
+    run = Path(shutil.copytree(complete, "run.zarr"))
+    shutil.rmtree(run / "model")
+    (run / "report.json").unlink()
+    (files / "X.npz").rename(files / "away.npz")
+    try:
+        for row in history[1:-1]:
+            with pytest.raises(InterruptedRunError):
+                dkl.resume(run, n_jobs=1, callbacks=Away(row["iteration"]))
+            assert f"step {row['iteration']}" in dkl.open_run(run).state
+        assert len(commits(run)) == len(history) - 2
+        found = dkl.resume(run, n_jobs=1)
+    finally:
+        (files / "away.npz").rename(files / "X.npz")
+    assert bytes_of(run, "model") == wanted and not (run / "engine").exists()
+    kept = [{name: value for name, value in row.items() if name != "seconds"} for row in found.result_.history]
+    assert kept == [{name: row[name] for name in row if name != "seconds"} for row in history]
+    assert np.array_equal(found.embedding_, fit_unfolding(files, {}).embedding_)
+
+
+@pytest.mark.parametrize("array", ["basis/Q", "rows/points"])
+def test_a_damaged_basis_is_made_again(array, complete, work):
+    """From the rows' file."""
+    run = Path(shutil.copytree(complete, "run.zarr"))
+    wanted = bytes_of(run, "rows", "basis", "model")
+    (file,) = (path for path in (run / array).rglob("*") if path.is_file() and path.suffix == "")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 8
+    file.write_bytes(content)
+    assert call("verify", run).code == 6
+    answer = call("resume", run, "--threads", "1")
+    assert answer.code == 0 and "damaged" in answer.err, answer.err
+    assert bytes_of(run, "rows", "basis", "model") == wanted
+
+
+def test_more_steps_go_on_where_the_limit_was(complete, work):
+    limited = call(*MVU, *SMALL, "--data", "X.npz", "--max-iter", "4")
+    assert limited.code == 3 and "raise --max-iter" in limited.err
+    answer = call("resume", "run.zarr", "--max-iter", "200", "--threads", "1")
+    assert answer.code == 0 and bytes_of(Path("run.zarr"), "model") == bytes_of(complete, "model")
+    assert "solve 0" not in answer.err
