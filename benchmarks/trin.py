@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from dkl.datasets import load
 from dkl.problems.logdet import LogDetKernelProblem
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import as_loss
+from dkl.problems.logdet_loss_choice import as_loss
 from dkl.solvers.logdet import solve_logdet
 
 SETS = {"breast": "breast_w", "sonar": "sonar", "ionosphere": "ionosphere", "heart": "heart", "wine": "wine"}

@@ -12,6 +12,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
+from scipy.sparse import csr_array
 
 from dkl.linalg.sampled_congruence import SymmetricPattern, mirror_upper
 
@@ -19,6 +20,8 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 CONDITION = 1e8
 """K0 of a larger condition number is not inverted."""
+OUTER = 2**20
+"""Numbers of outer products that are held at a time, for each of the entries of a constraint."""
 
 
 class KernelForm(Protocol):
@@ -141,7 +144,7 @@ class FactoredInverse:
 
     def _root(self, u: Vector) -> Matrix | None:
         """R (r, r) upper triangular, or None."""
-        inner = self.L.T @ (self.pattern.matrix(u) @ self.L)
+        inner = self.weighted(u)
         inner[np.diag_indices_from(inner)] += 1.0
         root, info = lapack.dpotrf(inner, lower=0, clean=1)
         return np.asarray(root) if info == 0 else None
@@ -196,6 +199,31 @@ class FactoredInverse:
     def dense(self) -> Matrix:
         """See `KernelForm`."""
         return self._current @ self._current.T
+
+    def weighted(self, u: Vector) -> Matrix:
+        """L'V L (r, r)."""
+        return np.asarray(self.L.T @ (self.pattern.matrix(u) @ self.L))
+
+    def sampled(self, X: Matrix) -> Vector:
+        """(q,) entries of L X L' for a symmetric X (r, r)."""
+        return self._sampled(self.L @ X, self.L)
+
+    def coordinates(self, G: Matrix, incidence: csr_array) -> Matrix:
+        """(c, r (r + 1) / 2) of G'L'A_t L G for A_t = sum over e of incidence[t, e] V_e: off-diagonals by the root of 2, so that inner
+        products of rows are traces."""
+        B, r = self.L @ G, G.shape[1]
+        places = np.flatnonzero(np.triu(np.ones((r, r), dtype=bool)))
+        turned = places % r * r + places // r
+        scale = np.where(places == turned, 0.5, np.sqrt(0.5))
+        out = np.empty((incidence.shape[0], len(places)))
+        step = max(1, OUTER // r**2)
+        for lo in range(0, len(out), step):
+            part = incidence[lo : lo + step]
+            used = np.unique(part.indices)
+            outer = B[self.pattern.rows[used], :, None] * B[self.pattern.columns[used], None, :]
+            mixed = part[:, used] @ outer.reshape(len(used), -1)
+            out[lo : lo + step] = (mixed[:, places] + mixed[:, turned]) * scale
+        return out
 
     def inner(self, u: Vector) -> Matrix:
         """W (r, r)."""

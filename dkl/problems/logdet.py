@@ -29,7 +29,8 @@ from dkl.linalg.inverse_forms import FactoredInverse
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet_core import LogDetCertificate as LogDetCertificate
 from dkl.problems.logdet_core import LogDetProblem as LogDetProblem
-from dkl.problems.logdet_losses import Loss
+from dkl.problems.logdet_losses import ItmlLoss, Loss
+from dkl.problems.logdet_plan import DIRECT_BYTES, scaled_bytes
 from dkl.problems.logdet_plan import LogDetPlan as LogDetPlan
 from dkl.problems.logdet_plan import logdet_plan as logdet_plan
 from dkl.problems.logdet_prior import check_symmetric, form_of, root_of
@@ -120,6 +121,12 @@ class LogDetMetricProblem(LogDetProblem):
         L = np.ascontiguousarray(rows[constraints.points] @ self._root.T)
         local = constraints.on_points()
         super().__init__(FactoredInverse(local.pattern, L), local, loss, gamma, normalize_gamma, n_labelled)
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether primal and dual can be stepped together: under ITML's loss, where there is room."""
+        fits = scaled_bytes(len(self), len(self._root)) <= DIRECT_BYTES
+        return isinstance(self.loss, ItmlLoss) and fits
 
     def learned(self, multipliers: Vector) -> Array:
         """W (d, d) of a solution's `multipliers` (c,): W^-1 = W0^-1 + X'U(multipliers)X."""

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
-from dkl.linalg.inverse_forms import KernelForm
+from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss
+from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, ItmlLoss, LinearLoss, Loss, SoftenedLoss
 from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, direct_bytes
 
 Array = NDArray[np.float64]
@@ -78,23 +78,26 @@ class LogDetProblem:
         return len(self.constraints)
 
     @property
-    def is_hinge(self) -> bool:
-        """Whether the loss has a corner, and is approached by smooth ones: `softened`."""
+    def has_corner(self) -> bool:
+        """Whether the loss is a hinge, which has no curvature and is approached by smooth ones: `softened`."""
         return isinstance(self.loss, HingeLoss)
 
     def softened(self, width: float) -> Self:
-        """The same problem with the hinge within width log 2; shares what `with_gamma` shares."""
-        assert isinstance(self.loss, HingeLoss)
+        """The same problem with the loss softened; shares what `with_gamma` shares."""
+        assert isinstance(self.loss, SoftenedLoss)
         other = copy(self)
         other.loss = self.loss.softened(width)
         return other
 
-    def hinge_certificate(self, multipliers: Vector) -> LogDetCertificate:
-        """Of K(l) with -w <= l <= 0, where psi*(l / w) = l / w: D(l) = -sum_t l_t + log det(I + K0 U(l)). The trial is lost."""
+    def softened_certificate(self, multipliers: Vector) -> LogDetCertificate:
+        """Of K(l) for the loss itself, l / w being slopes of a softened one, and so in the domain of psi*. The trial is lost."""
+        assert isinstance(self.loss, SoftenedLoss)
         point = self.point(multipliers)
         if point is None:
             return LogDetCertificate(np.inf, -np.inf)
-        return LogDetCertificate(point.objective, self.dual_objective(point, np.ones(len(self))))
+        return LogDetCertificate(
+            point.objective, self.dual_objective(point, self.loss.supports(multipliers / self.weight))
+        )
 
     @property
     def weight(self) -> float:
@@ -171,6 +174,31 @@ class LogDetProblem:
         if log_det is None:
             return -np.inf
         return self.weight * float(np.sum(self.loss.value(margins) - margins * first)) + log_det
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether primal and dual can be stepped together: a metric's problem may say so."""
+        return False
+
+    def width_at(self, point: LogDetPoint) -> float:
+        """Of the softened loss that the multipliers of a point are next to."""
+        assert isinstance(self.loss, ItmlLoss)
+        return self.loss.width_of(point.multipliers / self.weight, point.margins)
+
+    def inner(self, multipliers: Vector) -> Array:
+        """L'U(l)L (r, r), for K0 = L L' in factored form."""
+        assert isinstance(self.form, FactoredInverse)
+        return self.form.weighted(self._entries(multipliers))
+
+    def inner_margins(self, X: Array) -> Vector:
+        """(c,) tr(L X L' A_t) of a symmetric X (r, r)."""
+        assert isinstance(self.form, FactoredInverse)
+        return np.asarray(self.constraints.incidence @ self.form.sampled(X))
+
+    def coordinates(self, G: Array) -> Array:
+        """(c, r (r + 1) / 2) of G'L'A_t L G, off-diagonals times the root of 2."""
+        assert isinstance(self.form, FactoredInverse)
+        return self.form.coordinates(G, self.constraints.incidence)
 
     @property
     def has_dual_margins(self) -> bool:

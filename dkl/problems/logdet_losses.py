@@ -9,19 +9,18 @@ something is proven from the first step on. Li et al. 2009, Table 2 and (8).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from dkl.errors import InputError
+from dkl.problems.logdet_soft_losses import SoftHingeLoss, SoftItmlLoss
 
 Vector = NDArray[np.float64]
-TRIALS = np.concatenate([-np.logspace(2, -3, 12), [0.0], np.logspace(-3, 2, 12)])
-"""Margins at which a user's loss is tried."""
-SLOPE_ERROR = 1e-4
-"""How far from its slope by differences a derivative may be, relative to 1 and the derivatives nearby."""
+SOFTEST = (1e-8, 0.5)
+"""Least and largest width that a fit begins with."""
 
 
 @runtime_checkable
@@ -44,6 +43,17 @@ class InvertibleLoss(Loss, Protocol):
 
     def margins_of(self, slopes: Vector, /) -> Vector:
         """(c,) the margins x with psi'(x) = slopes; not finite where there are none."""
+
+
+@runtime_checkable
+class SoftenedLoss(Loss, Protocol):
+    """A loss whose conjugate ends at a bound, psi flat or straight beyond it: solved by ever narrower smooth ones."""
+
+    def softened(self, width: float, /) -> InvertibleLoss:
+        """Strictly convex, with slopes that are slopes of this loss, and the nearer to it the smaller the width."""
+
+    def supports(self, slopes: Vector, /) -> Vector:
+        """(c,) margins x of which the slopes y are (sub)gradients, so that psi*(y) = x y - psi(x)."""
 
 
 @dataclass(frozen=True)
@@ -100,34 +110,25 @@ class SmoothedHingeLoss:
 
 
 @dataclass(frozen=True)
-class SoftHingeLoss:
-    """width log(1 + exp((1 - x) / width)): the hinge within width log 2, with slopes between -1 and 0 and curvature everywhere."""
-
-    width: float
-    lowest: ClassVar[float] = 0.0
+class LinearLoss:
+    """psi(x) = -x: Table 2. The optimum is (K0^-1 - w sum A_t)^-1, and there is none where that is not positive definite."""
 
     def value(self, margins: Vector, /) -> Vector:
-        """psi (c,)."""
-        return self.width * np.logaddexp(0.0, (1.0 - margins) / self.width)
+        """-x."""
+        return -margins
 
     def first(self, margins: Vector, /) -> Vector:
-        """-1 / (1 + exp((x - 1) / width))."""
-        return -expit((1.0 - margins) / self.width)
+        """-1."""
+        return np.full(margins.shape, -1.0)
 
     def second(self, margins: Vector, /) -> Vector:
-        """-psi' (1 + psi') / width."""
-        return expit((1.0 - margins) / self.width) * expit((margins - 1.0) / self.width) / self.width
-
-    def margins_of(self, slopes: Vector, /) -> Vector:
-        """1 - width logit(-y) of slopes -1 <= y <= 0, finite where rounding made them 0 or -1; else NaN."""
-        rounding = np.finfo(np.float64)
-        share = np.where((slopes >= -1.0 - 4.0 * rounding.eps) & (slopes <= 0.0), -slopes, np.nan)
-        return 1.0 - self.width * logit(np.clip(share, rounding.tiny, 1.0 - rounding.epsneg))
+        """0."""
+        return np.zeros(margins.shape)
 
 
 @dataclass(frozen=True)
 class HingeLoss:
-    """max(1 - x, 0) itself: LMNN's loss and Hoi's in Table 2, by ever narrower `SoftHingeLoss`es (`solvers/logdet_hinge.py`)."""
+    """max(1 - x, 0) itself: LMNN's loss and Hoi's in Table 2, by ever narrower `SoftHingeLoss`es (`solvers/logdet_narrowing.py`)."""
 
     lowest: ClassVar[float] = 0.0
 
@@ -143,26 +144,13 @@ class HingeLoss:
         """0."""
         return np.zeros(margins.shape)
 
-    def softened(self, width: float) -> SoftHingeLoss:
+    def softened(self, width: float, /) -> SoftHingeLoss:
         """Within width log 2 of it."""
         return SoftHingeLoss(width)
 
-
-@dataclass(frozen=True)
-class LinearLoss:
-    """psi(x) = -x: Table 2. The optimum is (K0^-1 - w sum A_t)^-1, and there is none where that is not positive definite."""
-
-    def value(self, margins: Vector, /) -> Vector:
-        """-x."""
-        return -margins
-
-    def first(self, margins: Vector, /) -> Vector:
-        """-1."""
-        return np.full(margins.shape, -1.0)
-
-    def second(self, margins: Vector, /) -> Vector:
-        """0."""
-        return np.zeros(margins.shape)
+    def supports(self, slopes: Vector, /) -> Vector:
+        """1, the corner, of every slope from -1 to 0."""
+        return np.ones(slopes.shape)
 
 
 @dataclass(frozen=True)
@@ -207,71 +195,17 @@ class ItmlLoss:
         ratio, bound, counts = self._ratio(margins)
         return np.where(counts, 1.0 / (np.where(counts, ratio, 1.0) * bound) ** 2, 0.0)
 
+    def softened(self, width: float, /) -> SoftItmlLoss:
+        """With a barrier of this weight in its conjugate."""
+        return SoftItmlLoss(self.similar, self.upper, self.lower, width)
 
-def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
-    """One of "log", "lmnn" and "hoi" (t=0.7), "hinge" and "hoi_hinge", "linear", "itml" (similar=, upper=, lower=), or an object, checked.
+    def width_of(self, slopes: Vector, margins: Vector) -> float:
+        """The median width of the softened losses that have these slopes at these margins: v (1 / (1 - v) - r)."""
+        ratio, bound, _ = self._ratio(margins)
+        v = bound * slopes
+        return float(np.clip(np.median(v * (1.0 / (1.0 - v) - ratio)), SOFTEST[0], SOFTEST[1]))
 
-    InputError for an unknown name, and for a user's loss that on trial margins is not finite, has a negative curvature, or
-    derivatives that are not its slopes.
-    """
-    ours: dict[str, type[Any]] = {
-        "log": LogLoss, "lmnn": SmoothedHingeLoss, "hoi": SmoothedHingeLoss, "hinge": HingeLoss, "hoi_hinge": HingeLoss,
-        "linear": LinearLoss, "itml": ItmlLoss,
-    }  # fmt: skip
-    if isinstance(loss, str):
-        if loss not in ours:
-            raise InputError(
-                "unknown loss", where="loss", got=repr(loss), wanted=f"one of {', '.join(ours)}, or an object"
-            )
-        return ours[loss](**parameters)
-    if not isinstance(loss, Loss):
-        raise InputError("not a loss", where="loss", got=type(loss).__name__, wanted="methods value, first and second")
-    if not isinstance(loss, tuple(ours.values())):
-        check_loss(loss)
-    return loss
-
-
-def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
-    """InputError unless psi is finite, psi'' >= 0, psi' its slope, and psi above its tangents, on trial margins (k,).
-
-    Slopes are compared where the curvature on both sides is alike: psi' may have corners.
-    """
-    x = np.asarray(margins, dtype=np.float64)
-    value, first, second = (_called(loss, name, x) for name in ("value", "first", "second"))
-    for name, got in (("value", value), ("first", first), ("second", second)):
-        if got.shape != x.shape or not np.all(np.isfinite(got)):
-            bad = x[~np.isfinite(got)][:1] if got.shape == x.shape else "an array of another shape"
-            raise InputError(
-                "not finite elementwise", where=f"loss.{name}", got=f"{bad} of margins {x[0]:g} to {x[-1]:g}"
-            )
-    if (second < 0).any():
-        where = x[second < 0][0]
-        raise InputError(
-            "negative curvature: not a convex loss",
-            where=f"loss.second({where:g})",
-            got=f"{second[second < 0][0]:.3g}",
-            wanted="0 or more",
-        )
-    step = 1e-6 * np.maximum(1.0, np.abs(x))
-    above, below = _called(loss, "value", x + step), _called(loss, "value", x - step)
-    slope, kink = (
-        (above - below) / (2 * step),
-        np.abs(_called(loss, "first", x + step) - _called(loss, "first", x - step)),
-    )
-    rounding = 1e-9 * (np.abs(above) + np.abs(below)) / step * 1e-3
-    wrong = np.abs(slope - first) > SLOPE_ERROR * (1.0 + np.abs(first)) + kink + rounding
-    if wrong.any():
-        where = x[wrong][0]
-        raise InputError(
-            "not the slope of loss.value",
-            where=f"loss.first({where:g})",
-            got=f"{first[wrong][0]:.6g}",
-            wanted=f"{slope[wrong][0]:.6g}",
-        )
-    tangent = value[:, None] + first[:, None] * (x[None, :] - x[:, None])
-    if (tangent > value + 1e-6 * (1.0 + np.abs(value) + np.abs(tangent))).any():
-        raise InputError("not convex: values below a tangent", where="loss.value")
-
-
-def _called(loss: Loss, name: str, x: Vector) -> Vector:
-    return np.asarray(getattr(loss, name)(x), dtype=np.float64)
+    def supports(self, slopes: Vector, /) -> Vector:
+        """b / (1 - b y) of slopes 0 <= y < 1/b of similar pairs and y <= 0 of others."""
+        bound = np.where(self.similar, self.upper, self.lower)
+        return bound / (1.0 - bound * slopes)

@@ -50,6 +50,12 @@ def logdet_plan(
     )
 
 
+def scaled_bytes(n_constraints: int, rank: int) -> int:
+    """What a primal-dual step of a metric holds at most: all constraints' coordinates twice, and the smaller of two systems."""
+    k = rank * (rank + 1) // 2
+    return DOUBLE * (2 * n_constraints * k + 2 * min(n_constraints, k) ** 2)
+
+
 def direct_bytes(n_active: int, n_entries: int) -> int:
     """What the Hessian of n_active constraints and its factorization hold at most."""
     entries = min(n_entries, INCIDENCE * n_active)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.solvers.logdet_dual import GROWTH, DualProblem, dual_newton
-from dkl.solvers.logdet_hinge import HingeProblem, narrowing_hinges
+from dkl.solvers.logdet_narrowing import SoftenedProblem, narrowing_losses
 from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
+from dkl.solvers.logdet_scaled import WIDEST, ScaledProblem, scaled_newton
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
@@ -29,12 +30,27 @@ MOST_ASCENT = 100
 """Steps of the dual, where few are usual; contradictory constraints at a large gamma may take hundreds, and the primal few."""
 
 
-class PathProblem(DualProblem, HingeProblem, Protocol):
+MOST_ALONE = 40
+"""Steps of the primal of a metric under ITML's loss, where few are usual, and cheap; where more are asked for, primal and dual together."""
+
+
+FARTHEST = 1e12
+"""Margin of a multiplier that is 0 to rounding, as the primal leaves some: from there is no way back."""
+
+
+class PathProblem(DualProblem, SoftenedProblem, ScaledProblem, Protocol):
     """A problem that can be asked at another gamma."""
 
     @property
-    def is_hinge(self) -> bool:
-        """Whether the loss has a corner."""
+    def has_corner(self) -> bool:
+        """Whether the loss has no curvature, and is approached by smooth ones."""
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether primal and dual can be stepped together."""
+
+    def width_at(self, point: Any) -> float:
+        """Of the smooth loss that the multipliers of a point are next to."""
 
     @property
     def has_dual_margins(self) -> bool:
@@ -85,6 +101,7 @@ def solve_logdet(
     which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
+    A metric under ITML's loss where the primal takes long: by steps of primal and dual together (`logdet_scaled`), but for "pcg".
     A hinge, which has a corner, by ever narrower smooth ones (`logdet_hinge`), each on the dual: again with these defaults.
     Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products;
     of a hinge they are those of the smooth one under way.
@@ -99,25 +116,32 @@ def solve_logdet(
     watch = Watch() if watch is None else watch
     if start is not None and start.multipliers.shape != (len(problem),):
         raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
-    if problem.is_hinge:
-        if (stop, region) != ("gap", "local"):
-            raise InputError(
-                "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
-            )
-        hinge = narrowing_hinges(
-            problem, partial(solve_logdet, solver=solver), start, tol=tol, max_iter=max_iter, watch=watch
+    is_default = (stop, region) == ("gap", "local")
+    if problem.has_corner and not is_default:
+        raise InputError(
+            "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
         )
+    if problem.has_corner:
+        smooth = partial(solve_logdet, solver=solver)
+        narrowed = narrowing_losses(problem, smooth, start, tol=tol, max_iter=max_iter, watch=watch)
         return replace(
-            hinge.solution,
-            outcome=hinge.outcome,
-            certificate=hinge.certificate,
-            n_iter=hinge.n_iter,
-            n_products=hinge.n_products,
+            narrowed.solution,
+            outcome=narrowed.outcome,
+            certificate=narrowed.certificate,
+            n_iter=narrowed.n_iter,
+            n_products=narrowed.n_products,
         )
     primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region, watch=watch)
-    if stop != "gap" or region != "local" or not problem.has_dual_margins:
-        end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=max_iter)
-        return _solution(problem, end)
+    if not (is_default and problem.has_dual_margins):
+        can_scale = is_default and solver != "pcg" and problem.can_scale
+        most = min(max_iter, MOST_ALONE) if can_scale else max_iter
+        end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=most)
+        if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
+            return _solution(problem, end)
+        stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
+        begun = _scaled_start(problem, start)
+        rest = scaled_newton(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
+        return _solution(problem, rest, before=end)
     most = min(max_iter, MOST_ASCENT)
     end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
@@ -174,6 +198,22 @@ def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
             "the loss is infinite at K0", where="constraints", wanted="finite losses", remedy="drop duplicates"
         )
     return best
+
+
+def _scaled_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Vector, float, float]:
+    """(multipliers, gamma, width): those of `start`, drawn back to a smaller gamma; or slopes at K0, as long as FIRST at most."""
+    _start(problem, None)
+    if start is not None:
+        gamma = min(start.gamma, problem.gamma)
+        multipliers = start.multipliers * (gamma / start.gamma)
+        at, point = problem.with_gamma(gamma), problem.point(multipliers)
+        if point is not None and (np.abs(at.softened(WIDEST).dual_margins(multipliers)) < FARTHEST).all():
+            return multipliers, gamma, at.width_at(point)
+    smooth = problem.with_gamma(1.0).softened(WIDEST)
+    slopes = smooth.forces(problem.point(np.zeros(len(problem))).margins)
+    problem.accept()
+    gamma = _reach(problem, slopes, 1.0)
+    return gamma * slopes, gamma, WIDEST
 
 
 def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:

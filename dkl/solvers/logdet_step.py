@@ -65,7 +65,12 @@ def choose_step(
     step, is_done = _pcg(problem, region, residual, along, curvatures, radius, most)
     if is_done or most == MOST_PRODUCTS:
         return "pcg", step
-    return "direct", direct_step(problem, residual, curvatures)
+    exact = direct_step(problem, residual, curvatures)
+    if exact.norm <= radius:
+        return "direct", exact
+    # Beyond the region PCG's way to its edge lowers the model, and the exact step, cut short, hardly the objective.
+    step, _ = _pcg(problem, region, residual, along, curvatures, radius, MOST_PRODUCTS)
+    return "pcg", step
 
 
 def _pcg(

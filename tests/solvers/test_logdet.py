@@ -101,6 +101,25 @@ def test_a_metric_is_the_kernel_of_its_rows(name, rng):
     np.testing.assert_allclose(problem.learned(solution.multipliers), W, atol=1e-4)
 
 
+@pytest.mark.parametrize("gammas", [[1e3], [10.0, 1e3], [1e4, 1e3]], ids=["cold", "up", "down"])
+@pytest.mark.parametrize("alone", [0, 40])
+def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, alone, rng, monkeypatch):
+    """By primal and dual together too. Against scipy on W itself."""
+    X = rng.standard_t(2, size=(40, 5))
+    ends = pairs(rng, 40, 60)
+    constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(60) < 0.5, 0.3, 30.0)
+    problem = LogDetMetricProblem(X, constraints, loss, 1.0, normalize_gamma=False)
+    monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", alone)
+    solution = solve_logdet_path(problem, gammas, tol=1e-9)[-1]
+    assert solution.outcome is Outcome.SOLVED
+    apart = X[ends[:, 0]] - X[ends[:, 1]]
+    A = apart[:, :, None] * apart[:, None, :]
+    best, _ = optimum(np.eye(5), A, loss, 1e3)
+    W = problem.with_gamma(1e3).learned(solution.multipliers)
+    assert solution.certificate.bound <= best * (1 + 1e-9)
+    assert objective(W, np.eye(5), A, loss, 1e3) <= best * (1 + 1e-8)
+
+
 def test_a_singular_kernel_is_solved_on_its_range(rng):
     """Hoi's constraints see the null space; the oracle works on coordinates of the range."""
     n, rank = 9, 5

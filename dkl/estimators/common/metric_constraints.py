@@ -16,7 +16,8 @@ from dkl.estimators.common.rules import Real
 from dkl.estimators.common.side_information import SideInformation
 from dkl.pairs import Pairs
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import Loss, as_loss
+from dkl.problems.logdet_loss_choice import as_loss
+from dkl.problems.logdet_losses import Loss
 
 PARAMETERS: dict[str | None, tuple[str, ...]] = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}
 """Of each loss: what `loss_params` may hold."""

@@ -1,7 +1,9 @@
-"""Problem (3) with the hinge itself, which has a corner: by ever narrower smooth hinges, until its own duality gap is small enough.
+"""Problem (3) with a hinge or ITML's loss, whose conjugates end at a bound: by ever narrower smooth losses, until its own duality gap
+is small enough.
 
-The multipliers of a smooth hinge with slopes between -1 and 0 lie in the hinge's dual, so that the kernel K(l) has a certificate of
-the problem that is asked for. Smoothing costs at most w width log 2 a constraint near its corner: an interior point method in width.
+The slopes of a smooth one are slopes of the loss itself, its multipliers lie in the dual of the problem that is asked for, and so the
+kernel K(l) has a certificate of that problem. Smoothing costs at most w width log 2 a constraint near a hinge's corner: an interior
+point method in width.
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ WIDEST, NARROWEST = 0.5, 1e-14
 NARROWER = 8.0
 """Times, from one width to the next."""
 SHARE = 0.1
-"""Of the hinge's gap: what a smooth problem is solved to."""
+"""Of the gap that is asked for: what a smooth problem is solved to."""
 
 
-class HingeProblem(Protocol):
-    """Problem (3) with a hinge."""
+class SoftenedProblem(Protocol):
+    """Problem (3) with a loss that is approached by smooth ones."""
 
     def softened(self, width: float) -> Self:
-        """With a smooth hinge."""
+        """With a smooth loss."""
 
-    def hinge_certificate(self, multipliers: Vector) -> Any:
-        """Of K(l) for the hinge itself."""
+    def softened_certificate(self, multipliers: Vector) -> Any:
+        """Of K(l) for the loss itself."""
 
 
 @dataclass(frozen=True)
-class HingeEnd:
-    """The last smooth solution, with the hinge's certificate, why it ended, and the steps and products of all."""
+class NarrowingEnd:
+    """The last smooth solution, with the certificate of the loss itself, why it ended, and the steps and products of all."""
 
     solution: Any
     certificate: Any
@@ -45,10 +47,10 @@ class HingeEnd:
     n_products: int
 
 
-def narrowing_hinges(
-    problem: HingeProblem, solve: Callable[..., Any], start: Any, *, tol: float, max_iter: int, watch: Watch
-) -> HingeEnd:
-    """solve(smooth problem, start=, tol=, max_iter=, watch=) at falling widths, to a proven relative gap of the hinge's of at most tol.
+def narrowing_losses(
+    problem: SoftenedProblem, solve: Callable[..., Any], start: Any, *, tol: float, max_iter: int, watch: Watch
+) -> NarrowingEnd:
+    """solve(smooth problem, start=, tol=, max_iter=, watch=) at falling widths, to a proven relative gap of at most tol.
 
     Each width is a stage of the watch, whose iterations and products count on.
     """
@@ -62,10 +64,10 @@ def narrowing_hinges(
             watch=watch.stage(start={"iteration": n_iter, "products": n_products}),
         )
         n_iter, n_products = n_iter + solution.n_iter, n_products + solution.n_products
-        certificate = problem.hinge_certificate(solution.multipliers)
+        certificate = problem.softened_certificate(solution.multipliers)
         gap = min(1.0, certificate.relative_gap)
         outcome = Outcome.SOLVED if gap <= tol else solution.outcome
         width /= NARROWER
         if gap <= tol or outcome is not Outcome.SOLVED or width < NARROWEST:
             outcome = Outcome.STALLED if outcome is Outcome.SOLVED and gap > tol else outcome
-            return HingeEnd(solution, certificate, outcome, n_iter, n_products)
+            return NarrowingEnd(solution, certificate, outcome, n_iter, n_products)
