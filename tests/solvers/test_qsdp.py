@@ -56,11 +56,13 @@ def test_light_and_heavy_edges_are_solved(rng, nu):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_small_faces_and_conjugate_gradients_reach_the_same(rng, case, monkeypatch):
-    """A face that does not hold all, and equations that are not factorized, as at hundreds of rows."""
+@pytest.mark.parametrize("plain", [0, 10])
+def test_small_faces_and_conjugate_gradients_reach_the_same(rng, case, plain, monkeypatch):
+    """A face that does not hold all, and entries that are not all solved for together, as at hundreds of rows."""
     problem, _ = CASES[case](rng, 12)
     whole = solve_low_rank(problem, tol=1e-9).certificate.objective
-    monkeypatch.setattr(qsdp_newton, "DIRECT", 0)
+    monkeypatch.setattr(qsdp_newton, "JOINT", 20)
+    monkeypatch.setattr(qsdp_newton, "PLAIN", plain)
     watch = Watch()
     found = solve_low_rank(problem, tol=1e-8, face=4, watch=watch)
     assert found.outcome is Outcome.SOLVED and found.n_products > 0

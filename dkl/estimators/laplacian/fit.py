@@ -26,8 +26,9 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.qsdp_conic import solve_conic
+from dkl.solvers.qsdp_face import FACE
 from dkl.solvers.qsdp_low_rank import solve_low_rank
-from dkl.solvers.qsdp_newton import DIRECT
+from dkl.solvers.qsdp_newton import JOINT
 from dkl.solvers.qsdp_problem import QSDPSolution
 from dkl.solvers.result import Result, remedies
 from dkl.solvers.watch import Watch
@@ -42,6 +43,8 @@ RANK = 1e-12
 """Of Y's largest eigenvalue: what is below is rounding."""
 BASES = 6
 """Arrays (n, m) alive at the peak: Q, Q in scaled coordinates, its products, and the eigenvectors' guards."""
+TERMS, SYSTEMS = 3, 4
+"""Arrays (terms, m), and matrices of the equations that are factorized, alive at the peak."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen tol",
     stalled='rounding ends all progress: loosen tol, or take solver="low-rank"',
@@ -70,8 +73,8 @@ def basis_size(n_basis: int | None, n: int) -> int:
 
 def check_room(n: int, m: int, terms: int, limit: int | None) -> None:
     """MemoryBudgetError where bases and Newton's equations do not fit; terms: distances, or pairs and rows."""
-    side = min(m * m, DIRECT)
-    items = {f"the basis of {m:,} eigenvectors": BASES * 8 * n * m, "a Newton step": 8 * side * (2 * terms + 3 * side)}
+    basis, step = BASES * 8 * n * m, 8 * (TERMS * terms * m + SYSTEMS * (JOINT + FACE**2) ** 2)
+    items = {f"the basis of {m:,} eigenvectors": basis, "a Newton step": step}
     check_size(items, limit, "take a smaller n_basis")
 
 
