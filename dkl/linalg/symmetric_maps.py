@@ -31,8 +31,8 @@ class Seen(Protocol):
     def crossed(self, other: Self) -> Array:
         """(p,) <B_t, R D' + D R'>, the derivative of `squares` along the D (m, r) of another."""
 
-    def pulled(self, z: Array) -> Array:
-        """(m, r) sum_t z_t B_t R."""
+    def curved(self, D: Array) -> Array:
+        """(m, r) sum_t <B_t, R D' + D R'> B_t R, D (m, r)."""
 
     def curvature(self, V: Array) -> Array:
         """(m, r) |J d|^2 of d = v_j e_k', for the columns v_j of an orthonormal V (m, m): the diagonal of J'J in these coordinates."""
@@ -107,7 +107,7 @@ class PairForms:
         """Two products (n, m) x (m, r) and sparse ones."""
         K = self.Q @ factor
         left = self.left @ K
-        return SeenPairs(self, K, left, left if self.right is self.left else self.right @ K)
+        return SeenPairs(self, left, left if self.right is self.left else self.right @ K)
 
     def adjoint(self, z: Array) -> Array:
         """Q'(sum_t z_t sym(l_t r_t')) Q."""
@@ -148,10 +148,9 @@ class PairForms:
 
 @dataclass(frozen=True)
 class SeenPairs:
-    """K = Q R (n, r), and a_t'R and b_t'R, (p, r) each."""
+    """a_t'R and b_t'R, (p, r) each."""
 
     map: PairForms
-    image: Array
     left: Array
     right: Array
 
@@ -166,9 +165,11 @@ class SeenPairs:
             return 2.0 * half
         return half + np.einsum("tr,tr->t", other.left, self.right)
 
-    def pulled(self, z: Array) -> Array:
-        """Q'(sum_t z_t sym(l_t r_t')) K."""
-        return self.map.Q.T @ (self.map.spread.matrix(z) @ self.image)
+    def curved(self, D: Array) -> Array:
+        """Q'(sum_t z_t (l_t b_t'R + r_t a_t'R) / 2), z_t = a_t'D R'b_t + b_t'D R'a_t."""
+        m, image = self.map, self.map.Q @ D
+        sides = [array for side in (m.left, m.right) for array in (side.indptr, side.indices, side.data)]
+        return m.Q.T @ _curved(*sides, np.ascontiguousarray(self.left), np.ascontiguousarray(self.right), image)
 
     def curvature(self, V: Array) -> Array:
         """sum_t (a_t'v_j b_t'x_k + b_t'v_j a_t'x_k)^2."""
@@ -244,9 +245,9 @@ class SeenRows:
         """(p,)."""
         return 2.0 * np.einsum("tmr,mr->t", self.images, other.factor)
 
-    def pulled(self, z: Array) -> Array:
-        """(m, r)."""
-        return np.tensordot(z, self.images, axes=1)
+    def curved(self, D: Array) -> Array:
+        """From the images."""
+        return np.tensordot(2.0 * np.einsum("tmr,mr->t", self.images, D), self.images, axes=1)
 
     def curvature(self, V: Array) -> Array:
         """sum_t (2 v_j'B_t x_k)^2."""
@@ -266,6 +267,36 @@ def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -
     for t in range(len(left)):
         for c in range(len(i)):
             found[t, c] = scale[c] * (left[t, i[c]] * right[t, j[c]] + left[t, j[c]] * right[t, i[c]])
+    return found
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _curved(
+    l_indptr: Indices, l_indices: Indices, l_data: Array, r_indptr: Indices, r_indices: Indices, r_data: Array,
+    left: Array, right: Array, image: Array,
+) -> Array:  # fmt: skip
+    """(n, r) sum_t z_t (l_t right_t + r_t left_t) / 2, z_t = l_t'image . right_t + r_t'image . left_t; left, right (p, r), image (n, r)."""
+    found = np.zeros(image.shape)
+    for t in range(len(left)):
+        z = 0.0
+        for e in range(l_indptr[t], l_indptr[t + 1]):
+            row, total = image[l_indices[e]], 0.0
+            for c in range(len(row)):
+                total += row[c] * right[t, c]
+            z += l_data[e] * total
+        for e in range(r_indptr[t], r_indptr[t + 1]):
+            row, total = image[r_indices[e]], 0.0
+            for c in range(len(row)):
+                total += row[c] * left[t, c]
+            z += r_data[e] * total
+        for e in range(l_indptr[t], l_indptr[t + 1]):
+            row, weight = found[l_indices[e]], 0.5 * z * l_data[e]
+            for c in range(len(row)):
+                row[c] += weight * right[t, c]
+        for e in range(r_indptr[t], r_indptr[t + 1]):
+            row, weight = found[r_indices[e]], 0.5 * z * r_data[e]
+            for c in range(len(row)):
+                row[c] += weight * left[t, c]
     return found
 
 

@@ -65,8 +65,7 @@ def _direction(problem: Problem, point: Point, turned: Array, sizes: Array) -> t
     diagonal += FLOOR * np.abs(diagonal).max()
 
     def product(direction: Array) -> Array:
-        crossed = point.seen.crossed(problem.map.see(direction))
-        return 2.0 * (S @ direction + shift * direction) + 4.0 * point.seen.pulled(crossed)
+        return 2.0 * (S @ direction + shift * direction) + 4.0 * point.seen.curved(direction)
 
     def alone(residual: Array) -> Array:
         return V @ ((V.T @ residual) / diagonal)

@@ -116,7 +116,8 @@ def test_rows_and_pairs_are_one_map(rng):
     z = rng.standard_normal(len(B))
     np.testing.assert_allclose(ours.squares(), theirs.squares(), atol=1e-12)
     np.testing.assert_allclose(ours.crossed(problem.map.see(D)), theirs.crossed(dense.see(D)), atol=1e-12)
-    np.testing.assert_allclose(ours.pulled(z), theirs.pulled(z), atol=1e-12)
+    np.testing.assert_allclose(ours.curved(D), theirs.curved(D), atol=1e-12)
+    np.testing.assert_allclose(ours.curved(D), problem.map.adjoint(ours.crossed(problem.map.see(D))) @ R, atol=1e-12)
     V = np.linalg.qr(rng.standard_normal((4, 4)))[0]
     np.testing.assert_allclose(ours.curvature(V), theirs.curvature(V), atol=1e-12)
     i, j, scale = np.array([0, 1, 1]), np.array([2, 1, 3]), np.array([1.0, 2.0, 0.5])
