@@ -139,7 +139,7 @@ def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Ar
         seen = V.T @ residual
         found = seen / diagonal
         both = scale_j * seen[j, k] + scale_k * seen[k, j]
-        together = scipy.linalg.cho_solve(factor, np.r_[both, seen[r : r + more].ravel()])
+        together = scipy.linalg.cho_solve(factor, np.r_[both, seen[r : r + more].ravel()], check_finite=False)
         found[:r] = 0.0
         found[k, j] = scale_k * together[: len(j)]
         found[j, k] = scale_j * together[: len(j)]
