@@ -1,8 +1,8 @@
 """The smoothest eigenvectors of a graph's Laplacian, some dozens to hundreds, by whichever method is safe at the graph's size.
 
-    n up to DENSE                     LAPACK
+    n up to DENSE                      LAPACK
     a factor of L + shift within FILL  shift-invert Lanczos
-    beyond                            Chebyshev-filtered subspaces (`lowest_subspace`), which need products alone
+    beyond                             Chebyshev-filtered subspaces (`lowest_subspace`), which need products alone
 
 Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and filters many passes. A factor
 of a graph that is locally a plane has some dozen numbers a row, however many rows; in many dimensions it is dense. Which it is, is
@@ -76,6 +76,8 @@ def smoothest(laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8) -> 
 def factor_bytes(laplacian: sparse.csr_array) -> float:
     """Foreseen of L + shift's factors: numbers a row grow with the number of rows by the power that two neighbourhoods show."""
     n = laplacian.shape[0]
+    if n <= GAUGES[1]:
+        return NUMBER * n * (n + 1) / 2
     order = breadth_first_order(
         laplacian, int(laplacian.diagonal().argmax()), directed=False, return_predecessors=False
     )
