@@ -2,7 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/sqlp.py swiss [--m 10 20 ...] [--methods scsdp sqlp direct scs engine]     # table 1: RegMVU
     OMP_NUM_THREADS=1 python benchmarks/sqlp.py usps  [--m 10 20 ...]                                              # table 2: RegPCP
-    OMP_NUM_THREADS=1 python benchmarks/sqlp.py roll                              # embeddings against the true parameters
+    OMP_NUM_THREADS=1 python benchmarks/sqlp.py roll [--picture FOLDER]           # embeddings against the true parameters
+    OMP_NUM_THREADS=1 python benchmarks/sqlp.py large [--rows 200000]             # MVU of many rows within a memory limit
 
 Swiss roll: 2,000 rows of Roweis' generator, 4 neighbours. USPS: the first 200 training images of each digit, 20 neighbours, 20 must-links
 a digit and 20 cannot-links each two digits. Relative gap 1e-8. Seconds are of the processor, of the solve alone, as in the paper; graph and
@@ -15,10 +16,12 @@ import argparse
 import itertools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.datasets import make_swiss_roll
 from sklearn.manifold import Isomap, LocallyLinearEmbedding
@@ -26,6 +29,7 @@ from sklearn.manifold import Isomap, LocallyLinearEmbedding
 import dkl
 from dkl.blocks.graph import build_graph
 from dkl.datasets import load
+from dkl.errors import InputError
 from dkl.linalg.smooth_basis import smoothest
 from dkl.problems.laplacian_kernels import default_nu, propagation, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
@@ -52,8 +56,13 @@ Maker = Callable[[int], QuadraticSDP]
 def roll(n: int = ROWS) -> tuple[Array, Array]:
     """(rows (n, 3), true parameters (n, 2): length along the spiral, height)."""
     X, angle = make_swiss_roll(n, random_state=SEED)
+    return X, parameters(X, angle)
+
+
+def parameters(X: Array, angle: Array) -> Array:
+    """(n, 2): length along the spiral, height."""
     length = 0.5 * (angle * np.sqrt(1 + angle**2) + np.arcsinh(angle))
-    return X, np.column_stack([length, X[:, 1]])
+    return np.column_stack([length, X[:, 1]])
 
 
 def swiss(most: int) -> Maker:
@@ -115,7 +124,7 @@ def table(make: Callable[[int], Maker], sizes: list[int], methods: list[str], li
     print(f"{'m':>4} {'method':>7} {'seconds':>9} {'steps':>6} {'rank(A)':>7} {'objective':>17} {'proven gap':>10} "
           f"{'DIMACS':>8} {'rank':>4}  outcome")  # fmt: skip
     last: dict[str, tuple[int, float]] = {}
-    SOLVERS["engine"](maker(min(sizes)))  # what is imported and compiled
+    SOLVERS["engine"](maker(min(40, max(sizes))))  # what is imported and compiled
     for m in sizes:
         problem = maker(m)
         rank = str(rank_of(problem)) if ranks else ""
@@ -162,16 +171,63 @@ def unrolled(only: str) -> None:
         print(f"{name:56} {along:7.4f} {height:7.4f} {time.process_time() - started:8.2f}", flush=True)
 
 
+def picture(folder: Path) -> None:
+    """roll.png: the roll, and its embeddings by MVU's defaults but for m = 100, Isomap and LLE with 4 neighbours, coloured along it."""
+    X, places = roll()
+    methods = {
+        "MVU, m 100": dkl.MaximumVarianceUnfolding(n_basis=100),
+        "Isomap": Isomap(n_neighbors=4),
+        "LLE": LocallyLinearEmbedding(n_neighbors=4, random_state=0),
+    }
+    figure = Figure(figsize=(16, 4), layout="constrained")
+    axes = figure.add_subplot(1, 4, 1, projection="3d")
+    axes.scatter(*X.T, c=places[:, 0], s=4)
+    axes.set_title(f"Swiss roll, {len(X)} rows, 4 neighbours")
+    for column, (name, method) in enumerate(methods.items(), 2):
+        embedding = method.fit_transform(X)
+        along, height = correlations(embedding, places)
+        plane = figure.add_subplot(1, 4, column)
+        plane.scatter(*embedding.T, c=places[:, 0], s=4)
+        plane.set_title(f"{name}: along {along:.3f}, height {height:.3f}")
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "roll.png", dpi=80)
+
+
+def large(n: int) -> None:
+    """MVU with m = 50 within 4 GB, of the fewest neighbours whose graph is connected."""
+    X, angle = make_swiss_roll(n, random_state=SEED)
+    for k in (4, 5, 6, 8, 10):
+        model = dkl.MaximumVarianceUnfolding(n_basis=50, n_neighbors=k, memory_limit="4 GB")
+        started = time.process_time()
+        try:
+            model.fit(X)
+        except InputError as error:
+            print(f"{k} neighbours: {error}")
+            continue
+        seconds, solve = time.process_time() - started, model.result_.seconds["solve"]
+        along, height = correlations(model.embedding_, parameters(X, angle))
+        print(f"{k} neighbours, {len(model.edges_)} edges: {seconds:.1f} s of the processor, the solve {solve:.1f} s by the clock, "
+              f"{model.result_.outcome.value} after {model.n_iter_} steps, gap {model.certificate_.relative_gap:.1e}, "
+              f"peak {model.result_.peak_bytes / 2**30:.2f} GiB; along {along:.4f}, height {height:.4f}")  # fmt: skip
+        return
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["swiss", "usps", "roll"])
+    parser.add_argument("what", choices=["swiss", "usps", "roll", "large"])
     parser.add_argument("--m", type=int, nargs="+", default=[10, 15, 20, 30, 40, 60, 100])
     parser.add_argument("--methods", nargs="+", default=["scsdp", "sqlp", "direct", "engine"], choices=list(SOLVERS))
     parser.add_argument("--limit", type=float, default=60.0)
     parser.add_argument("--no-ranks", action="store_true", help="leave rank(A) out, which takes its own seconds")
     parser.add_argument("--only", default="", help="of the roll's cases: how their names begin")
+    parser.add_argument("--picture", type=Path, help="a folder for roll.png, in the place of the roll's table")
+    parser.add_argument("--rows", type=int, default=200_000)
     options = parser.parse_args()
-    if options.what == "roll":
+    if options.what == "large":
+        large(options.rows)
+    elif options.what == "roll" and options.picture:
+        picture(options.picture)
+    elif options.what == "roll":
         unrolled(options.only)
     else:
         table(

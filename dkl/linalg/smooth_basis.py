@@ -1,11 +1,12 @@
 """The smoothest eigenvectors of a graph's Laplacian, some dozens to hundreds, by whichever method is safe at the graph's size.
 
-    n up to DENSE          LAPACK
-    n up to FACTORED       shift-invert Lanczos: the factors of L + shift fill in at most to n^2 numbers, whatever the graph
-    beyond                 Chebyshev-filtered subspaces (`lowest_subspace`), which need products alone
+    n up to DENSE                      LAPACK
+    a factor of L + shift within FILL  shift-invert Lanczos
+    beyond                             Chebyshev-filtered subspaces (`lowest_subspace`), which need products alone
 
-Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and shift-invert, at ten
-thousands of rows in many dimensions, a dense factor.
+Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and filters many passes. A factor
+of a graph that is locally a plane has some dozen numbers a row, however many rows; in many dimensions it is dense. Which it is, is
+seen from factors of the neighbourhoods of a row.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import ArpackError, eigsh
+from scipy.sparse.csgraph import breadth_first_order
+from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
 
 from dkl.linalg.lowest_subspace import lowest_subspaces
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -24,7 +26,13 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 Array = NDArray[np.float64]
 DENSE = 600
 FACTORED = 10_000
-"""Rows: factors of 1.2 GB at most. Of rows in many dimensions they have 0.9 n^2 entries, measured at 64 and at 200."""
+"""Rows whose factor is not foreseen: 1.2 GB at most. Of rows in many dimensions it has 0.9 n^2 entries, measured at 64 and at 200."""
+FILL = 2**30
+"""Bytes of a factor, foreseen."""
+GAUGES = (2_500, 5_000)
+"""Rows of the neighbourhoods by whose factors it is."""
+NUMBER = 24
+"""Bytes of a number of a factor: its value and its row, in L and in U."""
 SHIFT = 1e-4
 """Of the mean of L's diagonal: what makes L definite."""
 PASSES = 60
@@ -44,9 +52,11 @@ def basis_bytes(n: int, count: int, entries: int) -> int:
     """What `smoothest` holds at most beside a Laplacian of so many entries, with what it hands out."""
     if n <= max(DENSE, 2 * count):
         return 8 * (3 * n * n + 4 * n * count)
+    lanczos = 24 * entries + 8 * n * (2 * max(2 * count + 1, 20) + 3 * count)
     if n <= FACTORED:
-        return 12 * n * n + 24 * entries + 8 * n * (2 * max(2 * count + 1, 20) + 3 * count)
-    return 8 * n * 8 * (count + _guards(count)) + 24 * entries
+        return 12 * n * n + lanczos
+    # Which of the two it is follows from the graph, which a plan does not know.
+    return max(FILL + lanczos, 8 * n * 8 * (count + _guards(count)) + 24 * entries)
 
 
 @one_blas_thread()  # the same bits on any machine
@@ -57,7 +67,7 @@ def smoothest(laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8) -> 
     """
     n = laplacian.shape[0]
     method, found = "dense", None
-    if n > max(DENSE, 2 * count) and n <= FACTORED:
+    if n > max(DENSE, 2 * count) and (n <= FACTORED or factor_bytes(laplacian) <= FILL):
         method, found = "shift-invert", _factored(laplacian, count)
     if found is None and n > max(DENSE, 2 * count):
         method, found = "filter", _filtered(laplacian, count, tol)
@@ -74,12 +84,37 @@ def smoothest(laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8) -> 
     return SmoothBasis(values, np.ascontiguousarray(vectors * np.where(largest < 0, -1.0, 1.0)), residual, method)
 
 
+def factor_bytes(laplacian: sparse.csr_array) -> float:
+    """Foreseen of L + shift's factors: numbers a row grow with the number of rows by the power that two neighbourhoods show."""
+    n = laplacian.shape[0]
+    if n <= GAUGES[1]:
+        return NUMBER * n * (n + 1) / 2
+    order = breadth_first_order(
+        laplacian, int(laplacian.diagonal().argmax()), directed=False, return_predecessors=False
+    )
+    fills = []
+    for size in GAUGES:
+        # A component that is smaller tells nothing of larger ones.
+        rows = order[:size] if len(order) >= size else np.arange(size)
+        fills.append(_factor(laplacian[rows][:, rows]).L.nnz / size)
+    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(GAUGES[1] / GAUGES[0])))
+    return NUMBER * n * fills[1] * (n / GAUGES[1]) ** power
+
+
+def _factor(laplacian: sparse.csr_array) -> SuperLU:
+    """Of L + shift, positive definite: no pivots but the diagonal's."""
+    shift = SHIFT * float(laplacian.diagonal().mean())
+    shifted = sparse.csc_array(laplacian + shift * sparse.eye_array(laplacian.shape[0]))
+    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+
+
 def _factored(laplacian: sparse.csr_array, count: int) -> Array | None:
     """(n, count), or None where Lanczos does not end."""
     shift = SHIFT * float(laplacian.diagonal().mean())
     start = np.random.default_rng(0).standard_normal(laplacian.shape[0])
     try:
-        values, vectors = eigsh(sparse.csc_array(laplacian), count, sigma=-shift, v0=start)
+        inverse = LinearOperator(laplacian.shape, matvec=_factor(laplacian).solve, dtype=np.float64)
+        values, vectors = eigsh(laplacian, count, sigma=-shift, v0=start, OPinv=inverse)
     except (ArpackError, RuntimeError):  # the second: a factor without a pivot
         return None
     return np.asarray(vectors[:, np.argsort(values)])

@@ -6,15 +6,20 @@ Q Y Q', neither of which is formed. `RowForms`: any symmetric B_t, dense.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dkl.linalg.pair_spread import PairSpread
+
 Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+CHUNK = 1024
+"""Numbers of B that are worked on at a time, where each takes a row."""
 
 
 class Seen(Protocol):
@@ -26,14 +31,11 @@ class Seen(Protocol):
     def crossed(self, other: Self) -> Array:
         """(p,) <B_t, R D' + D R'>, the derivative of `squares` along the D (m, r) of another."""
 
-    def pulled(self, z: Array) -> Array:
-        """(m, r) sum_t z_t B_t R."""
+    def curved(self, D: Array) -> Array:
+        """(m, r) sum_t <B_t, R D' + D R'> B_t R, D (m, r)."""
 
-    def curvatures(self) -> Iterator[Array]:
-        """For each column x of R the (m, m) matrix 4 sum_t (B_t x)(B_t x)'."""
-
-    def jacobian(self) -> Array:
-        """(p, m r) 2 B_t R, column by column of R: the derivative of `squares`; 8 p m r bytes."""
+    def curvature(self, V: Array) -> Array:
+        """(m, r) |J d|^2 of d = v_j e_k', for the columns v_j of an orthonormal V (m, m): the diagonal of J'J in these coordinates."""
 
 
 class SymmetricMap(Protocol):
@@ -55,8 +57,17 @@ class SymmetricMap(Protocol):
     def congruent(self, J: Array) -> Self:
         """The map with J'B_t J in the place of B_t, J (m, m)."""
 
+    def single(self) -> Self:
+        """The map in single precision."""
+
     def rows(self) -> Array:
         """(p, m (m + 1) / 2) svec(B_t)."""
+
+    def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
+        """(k, k) E'E of E (p, k), E_tc = scale_c <B_t, v_i v_j' + v_j v_i'>, of the pairs of columns of V at i_c and j_c (k,).
+
+        E is held by CHUNK rows at a time.
+        """
 
 
 @dataclass(frozen=True)
@@ -66,19 +77,26 @@ class PairForms:
     Q: Array
     left: sparse.csr_array
     right: sparse.csr_array
+    spread: PairSpread
+    """z -> sum_t z_t sym(l_t r_t'): the same for all Q."""
+
+    @classmethod
+    def of(cls, Q: Array, left: sparse.csr_array, right: sparse.csr_array) -> PairForms:
+        """Q in any order of memory."""
+        return cls(np.ascontiguousarray(Q), left, right, PairSpread.of(left, right))
 
     @classmethod
     def entries(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
         """weights_t (Q Y Q')_ij for pairs (p, 2) of rows."""
         root = np.sqrt(weights)
-        return cls(np.ascontiguousarray(Q), _rows(pairs[:, 0], root, len(Q)), _rows(pairs[:, 1], root, len(Q)))
+        return cls.of(Q, _rows(pairs[:, 0], root, len(Q)), _rows(pairs[:, 1], root, len(Q)))
 
     @classmethod
     def distances(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
         """weights_t times the squared distance K_ii + K_jj - 2 K_ij, K = Q Y Q', for pairs (p, 2) of rows."""
         root = np.sqrt(weights)
         ends = sparse.csr_array(_rows(pairs[:, 0], root, len(Q)) - _rows(pairs[:, 1], root, len(Q)))
-        return cls(np.ascontiguousarray(Q), ends, ends)
+        return cls.of(Q, ends, ends)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,8 +111,7 @@ class PairForms:
 
     def adjoint(self, z: Array) -> Array:
         """Q'(sum_t z_t sym(l_t r_t')) Q."""
-        inner = self.left.T @ (sparse.diags_array(z) @ self.right)
-        found = self.Q.T @ (inner @ self.Q)
+        found = self.Q.T @ (self.spread.matrix(z) @ self.Q)
         return 0.5 * (found + found.T)
 
     def size(self) -> Array:
@@ -104,11 +121,29 @@ class PairForms:
 
     def congruent(self, J: Array) -> PairForms:
         """Q J in the place of Q."""
-        return PairForms(self.Q @ J, self.left, self.right)
+        return replace(self, Q=self.Q @ J)
+
+    def single(self) -> PairForms:
+        """Of Q and the weights."""
+        left = self.left.astype(np.float32)
+        right = left if self.right is self.left else self.right.astype(np.float32)
+        return PairForms(self.Q.astype(np.float32), left, right, self.spread.single())
 
     def rows(self) -> Array:
         """svec(sym(a_t b_t'))."""
-        return svec_products(self.left @ self.Q, self.right @ self.Q)
+        i, j, scale = svec_places(self.Q.shape[1])
+        return _products(self.left @ self.Q, self.right @ self.Q, i, j, scale)
+
+    def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
+        """From a_t'V and b_t'V."""
+        turned = self.Q @ V
+        left = self.left @ turned
+        right = left if self.right is self.left else self.right @ turned
+        found = np.zeros((len(i), len(i)))
+        for lo in range(0, len(left), CHUNK):
+            rows = _products(left[lo : lo + CHUNK], right[lo : lo + CHUNK], i, j, scale)
+            found += rows.T @ rows
+        return found
 
 
 @dataclass(frozen=True)
@@ -130,35 +165,21 @@ class SeenPairs:
             return 2.0 * half
         return half + np.einsum("tr,tr->t", other.left, self.right)
 
-    def pulled(self, z: Array) -> Array:
-        """(m, r)."""
-        m, weights = self.map, z[:, None]
-        if self.left is self.right:
-            return m.Q.T @ (m.left.T @ (weights * self.left))
-        return 0.5 * (m.Q.T @ (m.left.T @ (weights * self.right) + m.right.T @ (weights * self.left)))
+    def curved(self, D: Array) -> Array:
+        """Q'(sum_t z_t (l_t b_t'R + r_t a_t'R) / 2), z_t = a_t'D R'b_t + b_t'D R'a_t."""
+        m, image = self.map, self.map.Q @ D
+        sides = [array for side in (m.left, m.right) for array in (side.indptr, side.indices, side.data)]
+        return m.Q.T @ _curved(*sides, np.ascontiguousarray(self.left), np.ascontiguousarray(self.right), image)
 
-    def curvatures(self) -> Iterator[Array]:
-        """2 B_t x = a_t (b_t'x) + b_t (a_t'x)."""
+    def curvature(self, V: Array) -> Array:
+        """sum_t (a_t'v_j b_t'x_k + b_t'v_j a_t'x_k)^2."""
         m = self.map
+        turned = m.Q @ V
+        a = m.left @ turned
         if self.left is self.right:
-            for seen in self.left.T:
-                yield 4.0 * m.adjoint(seen**2)
-            return
-        a, b = m.left @ m.Q, m.right @ m.Q
-        for left, right in zip(self.left.T, self.right.T, strict=True):
-            image = right[:, None] * a + left[:, None] * b
-            yield image.T @ image
-
-    def jacobian(self) -> Array:
-        """a_t (b_t'x) + b_t (a_t'x)."""
-        m = self.map
-        a = m.left @ m.Q
-        if self.left is self.right:
-            found = 2.0 * self.left[:, :, None] * a[:, None, :]
-        else:
-            found = self.right[:, :, None] * a[:, None, :]
-            found += self.left[:, :, None] * (m.right @ m.Q)[:, None, :]
-        return found.reshape(len(a), -1)
+            return 4.0 * (a**2).T @ self.left**2
+        b = m.right @ turned
+        return (a**2).T @ self.right**2 + (b**2).T @ self.left**2 + 2.0 * (a * b).T @ (self.left * self.right)
 
 
 @dataclass(frozen=True)
@@ -191,10 +212,22 @@ class RowForms:
         found = J.T @ self.forms @ J
         return RowForms(0.5 * (found + found.transpose(0, 2, 1)))
 
+    def single(self) -> RowForms:
+        """Of the forms."""
+        return RowForms(self.forms.astype(np.float32))
+
     def rows(self) -> Array:
         """svec(B_t)."""
-        i, j = np.triu_indices(self.forms.shape[1])
-        return self.forms[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+        i, j, scale = svec_places(self.forms.shape[1])
+        return 2.0 * scale * self.forms[:, i, j]
+
+    def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
+        """From V'B_t V."""
+        found = np.zeros((len(i), len(i)))
+        for lo in range(0, len(self.forms), CHUNK):
+            rows = 2.0 * scale * (V.T @ self.forms[lo : lo + CHUNK] @ V)[:, i, j]
+            found += rows.T @ rows
+        return found
 
 
 @dataclass(frozen=True)
@@ -212,26 +245,59 @@ class SeenRows:
         """(p,)."""
         return 2.0 * np.einsum("tmr,mr->t", self.images, other.factor)
 
-    def pulled(self, z: Array) -> Array:
-        """(m, r)."""
-        return np.tensordot(z, self.images, axes=1)
+    def curved(self, D: Array) -> Array:
+        """From the images."""
+        return np.tensordot(2.0 * np.einsum("tmr,mr->t", self.images, D), self.images, axes=1)
 
-    def curvatures(self) -> Iterator[Array]:
-        """From the images alone."""
-        for k in range(self.images.shape[2]):
-            column = np.ascontiguousarray(self.images[:, :, k])
-            yield 4.0 * (column.T @ column)
-
-    def jacobian(self) -> Array:
-        """From the images alone."""
-        return 2.0 * np.ascontiguousarray(self.images.transpose(0, 2, 1)).reshape(len(self.images), -1)
+    def curvature(self, V: Array) -> Array:
+        """sum_t (2 v_j'B_t x_k)^2."""
+        return 4.0 * np.einsum("tjk->jk", (V.T @ self.images) ** 2)
 
 
-def svec_products(left: Array, right: Array) -> Array:
-    """(p, m (m + 1) / 2): svec(sym(l_t r_t')) of the rows of left and right (p, m)."""
-    i, j = np.triu_indices(left.shape[1])
-    both = left[:, i] * right[:, j] + left[:, j] * right[:, i]
-    return 0.5 * np.where(i == j, 1.0, np.sqrt(2.0)) * both
+def svec_places(m: int) -> tuple[Indices, Indices, Array]:
+    """(i, j, scale), m (m + 1) / 2 each: svec(B)_c = scale_c <B, e_i e_j' + e_j e_i'>."""
+    i, j = np.triu_indices(m)
+    return i, j, np.where(i == j, 0.5, np.sqrt(0.5))
+
+
+@numba.njit(cache=True, nogil=True)
+def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -> Array:
+    """(p, k) scale_c (l_ti r_tj + l_tj r_ti), of left and right (p, m): <sym(l_t r_t'), v_i v_j' + v_j v_i'> scaled."""
+    found = np.empty((len(left), len(i)))
+    for t in range(len(left)):
+        for c in range(len(i)):
+            found[t, c] = scale[c] * (left[t, i[c]] * right[t, j[c]] + left[t, j[c]] * right[t, i[c]])
+    return found
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _curved(
+    l_indptr: Indices, l_indices: Indices, l_data: Array, r_indptr: Indices, r_indices: Indices, r_data: Array,
+    left: Array, right: Array, image: Array,
+) -> Array:  # fmt: skip
+    """(n, r) sum_t z_t (l_t right_t + r_t left_t) / 2, z_t = l_t'image . right_t + r_t'image . left_t; left, right (p, r), image (n, r)."""
+    found = np.zeros(image.shape)
+    for t in range(len(left)):
+        z = 0.0
+        for e in range(l_indptr[t], l_indptr[t + 1]):
+            row, total = image[l_indices[e]], 0.0
+            for c in range(len(row)):
+                total += row[c] * right[t, c]
+            z += l_data[e] * total
+        for e in range(r_indptr[t], r_indptr[t + 1]):
+            row, total = image[r_indices[e]], 0.0
+            for c in range(len(row)):
+                total += row[c] * left[t, c]
+            z += r_data[e] * total
+        for e in range(l_indptr[t], l_indptr[t + 1]):
+            row, weight = found[l_indices[e]], 0.5 * z * l_data[e]
+            for c in range(len(row)):
+                row[c] += weight * right[t, c]
+        for e in range(r_indptr[t], r_indptr[t + 1]):
+            row, weight = found[r_indices[e]], 0.5 * z * r_data[e]
+            for c in range(len(row)):
+                row[c] += weight * left[t, c]
+    return found
 
 
 def _rows(index: NDArray[np.integer], value: Array, n: int) -> sparse.csr_array:

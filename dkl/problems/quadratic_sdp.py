@@ -145,6 +145,10 @@ class QuadraticSDP:
         """The problem in Z, Y = J Z J'."""
         return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J)
 
+    def single(self) -> QuadraticSDP:
+        """The problem in single precision, for what comes before the last digits."""
+        return QuadraticSDP(self.map.single(), self.targets.astype(np.float32), self.C.astype(np.float32))
+
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
         """Of a point, by its own gradient as the dual slack."""
         return self.judge(

@@ -29,13 +29,15 @@ from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.predictions import predictions
 from dkl.runs.row_files import check_values, load_rows, peek_rows
-from dkl.solvers.qsdp_newton import DIRECT
+from dkl.solvers.qsdp_newton import JOINT
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 MEASURED = 400
 """Rows of the square matrices whose product is timed."""
+PRODUCTS = 100
+"""Of conjugate gradients in a step, roughly."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,9 @@ class BasisRuns(RunKind[S, I]):
         """Sizes and seconds, for `dkl plan`."""
         sizes, A = self.sizes(found, settings), np.ones((MEASURED, MEASURED))
         before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
-        side, speed = min(sizes.m**2, DIRECT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
-        seconds = (sizes.terms * side**2 + side**3 / 3) / speed
+        side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
+        # The preconditioner's equations, and conjugate gradients' products, each of a square with m numbers of each end.
+        seconds = (sizes.terms * side**2 + side**3 / 3 + PRODUCTS * 8 * sizes.terms * sizes.m) / speed
         after = [
             f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"
         ]

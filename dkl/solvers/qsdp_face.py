@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.psd_quadratic import psd_minimum, svec
+from dkl.linalg.symmetric_maps import svec_places
 from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
@@ -28,10 +29,8 @@ def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE) 
     `most` rows.
     """
     V = _face(point, most)
-    part = problem.congruent(V)
-    rows = part.map.rows()
-    linear = svec(part.C) - 2.0 * rows.T @ problem.targets
-    normal = 2.0 * rows.T @ rows
+    linear = svec(V.T @ (problem.C - 2.0 * problem.map.adjoint(problem.targets)) @ V)
+    normal = 2.0 * problem.map.gram(V, *svec_places(V.shape[1]))
     start = V.T @ point.factor
     found = psd_minimum(normal, linear, _begin(start @ start.T, normal, linear), aim)
     sizes, turn = np.linalg.eigh(found)

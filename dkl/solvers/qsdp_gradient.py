@@ -3,11 +3,13 @@
     Y+ = the psd part of Z - gradient f(Z) / L,   Z = Y + (t - 1) / t+ (Y - Y before)        (Beck & Teboulle 2009)
 
 t begins anew where the step turns against the momentum (O'Donoghue & Candes 2015). f's gradient is affine, so that Z's follows from those
-of the factors, and an iteration takes an eigen-decomposition of m rows and two products with the map.
+of the factors, and an iteration takes an eigen-decomposition of m rows and two products with the map. What they are for needs no more
+than single precision.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,17 @@ POWERS, MARGIN = 8, 1.1
 
 def projected_gradients(problem: Problem, point: Point) -> Any:
     """The point after as many steps as are worth it; `point` where none lowers f."""
-    curvature = _curvature(problem)
-    Y, slope = point.factor @ point.factor.T, point.gradient
-    Z, slope_Z, t = Y, slope, 1.0
-    best, before = point, point.objective
+    rough = problem.single()
+    curvature = _curvature(rough)
+    best = rough.at(point.factor.astype(np.float32))
+    Y, slope = best.factor @ best.factor.T, best.gradient
+    Z, slope_Z, t, before = Y, slope, 1.0, best.objective
     for step in range(1, MOST + 1):
-        found = problem.at(_psd_factor(Z - slope_Z / curvature))
+        found = rough.at(_psd_factor(Z - slope_Z / curvature))
         following = found.factor @ found.factor.T
         if found.objective < best.objective:
             best = found
-        grown = 0.5 + 0.5 * np.sqrt(1.0 + 4.0 * t * t)
+        grown = 0.5 + 0.5 * math.sqrt(1.0 + 4.0 * t * t)
         turns = np.sum((Z - following) * (following - Y)) > 0
         momentum, t = (0.0, 1.0) if turns else ((t - 1.0) / grown, grown)
         Z, slope_Z = following + momentum * (following - Y), found.gradient + momentum * (found.gradient - slope)
@@ -43,12 +46,13 @@ def projected_gradients(problem: Problem, point: Point) -> Any:
             if before - best.objective < ENOUGH * abs(best.objective):
                 break
             before = best.objective
-    return best
+    found = problem.at(best.factor.astype(np.float64))
+    return found if found.objective < point.objective else point
 
 
 def _curvature(problem: Problem) -> float:
     """The largest eigenvalue of f's Hessian 2 B*B, by powers of it on the identity, which its matrix is near, up to MARGIN."""
-    Y, norm = np.eye(len(problem.C)), 0.0
+    Y, norm = np.eye(len(problem.C), dtype=problem.C.dtype), 0.0
     for _ in range(POWERS):
         # B of an indefinite matrix is that of its two parts.
         values, vectors = np.linalg.eigh(Y)

@@ -8,7 +8,7 @@
               f is a quartic, whose least value is exact
 
 Problems of few rows are one face. Else, after the gradients, Newton goes on while the proven gap falls by PACE a step; a face where it does
-not. All work in coordinates in which the map sees all directions alike (`scaling`).
+not, and Newton again. All work in coordinates in which the map sees all directions alike (`scaling`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ def solve_low_rank(
             break
         # Newton's first step from a face's optimum leaves its dual point, and tells nothing about the next.
         taken += 1
-        if step in BEGINNING or (certificate.gap * PACE > gap_before and taken >= LEAST[step]):
+        is_slow = step in BEGINNING or (certificate.gap * PACE > gap_before and taken >= LEAST[step])
+        # A face that does not hold all leaves little to another.
+        if is_slow or (step == "face" and face < len(J)):
             step, taken = "face" if step == "start" and len(J) <= face else OTHER[step], 0
         gap_before = certificate.gap
         if step == "gradient":

@@ -1,7 +1,16 @@
-"""A step of the low-rank engine: Newton's, of a convex quadratic f(R R') in the factor R, and the least f on its line."""
+"""A step of the low-rank engine: Newton's, of a convex quadratic f(R R') in the factor R, and the least f on its line.
+
+    H(D) = 2 (S + shift) D + 2 J*J D,    J D = B(R D' + D R'),    S the gradient of f in Y
+
+by conjugate gradients. The columns of R are made orthogonal, R = U diag(sizes), and D is seen in axes V: U, then the eigenvectors
+of S across it, by rising eigenvalue. H's diagonal there is enough of a preconditioner far from an optimum. Near it, where steps are
+to be exact, the entries of the first axes are solved for together: in the range of R, where S is nothing, and along the flattest
+directions out of it, all depends on B, which couples them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,26 +20,27 @@ from numpy.typing import NDArray
 from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
-DIRECT = 1000
-"""Entries of R up to which Newton's equations are factorized; beyond, conjugate gradients."""
 CG_STEPS = 200
+ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.75
+"""Of the residual, squared: what a step may leave; what is less is aimed at jointly at once; with what power of its size it falls."""
+PLAIN = 25
+"""Steps of conjugate gradients with the diagonal alone; more of them cost what the joint solution does."""
+JOINT = 400
+"""Entries that are solved for together."""
 FLOOR = 1e-13
-"""Of the largest entry: what keeps the blocks of the preconditioner from being singular by rounding."""
+"""Of the largest entry: what keeps the preconditioner from being singular by rounding."""
 SHIFT = 1e-12
 """Of the largest eigenvalue of the gradient: what keeps Newton's matrix definite along rotations of R, which change nothing."""
+ROUNDING = 1e-13
+"""Of f: what a step may seem to raise it."""
 
 
 def newton_step(problem: Problem, point: Point) -> tuple[Any, int]:
     """(the least point on the line of Newton's step in R, or the same where there is none, Hessian products)."""
-    low, high = np.linalg.eigvalsh(point.gradient)[[0, -1]]
     # Its columns orthogonal, so that they trouble each other least.
     turned, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
     point = problem.at(turned * sizes)
-    shift = max(0.0, -2.0 * float(low)) + SHIFT * max(float(high), -float(low))
-    if point.factor.size <= DIRECT:
-        step, products = _direct(point, shift), 0
-    else:
-        step, products = _conjugate(problem, point, shift)
+    step, products = _direction(problem, point, turned, sizes)
     seen = problem.map.see(step)
     first, second = point.seen.crossed(seen), seen.squares()
     r, linear = point.residual, problem.C @ step
@@ -40,60 +50,103 @@ def newton_step(problem: Problem, point: Point) -> tuple[Any, int]:
         2.0 * float(first @ second),
         float(second @ second),
     )
-    length = _least(*quartic)
-    following = problem.at(point.factor + length * step)
-    return (following if following.objective <= point.objective else point), products
+    following = problem.at(point.factor + _least(*quartic) * step)
+    is_lower = following.objective <= point.objective + ROUNDING * abs(point.objective)
+    return (following if is_lower else point), products
 
 
-def _direct(point: Point, shift: float) -> Array:
-    """-H^-1 grad, H by its entries: 2 (S + shift) on the diagonal blocks and 2 J'J, J the derivative of B(R R')."""
-    m, r = point.factor.shape
-    J = point.seen.jacobian()
-    H = 2.0 * (J.T @ J)
-    for k in range(r):
-        H[k * m : (k + 1) * m, k * m : (k + 1) * m] += 2.0 * point.gradient
-    slope = -2.0 * (point.gradient @ point.factor).T.ravel()
-    diagonal = np.diag_indices(m * r)
-    entries = H[diagonal]
-    for _ in range(60):
-        H[diagonal] = entries + 2.0 * shift
-        try:
-            return scipy.linalg.cho_solve(scipy.linalg.cho_factor(H), slope).reshape(r, m).T
-        except np.linalg.LinAlgError:
-            shift *= 10.0
-    return slope.reshape(r, m).T
+def _direction(problem: Problem, point: Point, turned: Array, sizes: Array) -> tuple[Array, int]:
+    """(-H^-1 grad as far as curvature is positive, products)."""
+    S, V = point.gradient, _axes(point.gradient, turned)
+    values = np.einsum("ij,ij->j", V, S @ V)
+    low, high = np.linalg.eigvalsh(S)[[0, -1]]
+    shift = max(0.0, -2.0 * float(low)) + SHIFT * max(float(high), -float(low))
+    diagonal = 2.0 * (values + shift)[:, None] + 2.0 * point.seen.curvature(V)
+    diagonal += FLOOR * np.abs(diagonal).max()
+
+    def product(direction: Array) -> Array:
+        return 2.0 * (S @ direction + shift * direction) + 4.0 * point.seen.curved(direction)
+
+    def alone(residual: Array) -> Array:
+        return V @ ((V.T @ residual) / diagonal)
+
+    def enough(solved: Callable[[Array], Array]) -> tuple[float, float]:
+        # Eisenstat & Walker: as exact as the step is short.
+        size = float(np.sum(slope * solved(slope)))
+        share = min(ROUGH, (size / max(abs(point.objective), 1e-300)) ** ORDER)
+        return share, share * size
+
+    slope = residual = -2.0 * (S @ point.factor)
+    step, products = np.zeros_like(slope), 0
+    share, size = enough(alone)
+    if share >= EXACT:
+        step, residual, products, is_done = _conjugate(product, alone, slope, size, PLAIN)
+        if is_done:
+            return step, products
+    jointly = _joint(problem, V, sizes, values + shift, diagonal)
+    more, _, others, _ = _conjugate(product, jointly, residual, enough(jointly)[1], CG_STEPS)
+    return step + more, products + others
 
 
-def _conjugate(problem: Problem, point: Point, shift: float) -> tuple[Array, int]:
-    """(the same by conjugate gradients, preconditioned by the diagonal blocks, as far as curvature is positive; products)."""
-    S, m = point.gradient, len(point.gradient)
-    blocks = np.stack([2.0 * part for part in point.seen.curvatures()]) + 2.0 * (S + shift * np.eye(m))
-    inverses = np.linalg.inv(blocks + FLOOR * np.abs(blocks).max() * np.eye(m))
-
-    def solved(residual: Array) -> Array:
-        return (inverses @ residual.T[:, :, None])[:, :, 0].T
-
-    residual = -2.0 * (S @ point.factor)
+def _conjugate(
+    product: Callable[[Array], Array], solved: Callable[[Array], Array], residual: Array, enough: float, most: int
+) -> tuple[Array, Array, int, bool]:
+    """(x with H x = residual, what is left of the residual, products, whether it is `enough` or curvature ended it)."""
     step = np.zeros_like(residual)
     image = solved(residual)
     direction, size = image, float(np.sum(residual * image))
-    # Eisenstat & Walker: as exact as the step is short.
-    enough = min(0.01, size / max(abs(point.objective), 1e-300)) * size
-    for k in range(1, CG_STEPS + 1):
-        crossed = point.seen.crossed(problem.map.see(direction))
-        product = 2.0 * (S @ direction) + 4.0 * point.seen.pulled(crossed)
-        bend = float(np.sum(direction * product))
+    for k in range(1, most + 1):
+        image = product(direction)
+        bend = float(np.sum(direction * image))
         if bend <= 0:
-            return (direction if k == 1 else step), k
+            return (direction if k == 1 else step), residual, k, True
         length = size / bend
         step = step + length * direction
-        residual = residual - length * product
+        residual = residual - length * image
         image = solved(residual)
         following = float(np.sum(residual * image))
         if following <= enough:
-            break
+            return step, residual, k, True
         direction, size = image + (following / size) * direction, following
-    return step, k
+    return step, residual, most, False
+
+
+def _axes(S: Array, turned: Array) -> Array:
+    """V (m, m): U, and the eigenvectors of S across it."""
+    across = np.linalg.qr(turned, mode="complete")[0][:, turned.shape[1] :]
+    return np.concatenate([turned, across @ np.linalg.eigh(across.T @ S @ across)[1]], axis=1)
+
+
+def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Array) -> Callable[[Array], Array]:
+    """Solutions with the first axes' entries taken together.
+
+    J of e_j e_k', j and k in the range, is sizes_k c_jk with c_jk = B(u_j u_k' + u_k u_j'): that of
+    (sizes_k e_j e_k' + sizes_j e_k e_j') / rho, rho^2 = sizes_j^2 + sizes_k^2, is rho c_jk, and of the direction orthogonal to it zero:
+    a rotation of R.
+    """
+    m, r = len(V), len(sizes)
+    more = min(m - r, max(0, JOINT - r * (r + 1) // 2) // r)
+    j, k = np.triu_indices(r)
+    rho = np.where(j == k, sizes[j], np.hypot(sizes[j], sizes[k]))
+    out, of = np.repeat(np.arange(r, r + more), r), np.tile(np.arange(r), more)
+    H = 2.0 * problem.map.gram(V, np.r_[j, out], np.r_[k, of], np.r_[rho, sizes[of]])
+    scale_j, scale_k = np.where(j == k, 1.0, sizes[k] / rho), np.where(j == k, 0.0, sizes[j] / rho)
+    own = np.r_[scale_j**2 * values[j] + scale_k**2 * values[k], values[out]]
+    H[np.diag_indices(len(H))] += 2.0 * np.maximum(own, 0.0) + FLOOR * H.diagonal().max()
+    factor = scipy.linalg.cho_factor(H)
+
+    def solved(residual: Array) -> Array:
+        seen = V.T @ residual
+        found = seen / diagonal
+        both = scale_j * seen[j, k] + scale_k * seen[k, j]
+        together = scipy.linalg.cho_solve(factor, np.r_[both, seen[r : r + more].ravel()], check_finite=False)
+        found[:r] = 0.0
+        found[k, j] = scale_k * together[: len(j)]
+        found[j, k] = scale_j * together[: len(j)]
+        found[r : r + more] = together[len(j) :].reshape(more, r)
+        return V @ found
+
+    return solved
 
 
 def _least(c1: float, c2: float, c3: float, c4: float) -> float:

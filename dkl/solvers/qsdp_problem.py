@@ -84,6 +84,9 @@ class Problem(Protocol):
     def congruent(self, J: Array) -> Self:
         """The problem in Z, Y = J Z J'."""
 
+    def single(self) -> Self:
+        """The problem in single precision."""
+
 
 @dataclass(frozen=True)
 class QSDPSolution:

@@ -116,12 +116,22 @@ def test_rows_and_pairs_are_one_map(rng):
     z = rng.standard_normal(len(B))
     np.testing.assert_allclose(ours.squares(), theirs.squares(), atol=1e-12)
     np.testing.assert_allclose(ours.crossed(problem.map.see(D)), theirs.crossed(dense.see(D)), atol=1e-12)
-    np.testing.assert_allclose(ours.pulled(z), theirs.pulled(z), atol=1e-12)
-    np.testing.assert_allclose(ours.jacobian(), theirs.jacobian(), atol=1e-12)
-    np.testing.assert_allclose(list(ours.curvatures()), list(theirs.curvatures()), atol=1e-12)
+    np.testing.assert_allclose(ours.curved(D), theirs.curved(D), atol=1e-12)
+    np.testing.assert_allclose(ours.curved(D), problem.map.adjoint(ours.crossed(problem.map.see(D))) @ R, atol=1e-12)
+    V = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    np.testing.assert_allclose(ours.curvature(V), theirs.curvature(V), atol=1e-12)
+    i, j, scale = np.array([0, 1, 1]), np.array([2, 1, 3]), np.array([1.0, 2.0, 0.5])
+    np.testing.assert_allclose(problem.map.gram(V, i, j, scale), dense.gram(V, i, j, scale), atol=1e-12)
+    unit = V[:, [1]] @ np.eye(3)[[2]]  # the derivative along v_1 e_2'
+    moved = ours.crossed(problem.map.see(unit))
+    np.testing.assert_allclose(ours.curvature(V)[1, 2], moved @ moved, atol=1e-12)
     np.testing.assert_allclose(problem.map.adjoint(z), dense.adjoint(z), atol=1e-12)
     assert np.trace(problem.map.size()) >= np.trace(dense.size())
     edges, _ = strip(rng, 4)
     alike = QuadraticSDP.from_rows(svec_form(edges)[0], svec(edges.C)).map
+    np.testing.assert_allclose(edges.map.gram(V, i, j, scale), alike.gram(V, i, j, scale), atol=1e-10)
+    np.testing.assert_allclose(edges.map.see(R).curvature(V), alike.see(R).curvature(V), atol=1e-10)
+    z = svec_form(edges)[0][:, 0]
+    np.testing.assert_allclose(edges.map.single().adjoint(z), edges.map.adjoint(z), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(edges.map.size(), alike.size(), rtol=1e-6, atol=1e-10)
     np.testing.assert_allclose(smat(B[0], 4), dense.forms[0])

@@ -48,6 +48,21 @@ def test_splitting_reaches_it_too(rng):
         assert found.certificate.objective == pytest.approx(conic_optimum(value, 4), rel=1e-5), form
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("m", [10, 20])
+def test_both_engines_and_the_low_rank_one_agree(rng, case, m):
+    pytest.importorskip("scs")
+    problem, _ = CASES[case](rng, m)
+    ours, exact, split = (
+        solve_low_rank(problem, tol=1e-9),
+        solve_conic(problem, "sqlp", tol=1e-9),
+        solve_conic(problem, "sqlp", engine="scs", tol=1e-8),
+    )
+    assert exact.certificate.objective == pytest.approx(ours.certificate.objective, rel=1e-7)
+    assert split.certificate.objective == pytest.approx(ours.certificate.objective, rel=1e-6)  # what splitting attains
+    assert split.certificate.bound <= ours.certificate.objective + 1e-9 * ours.certificate.size
+
+
 @pytest.mark.parametrize("nu", [1e-3, 1e3])
 def test_light_and_heavy_edges_are_solved(rng, nu):
     problem, _ = strip(rng, 20, nu)
@@ -56,11 +71,13 @@ def test_light_and_heavy_edges_are_solved(rng, nu):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_small_faces_and_conjugate_gradients_reach_the_same(rng, case, monkeypatch):
-    """A face that does not hold all, and equations that are not factorized, as at hundreds of rows."""
+@pytest.mark.parametrize("plain", [0, 10])
+def test_small_faces_and_conjugate_gradients_reach_the_same(rng, case, plain, monkeypatch):
+    """A face that does not hold all, and entries that are not all solved for together, as at hundreds of rows."""
     problem, _ = CASES[case](rng, 12)
     whole = solve_low_rank(problem, tol=1e-9).certificate.objective
-    monkeypatch.setattr(qsdp_newton, "DIRECT", 0)
+    monkeypatch.setattr(qsdp_newton, "JOINT", 20)
+    monkeypatch.setattr(qsdp_newton, "PLAIN", plain)
     watch = Watch()
     found = solve_low_rank(problem, tol=1e-8, face=4, watch=watch)
     assert found.outcome is Outcome.SOLVED and found.n_products > 0

@@ -13,12 +13,15 @@ from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.linalg.smooth_basis import basis_bytes
 from dkl.solvers.qsdp_conic import MEMORY, conic_bytes
-from dkl.solvers.qsdp_newton import DIRECT
+from dkl.solvers.qsdp_face import FACE
+from dkl.solvers.qsdp_newton import JOINT
 
 BASES = 6
 """Arrays (n, m) alive while Y is found: Q, Q in scaled coordinates and its products; and while a run's parts are written."""
 ROWS_WRITTEN = 4
 """Copies of the rows while a run's folder gets them: themselves, their bytes as they are summed and encoded."""
+TERMS, SYSTEMS = 3, 4
+"""Arrays (terms, m), and matrices of the equations that are factorized, alive in a Newton step."""
 TERM = 100
 """Bytes of a squared term: its ends, as pairs and as rows of sparse maps, weight, target, residual."""
 
@@ -75,8 +78,7 @@ def _plan(sizes: Sizes, settings: Any, session: Session, own_rows: int, allowed:
 def _solve_items(m: int, terms: int, solver: str) -> dict[str, int]:
     if solver != "low-rank":
         return {f'solver="{solver}"': conic_bytes(solver, m, terms)}
-    side = min(m * m, DIRECT)
-    return {"a Newton step": 8 * side * (2 * terms + 3 * side)}
+    return {"a Newton step": 8 * (TERMS * terms * m + SYSTEMS * (JOINT + FACE**2) ** 2)}
 
 
 def _remedy(fits: Callable[[int], bool], m: int) -> str:
