@@ -408,6 +408,7 @@ def full():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.exhaustive
 def test_files_that_may_not_grow(whole):
     """The system's own refusal, of a slab of which only a part was taken."""
     limit, wanted, _ = whole

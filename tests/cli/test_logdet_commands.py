@@ -12,6 +12,7 @@ import zarr
 from command_line import call, tree
 from command_runs import bytes_of, refused
 from numpy.testing import assert_allclose
+from repeats import but_for
 from run_cases import GAMMAS, change
 from sklearn.datasets import dump_svmlight_file
 from sklearn.metrics.pairwise import rbf_kernel
@@ -84,7 +85,7 @@ def fitted(files, *words):
         (("--data", "X.npz"), "y"),
         (("--data", "X.npy", "--targets", "names.csv"), "y"),
         (("--data", "X.zarr", "--triplets", "t.npz"), "triplets"),
-        (("--data", "X.npy", "--triplets", "t.csv"), "triplets"),
+        pytest.param(("--data", "X.npy", "--triplets", "t.csv"), "triplets", marks=pytest.mark.exhaustive),
         (("--data", "X.npz", "--triplets", "t.npy", "--solver", "pcg"), "triplets"),
         (("--data", "X.npy", "--pairs", "pairs.csv", "--loss", "itml"), "pairs"),
         (("--data", "X.svmlight"), "sparse"),
@@ -122,11 +123,11 @@ def test_the_same_from_any_file(words, data, files, work):
     "words",
     [
         ("--kernel", "rbf", "--kernel-gamma", "0.3", "--loss", "lmnn", "--t", "0.5"),
-        ("--kernel", "rbf", "--loss", "log"),
+        pytest.param(("--kernel", "rbf", "--loss", "log"), marks=pytest.mark.exhaustive),
         ("--kernel", "poly", "--degree", "2", "--coef0", "1", "--loss", "hoi"),
         ("--kernel", "linear", "--loss", "itml", "--upper", "1", "--lower", "3", "--not-centered"),
         ("--kernel", "laplacian", "--laplacian", "unnormalized", "--sigma", "0.7", "--whole-gamma", "--gamma", "0.01"),
-        ("--kernel", "rbf", "--loss", "linear", "--gamma", "0.01"),
+        pytest.param(("--kernel", "rbf", "--loss", "linear", "--gamma", "0.01"), marks=pytest.mark.exhaustive),
         ("--kernel", "rbf", "--loss", "hinge"),
     ],
     ids=["rbf", "scale", "poly", "linear", "graph", "linear loss", "hinge"],
@@ -345,9 +346,10 @@ def test_a_higher_limit_goes_further(files, work):
     assert np.array_equal(dkl.load("short.zarr").M_, wanted.M_)
 
 
-@pytest.mark.parametrize(
-    "name", ["model/multipliers", "model/points", "model/laplacian", "model/weights", "model/coordinates"]
-)
+STORED = [f"model/{name}" for name in ("multipliers", "points", "laplacian", "weights", "coordinates")]
+
+
+@pytest.mark.parametrize("name", but_for(["model/points", "model/weights"], STORED))
 def test_verify_sees_other_numbers(name, files, work):
     fitted(files, "--data", "X.npz", *PATH)
     change(work / "run.zarr", name)

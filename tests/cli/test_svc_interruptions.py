@@ -133,6 +133,7 @@ def check_full_disk(at, whole):
     return len(done)
 
 
+@pytest.mark.exhaustive
 def test_a_disk_that_fills_up(work, whole, seed):
     draw = random.Random(seed)
     places = [int((k + draw.random()) / 5 * 0.9 * whole[2]) + 1 for k in range(5)]

