@@ -1,9 +1,17 @@
 """What a source file imports, read from its text."""
 
 import ast
+import functools
 from collections.abc import Iterator
+from pathlib import Path
 
 BY_NAME = {"import_module", "__import__", "find_spec", "importorskip"}
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """The file's tree, read once for all rules that look at it: not to be changed."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(module: str, tree: ast.AST, is_package: bool = False) -> Iterator[tuple[int, str]]:
@@ -20,6 +28,13 @@ def imports(module: str, tree: ast.AST, is_package: bool = False) -> Iterator[tu
         elif isinstance(node, ast.Call) and called(node) in BY_NAME and node.args:
             name = node.args[0]
             yield node.lineno, name.value if isinstance(name, ast.Constant) else "(a name made at run time)"
+
+
+def dotted(node: ast.expr) -> str:
+    """ "zarr.open_group" for the expression zarr.open_group; of what is no such name, its last part."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def called(node: ast.Call) -> str:

@@ -1,6 +1,7 @@
 """What the package stands on: it imports only what pyproject.toml declares, whose oldest versions tests/lowest.txt pins."""
 
 import ast
+import functools
 import re
 import sys
 import tomllib
@@ -16,7 +17,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 TOOLS = {"dev", "test"}  # extras for those who work on dkl; the others are for its users
 # Not even in an extra: benchmarks/slkl_peers.py leaves out what is not installed, metric-learn has an environment of its own.
 PEERS = {"celer", "metric-learn", "skglm"}
-PROVIDERS = packages_distributions()
+providers_of = functools.cache(packages_distributions)
 
 
 def normal(name: str) -> str:
@@ -46,7 +47,7 @@ def undeclared(source: str, own: set[str], allowed: set[str]) -> list[str]:
         top = name.partition(".")[0]
         if not top.isidentifier() or top in own or top in sys.stdlib_module_names:
             continue
-        providers = {normal(provider) for provider in PROVIDERS.get(top, [top])}
+        providers = {normal(provider) for provider in providers_of().get(top, [top])}
         if not providers & allowed:
             found.append(f"{line}: imports {name} of {' or '.join(sorted(providers))}, which pyproject.toml lacks")
     return found

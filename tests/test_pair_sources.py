@@ -34,7 +34,7 @@ def test_samples_are_uniform() -> None:
         valid = [frozenset(p) for p in itertools.combinations(labelled, 2) if (y[p[0]] == y[p[1]]) == same]
         counts[kind].update({frozenset(two): 0 for two in itertools.combinations(valid, 2)})
     rng = np.random.default_rng(3)
-    for _ in range(8000):
+    for _ in range(2000):
         for kind, drawn in zip(counts, as_sets(Pairs.from_labels(y, 2, 2, rng)), strict=True):
             kind[frozenset(drawn)] += 1  # a KeyError: not two distinct valid pairs
     for kind in counts:
@@ -69,6 +69,7 @@ def test_as_many_pairs_as_in_the_paper(n: int, n_classes: int, n_constraints: in
     assert max(r for r in range(400) if r * (r + 1) / 2 <= m) == rank
 
 
+@pytest.mark.exhaustive
 def test_a_million_rows() -> None:
     n = 1_000_000
     y = np.random.default_rng(0).integers(0, 1000, n)

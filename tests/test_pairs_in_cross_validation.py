@@ -211,6 +211,7 @@ def test_all_that_fits_on_a_part_is_recognised(name: str) -> None:
     assert all(len(rows) == N for rows, _ in FITS)  # one of them fits on all rows first, which is right
 
 
+@pytest.mark.exhaustive
 def test_worker_processes_refuse_too() -> None:
     # Defined here, hence sent by value: the workers cannot import this file.
     class Plain(ClassifierMixin, BaseEstimator):

@@ -39,10 +39,6 @@ KINDS = {
     "disk, single": {"n_columns": 1500, "room": 85, "dtype": "float32"},
     "as printed": {"solver": "paper", "n_columns": 100, "max_iter": 1},
 }
-FURTHER = (
-    *("memory", "single", "outputs", "given weights", "Fortran order", "zarr", "zarr, two threads", "dask"),
-    *("disk, single", "as printed"),
-)
 
 
 # -- against a run ----------------------------------------------------------------------------------------------------
@@ -97,28 +93,19 @@ def main():
 
 @pytest.fixture(scope="module")
 def figures():
-    """By kind, of a process of its own, in which nothing else allocates; it makes those of FURTHER, or all others."""
-    known = {}
-
-    def of(kind):
-        if kind not in known:
-            kinds = [other for other in KINDS if (other in FURTHER) == (kind in FURTHER)]
-            answer = subprocess.run([sys.executable, __file__, *kinds], capture_output=True, text=True, check=True)
-            known.update(json.loads(answer.stdout.splitlines()[-1]))
-        return known[kind]
-
-    return of
+    """By kind, of a process of its own, in which nothing else allocates."""
+    answer = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.exhaustive) if kind in FURTHER else kind for kind in KINDS]
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_fit_stays_within_its_plan_and_the_plan_near_the_fit(figures, kind):
-    measured, planned, panel, items = figures(kind)
+    measured, planned, panel, items = figures[kind]
     assert (panel is not None) == kind.startswith("disk")
     assert measured <= planned <= 2.5 * measured
     if kind == "zarr":
-        assert items["rows"] > ROWS * FEATURES * 8 > figures("zarr, read anew")[3]["rows"]
+        assert items["rows"] > ROWS * FEATURES * 8 > figures["zarr, read anew"][3]["rows"]
 
 
 # -- how it grows -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import pytest
 from command_line import FIT, call, factor_bytes, write_inputs
 from pairwise_cases import random_problem
 from patience import PATIENCE
+from repeats import but_for
 
 import dkl
 from dkl.blocks import neighbor_search, session
@@ -144,6 +145,7 @@ def no_longer_than(seconds):
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.exhaustive
 def test_a_run_outlives_its_workers(question, undisturbed, own_client, tmp_path, seed, monkeypatch):
     """One dies at a random iteration, later one whose results are done and not yet fetched."""
     client, _ = own_client
@@ -378,12 +380,13 @@ def check_full_disk(at, whole):
     return commit
 
 
-def test_a_disk_that_fills_up_at_a_random_write(whole, seed):
+@pytest.mark.parametrize(("places", "stages"), but_for([(10, 4)], [(4, 2), (10, 4)]))
+def test_a_disk_that_fills_up_at_a_random_write(places, stages, whole, seed):
     count = whole[2]
     draw = random.Random(seed)
-    places = [draw.randint(k * count // 10 + 1, (k + 1) * count // 10) for k in range(10)]
-    commits = [check_full_disk(at, whole) for at in places]
-    assert len(set(commits)) >= 4, "too few stages were met"
+    writes = [draw.randint(k * count // places + 1, (k + 1) * count // places) for k in range(places)]
+    commits = [check_full_disk(at, whole) for at in writes]
+    assert len(set(commits)) >= stages, "too few stages were met"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import SharedMatrix, product_on
+from dkl.linalg import extreme_eigenvalues
 from dkl.problems import certificate
 from dkl.problems.pairwise import PairwiseKernel, target_matrix
 
@@ -25,8 +26,9 @@ def test_product_is_scipy_s_to_the_bit(rng, client):
 
 def test_the_certificate_on_workers_is_the_certificate(rng, client, monkeypatch):
     monkeypatch.setattr(certificate, "LIFTING_ROUNDS", 1)  # thousands of products otherwise
-    n = 450  # beyond the size of dense eigenvalues
-    laplacian, must, cannot = random_problem(rng, n, density=0.02)
+    monkeypatch.setattr(extreme_eigenvalues, "DENSE", 50)
+    n = 60  # beyond the size of dense eigenvalues
+    laplacian, must, cannot = random_problem(rng, n, density=0.3)
     problem = PairwiseKernel(laplacian, target_matrix(n, must, cannot), 10.0)
     entries, smooth = problem.evaluate(rng.standard_normal((n, 6)) / 6**0.5)
     here = problem.certificate(entries, smooth)

@@ -111,7 +111,7 @@ def again(done):
     return [event for event in later if (event["panel"], event["done"]) <= (done["panel"], done["done"])]
 
 
-@pytest.mark.parametrize("place", ["folds", "disk"])
+@pytest.mark.parametrize("place", but_for(["folds"], ["folds", "disk"]))
 def test_killed_at_any_write(place, work, wholes, seed):
     options, wanted, count = wholes[place]
     draw = random.Random(seed)
@@ -201,7 +201,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("case", but_for(["a sum is gone", "the manifest", "all sums"], DAMAGED))
+@pytest.mark.parametrize("case", but_for(DAMAGED.keys() - {"a sum", "a foreign folder"}, DAMAGED))
 def test_damaged_sums_are_computed_anew(case, stopped):
     run, wanted = stopped
     DAMAGED[case](run)

@@ -15,6 +15,7 @@ from command_runs import told_of_commit
 from numba.core.compiler_lock import global_compiler_lock
 from patience import PATIENCE
 from preloaded import Forked
+from repeats import but_for
 
 from dkl.cli.main import main as dkl
 from dkl.runs.interrupt import Interrupt, between_compiles, resume_command
@@ -59,7 +60,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> byt
     return factor_bytes(folder / "run.zarr")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", but_for([signal.SIGTERM], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
 def test_a_run_goes_on_to_the_same_bytes(number: int, work: Path, undisturbed: bytes, seed: int) -> None:
     process = start(*LONG)
     try:

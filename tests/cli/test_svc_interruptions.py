@@ -77,7 +77,7 @@ def goes_on(whole, solved=0):
     assert not list(Path("run.zarr").glob("tmp-*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", but_for([signal.SIGINT], [signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_commits_what_was_found(number, work, whole):
     process = start(0, *LONG, "--checkpoint-every", "1000")
     try:
@@ -184,7 +184,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("case", but_for(["the coefficients", "whose they are", "all"], DAMAGED))
+@pytest.mark.parametrize("case", but_for(DAMAGED.keys() - {"a solver's state", "a foreign folder"}, DAMAGED))
 def test_damaged_states_are_computed_anew(case, stopped, whole):
     damage, solved = DAMAGED[case]
     damage(stopped)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from command_line import call, tree
 from command_runs import arrays, refused
+from repeats import crossed
 from svc_files import D, N, write_inputs
 
 X = np.random.default_rng(1).standard_normal((N, D))
@@ -226,8 +227,10 @@ def flip(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("part", ["support", "coefficients", "intercepts", "kernel_weights", "gammas", "points"])
-@pytest.mark.parametrize("damage", [flip, Path.unlink])
+PARTS = ["support", "coefficients", "intercepts", "kernel_weights", "gammas", "points"]
+
+
+@pytest.mark.parametrize(("part", "damage"), crossed(PARTS, [flip, Path.unlink]))
 def test_a_damaged_model(damage, part, run, work):
     damage(next(path for path in sorted((run / "model" / part / "c").rglob("*")) if path.is_file()))
     before = tree(work)

@@ -61,6 +61,7 @@ LEARNERS = {
     "laplacian": (LaplacianKernelLearner(60, tol=1e-8, random_state=0, n_jobs=1), NUMBERS),
     "mvu": (MaximumVarianceUnfolding(n_basis=60, n_neighbors=20, tol=1e-8, n_jobs=1), None),
 }
+FURTHER = ["finish in single", "regression by folds", "svc in single", "svc of several", "metric", "laplacian"]
 STAGES = {
     "admm": ["admm"],
     "finish": ["admm", "finish"],
@@ -77,7 +78,7 @@ STAGES = {
 }
 
 
-@pytest.fixture(params=but_for(["finish in single", "svc in single", "metric"], LEARNERS))
+@pytest.fixture(params=but_for(FURTHER, LEARNERS))
 def case(request):
     """(its name, the learner, its targets)."""
     learner, y = LEARNERS[request.param]

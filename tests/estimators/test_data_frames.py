@@ -68,7 +68,9 @@ def test_a_frame_is_its_array(estimator, iris, library):
     assert answer(framed, frame).tobytes() == answer(plain, X).tobytes()
 
 
-@pytest.mark.parametrize("library", [pandas, polars], ids=["pandas", "polars"])
+@pytest.mark.parametrize(
+    "library", [pandas, pytest.param(polars, marks=pytest.mark.exhaustive)], ids=["pandas", "polars"]
+)
 def test_other_columns_are_named_in_one_line(estimator, iris, library):
     X, y = iris
     frame = library.DataFrame(dict(zip(NAMES, X.T, strict=True)))

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -30,11 +29,17 @@ TRIPLETS = [[0, 1, 2], [1, 0, 4], [2, 3, 5], [5, 6, 0], [3, 2, 1]]
 BOUNDS = {"upper": 1.0, "lower": 4.0}
 
 
-@parametrize_with_checks([dkl.LogDetKernelLearner(tol=1e-3), dkl.LogDetMetricLearner(tol=1e-3)])
+@pytest.mark.filterwarnings("ignore")  # the checks' data sets are tiny
+@parametrize_with_checks([dkl.LogDetKernelLearner(tol=1e-3)])
 def test_scikit_learn_s_contract(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the checks' data sets are tiny
-        check(estimator)
+    check(estimator)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([dkl.LogDetMetricLearner(tol=1e-3)])
+def test_scikit_learn_s_contract_of_a_metric(estimator, check):
+    check(estimator)
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_who_has_set_a_goal_is_not_told_to_set_one(rng):
     assert model.result_.outcome is Outcome.ITERATION_LIMIT
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", but_for(["float32"], ["float64", "float32"]))
 def test_a_default_fit_is_solved_to_the_gap_that_it_says(digits, dtype):
     X, pairs = digits
     model = learner(dtype=dtype).fit(X, pairs=pairs)  # warnings are errors
@@ -79,15 +79,15 @@ def test_a_default_fit_is_solved_to_the_gap_that_it_says(digits, dtype):
     assert proven(model, pairs=pairs) <= 1e-2 * (1 + 1e-6)
 
 
-def test_single_precision_is_judged_by_what_is_handed_out(digits):
+@pytest.mark.parametrize("solver", but_for(["admm"], ["admm", "factored"]))
+def test_single_precision_is_judged_by_what_is_handed_out(solver, digits):
     """Rounding to 24 bits costs a gap of 1e-8: the outcome follows."""
     X, pairs = digits
-    for solver in ("admm", "factored"):
-        with pytest.warns(ConvergenceWarning, match=r"stalled.*float64"):
-            model = learner(solver=solver, dtype="float32", target_gap=1e-8).fit(X, pairs=pairs)
-        assert model.certificate_.relative_gap > 1e-8
-        assert model.result_.outcome is Outcome.STALLED
-        assert learner(solver=solver, target_gap=1e-8).fit(X, pairs=pairs).result_.outcome is Outcome.SOLVED
+    with pytest.warns(ConvergenceWarning, match=r"stalled.*float64"):
+        model = learner(solver=solver, dtype="float32", target_gap=1e-8).fit(X, pairs=pairs)
+    assert model.certificate_.relative_gap > 1e-8
+    assert model.result_.outcome is Outcome.STALLED
+    assert learner(solver=solver, target_gap=1e-8).fit(X, pairs=pairs).result_.outcome is Outcome.SOLVED
 
 
 def test_duplicates_outliers_and_wrong_pairs_do_not_stand_in_the_way():
@@ -182,7 +182,7 @@ def test_a_best_multiple_of_zero_starts_anew():
     assert model.result_.outcome is Outcome.SOLVED and model.certificate_.relative_gap <= 1e-3
 
 
-@pytest.mark.parametrize("solver", ["admm", "factored"])
+@pytest.mark.parametrize("solver", but_for(["admm"], ["admm", "factored"]))
 @pytest.mark.parametrize("laplacian", but_for(["unnormalized"], ["normalized", "unnormalized"]))
 def test_gammas_that_doubles_cannot_hold_beside_the_laplacian(solver, laplacian, monkeypatch):
     X = (load_wine().data / load_wine().data.std(axis=0))[::3]

@@ -39,7 +39,7 @@ def expected_to_fail(estimator):
 
 
 @parametrize_with_checks(
-    [LowRankKernelRegressor()],
+    [LowRankKernelRegressor(nu=0.01)],
     expected_failed_checks=expected_to_fail,
 )
 def test_scikit_learn_contract(estimator, check):
@@ -50,7 +50,7 @@ def test_scikit_learn_contract(estimator, check):
 @parametrize_with_checks(
     [
         LowRankKernelRegressor(nu=0.01, kernel="precomputed"),
-        LowRankKernelRegressor(nu=0.01),
+        LowRankKernelRegressor(),
         LowRankKernelRegressor(nu=0.01, dtype="float32"),
         LowRankKernelRegressor(nu=0.01, columns="rpcholesky"),
     ],

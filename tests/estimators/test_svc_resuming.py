@@ -71,7 +71,14 @@ CASES = {
 
 FURTHER = (
     *("one against the rest", "gradient", "float32", "at its limit", "working sets", "working sets, float32"),
-    *("most rows wanted", "recomputed", "recomputed working sets", "recomputed, two kernels"),
+    *(
+        "level",
+        "working sets of several machines",
+        "most rows wanted",
+        "recomputed",
+        "recomputed working sets",
+        "recomputed, two kernels",
+    ),
 )
 
 

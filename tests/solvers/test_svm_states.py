@@ -82,7 +82,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("case", "begun"), crossed(list(CASES), [False, True]))
+LONG = ["level", "beyond rounding"]
+
+
+@pytest.mark.parametrize(
+    ("case", "begun"),
+    [*crossed([case for case in CASES if case not in LONG], [False, True]),
+     *(pytest.param(case, begun, marks=pytest.mark.exhaustive) for case in LONG for begun in (False, True))],
+)  # fmt: skip
 def test_any_state_leads_to_the_same_bytes(case, begun, rng, monkeypatch):
     solve, kinds = CASES[case]
     kinds = dict(kinds)

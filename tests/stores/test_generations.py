@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from pairwise_cases import random_problem
-from repeats import crossed
+from repeats import but_for
 
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
@@ -144,10 +144,14 @@ DAMAGE = {
     "a folder": make_folder,
     "a broken link": link_to_nothing,
 }
+FURTHER = [
+    *(f"bit flip at {position}%" for position in (10, 25, 40, 55, 70, 85)),
+    *("one byte short", "empty", "zeros", "other JSON", "a list", "a folder"),
+]
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("kind", but_for(FURTHER, DAMAGE))
 def test_damage_is_seen_and_the_commit_before_is_taken(case, run, kind, file):
     newest = run.path / "generations" / "gen-000010"
     whole = (newest / file).read_bytes()
@@ -159,7 +163,7 @@ def test_damage_is_seen_and_the_commit_before_is_taken(case, run, kind, file):
         assert any(event["event"] == "damaged checkpoint passed over" for event in run.events())
 
 
-@pytest.mark.parametrize("file", ["MANIFEST.json", "U/zarr.json"])
+@pytest.mark.parametrize("file", but_for(["U/zarr.json"], ["MANIFEST.json", "U/zarr.json"]))
 def test_no_single_bit_of_the_metadata_is_used_wrongly(case, run, file):
     """Every bit in turn: passed over, or (where it stands for nothing, as in JSON's spaces) of no effect."""
     generations = run.generations()
@@ -342,6 +346,9 @@ class Disk:
             raise OSError(errno.EIO, "dead", str(path))
 
 
+EVERY_OTHER = [(how, first, 2) for how in ("fails_at", "dead_after") for first in (1, 2)]
+
+
 def calls_of_a_commit(case, path):
     run = case.copy(path)
     with pytest.MonkeyPatch.context() as patch:
@@ -350,13 +357,15 @@ def calls_of_a_commit(case, path):
     return disk
 
 
-@pytest.mark.parametrize(("how", "first"), crossed(["fails_at", "dead_after"], [1, 2]))
-def test_at_every_call_of_a_commit_the_old_or_the_new_state_is_whole(case, tmp_path, how, first):
-    """Every second one from the first on."""
+@pytest.mark.parametrize(
+    ("how", "first", "step"), but_for(EVERY_OTHER, [("fails_at", 1, 5), ("dead_after", 3, 5), *EVERY_OTHER])
+)
+def test_at_every_call_of_a_commit_the_old_or_the_new_state_is_whole(case, tmp_path, how, first, step):
+    """Every `step`th one from the first on."""
     total = calls_of_a_commit(case, tmp_path / "count").count
     assert total > 50
     outcomes = set()
-    for k in range(first, total + 1, 2):
+    for k in range(first, total + 1, step):
         run = case.copy(tmp_path / f"{k}")
         with pytest.MonkeyPatch.context() as patch:
             disk = Disk(patch, **{how: k})
