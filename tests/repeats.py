@@ -7,8 +7,13 @@ import pytest
 
 
 def but_for(further: Container[Any], cases: Iterable[Any]) -> list[Any]:
-    """All cases, those in `further` marked as exhaustive."""
-    return [pytest.param(case, marks=pytest.mark.exhaustive) if case in further else case for case in cases]
+    """All cases, those in `further` marked as exhaustive; a tuple is of several arguments."""
+
+    def marked(case: Any) -> Any:
+        values = case if isinstance(case, tuple) else (case,)
+        return pytest.param(*values, marks=pytest.mark.exhaustive)
+
+    return [marked(case) if case in further else case for case in cases]
 
 
 def crossed(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:

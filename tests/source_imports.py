@@ -14,9 +14,15 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All of a tree, walked once: rules look at it one after the other."""
+    return tuple(ast.walk(tree))
+
+
 def imports(module: str, tree: ast.AST, is_package: bool = False) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything that `module` imports, at its top or inside functions, or looks for by name."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -24,6 +24,7 @@ def test_product_is_scipy_s_to_the_bit(rng, client):
     assert shared.product(x).tobytes() == (matrix @ x).tobytes()
 
 
+@pytest.mark.exhaustive
 def test_the_certificate_on_workers_is_the_certificate(rng, client, monkeypatch):
     monkeypatch.setattr(certificate, "LIFTING_ROUNDS", 1)  # thousands of products otherwise
     monkeypatch.setattr(extreme_eigenvalues, "DENSE", 50)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from command_line import FIT, N, call, factor_bytes, tree
 from patience import PATIENCE
+from repeats import crossed
 
 from dkl import __version__
 from dkl.errors import InputError, WorkersLostError
@@ -109,6 +110,7 @@ def test_fit_reads_what_it_says(kind: str, work: Path) -> None:
     assert np.array_equal(np.load("f.npz")["factor"], RunStore.open("run.zarr").factor()[...])
 
 
+@pytest.mark.exhaustive
 def test_single_precision_verifies(work: Path) -> None:
     assert call(*FIT, "--dtype", "float32", "--tol", "1e-3").code == 0
     assert RunStore.open("run.zarr").factor().dtype == np.float32
@@ -222,8 +224,10 @@ def test_a_refusal_by_the_graph_leaves_nothing(work: Path, monkeypatch: pytest.M
     assert tree(work) == before
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("method", ["write_report", "log", "create_factor", "write_pairs"])
+@pytest.mark.parametrize(
+    ("method", "number"),
+    crossed(["write_report", "log", "create_factor", "write_pairs"], [errno.ENOSPC, errno.EDQUOT]),
+)
 def test_a_full_disk_is_a_lack_of_resources(
     method: str, number: int, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +312,7 @@ def test_the_same_command_inside_dask() -> None:
         assert len((done.stdout + done.stderr).splitlines()) == 1
 
 
+@pytest.mark.exhaustive
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dkl.cli import demo
 

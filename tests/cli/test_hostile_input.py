@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from command_line import call, tree, write_inputs
 from command_runs import refused
+from repeats import crossed
 
 from dkl.resources import current_rss
 from dkl.stores.beginnings import is_unbegun
@@ -59,8 +60,7 @@ def made(work: Path, case: tuple[str, hostile_files.Make]) -> str:
     return name
 
 
-@pytest.mark.parametrize("task", OTHERS)
-@pytest.mark.parametrize("case", hostile_files.ROWS)
+@pytest.mark.parametrize(("case", "task"), crossed(list(hostile_files.ROWS), list(OTHERS)))
 def test_rows(case: str, task: str, work: Path) -> None:
     name = made(work, hostile_files.ROWS[case])
     for verb in ("fit", "plan"):

@@ -60,7 +60,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, finished: Path) -> byt
     return factor_bytes(folder / "run.zarr")
 
 
-@pytest.mark.parametrize("number", but_for([signal.SIGTERM], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]))
+@pytest.mark.parametrize(
+    "number", but_for([signal.SIGTERM, signal.SIGKILL], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+)
 def test_a_run_goes_on_to_the_same_bytes(number: int, work: Path, undisturbed: bytes, seed: int) -> None:
     process = start(*LONG)
     try:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from command_line import FIT, call, factor_bytes, tree
+from repeats import crossed
 
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import write_json
@@ -87,8 +88,7 @@ NO_RUN: dict[str, tuple[Callable[[Path], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("case", NO_RUN)
+@pytest.mark.parametrize(("case", "command"), crossed(list(NO_RUN), list(COMMANDS)))
 def test_what_is_no_run(case: str, command: str, run: Path, work: Path) -> None:
     spoil, code = NO_RUN[case]
     spoil(run)

@@ -359,6 +359,7 @@ def test_sparse_rows(work):
     assert np.mean(found == numbers) > 0.6
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_matrix_on_disk_goes_again(work, monkeypatch):
     from dkl.estimators.svc import kernels as svc_kernel
 

@@ -61,7 +61,7 @@ LEARNERS = {
     "laplacian": (LaplacianKernelLearner(60, tol=1e-8, random_state=0, n_jobs=1), NUMBERS),
     "mvu": (MaximumVarianceUnfolding(n_basis=60, n_neighbors=20, tol=1e-8, n_jobs=1), None),
 }
-FURTHER = ["finish in single", "regression by folds", "svc in single", "svc of several", "metric", "laplacian"]
+FURTHER = ["finish in single", "regression by folds", "svc in single", "svc of several", "metric", "laplacian", "mvu"]
 STAGES = {
     "admm": ["admm"],
     "finish": ["admm", "finish"],

@@ -170,6 +170,7 @@ def test_threads_and_workers_give_the_same_bits(blobs, small_blocks, client, mon
         same(KernelKMeans(9, init=init).fit(blobs), on_workers[1])
 
 
+@pytest.mark.exhaustive
 def test_cluster_reads_every_kind_of_input(blobs, small_blocks, client, tmp_path):
     drawn, given = {"n_init": 2, "random_state": 0, "tol": 0.01}, {"init": blobs[:4], "tol": 0.01}
     want = {id(start): KernelKMeans(4, **start).fit(blobs) for start in (drawn, given)}

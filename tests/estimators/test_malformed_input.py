@@ -1,6 +1,7 @@
 """Malformed input to the Python API: one error of ours, in one line that names the culprit, at once, nothing written."""
 
 import os
+import shutil
 import warnings
 from pathlib import Path
 
@@ -74,19 +75,26 @@ PATTERNS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A folder to stand in, with the files that the cases read."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "work").mkdir()
-    np.save("nan.npy", changed(np.nan))
-    np.savez("pairs.npz", must_link=MUST, cannot_link=CANNOT)
-    (tmp_path / "damaged.npy").write_bytes(b"\x93NUMPY and no more")
-    np.save("objects.npy", np.array([[{}]], dtype=object))
-    (tmp_path / "words.csv").write_text("0,1,perhaps\n")
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files that the cases read."""
+    place = tmp_path_factory.mktemp("files")
+    (place / "work").mkdir()
+    np.save(place / "nan.npy", changed(np.nan))
+    np.savez(place / "pairs.npz", must_link=MUST, cannot_link=CANNOT)
+    (place / "damaged.npy").write_bytes(b"\x93NUMPY and no more")
+    np.save(place / "objects.npy", np.array([[{}]], dtype=object))
+    (place / "words.csv").write_text("0,1,perhaps\n")
     for name, array in (("nan.zarr", changed(np.nan)), ("line.zarr", X[:, 0])):
-        zarr.create_array(name, shape=array.shape, chunks=(7, 2)[: array.ndim], dtype="f8")[...] = array
-    zarr.create_group("group.zarr")
+        zarr.create_array(place / name, shape=array.shape, chunks=(7, 2)[: array.ndim], dtype="f8")[...] = array
+    zarr.create_group(place / "group.zarr")
+    return place
+
+
+@pytest.fixture(autouse=True)
+def folder(files, tmp_path, monkeypatch):
+    """A folder to stand in, with a copy of them."""
+    monkeypatch.chdir(shutil.copytree(files, tmp_path, dirs_exist_ok=True))
     return tmp_path
 
 

@@ -97,6 +97,7 @@ def test_a_cluster_chooses_the_same_by_the_same_bytes(kept, client):
     assert np.array_equal(there.cv_.errors, model.cv_.errors) and bytes_of(there) == bytes_of(model)
 
 
+@pytest.mark.exhaustive
 def test_labels_of_a_few_rows_are_enough():
     """All pairs of theirs are given, so that rows are held out: and a float32 factor by ADMM of the other Laplacian."""
     X, y, _ = clusters()

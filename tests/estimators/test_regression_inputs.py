@@ -1,5 +1,6 @@
 """What LowRankKernelRegressor takes, each kind with the same model, and what it refuses: one error, one line, nothing written."""
 
+import shutil
 from pathlib import Path
 
 import dask.array as da
@@ -76,6 +77,7 @@ def test_every_kind_of_targets_gives_the_same_model(large):
         np.testing.assert_array_equal(model(nu=1.0).fit(rows, targets).coef_, want)
 
 
+@pytest.mark.exhaustive
 def test_a_gram_matrix_on_disk_gives_the_model_of_one_in_memory(large, tmp_path):
     rows, y = large
     in_memory = model(nu=0.1, n_columns=1500).fit(rows[:6000], y[:6000])
@@ -106,16 +108,23 @@ def changed(value, array=X):
     return array
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The files that the cases read."""
+    place = tmp_path_factory.mktemp("files")
+    (place / "work").mkdir()
+    np.save(place / "nan.npy", changed(np.nan))
+    np.save(place / "objects.npy", np.array([[{}]], dtype=object))
+    (place / "damaged.npy").write_bytes(b"\x93NUMPY and no more")
+    zarr.create_array(place / "nan.zarr", data=changed(np.nan), chunks=(7, 2))
+    zarr.create_array(place / "line.zarr", data=X[:, 0])
+    return place
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """A folder to stand in, with the files that the cases read."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "work").mkdir()
-    np.save("nan.npy", changed(np.nan))
-    np.save("objects.npy", np.array([[{}]], dtype=object))
-    (tmp_path / "damaged.npy").write_bytes(b"\x93NUMPY and no more")
-    zarr.create_array("nan.zarr", data=changed(np.nan), chunks=(7, 2))
-    zarr.create_array("line.zarr", data=X[:, 0])
+def folder(files, tmp_path, monkeypatch):
+    """A folder to stand in, with a copy of them."""
+    monkeypatch.chdir(shutil.copytree(files, tmp_path, dirs_exist_ok=True))
     return tmp_path
 
 

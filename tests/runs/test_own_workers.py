@@ -70,6 +70,7 @@ def test_a_stranger_is_told_nothing(own: Any) -> None:
     assert len(answers) == 5 and not any(answers.values()), answers
 
 
+@pytest.mark.exhaustive
 def test_the_stranger_is_told_everything_where_a_cluster_is_open(client: Any) -> None:
     """Or the test above could not fail."""
     scheduler, pages, *workers = told(client).values()

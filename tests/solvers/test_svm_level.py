@@ -42,6 +42,7 @@ def test_a_wide_box(n, rho, rng):
         assert found.outcome is Outcome.SOLVED and found.point.relative_gap <= 1e-6
 
 
+@pytest.mark.exhaustive
 def test_some_hundred_patterns(rng):
     of = random_problem(rng, 300, gamma=0.3, rho=100.0)
     found = LevelMethod(tol=1e-6).solve(of)
