@@ -5,24 +5,21 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 BY_NAME = {"import_module", "__import__", "find_spec", "importorskip"}
 
 
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    """The file's tree, read once for all rules that look at it: not to be changed."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
-    """All of a tree, walked once: rules look at it one after the other."""
-    return tuple(ast.walk(tree))
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """What `imports` finds in a file of the package, or of a folder beside it, read once for all rules that look at it."""
+    parts = [*path.with_suffix("").relative_to(ROOT).parts]
+    is_package = parts[-1] == "__init__"
+    return list(imports(".".join(parts[:-1] if is_package else parts), ast.parse(path.read_bytes()), is_package))
 
 
 def imports(module: str, tree: ast.AST, is_package: bool = False) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything that `module` imports, at its top or inside functions, or looks for by name."""
-    for node in nodes(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

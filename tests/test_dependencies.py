@@ -5,11 +5,12 @@ import functools
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from source_imports import imports, parsed
+from source_imports import imports, imports_of
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -40,10 +41,10 @@ MAY_IMPORT = {"dkl": set(declared(*EXTRAS.keys() - TOOLS)), "tests": set(declare
 MAY_IMPORT["benchmarks"] = MAY_IMPORT["tests"] | PEERS
 
 
-def undeclared(tree: ast.AST, own: set[str], allowed: set[str]) -> list[str]:
-    """Imports of a file's tree that come neither with Python nor from `own` modules nor from `allowed` distributions."""
+def undeclared(imported: Iterable[tuple[int, str]], own: set[str], allowed: set[str]) -> list[str]:
+    """Those of a file's imports that come neither with Python nor from `own` modules nor from `allowed` distributions."""
     found = []
-    for line, name in imports("dkl", tree):
+    for line, name in imported:
         top = name.partition(".")[0]
         if not top.isidentifier() or top in own or top in sys.stdlib_module_names:
             continue
@@ -63,7 +64,7 @@ def test_imports_are_declared(folder: str) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files
     for path in files:
-        found = undeclared(parsed(path), own_modules(folder), MAY_IMPORT[folder])
+        found = undeclared(imports_of(path), own_modules(folder), MAY_IMPORT[folder])
         assert not found, "\n".join(f"{path.relative_to(ROOT)}:{fault}" for fault in found)
 
 
@@ -72,14 +73,14 @@ def test_imports_are_declared(folder: str) -> None:
     ["import pytest", "import packaging.version", "def f():\n    from joblib import Memory", "find_spec('pandas')"],
 )
 def test_what_is_not_declared_is_caught(source: str) -> None:
-    assert undeclared(ast.parse(source), {"dkl"}, MAY_IMPORT["dkl"])
+    assert undeclared(imports("dkl", ast.parse(source)), {"dkl"}, MAY_IMPORT["dkl"])
 
 
 @pytest.mark.parametrize(
     "source", ["import faiss", "from sklearn.base import clone", "import os, dkl", "from . import x"]
 )
 def test_what_is_declared_passes(source: str) -> None:
-    assert not undeclared(ast.parse(source), {"dkl"}, MAY_IMPORT["dkl"])
+    assert not undeclared(imports("dkl", ast.parse(source)), {"dkl"}, MAY_IMPORT["dkl"])
 
 
 def test_lowest_versions_are_those_of_pyproject() -> None:

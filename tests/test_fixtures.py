@@ -26,6 +26,7 @@ def test_client_is_not_current_for_others() -> None:
         get_client()
 
 
+@pytest.mark.exhaustive
 def test_orphans_are_noticed_and_ended(tmp_path: Path) -> None:
     for name in ("conftest.py", "preloaded.py"):
         shutil.copy(Path(__file__).with_name(name), tmp_path)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from source_imports import called, dotted, imports, nodes, parsed
+from source_imports import called, dotted, imports, imports_of
 
 from dkl.runs.registry import TASKS
 
@@ -46,7 +46,7 @@ def import_faults(module: str, tree: ast.AST, is_package: bool) -> Iterator[str]
 
 
 def call_faults(tree: ast.AST) -> Iterator[str]:
-    for node in nodes(tree):
+    for node in ast.walk(tree):
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", getattr(node, "name", None))
         if name in {"to_zarr", "from_zarr"}:
             yield f"{node.lineno}: {name} (stale tokens, torn chunks): read and write zarr inside tasks"
@@ -69,7 +69,7 @@ def length_faults(source: str, tree: ast.AST) -> Iterator[str]:
     lines = source.count("\n")
     if lines > MAX_FILE_LINES:
         yield f"1: {lines} lines, at most {MAX_FILE_LINES}"
-    for node in nodes(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if ast.get_docstring(node) is not None:
@@ -78,8 +78,8 @@ def length_faults(source: str, tree: ast.AST) -> Iterator[str]:
                 yield f"{node.lineno}: {node.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
 
 
-def faults(module: str, source: str, is_package: bool = False, tree: ast.AST | None = None) -> list[str]:
-    tree = tree or ast.parse(source)
+def faults(module: str, source: str, is_package: bool = False) -> list[str]:
+    tree = ast.parse(source)
     return [*import_faults(module, tree, is_package), *call_faults(tree), *length_faults(source, tree)]
 
 
@@ -88,7 +88,7 @@ def test_file_keeps_the_rules(path: Path) -> None:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     is_package = parts[-1] == "__init__"
     module = ".".join(parts[:-1] if is_package else parts)
-    found = faults(module, path.read_text(encoding="utf-8"), is_package, parsed(path))
+    found = faults(module, path.read_text(encoding="utf-8"), is_package)
     assert not found, "\n".join(f"dkl/{path.relative_to(PACKAGE)}:{fault}" for fault in found)
 
 
@@ -97,7 +97,7 @@ def import_graph() -> dict[str, set[str]]:
     names = {name_of(path): path for path in FILES}
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
-        tree = Runtime().visit(ast.parse(path.read_text(encoding="utf-8")))
+        tree = at_run_time(ast.parse(path.read_bytes()))
         found = {target for _, target in imports(name, tree, path.name == "__init__.py")}
         # `from dkl.runs import driver` names a module, `from dkl.errors import InputError` what is in one.
         found = {target if target in names else target.rpartition(".")[0] for target in found}
@@ -110,11 +110,10 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-class Runtime(ast.NodeTransformer):
-    """Leaves out what stands under `if TYPE_CHECKING`."""
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if getattr(node.test, "id", "") == "TYPE_CHECKING" else self.generic_visit(node)
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """Without what stands at the top under `if TYPE_CHECKING`."""
+    tree.body = [node for node in tree.body if getattr(getattr(node, "test", None), "id", "") != "TYPE_CHECKING"]
+    return tree
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -155,7 +154,7 @@ def test_cycles_are_found() -> None:
 )
 def test_verify_shares_nothing_with_solvers_and_problems(path: Path) -> None:
     """Whoever recomputes the numbers must not share a mistake with whoever computed them."""
-    found = {target for _, target in imports(name_of(path), parsed(path))}
+    found = {target for _, target in imports_of(path)}
     assert not [target for target in found if target.startswith(("dkl.solvers", "dkl.problems", "dkl.linalg"))]
 
 
@@ -165,20 +164,16 @@ def test_no_verb_knows_a_learner(layer: str) -> None:
     assert all((PACKAGE / "runs" / task).is_dir() for task in TASKS)
     for path in [*(PACKAGE / layer).glob("*.py"), *(PACKAGE / layer / "jobs").glob("*.py")]:
         if path.name not in ("registry.py", "demo.py"):
-            found = {target for _, target in imports(name_of(path), parsed(path))}
+            found = {target for _, target in imports_of(path)}
             named = [one for one in TASKS if any(f".{one}" in f"{target}." for target in found)]
             assert not named, f"{path.name} imports {named}"
-            words = {node.value for node in nodes(parsed(path)) if isinstance(node, ast.Constant)}
+            words = {node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)}
             assert not words & TASKS.keys(), path.name
 
 
 def test_libraries_with_threads_are_looked_for_in_one_place() -> None:
     """That takes as long as a small eigenvalue problem: whoever limits BLAS asks `one_blas_thread` for what it has found."""
-    found = [
-        path.stem
-        for path in FILES
-        if any(name.startswith("threadpoolctl") for _, name in imports(path.stem, parsed(path)))
-    ]
+    found = [path.stem for path in FILES if any(name.startswith("threadpoolctl") for _, name in imports_of(path))]
     assert found == ["one_blas_thread"]
 
 

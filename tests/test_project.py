@@ -48,6 +48,7 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
         assert check in commands("CONTRIBUTING.md")
 
 
+@pytest.mark.exhaustive
 def test_python_of_the_readme_runs(tmp_path: Path) -> None:
     programs = blocks("README.md", "python")
     assert programs

@@ -184,6 +184,7 @@ def test_a_run_outlives_its_workers(question, undisturbed, own_client, tmp_path,
     assert all(to >= commit for _, to, commit in rollbacks(run)), rollbacks(run)
 
 
+@pytest.mark.exhaustive
 def test_a_lost_scheduler_is_told_and_the_run_goes_on_elsewhere(
     question, undisturbed, own_client, tmp_path, seed, monkeypatch
 ):

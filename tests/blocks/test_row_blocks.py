@@ -284,6 +284,7 @@ def test_a_worker_that_dies_while_it_is_sent_to(what, error, X, client, monkeypa
     assert len(sent) > 3
 
 
+@pytest.mark.exhaustive
 def test_lost_rows_are_sent_again(X, tmp_path, monkeypatch):
     """Also when all workers are lost at once, as they are when the only one dies."""
     import dask

@@ -301,6 +301,7 @@ def test_a_scheduler_that_does_not_answer(work: Path, monkeypatch: pytest.Monkey
     assert tree(work) == before
 
 
+@pytest.mark.exhaustive
 def test_the_same_command_inside_dask() -> None:
     if "dkl" not in {entry.name for entry in entry_points(group="dask_cli")}:
         pytest.skip("dkl is not installed, so dask does not know it")

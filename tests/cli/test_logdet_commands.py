@@ -83,12 +83,14 @@ def fitted(files, *words):
     ("words", "data"),
     [
         (("--data", "X.npz"), "y"),
-        (("--data", "X.npy", "--targets", "names.csv"), "y"),
+        pytest.param(("--data", "X.npy", "--targets", "names.csv"), "y", marks=pytest.mark.exhaustive),
         (("--data", "X.zarr", "--triplets", "t.npz"), "triplets"),
         pytest.param(("--data", "X.npy", "--triplets", "t.csv"), "triplets", marks=pytest.mark.exhaustive),
-        (("--data", "X.npz", "--triplets", "t.npy", "--solver", "pcg"), "triplets"),
+        pytest.param(
+            ("--data", "X.npz", "--triplets", "t.npy", "--solver", "pcg"), "triplets", marks=pytest.mark.exhaustive
+        ),
         (("--data", "X.npy", "--pairs", "pairs.csv", "--loss", "itml"), "pairs"),
-        (("--data", "X.svmlight"), "sparse"),
+        pytest.param(("--data", "X.svmlight"), "sparse", marks=pytest.mark.exhaustive),
     ],
     ids=["beside", "names", "zarr", "csv", "npy", "pairs", "svmlight"],
 )
@@ -124,11 +126,13 @@ def test_the_same_from_any_file(words, data, files, work):
     [
         ("--kernel", "rbf", "--kernel-gamma", "0.3", "--loss", "lmnn", "--t", "0.5"),
         pytest.param(("--kernel", "rbf", "--loss", "log"), marks=pytest.mark.exhaustive),
-        ("--kernel", "poly", "--degree", "2", "--coef0", "1", "--loss", "hoi"),
+        pytest.param(
+            ("--kernel", "poly", "--degree", "2", "--coef0", "1", "--loss", "hoi"), marks=pytest.mark.exhaustive
+        ),
         ("--kernel", "linear", "--loss", "itml", "--upper", "1", "--lower", "3", "--not-centered"),
         ("--kernel", "laplacian", "--laplacian", "unnormalized", "--sigma", "0.7", "--whole-gamma", "--gamma", "0.01"),
         pytest.param(("--kernel", "rbf", "--loss", "linear", "--gamma", "0.01"), marks=pytest.mark.exhaustive),
-        ("--kernel", "rbf", "--loss", "hinge"),
+        pytest.param(("--kernel", "rbf", "--loss", "hinge"), marks=pytest.mark.exhaustive),
     ],
     ids=["rbf", "scale", "poly", "linear", "graph", "linear loss", "hinge"],
 )

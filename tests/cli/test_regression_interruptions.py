@@ -14,7 +14,7 @@ from command_line import call
 from command_runs import commits, start, told_of_commit
 from patience import PATIENCE
 from regression_files import FIT, model_bytes, write_inputs
-from repeats import but_for
+from repeats import but_for, crossed
 
 from dkl.stores.run import RunStore
 
@@ -81,8 +81,7 @@ def test_placements_agree(wholes):
     }
 
 
-@pytest.mark.parametrize("place", ["folds", "disk"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "place"), crossed([signal.SIGINT, signal.SIGTERM], ["folds", "disk"]))
 def test_a_signal_commits_the_sums(number, place, work, wholes):
     options, wanted, _ = wholes[place]
     process = start(0, *LONG, *options, "--checkpoint-every", "1000")

@@ -77,7 +77,8 @@ def goes_on(whole, solved=0):
     assert not list(Path("run.zarr").glob("tmp-*"))
 
 
-@pytest.mark.parametrize("number", but_for([signal.SIGINT], [signal.SIGINT, signal.SIGTERM]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_commits_what_was_found(number, work, whole):
     process = start(0, *LONG, "--checkpoint-every", "1000")
     try:

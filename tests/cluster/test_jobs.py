@@ -226,6 +226,7 @@ def test_a_dry_run_prints_and_makes_nothing(work: Path) -> None:
     assert {f"#SBATCH {option}" for option in wanted} <= set(head)
 
 
+@pytest.mark.exhaustive
 def test_the_client_s_job_with_workers_of_dask_jobqueue(
     work: Path, keys: Keys, python: Path, interrupts: None, monkeypatch: Any
 ) -> None:

@@ -91,6 +91,7 @@ def test_two_fits_at_once_each_have_the_bytes_of_one_alone(standing, work):
         assert factor_bytes(work / f"{name}.zarr") == factor_bytes(work / f"{name}-alone.zarr")
 
 
+@pytest.mark.exhaustive
 def test_workers_may_come_and_go(keys, work, tmp_path):
     """As a cluster that adapts has them: one more comes, one of the first two is retired with its part of the state."""
     more = ("--max-iter", "300", "--checkpoint-every", "50")

@@ -148,6 +148,7 @@ def same(got, want):
     assert (got.inertia_, got.n_iter_, got.n_features_in_) == (want.inertia_, want.n_iter_, want.n_features_in_)
 
 
+@pytest.mark.exhaustive
 def test_every_kind_of_input_gives_the_same_bits(blobs, small_blocks, tmp_path):
     want = KernelKMeans(4, n_init=2, tol=0.01, random_state=0).fit(blobs)
     for name, X in inputs(blobs, tmp_path).items():

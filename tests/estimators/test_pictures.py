@@ -146,6 +146,7 @@ def test_unknown_class(fitted: Callable[[str], Any]) -> None:
         fitted("svc").plot(X=DIGITS[:2], y=[3, 11])
 
 
+@pytest.mark.exhaustive
 def test_labels_colour_the_pairs_and_are_held_against_clusters(fitted: Callable[[str], Any]) -> None:
     y = DIGIT_OF[:300].copy()
     y[::3] = -1

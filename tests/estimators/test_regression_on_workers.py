@@ -74,7 +74,8 @@ def test_threads_and_workers_give_the_same_bits(rows, targets, client, kind, rng
     assert bits(model(client=client, **KINDS[kind]).fit(rows, targets, sample_weight=weights)) == wanted
 
 
-@pytest.mark.parametrize(("n_workers", "threads"), but_for([(1, 2), (4, 1)], [(1, 2), (4, 1), (3, 2)]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("n_workers", "threads"), [(1, 2), (4, 1), (3, 2)])
 def test_any_number_of_workers_gives_the_same_bits(rows, targets, n_workers, threads):
     cases = {"number": {}, "cross-validation": {"nu": "cv", "n_nus": 5}}
     wanted = {name: bits(model(client=None, **case).fit(rows, targets)) for name, case in cases.items()}
@@ -173,6 +174,7 @@ def mortal(monkeypatch):
         yield client
 
 
+@pytest.mark.exhaustive
 def test_fits_outlive_workers_killed_in_the_pass_and_between_waves(rows, targets, mortal, tmp_path):
     def kill(client, how_many):
         pids = client.run(os.getpid)

@@ -217,6 +217,7 @@ def test_on_workers(rng, client, no_room):
     assert_array_equal(again.predict(X), there.predict(X))
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_dies_in_a_fit_changes_nothing(rng, no_room, tmp_path):
     from distributed import Client, LocalCluster
 

@@ -141,6 +141,7 @@ def test_a_batch_ends_where_it_converges(rng, client):
     assert results[0] == results[1]
 
 
+@pytest.mark.exhaustive
 def test_runs_on_the_same_workers_do_not_wait_for_each_other(rng, client):
     problem, *_ = case(rng, n=20, rank=20, pairs=20)
     program = problem.admm(20, "float64", 0.0)

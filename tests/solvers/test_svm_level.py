@@ -62,6 +62,7 @@ def test_in_closed_form(rho):
     assert_allclose(found.point.alpha, np.cbrt(rho), rtol=1e-3)
 
 
+@pytest.mark.exhaustive
 def test_bounds_close_in(rng):
     """The gap never grows, and every lower bound told stands below the least value."""
     of = random_problem(rng, 60, gamma=1.0, rho=10.0)
