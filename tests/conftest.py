@@ -32,18 +32,18 @@ settings.load_profile("dkl")
 
 LONGEST = [
     "runs/test_contract",
+    "estimators/test_regression",
+    "solvers/test_svm_level",
+    "estimators/test_kernel_kmeans",
+    "cli/test_logdet_commands",
+    "estimators/test_svc_places",
     "estimators/test_pairwise",
     "cli/test_commands",
     "blocks/test_recovery",
-    "estimators/test_regression",
-    "cli/test_logdet_commands",
-    "estimators/test_kernel_kmeans",
     "runs/test_memory",
     "cli/test_svc_commands",
-    "estimators/test_svc_places",
     "estimators/test_pictures",
     "estimators/test_regression_on_workers",
-    "solvers/test_svm_level",
     "estimators/test_pairwise_outcomes",
     "estimators/test_logdet",
     "cli/test_regression_commands",
@@ -72,7 +72,8 @@ LONGEST = [
     "estimators/test_laplacian",
     "cli/test_hostile_input",
 ]
-"""Files that take more than ten seconds, the longest first: begun last, one would keep a process busy when the others have ended."""
+"""Files that take more than ten seconds, the longest first: begun last, one would keep a process busy when the others have
+ended. Before them one of each learner: what three processes begin with at once is compiled in each of them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,6 +24,7 @@ def check(folder: Path, count: int) -> None:
     assert {outcome.told for outcome in found} >= {"exit 0", "exit 2"}
 
 
+@pytest.mark.exhaustive
 def test_a_few(tmp_path: Path) -> None:
     check(tmp_path, FEW)
 
