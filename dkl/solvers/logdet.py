@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dkl.errors import InputError
 from dkl.solvers.logdet_dual import GROWTH, DualProblem, dual_newton
 from dkl.solvers.logdet_narrowing import SoftenedProblem, narrowing_losses
-from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
+from dkl.solvers.logdet_newton import HALVINGS, NewtonEnd, Stop, trust_region_newton
 from dkl.solvers.logdet_scaled import WIDEST, ScaledProblem, scaled_newton
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
@@ -195,7 +195,10 @@ def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
             best = warm
     if best is None or not np.isfinite(best.objective):
         raise InputError(
-            "the loss is infinite at K0", where="constraints", wanted="finite losses", remedy="drop duplicates"
+            "the loss is infinite at K0",
+            where="constraints",
+            wanted="finite losses",
+            remedy="drop duplicates, or lower gamma",
         )
     return best
 
@@ -243,7 +246,14 @@ def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
 
 
 def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
-    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they do not leave the cone."""
-    point = problem.point(multipliers * (reached / gamma))
-    problem.accept()
-    return point, reached
+    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone.
+
+    Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
+    """
+    for _ in range(HALVINGS):
+        point = problem.point(multipliers * (reached / gamma))
+        if point is not None:
+            problem.accept()
+            return point, reached
+        reached /= 2.0
+    return _start(problem, None), reached

@@ -396,6 +396,17 @@ def test_nothing_is_proven_where_forces_overflow(gamma, rng):
     assert solution.certificate.relative_gap > 1e-6
 
 
+@pytest.mark.parametrize(("loss", "scale"), [(LogLoss(), 1e16), (LogLoss(), 1e40), (SmoothedHingeLoss(), 1e20)])
+def test_kernels_that_only_rounding_is_left_of_end_with_what_is_proven(loss, scale, rng):
+    """No step keeps K0^-1 + U positive definite, or the direct step's system: an outcome, and no bound above the objective."""
+    constraints = ConstraintSet.triplets(12, triplets(rng, 12, 200))
+    problem = LogDetKernelProblem(scale * kernel(rng, 12, rank=12), constraints, loss, 16.0)
+    solution = solve_logdet(problem, tol=1e-6)
+    proven = solution.certificate
+    assert solution.outcome is not Outcome.SOLVED or proven.relative_gap <= 1e-6
+    assert np.isfinite(proven.objective) and proven.bound <= proven.objective * (1 + 1e-9)
+
+
 def test_ends_have_names_and_certificates(rng):
     problem = path_case(rng).with_gamma(2.0**12)
     limited = solve_logdet(problem, max_iter=1)

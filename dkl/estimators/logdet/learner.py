@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
+from dkl.estimators.common.metric_constraints import check_loss_choice
 from dkl.estimators.common.prior_kernels import PriorKernel
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
@@ -213,6 +214,7 @@ class LogDetKernelLearner(KernelLearner):
 
     def _posed(self, X: Any, y: Any, **given: Any) -> tuple[PriorKernel, Any, Posed]:
         side, rows = self._given(X, y, **given)
+        check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
         here = plan_kernel(sizes, settings, Session(None, threads=self.n_jobs))

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.estimators.common import drawing
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
+from dkl.estimators.common.metric_constraints import check_loss_choice
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.validation import checked_rows
@@ -167,6 +168,7 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def _posed(self, X: Any, y: Any, **given: Any) -> Posed:
         rows, side = self._begun(X, y, **given)
+        check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[chosen_rows(len(rows), None)[0]]

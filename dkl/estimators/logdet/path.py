@@ -59,7 +59,7 @@ def values_of_gamma(gammas: Any) -> NDArray[np.float64]:
         return np.array(PAPER)
     try:
         found = np.atleast_1d(np.asarray(gammas, np.float64))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.empty(0)
     if found.ndim != 1 or not found.size or not (np.isfinite(found).all() and (found > 0).all()):
         got = repr(gammas)[:80]
