@@ -252,6 +252,16 @@ def path_case(rng):
     return LogDetKernelProblem(kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60)), LogLoss(), 1.0)
 
 
+def test_a_hinge_that_hardly_moves_the_kernel_is_solved(rng):
+    """Objectives of kernels that differ by rounding alone say nothing: the multipliers of each width are where the next begins."""
+    K0, y = 4.0 * kernel(rng, 12, rank=12), np.arange(12) % 2
+    i, j = np.triu_indices(12, 1)
+    constraints = ConstraintSet.similarities(12, np.stack([i, j], 1), np.where(y[i] == y[j], 1, -1))
+    found = solved(LogDetKernelProblem(K0, constraints, HingeLoss(), 1e-8), tol=1e-6)
+    at_K0 = 1e-8 / 12 * float(np.maximum(1 - constraints.values(K0), 0).sum())
+    assert found.certificate.objective == pytest.approx(at_K0, rel=1e-6)
+
+
 def test_a_path_is_the_same_in_either_direction(rng):
     problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**8, 2.0**10]
     up = solve_logdet_path(problem, gammas, tol=1e-10)
