@@ -72,6 +72,7 @@ class LogDetSolution:
     n_iter       Newton steps
     n_products   Hessian products
     solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
+    method       whose steps they were: "primal", "dual", "primal-dual", or what followed on what: "dual, primal"
     """
 
     outcome: Outcome
@@ -82,6 +83,7 @@ class LogDetSolution:
     n_iter: int
     n_products: int
     solver: str
+    method: str
 
 
 def solve_logdet(
@@ -137,23 +139,23 @@ def solve_logdet(
         most = min(max_iter, MOST_ALONE) if can_scale else max_iter
         end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=most)
         if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
-            return _solution(problem, end)
+            return _solution(problem, end, "primal")
         stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
         begun = _scaled_start(problem, start)
         rest = scaled_newton(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
-        return _solution(problem, rest, before=end)
+        return _solution(problem, rest, "primal, primal-dual", before=end)
     most = min(max_iter, MOST_ASCENT)
     end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
     if end.outcome is not Outcome.STALLED and not is_slow:
-        return _solution(problem, end)
+        return _solution(problem, end, "dual")
     # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual, or a long one.
     stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
     rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
-    return _solution(problem, rest, before=end)
+    return _solution(problem, rest, "dual, primal", before=end)
 
 
-def _solution(problem: PathProblem, end: NewtonEnd, before: NewtonEnd | None = None) -> LogDetSolution:
+def _solution(problem: PathProblem, end: NewtonEnd, method: str, before: NewtonEnd | None = None) -> LogDetSolution:
     """What is handed out of an end, which may be the second."""
     n_iter, n_products = (0, 0) if before is None else (before.n_iter, before.n_products)
     return LogDetSolution(
@@ -165,6 +167,7 @@ def _solution(problem: PathProblem, end: NewtonEnd, before: NewtonEnd | None = N
         n_iter + end.n_iter,
         n_products + end.n_products,
         end.solver if before is None or before.solver == end.solver else "auto",
+        method,
     )
 
 

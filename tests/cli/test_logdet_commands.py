@@ -186,10 +186,15 @@ def test_a_path_is_told_gamma_by_gamma(files, work):
     assert [one["gamma"] for one in report["outputs"]] == GAMMAS and found.gamma == GAMMAS[-1]
     assert [one["objective"] for one in report["outputs"]] == path.objectives.tolist()
     assert [one["n_iter"] for one in report["outputs"]] == path.n_iter.tolist()
+    assert [one["method"] for one in report["outputs"]] == list(path.methods) == ["dual"] * len(GAMMAS)
+    assert [one["solver"] for one in report["outputs"]] == list(path.solvers)
+    assert (found.method_, found.solver_) == (path.methods[-1], path.solvers[-1])
     assert all(0 <= one["error"] <= 1 and one["outcome"] == "solved" for one in report["outputs"])
     assert report["outputs"][-1]["error"] <= report["prior_error"]
     text = call("info", "run.zarr").out
     assert "outcome" in text and all(f"{gamma:.6g}" in text for gamma in GAMMAS) and "triplets" not in text
+    ways = {"pcg": "conjugate gradients", "direct": "factorization", "auto": "both ways"}
+    assert all(f"solved              dual, {ways[solver]}" in text for solver in path.solvers), text
 
 
 # -- what it refuses ------------------------------------------------------------------------------------------------------
