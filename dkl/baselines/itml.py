@@ -25,6 +25,7 @@ from dkl.estimators.common.metric_constraints import (
     KernelDistances,
     MetricDistances,
     PriorDistances,
+    check_loss_params,
     itml_bounds,
     without_equal_rows,
 )
@@ -65,6 +66,7 @@ class ITMLKernelSettings(PriorSettings):
 
 def constraints_of(side: SideInformation, params: dict[str, Any] | None, distances: PriorDistances) -> Constraints:
     """Of pairs, with the bounds that `params` gives or percentiles of the distances."""
+    check_loss_params("itml", params)
     pairs = without_equal_rows(side.labelled_pairs, distances)
     points, ends = np.unique(np.stack([pairs.i, pairs.j], axis=1), return_inverse=True)
     upper, lower = itml_bounds(params, distances, points)

@@ -20,7 +20,7 @@ from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_tr
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.losses import LOSS_OBJECT, SMOOTH_LOSS_NAME
-from dkl.estimators.common.metric_constraints import KernelDistances, constraints_and_loss
+from dkl.estimators.common.metric_constraints import KernelDistances, check_loss_choice, constraints_and_loss
 from dkl.estimators.common.prior_settings import PriorSettings
 from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Real
 from dkl.estimators.common.settings import IN_ALL
@@ -239,6 +239,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         """Learn from rows X (n, d) and labels, triplets or pairs, as `dkl.LogDetKernelLearner.fit`."""
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         side, prior, rows = self._begun(X, y, **given, sample_ids=sample_ids)
+        check_loss_choice(side, self.loss, self.loss_params)
         size = {f"kernel matrices of {side.n_points:,} rows": SQUARES * 8 * side.n_points**2}
         check_size(size, parse_bytes(self.memory_limit), "label fewer rows")
         constraints, loss = constraints_and_loss(side, self.loss, self.loss_params, KernelDistances(prior))

@@ -1,7 +1,8 @@
 """Dense work that one process does alone: on the worker with the most free memory, or here.
 
-A dense factorization is not cut over workers: one of them takes it, with as many BLAS threads as it owns. Which one is
-chosen by what each has free now, so that work goes where it fits, and again to another where that worker is lost.
+A dense factorization is not cut over workers: one of them takes it, with as many BLAS threads as it owns, or with one where
+its matrices are small. Which one is chosen by what each has free now, so that work goes where it fits, and again to another
+where that worker is lost.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from dkl.blocks import waiting
 from dkl.blocks.aligned import Aligned
 from dkl.blocks.place import WORKER_SHARE
 from dkl.blocks.session import Session
 from dkl.errors import StateLost, WorkersLostError
-from dkl.linalg.one_blas_thread import blas_controller
+from dkl.linalg.one_blas_thread import blas_controller, one_blas_thread
+
+SHARED_ROWS = 2000
+"""Of a square matrix from which on BLAS shares it among its threads. These wait for each other by spinning, hundreds of times in
+a factorization: where another process keeps one processor busy, each wait is one for the scheduler. Of 1,700 rows two threads
+took 3 to 30 times as long as one beside two busy processes; of 2,000 a factorization by one takes a quarter of a second, and
+fits of dozens of them gain by threads that are left alone."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,10 @@ class DensePlace:
     worker: str | None
     threads: int
     limit: int | None = None
+
+    def for_rows(self, rows: int) -> Self:
+        """With the threads that square matrices of so many rows gain by: one where they are small."""
+        return self if rows >= SHARED_ROWS else replace(self, threads=1)
 
 
 def dense_place(session: Session, needed: int, memory_limit: int | None) -> DensePlace:
@@ -59,7 +70,11 @@ def _allowed(member: dict[str, Any], memory_limit: int | None) -> int | None:
 @contextmanager
 def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
     """Within, BLAS runs on `count` threads: on no more than before here, as the user's environment says; `raising`: on a
-    worker, whose nanny has set one thread for tasks that share it."""
+    worker, whose nanny has set one thread for tasks that share it. One alone may be asked for by several threads at a time."""
+    if count == 1 and not raising:
+        with one_blas_thread():
+            yield
+        return
     libraries = blas_controller()
     now = max((int(one["num_threads"]) for one in libraries.info() if one["user_api"] == "blas"), default=1)
     with libraries.limit(limits=count if raising else min(count, now), user_api="blas"):

@@ -65,7 +65,7 @@ class DenseInverse:
     def __post_init__(self) -> None:
         self._current, self._trial = np.empty_like(self.Q0), np.empty_like(self.Q0)
         self._square: Matrix | None = None
-        self._single: NDArray[np.float32] | None = None
+        self._single: tuple[NDArray[np.float32], float] | None = None
 
     @classmethod
     def of(cls, K0: Matrix, pattern: SymmetricPattern) -> Self | None:
@@ -106,11 +106,17 @@ class DenseInverse:
         if not coarse:
             return self.pattern.congruence(self._current, u)
         scale = float(np.abs(u).max(initial=0.0)) or 1.0
-        return scale * self.pattern.congruence(self._in_single(), u / scale)
+        single, unit = self._in_single()
+        return scale * unit**2 * self.pattern.congruence(single, u / scale)
 
-    def _in_single(self) -> NDArray[np.float32]:
+    def _in_single(self) -> tuple[NDArray[np.float32], float]:
+        """(K / unit, unit), a power of 2 near K's largest entry, so that nothing overflows or is rounded by it."""
         if self._single is None:
-            self._single = self._current.astype(np.float32)
+            largest = float(self._current.diagonal().max(initial=0.0))  # of a positive definite matrix
+            unit = float(np.exp2(np.round(np.log2(largest)))) if np.isfinite(largest) and largest > 0 else 1.0
+            single = np.empty_like(self._current, dtype=np.float32)
+            np.multiply(self._current, 1.0 / unit, out=single, casting="unsafe")
+            self._single = single, unit
         return self._single
 
     def square_congruence(self, u: Vector) -> Vector:
@@ -122,7 +128,8 @@ class DenseInverse:
     def times(self, vector: Vector) -> Vector:
         """See `KernelForm`."""
         scale = float(np.abs(vector).max(initial=0.0)) or 1.0
-        return scale * (self._in_single() @ (vector / scale).astype(np.float32)).astype(np.float64)
+        single, unit = self._in_single()
+        return scale * unit * (single @ (vector / scale).astype(np.float32)).astype(np.float64)
 
     def dense(self) -> Matrix:
         """See `KernelForm`."""

@@ -33,7 +33,7 @@ from dkl.problems.logdet_losses import ItmlLoss, Loss
 from dkl.problems.logdet_plan import DIRECT_BYTES, scaled_bytes
 from dkl.problems.logdet_plan import LogDetPlan as LogDetPlan
 from dkl.problems.logdet_plan import logdet_plan as logdet_plan
-from dkl.problems.logdet_prior import check_symmetric, form_of, root_of
+from dkl.problems.logdet_prior import check_scale, check_symmetric, form_of, root_of
 
 Array = NDArray[np.float64]
 
@@ -119,6 +119,7 @@ class LogDetMetricProblem(LogDetProblem):
             )
         self._root = np.eye(rows.shape[1]) if W0 is None else root_of(np.asarray(W0, dtype=np.float64), rows.shape[1])
         L = np.ascontiguousarray(rows[constraints.points] @ self._root.T)
+        check_scale(L, "X")
         local = constraints.on_points()
         super().__init__(FactoredInverse(local.pattern, L), local, loss, gamma, normalize_gamma, n_labelled)
 

@@ -38,14 +38,14 @@ class ConstraintSet:
     @classmethod
     def triplets(cls, n: int, triplets: ArrayLike) -> Self:
         """(c, 3) rows of (anchor, similar, dissimilar): d2(anchor, dissimilar) - d2(anchor, similar)."""
-        anchor, similar, other = _indices(n, triplets, 3, "triplets").T
+        anchor, similar, other = _distinct(_indices(n, triplets, 3, "triplets"), "triplets").T
         i, j = (anchor, anchor, similar, other), (similar, other, similar, other)
         return cls._of_terms(n, np.stack(i, 1), np.stack(j, 1), np.array([2.0, -2.0, -1.0, 1.0]))
 
     @classmethod
     def distances(cls, n: int, pairs: ArrayLike) -> Self:
         """(c, 2) pairs (i, j): d2(i, j) = K_ii - 2 K_ij + K_jj."""
-        i, j = _indices(n, pairs, 2, "pairs").T
+        i, j = _distinct(_indices(n, pairs, 2, "pairs"), "pairs").T
         return cls._of_terms(n, np.stack((i, i, j), 1), np.stack((i, j, j), 1), np.array([1.0, -2.0, 1.0]))
 
     @classmethod
@@ -138,3 +138,13 @@ def _indices(n: int, given: ArrayLike, width: int, where: str) -> Indices:
         wrong = array.min() if array.min() < 0 else array.max()
         raise InputError("an index out of range", where=where, got=int(wrong), wanted=f"0 to {n - 1}")
     return array.astype(np.intp)
+
+
+def _distinct(rows: Indices, where: str) -> Indices:
+    """The same; InputError where an index stands twice in a row: its distance from itself is 0, whatever K is."""
+    ordered = np.sort(rows, axis=1)
+    twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+    if len(twice):
+        got = f"{where}[{twice[0]}] = {tuple(rows[twice[0]].tolist())}"
+        raise InputError("an index twice", where=where, got=got, wanted="different ones")
+    return rows

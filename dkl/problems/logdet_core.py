@@ -38,10 +38,11 @@ class LogDetCertificate:
 
     @property
     def relative_gap(self) -> float:
-        """gap / max(|objective|, |bound|); inf where nothing is proven."""
+        """|gap| / max(|objective|, |bound|); inf where nothing is proven. A bound above the objective is so by rounding, and the gap
+        says how large that is."""
         if not (np.isfinite(self.objective) and np.isfinite(self.bound)):
             return float("inf")
-        return max(self.gap, 0.0) / max(abs(self.objective), abs(self.bound), np.finfo(float).tiny)
+        return abs(self.gap) / max(abs(self.objective), abs(self.bound), np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class LogDetProblem:
         log_det = self.form.log_det(self._entries(self.weight * first))
         if log_det is None:
             return -np.inf
-        return self.weight * float(np.sum(self.loss.value(margins) - margins * first)) + log_det
+        return _proven(self.weight * float(np.sum(self.loss.value(margins) - margins * first)) + log_det)
 
     @property
     def can_scale(self) -> bool:
@@ -211,9 +212,9 @@ class LogDetProblem:
         return self.loss.margins_of(multipliers / self.weight)
 
     def dual_objective(self, point: LogDetPoint, dual_margins: Vector) -> float:
-        """D(l) of a point of any gamma."""
+        """D(l) of a point of any gamma, -inf where it is not finite."""
         of_loss = float(np.sum(self.loss.value(dual_margins)))
-        return self.weight * of_loss - float(point.multipliers @ dual_margins) + point.log_det
+        return _proven(self.weight * of_loss - float(point.multipliers @ dual_margins) + point.log_det)
 
     def lowest_growth(self, multipliers: Vector) -> float:
         """At most the lowest eigenvalue of K^1/2 U(l) K^1/2, to some per cent: K(l + s step) exists for 1 + s of it > 0."""
@@ -242,3 +243,8 @@ class LogDetProblem:
 
     def _entries(self, multipliers: Vector) -> Vector:
         return np.asarray(self.constraints.transposed @ multipliers)
+
+
+def _proven(bound: float) -> float:
+    """The bound; -inf, which proves nothing, where it is not finite."""
+    return bound if np.isfinite(bound) else -np.inf

@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
-from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LinearLoss, LogLoss, Loss, SmoothedHingeLoss
+from dkl.problems.logdet_losses import (
+    HingeLoss,
+    InvertibleLoss,
+    ItmlLoss,
+    LinearLoss,
+    LogLoss,
+    Loss,
+    SmoothedHingeLoss,
+)
 
 Vector = NDArray[np.float64]
 TRIALS = np.concatenate([-np.logspace(2, -3, 12), [0.0], np.logspace(-3, 2, 12)])
@@ -20,8 +28,7 @@ SLOPE_ERROR = 1e-4
 def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
     """One of "log", "lmnn" and "hoi" (t=0.7), "hinge" and "hoi_hinge", "linear", "itml" (similar=, upper=, lower=), or an object, checked.
 
-    InputError for an unknown name, and for a user's loss that on trial margins is not finite, has a negative curvature, or
-    derivatives that are not its slopes.
+    InputError for an unknown name, and for a user's loss that `check_loss` finds to be none.
     """
     ours: dict[str, type[Any]] = {
         "log": LogLoss, "lmnn": SmoothedHingeLoss, "hoi": SmoothedHingeLoss, "hinge": HingeLoss, "hoi_hinge": HingeLoss,
@@ -41,46 +48,74 @@ def as_loss(loss: str | Loss, **parameters: Any) -> Loss:
 
 
 def check_loss(loss: Loss, margins: ArrayLike = TRIALS) -> None:
-    """InputError unless psi is finite, psi'' >= 0, psi' its slope, and psi above its tangents, on trial margins (k,).
+    """InputError unless, on trial margins (k,), psi is finite, or inf outside its domain, psi'' >= 0, psi' the slope of psi, psi above
+    its tangents, and `margins_of`, where there is one, the inverse of psi'.
 
     Slopes are compared where the curvature on both sides is alike: psi' may have corners.
     """
     x = np.asarray(margins, dtype=np.float64)
-    value, first, second = (_called(loss, name, x) for name in ("value", "first", "second"))
-    for name, got in (("value", value), ("first", first), ("second", second)):
-        if got.shape != x.shape or not np.all(np.isfinite(got)):
-            bad = x[~np.isfinite(got)][:1] if got.shape == x.shape else "an array of another shape"
-            raise InputError(
-                "not finite elementwise", where=f"loss.{name}", got=f"{bad} of margins {x[0]:g} to {x[-1]:g}"
-            )
+    value = _called(loss, "value", x)
+    inside = value < np.inf  # what is NaN is told below
+    if np.isnan(value).any() or np.isneginf(value).any() or not inside.any():
+        got, wanted = _first(x, value, ~np.isfinite(value)), "finite values, or inf outside the domain"
+        raise InputError("not finite elementwise", where="loss.value", got=got, wanted=wanted)
+    x, value = x[inside], value[inside]
+    first, second = (_called(loss, name, x) for name in ("first", "second"))
+    for name, found in (("first", first), ("second", second)):
+        if not np.isfinite(found).all():
+            got = _first(x, found, ~np.isfinite(found))
+            raise InputError("not finite elementwise", where=f"loss.{name}", got=got, wanted="finite derivatives")
     if (second < 0).any():
-        where = x[second < 0][0]
-        raise InputError(
-            "negative curvature: not a convex loss",
-            where=f"loss.second({where:g})",
-            got=f"{second[second < 0][0]:.3g}",
-            wanted="0 or more",
-        )
-    step = 1e-6 * np.maximum(1.0, np.abs(x))
-    above, below = _called(loss, "value", x + step), _called(loss, "value", x - step)
-    slope, kink = (
-        (above - below) / (2 * step),
-        np.abs(_called(loss, "first", x + step) - _called(loss, "first", x - step)),
-    )
-    rounding = 1e-9 * (np.abs(above) + np.abs(below)) / step * 1e-3
-    wrong = np.abs(slope - first) > SLOPE_ERROR * (1.0 + np.abs(first)) + kink + rounding
-    if wrong.any():
-        where = x[wrong][0]
-        raise InputError(
-            "not the slope of loss.value",
-            where=f"loss.first({where:g})",
-            got=f"{first[wrong][0]:.6g}",
-            wanted=f"{slope[wrong][0]:.6g}",
-        )
+        got = _first(x, second, second < 0)
+        raise InputError("negative curvature: not a convex loss", where="loss.second", got=got, wanted="0 or more")
+    _check_slopes(loss, x, first)
     tangent = value[:, None] + first[:, None] * (x[None, :] - x[:, None])
     if (tangent > value + 1e-6 * (1.0 + np.abs(value) + np.abs(tangent))).any():
         raise InputError("not convex: values below a tangent", where="loss.value")
+    if isinstance(loss, InvertibleLoss):
+        _check_inverse(loss, first, second)
+
+
+def _check_slopes(loss: Loss, x: Vector, first: Vector) -> None:
+    """InputError where psi' is not the slope of psi by differences."""
+    step = 1e-6 * np.maximum(1.0, np.abs(x))
+    above, below = _called(loss, "value", x + step), _called(loss, "value", x - step)
+    kink = np.abs(_called(loss, "first", x + step) - _called(loss, "first", x - step))
+    with np.errstate(invalid="ignore"):  # at the end of a domain
+        slope = (above - below) / (2 * step)
+        rounding = 1e-9 * (np.abs(above) + np.abs(below)) / step * 1e-3
+        wrong = np.abs(slope - first) > SLOPE_ERROR * (1.0 + np.abs(first)) + kink + rounding
+    if wrong.any():
+        wanted = f"{slope[wrong][0]:.6g} by differences"
+        raise InputError("not the slope of loss.value", where="loss.first", got=_first(x, first, wrong), wanted=wanted)
+
+
+def _check_inverse(loss: InvertibleLoss, first: Vector, second: Vector) -> None:
+    """InputError where psi'(margins_of(y)) is not y: the bound, and with it the proof, goes by it."""
+    slopes, curved = first[second > 0], second[second > 0]
+    again = _called(loss, "margins_of", slopes)
+    back = _called(loss, "first", again)
+    rounding = 1e-9 * (1.0 + np.abs(slopes)) + 1e-9 * curved * np.abs(again)
+    wrong = ~(np.abs(back - slopes) <= rounding)
+    if wrong.any():
+        got = f"{again[wrong][0]:.6g} of the slope {slopes[wrong][0]:.6g}, where the slope is {back[wrong][0]:.6g}"
+        raise InputError("not the inverse of loss.first", where="loss.margins_of", got=got)
+
+
+def _first(x: Vector, found: Vector, bad: NDArray[np.bool_]) -> str:
+    """The first bad value, and of which margin."""
+    return f"{found[bad][0]:.6g} of the margin {x[bad][0]:.6g}"
 
 
 def _called(loss: Loss, name: str, x: Vector) -> Vector:
-    return np.asarray(getattr(loss, name)(x), dtype=np.float64)
+    """What a method makes of x (k,); InputError where it raises, or makes no real numbers of that shape."""
+    try:
+        with np.errstate(all="ignore"):
+            found = np.asarray(getattr(loss, name)(x.copy()))
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise InputError("the loss cannot be evaluated", where=f"loss.{name}", got=got) from error
+    if found.shape != x.shape or found.dtype.kind not in "fiub":
+        got, wanted = f"shape {found.shape} of {found.dtype}", f"real numbers of the margins' shape {x.shape}"
+        raise InputError("not elementwise", where=f"loss.{name}", got=got, wanted=wanted)
+    return found.astype(np.float64)

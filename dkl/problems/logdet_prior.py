@@ -10,8 +10,13 @@ from dkl.linalg.inverse_forms import DenseInverse, FactoredInverse, KernelForm, 
 from dkl.problems.logdet_constraints import ConstraintSet, Vector
 
 Array = NDArray[np.float64]
+OTHER = "take another kernel or other parameters of it; of a matrix add to the diagonal, or drop negative eigenvalues"
 SYMMETRY = 1e-10
 """Relative to the largest entry: how far K0 may be from its transpose."""
+LARGEST = 1e70
+"""Of an entry of K0, or of a metric's rows: fourth powers are still finite."""
+INDEFINITE = 1e-8
+"""Share of b times the largest entry: eigenvalues this far below 0 are rounding's, as `check_psd` has it."""
 UNSEEN = 1e-10
 """Relative: A_t N below this is 0."""
 
@@ -22,19 +27,25 @@ def form_of(block: Array, constraints: ConstraintSet) -> tuple[KernelForm, Array
     direct = DenseInverse.of(block, constraints.pattern)
     if direct is not None:
         return direct, nothing
-    factor = psd_factor(block)
-    if factor is None:
-        lowest = float(np.linalg.eigvalsh(block)[0])
-        raise InputError(
-            "not positive semidefinite", where="K0", got=f"an eigenvalue of {lowest:.3g}", wanted="0 or more"
-        )
-    L, N = factor
+    L, N = psd_factor(block) or _nearest_factor(block)
+    if not L.shape[1]:
+        raise InputError("zero on all rows that constraints touch", where="K0", remedy=OTHER)
     if N.shape[1] and all(_is_unseen(constraints, vector) for vector in N.T):
         lifted = N * np.sqrt(float(np.trace(block)) / max(1, L.shape[1]))
         direct = DenseInverse.of(block + lifted @ lifted.T, constraints.pattern)
         if direct is not None:
             return direct, lifted
     return FactoredInverse(constraints.pattern, L), nothing
+
+
+def _nearest_factor(block: Array) -> tuple[Array, Array]:
+    """(L (b, r), N (b, b - r)) as `psd_factor`, of the psd matrix next to a block with eigenvalues below 0 by rounding alone."""
+    values, vectors = np.linalg.eigh(block)
+    if values[0] < -INDEFINITE * len(block) * float(np.abs(block).max()):
+        got = f"an eigenvalue of {values[0]:.3g}"
+        raise InputError("not positive semidefinite", where="K0", got=got, wanted="0 or more", remedy=OTHER)
+    counts = values > -values[0]
+    return vectors[:, counts] * np.sqrt(values[counts]), vectors[:, ~counts]
 
 
 def _is_unseen(constraints: ConstraintSet, vector: Vector) -> bool:
@@ -61,7 +72,18 @@ def root_of(W0: Array, d: int) -> Array:
 def check_symmetric(K0: Array, name: str = "K0") -> None:
     """InputError unless K0 is finite and its own transpose to rounding."""
     if not np.isfinite(K0).all():
-        raise InputError("not finite", where=name)
+        raise InputError(
+            "not finite", where=name, remedy="scale the rows or the kernel, or take other parameters of it"
+        )
+    check_scale(K0, name)
     off = float(np.abs(K0 - K0.T).max(initial=0.0))
     if off > SYMMETRY * float(np.abs(K0).max(initial=0.0)):
         raise InputError("not symmetric", where=name, got=f"entries {off:.3g} from those of the transpose")
+
+
+def check_scale(values: Array, name: str) -> None:
+    """InputError where squares of products of these values would overflow."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > LARGEST:
+        got, wanted = f"a value of {largest:.3g}", f"at most {LARGEST:g}"
+        raise InputError("so large that products overflow", where=name, got=got, wanted=wanted, remedy=f"scale {name}")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dkl.errors import InputError
 from dkl.solvers.logdet_dual import GROWTH, DualProblem, dual_newton
 from dkl.solvers.logdet_narrowing import SoftenedProblem, narrowing_losses
-from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
+from dkl.solvers.logdet_newton import HALVINGS, NewtonEnd, Stop, trust_region_newton
 from dkl.solvers.logdet_scaled import WIDEST, ScaledProblem, scaled_newton
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
@@ -72,6 +72,7 @@ class LogDetSolution:
     n_iter       Newton steps
     n_products   Hessian products
     solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
+    method       whose steps they were: "primal", "dual", "primal-dual", or what followed on what: "dual, primal"
     """
 
     outcome: Outcome
@@ -82,6 +83,7 @@ class LogDetSolution:
     n_iter: int
     n_products: int
     solver: str
+    method: str
 
 
 def solve_logdet(
@@ -137,23 +139,23 @@ def solve_logdet(
         most = min(max_iter, MOST_ALONE) if can_scale else max_iter
         end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=most)
         if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
-            return _solution(problem, end)
+            return _solution(problem, end, "primal")
         stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
         begun = _scaled_start(problem, start)
         rest = scaled_newton(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
-        return _solution(problem, rest, before=end)
+        return _solution(problem, rest, "primal, primal-dual", before=end)
     most = min(max_iter, MOST_ASCENT)
     end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
     if end.outcome is not Outcome.STALLED and not is_slow:
-        return _solution(problem, end)
+        return _solution(problem, end, "dual")
     # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual, or a long one.
     stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
     rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
-    return _solution(problem, rest, before=end)
+    return _solution(problem, rest, "dual, primal", before=end)
 
 
-def _solution(problem: PathProblem, end: NewtonEnd, before: NewtonEnd | None = None) -> LogDetSolution:
+def _solution(problem: PathProblem, end: NewtonEnd, method: str, before: NewtonEnd | None = None) -> LogDetSolution:
     """What is handed out of an end, which may be the second."""
     n_iter, n_products = (0, 0) if before is None else (before.n_iter, before.n_products)
     return LogDetSolution(
@@ -165,6 +167,7 @@ def _solution(problem: PathProblem, end: NewtonEnd, before: NewtonEnd | None = N
         n_iter + end.n_iter,
         n_products + end.n_products,
         end.solver if before is None or before.solver == end.solver else "auto",
+        method,
     )
 
 
@@ -195,7 +198,10 @@ def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
             best = warm
     if best is None or not np.isfinite(best.objective):
         raise InputError(
-            "the loss is infinite at K0", where="constraints", wanted="finite losses", remedy="drop duplicates"
+            "the loss is infinite at K0",
+            where="constraints",
+            wanted="finite losses",
+            remedy="drop duplicates, or lower gamma",
         )
     return best
 
@@ -243,7 +249,14 @@ def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
 
 
 def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
-    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they do not leave the cone."""
-    point = problem.point(multipliers * (reached / gamma))
-    problem.accept()
-    return point, reached
+    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone.
+
+    Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
+    """
+    for _ in range(HALVINGS):
+        point = problem.point(multipliers * (reached / gamma))
+        if point is not None:
+            problem.accept()
+            return point, reached
+        reached /= 2.0
+    return _start(problem, None), reached

@@ -66,8 +66,8 @@ def dual_newton(
 ) -> NewtonEnd:
     """From `start`, the current point, whose multipliers are slopes of the loss at `gamma`, to a proven relative gap of at most tol.
 
-    gamma is at most the problem's. Rows of the history, and what is handed out, are of the lowest objective so far; something is
-    proven once gamma is the problem's.
+    gamma is at most the problem's. Rows of the history, and what is handed out, are of the lowest objective so far, and where it is
+    solved of the point that proves it; something is proven once gamma is the problem's.
     """
     point, best, lowest, bound, decrement = start, start, np.inf, problem.lowest, np.inf
     products, stall, ways = 0, Stall(IDLE), set[str]()
@@ -79,6 +79,9 @@ def dual_newton(
         objective = problem.objective(point.multipliers, point.margins, point.log_det)
         bound = max(bound, dual) if is_there else bound
         best, lowest = (point, objective) if objective < lowest else (best, lowest)
+        if is_there and problem.certificate(objective, dual).relative_gap <= tol:
+            # Of one point, between whose F and D log det cancels, rounding and all; and of its multipliers a narrower loss begins.
+            best, lowest, bound = point, objective, dual
         certificate = problem.certificate(lowest, bound)
         told = watch.record({
             "iteration": iteration, "objective": lowest, "gap": certificate.gap, "relative_gap": certificate.relative_gap,
@@ -101,7 +104,7 @@ def dual_newton(
         if following is None:
             stall.idle = IDLE + 1
             continue
-        stall.check(not is_there or rise > slack)
+        stall.check(not is_there or (rise > slack and certificate.gap >= 0))
         point, x, dual = following
         if share == 1.0 and not is_there:
             growth = GROWTH ** (1.0 / min(1.0, max(step.norm, 1.0 / 3.0)))

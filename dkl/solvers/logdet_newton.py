@@ -145,7 +145,9 @@ def trust_region_newton(
         stall.check(following.objective < point.objective - _rounding(point))
         radius = _next_radius(radius, step, share, _agreement(point, following, step, residual, curvatures))
         point = following
-    certificate = problem.certificate(point.objective, max(bound, problem.bound(point.margins)))
+    last = problem.bound(point.margins)  # of another kernel: with rounding's difference it may be above the objective
+    if bound < last <= point.objective:
+        certificate = problem.certificate(point.objective, last)
     way = ways.pop() if len(ways) == 1 else solver
     return NewtonEnd(point, certificate, ended or Outcome.ITERATION_LIMIT, iteration, products, way)
 

@@ -60,17 +60,28 @@ def choose_step(
                     got=int((curvatures > 0).sum()),
                     remedy='take solver="auto"',
                 )
-            return "direct", direct_step(problem, residual, curvatures)
+            exact = _exact(problem, residual, curvatures)
+            if exact is not None:
+                return "direct", exact
+            worth = None
         most = most if worth is None else min(most, 1 + int(worth))
     step, is_done = _pcg(problem, region, residual, along, curvatures, radius, most)
     if is_done or most == MOST_PRODUCTS:
         return "pcg", step
-    exact = direct_step(problem, residual, curvatures)
-    if exact.norm <= radius:
+    exact = _exact(problem, residual, curvatures)
+    if exact is not None and exact.norm <= radius:
         return "direct", exact
     # Beyond the region PCG's way to its edge lowers the model, and the exact step, cut short, hardly the objective.
     step, _ = _pcg(problem, region, residual, along, curvatures, radius, MOST_PRODUCTS)
     return "pcg", step
+
+
+def _exact(problem: StepProblem, residual: Vector, curvatures: Vector) -> NewtonStep | None:
+    """The direct step; None where rounding leaves its system indefinite, or a kernel's entries are not finite."""
+    try:
+        return direct_step(problem, residual, curvatures)
+    except np.linalg.LinAlgError:
+        return None
 
 
 def _pcg(

@@ -5,7 +5,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dkl.blocks import waiting
-from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads, dense_place
+from dkl.blocks.dense_place import SHARED_ROWS, DensePlace, DenseWork, blas_threads, dense_place
 from dkl.blocks.session import Session
 from dkl.errors import StateLost, WorkersLostError
 
@@ -38,6 +38,21 @@ def test_the_worker_with_the_most_free_memory_is_chosen():
 
 def blas():
     return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+
+def test_small_matrices_have_one_thread():
+    place = DensePlace("a", 4, 700)
+    assert place.for_rows(SHARED_ROWS - 1) == DensePlace("a", 1, 700) and place.for_rows(SHARED_ROWS) is place
+
+
+def test_one_thread_may_be_asked_for_by_several_fits_at_a_time():
+    """Whichever leaves first, the process has its threads back at the end."""
+    before = blas()
+    first, second = blas_threads(1), blas_threads(1)
+    first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
+    assert blas() == {1}
+    second.__exit__(None, None, None)
+    assert blas() == before
 
 
 def test_blas_has_no_more_threads_than_before_unless_the_worker_owns_them():

@@ -190,10 +190,15 @@ def test_a_path_is_told_gamma_by_gamma(files, work):
     assert [one["gamma"] for one in report["outputs"]] == GAMMAS and found.gamma == GAMMAS[-1]
     assert [one["objective"] for one in report["outputs"]] == path.objectives.tolist()
     assert [one["n_iter"] for one in report["outputs"]] == path.n_iter.tolist()
+    assert [one["method"] for one in report["outputs"]] == list(path.methods) == ["dual"] * len(GAMMAS)
+    assert [one["solver"] for one in report["outputs"]] == list(path.solvers)
+    assert (found.method_, found.solver_) == (path.methods[-1], path.solvers[-1])
     assert all(0 <= one["error"] <= 1 and one["outcome"] == "solved" for one in report["outputs"])
     assert report["outputs"][-1]["error"] <= report["prior_error"]
     text = call("info", "run.zarr").out
     assert "outcome" in text and all(f"{gamma:.6g}" in text for gamma in GAMMAS) and "triplets" not in text
+    ways = {"pcg": "conjugate gradients", "direct": "factorization", "auto": "both ways"}
+    assert all(f"solved              dual, {ways[solver]}" in text for solver in path.solvers), text
 
 
 # -- what it refuses ------------------------------------------------------------------------------------------------------
@@ -240,6 +245,9 @@ def bad_files(folder):
         ),
         (("--data", "X.npz", "--sigma", "1", "--kernel", "rbf"), "--sigma: a parameter that this kernel does not have"),
         (("--data", "X.npz", "--t", "0.5"), "--t: a parameter that this loss does not have"),
+        (("--data", "X.npz", "--loss", "lmnn", "--t", "1"), "'1' is not a finite number > -3 and < 1"),
+        (("--data", "X.npz", "--kernel", "sigmoid"), "an eigenvalue of -"),
+        (("--data", "X.npz", "--kernel", "poly", "--degree", "200"), "K0: so large that products overflow"),
         (("--data", "X.npz", "--loss", "linear", "--gamma", "1e6"), "no minimum under a linear loss"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

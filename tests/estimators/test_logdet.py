@@ -139,15 +139,23 @@ class Concave(Squares):
         return np.full(x.shape, -2.0)
 
 
-def test_a_loss_of_one_s_own(X):
+def test_a_loss_of_one_s_own(X, monkeypatch):
     K0 = X @ X.T + np.eye(N)
     model = dkl.LogDetKernelLearner(2.0, loss=Squares(), kernel="precomputed").fit(K0, triplets=TRIPLETS)
     from logdet_oracle import margins
 
     best, _ = least(K0, lambda K: 2.0 / N * float(((1 - margins(K, TRIPLETS)) ** 2).sum()))
     assert model.certificate_.objective == pytest.approx(best, rel=1e-5)
-    with pytest.raises(InputError, match="negative curvature"):
-        clone(model).set_params(loss=Concave()).fit(K0, triplets=TRIPLETS)
+    from dkl.estimators.logdet import fit, learner, metric
+
+    with monkeypatch.context() as patch:  # before any kernel or problem is made
+        for module, name in ((learner, "plan_kernel"), (metric, "pose_metric"), (fit, "LogDetKernelProblem")):
+            patch.setattr(module, name, lambda *_, **__: pytest.fail("work was begun"))
+        for one in (clone(model), dkl.LogDetMetricLearner()):
+            with pytest.raises(InputError, match="negative curvature"):
+                one.set_params(loss=Concave()).fit(K0, triplets=TRIPLETS)
+            with pytest.raises(InputError, match="negative curvature"):
+                one.path(K0, gammas=[1.0], triplets=TRIPLETS)
 
 
 # What it may be given.
@@ -201,7 +209,32 @@ def test_tuples_of_metric_learn(X):
         ({}, {}, "requires y to be passed"),
         ({"loss_params": {"t": 0.5}}, {"triplets": TRIPLETS}, "loss_params: unknown parameters of the loss"),
         ({"kernel_params": {"gamma": 1.0}}, {"triplets": TRIPLETS}, "kernel_params: unknown parameters"),
-        ({"loss": "itml", "loss_params": {"upper": 0}}, {"pairs": dkl.Pairs(MUST)}, "not a bound; got 0"),
+        ({"kernel": "rbf", "kernel_params": {"degree": 2}}, {"triplets": TRIPLETS}, "wanted gamma of kernel='rbf'"),
+        (
+            {"kernel": "rbf", "kernel_params": {"gamma": -1}},
+            {"triplets": TRIPLETS},
+            r"params\['gamma'\]: not a gamma .* -1",
+        ),
+        (
+            {"kernel": "poly", "kernel_params": {"degree": "2"}},
+            {"triplets": TRIPLETS},
+            r"params\['degree'\]: .* got '2'",
+        ),
+        ({"kernel_params": {"laplacian": "x"}}, {"triplets": TRIPLETS}, "wanted 'normalized' or 'unnormalized'"),
+        (
+            {"loss": "lmnn", "loss_params": {"t": "x"}},
+            {"triplets": TRIPLETS},
+            "not a bend; got 'x'; wanted .* > -3 and < 1",
+        ),
+        ({"kernel": "sigmoid"}, {"triplets": TRIPLETS}, "an eigenvalue of -.*; wanted 0 or more; take another kernel"),
+        ({}, {"triplets": []}, "triplets: no triplets; got 0"),
+        ({}, {"triplets": [[0, 1, 1]]}, r"a row twice in a triplet; got triplets\[0\] = \(0, 1, 1\)"),
+        ({}, {"y": [-1] * N}, "y: no rows of another class; got 0 class among 0 labelled rows"),
+        (
+            {"loss": "itml", "loss_params": {"upper": 0}},
+            {"pairs": dkl.Pairs(MUST)},
+            "not a bound; got 0; wanted a finite number > 0",
+        ),
         ({"memory_limit": 10_000}, {"triplets": TRIPLETS}, "the kernel matrix of all 7 rows .* raise memory_limit"),
     ],
 )
@@ -357,8 +390,9 @@ def test_a_path_is_its_fits(iris):
             scale = np.abs(alone.transform(X)).max()
             assert_allclose(found.transform(X[:9]), alone.transform(X[:9]), atol=0.02 * scale)
         assert not hasattr(model, "result_")
-    with pytest.raises(InputError, match="gammas: not a list of values"):
-        model.path(X, y, [1.0, -1.0])
+    for wrong in ([1.0, -1.0], [np.nan], [np.inf], [0], [], "x", [10**400]):
+        with pytest.raises(InputError, match="gammas: not a list of values"):
+            model.path(X, y, wrong)
 
 
 def test_ends_are_told(iris):

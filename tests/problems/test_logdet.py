@@ -9,6 +9,7 @@ from dkl.problems.logdet import LogDetCertificate, LogDetKernelProblem, LogDetMe
 from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.problems.logdet_losses import LogLoss
 from dkl.problems.logdet_plan import logdet_plan
+from dkl.solvers.logdet import solve_logdet
 
 LOSSES = ["log", "lmnn", "linear", "itml", "hoi"]
 
@@ -85,6 +86,8 @@ def test_a_certificate_says_what_is_proven():
     assert (certificate.gap, certificate.relative_gap) == (0.5, 0.25)
     assert LogDetCertificate(2.0, -np.inf).relative_gap == np.inf
     assert LogDetCertificate(0.0, 0.0).relative_gap == 0.0
+    # No bound is above the least value: by how much this one is, so much is unknown.
+    assert LogDetCertificate(1.5, 2.0).relative_gap == 0.25
 
 
 def test_a_plan_grows_with_what_is_dense():
@@ -101,6 +104,8 @@ def test_a_plan_grows_with_what_is_dense():
         (np.triu(np.ones((4, 4))), 1.0, "not symmetric"),
         (np.full((4, 4), np.nan), 1.0, "not finite"),
         (np.eye(3), 1.0, "another size"),
+        (1e80 * np.eye(4), 1.0, "products overflow; got a value of 1e.80; .* scale K0"),
+        (np.zeros((4, 4)), 1.0, "zero on all rows that constraints touch"),
         (np.eye(4), 0.0, "more than 0"),
         (np.eye(4), np.nan, "more than 0"),
     ],
@@ -109,6 +114,18 @@ def test_a_kernel_that_is_none_is_refused(K0, gamma, said):
     constraints = ConstraintSet.triplets(4, [[0, 1, 2], [1, 0, 3]])
     with pytest.raises(InputError, match=said):
         LogDetKernelProblem(K0, constraints, LogLoss(), gamma)
+
+
+def test_a_kernel_that_rounding_made_indefinite_is_the_psd_one_next_to_it(rng):
+    """As `K0 + K0'` of float32 products is: the same optimum as of the psd matrix, in which no eigenvalue is negative."""
+    constraints = ConstraintSet.triplets(6, [[0, 1, 2], [1, 0, 3], [4, 5, 0], [5, 4, 1]])
+    Q = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    psd, rounded = ((Q * values) @ Q.T for values in ([5, 4, 3, 2, 1, 0], [5, 4, 3, 2, 1, -1e-9]))
+    wanted, found = (
+        solve_logdet(LogDetKernelProblem((K + K.T) / 2, constraints, LogLoss(), 9.0), tol=1e-12) for K in (psd, rounded)
+    )
+    assert found.certificate.objective == pytest.approx(wanted.certificate.objective, rel=1e-9)
+    assert found.certificate.relative_gap <= 1e-11
 
 
 def test_other_bad_input_is_refused():
@@ -123,6 +140,12 @@ def test_other_bad_input_is_refused():
         LogDetMetricProblem(np.ones((4, 2)), constraints, LogLoss(), 1.0, W0=np.zeros((2, 2)))
     with pytest.raises(InputError, match="0 to 3"):
         ConstraintSet.triplets(4, [[0, 1, 4]])
+    with pytest.raises(InputError, match=r"an index twice; got triplets\[1\] = \(0, 2, 2\)"):
+        ConstraintSet.triplets(4, [[0, 1, 2], [0, 2, 2]])
+    with pytest.raises(InputError, match="an index twice"):
+        ConstraintSet.distances(4, [[1, 1]])
+    with pytest.raises(InputError, match="X: so large that products overflow"):
+        LogDetMetricProblem(1e80 * np.eye(4), constraints, LogLoss(), 1.0)
     with pytest.raises(InputError, match="whole numbers"):
         ConstraintSet.distances(4, [[0.5, 1.0]])
     with pytest.raises(InputError, match="no constraints"):

@@ -97,6 +97,54 @@ class Concave:
         return np.zeros_like(x)
 
 
+class Barrier:
+    """-log x of x > 0, inf elsewhere, with the inverse of its slope."""
+
+    def value(self, x):
+        return np.where(x > 0, -np.log(np.maximum(x, 1e-300)), np.inf)
+
+    def first(self, x):
+        return -1 / x
+
+    def second(self, x):
+        return 1 / x**2
+
+    def margins_of(self, slopes):
+        return -1 / slopes
+
+
+def with_method(name, method, loss=Square):
+    """A loss of which one method is another."""
+    return type("Broken", (loss,), {name: lambda self, x: method(x)})()
+
+
+def test_a_users_loss_may_have_a_domain_and_an_inverse_slope():
+    check_loss(Barrier())
+    with pytest.raises(InputError, match=r"loss.margins_of: not the inverse of loss.first; got .* of the slope"):
+        as_loss(with_method("margins_of", lambda slopes: 1 / slopes, Barrier))
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "said"),
+    [
+        (
+            "value",
+            lambda x: np.where(x > 1, np.nan, (1 - x) ** 2),
+            r"loss.value: not finite elementwise; got nan of the",
+        ),
+        ("value", lambda x: float((x**2).sum()), r"loss.value: not elementwise; got shape \(\) of float64"),
+        ("value", lambda x: 1 / 0, "loss.value: the loss cannot be evaluated; got ZeroDivisionError"),
+        ("value", lambda x: np.full(x.shape, np.inf), "loss.value: not finite"),
+        ("first", lambda x: np.full(x.shape, np.nan), "loss.first: not finite elementwise; got nan of the margin -100"),
+        ("second", lambda x: x[:, None], r"loss.second: not elementwise; got shape \(25, 1\)"),
+        ("second", lambda x: x + 1j, "loss.second: not elementwise; got .* of complex128; wanted real numbers"),
+    ],
+)
+def test_what_a_users_loss_may_not_return(name, method, said):
+    with pytest.raises(InputError, match=said):
+        as_loss(with_method(name, method))
+
+
 def test_a_users_loss_is_checked():
     loss = Square()
     assert as_loss(loss) is loss

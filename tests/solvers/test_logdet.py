@@ -253,6 +253,16 @@ def path_case(rng):
     return LogDetKernelProblem(kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60)), LogLoss(), 1.0)
 
 
+def test_a_hinge_that_hardly_moves_the_kernel_is_solved(rng):
+    """Objectives of kernels that differ by rounding alone say nothing: the multipliers of each width are where the next begins."""
+    K0, y = 4.0 * kernel(rng, 12, rank=12), np.arange(12) % 2
+    i, j = np.triu_indices(12, 1)
+    constraints = ConstraintSet.similarities(12, np.stack([i, j], 1), np.where(y[i] == y[j], 1, -1))
+    found = solved(LogDetKernelProblem(K0, constraints, HingeLoss(), 1e-8), tol=1e-6)
+    at_K0 = 1e-8 / 12 * float(np.maximum(1 - constraints.values(K0), 0).sum())
+    assert found.certificate.objective == pytest.approx(at_K0, rel=1e-6)
+
+
 def test_a_path_is_the_same_in_either_direction(rng):
     problem, gammas = path_case(rng), [2.0**-4, 1.0, 2.0**8, 2.0**10]
     up = solve_logdet_path(problem, gammas, tol=1e-10)
@@ -395,6 +405,17 @@ def test_nothing_is_proven_where_forces_overflow(gamma, rng):
     solution = solve_logdet(LogDetKernelProblem(kernel(rng), constraints, loss, gamma), tol=1e-6)
     assert solution.outcome is not Outcome.SOLVED
     assert solution.certificate.relative_gap > 1e-6
+
+
+@pytest.mark.parametrize(("loss", "scale"), [(LogLoss(), 1e16), (LogLoss(), 1e40), (SmoothedHingeLoss(), 1e20)])
+def test_kernels_that_only_rounding_is_left_of_end_with_what_is_proven(loss, scale, rng):
+    """No step keeps K0^-1 + U positive definite, or the direct step's system: an outcome, and no bound above the objective."""
+    constraints = ConstraintSet.triplets(12, triplets(rng, 12, 200))
+    problem = LogDetKernelProblem(scale * kernel(rng, 12, rank=12), constraints, loss, 16.0)
+    solution = solve_logdet(problem, tol=1e-6)
+    proven = solution.certificate
+    assert solution.outcome is not Outcome.SOLVED or proven.relative_gap <= 1e-6
+    assert np.isfinite(proven.objective) and proven.bound <= proven.objective * (1 + 1e-9)
 
 
 def test_ends_have_names_and_certificates(rng):

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.session import Session
 from dkl.estimators.common.kernel_parameter import KernelParameter
+from dkl.estimators.common.kernel_params import check_kernel_params
 from dkl.estimators.common.prior_kernels import PriorKernel, prior_kernel
 from dkl.estimators.common.settings import Settings, check_parameters
 from dkl.estimators.common.side_information import SideInformation, side_information
@@ -100,6 +101,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     def _given(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Any]:
         """What is learned from, and the checked rows."""
         check_parameters(self, self.SETTINGS)
+        check_kernel_params(self.kernel, self.kernel_params)
         rows = checked_rows(self, X, reset=True, least=2)
         side = side_information(
             type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed, **given

@@ -10,17 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.losses import PAIR_LOSSES, TRIPLET_LOSSES
+from dkl.estimators.common.losses import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
 from dkl.estimators.common.prior_kernels import PriorKernel
-from dkl.estimators.common.rules import Real
 from dkl.estimators.common.side_information import SideInformation
 from dkl.pairs import Pairs
 from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.problems.logdet_loss_choice import as_loss
 from dkl.problems.logdet_losses import Loss
 
-PARAMETERS: dict[str | None, tuple[str, ...]] = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}
-"""Of each loss: what `loss_params` may hold."""
 PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""
 EQUAL = 1e-13
@@ -40,19 +37,13 @@ def constraints_and_loss(
     of triplets where there are any, else of the pairs' squared distances, must-links first.
 
     params: `t` of lmnn and hoi; `upper` and `lower` of itml, by default the percentiles 5 and 95 of the squared distances
-    under K0. InputError where the loss and what is given do not go together.
+    under K0. What `check_loss_choice` refuses is none.
     """
     given, name = dict(params or {}), loss if isinstance(loss, str) else None
-    unknown = sorted(set(given) - set(PARAMETERS.get(name, ())))
-    if unknown:
-        wanted = ", ".join(PARAMETERS.get(name, ())) or "none"
-        raise InputError("unknown parameters of the loss", where="loss_params", got=unknown, wanted=wanted)
     if name in TRIPLET_LOSSES or (name is None and side.triplets is not None):
-        if side.triplets is None:
-            raise _other_kind(f'loss="{name}"', "triplets or labels", "pairs", PAIR_LOSSES)
+        assert side.triplets is not None
         return ConstraintSet.triplets(side.n, side.triplets.triplets), as_loss(loss, **given)
-    if side.pairs is None:
-        raise _other_kind(f'loss="{name}"', "pairs or labels", "triplets", TRIPLET_LOSSES)
+    assert side.pairs is not None
     pairs = side.pairs if name != "itml" else without_equal_rows(side.pairs, distances)
     ends, sign = np.stack([pairs.i, pairs.j], axis=1), pairs.sign
     if name in ("hoi", "hoi_hinge"):
@@ -62,6 +53,32 @@ def constraints_and_loss(
         return found, as_loss(loss, **given)
     upper, lower = itml_bounds(given, distances, found.points)
     return found, as_loss(loss, similar=sign > 0, **{**given, "upper": upper, "lower": lower})
+
+
+def check_loss_choice(side: SideInformation, loss: Any, params: dict[Any, Any] | None) -> None:
+    """InputError for a loss of what is not given, parameters that it does not have, or a loss of one's own that is none: before any
+    kernel is made."""
+    name = loss if isinstance(loss, str) else None
+    check_loss_params(name, params)
+    if name in TRIPLET_LOSSES and side.triplets is None:
+        raise _other_kind(f'loss="{name}"', "triplets or labels", "pairs", PAIR_LOSSES)
+    if name in PAIR_LOSSES and side.pairs is None:
+        raise _other_kind(f'loss="{name}"', "pairs or labels", "triplets", TRIPLET_LOSSES)
+    if name is None:
+        as_loss(loss)
+
+
+def check_loss_params(name: str | None, params: dict[Any, Any] | None) -> None:
+    """InputError for a parameter that the loss of this name does not have, or a value that is none of it."""
+    known = LOSS_PARAMETERS.get(name or "", ())
+    unknown = sorted(map(str, set(params or ()) - set(known)))
+    if unknown:
+        wanted = ", ".join(known) or "none"
+        raise InputError("unknown parameters of the loss", where="loss_params", got=unknown, wanted=wanted)
+    for key, value in (params or {}).items():
+        if not PARAMETER_RULES[key].accepts(value):
+            what, wanted = "not a bend" if key == "t" else "not a bound", PARAMETER_RULES[key].wanted
+            raise InputError(what, where=f"loss_params[{key!r}]", got=repr(value), wanted=wanted)
 
 
 def _other_kind(loss: str, needs: str, got: str, others: tuple[str, ...]) -> InputError:
@@ -86,7 +103,7 @@ def without_equal_rows(pairs: Pairs, distances: PriorDistances) -> Pairs:
 
 
 def itml_bounds(params: dict[str, Any] | None, distances: PriorDistances, points: Indices) -> tuple[float, float]:
-    """(u, l): similar rows are to be nearer than u, others farther than l. InputError where one is not a positive number.
+    """(u, l): similar rows are to be nearer than u, others farther than l.
 
     What `params` does not have is a percentile of the squared distances among `points` (p,).
     """
@@ -98,9 +115,6 @@ def itml_bounds(params: dict[str, Any] | None, distances: PriorDistances, points
     least = float(found[found > 0].min()) if (found > 0).any() else 1.0
     upper, lower = (max(float(value), least) for value in np.percentile(found, PERCENTILES))
     chosen = {"upper": given.get("upper", upper), "lower": given.get("lower", lower)}
-    for name, value in chosen.items():
-        if not Real(above=0).accepts(value):
-            raise InputError("not a bound", where=f"loss_params[{name!r}]", got=repr(value), wanted="a number > 0")
     return float(chosen["upper"]), float(chosen["lower"])
 
 

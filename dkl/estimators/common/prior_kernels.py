@@ -27,7 +27,6 @@ Indices = NDArray[np.intp]
 
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid")
 """Kernels of which gamma, where none is given, is that of SVC's "scale": 1 / (n_features * variance of X)."""
-GRAPH_PARAMS = {"sigma", "laplacian"}
 
 
 class PriorKernel(Protocol):
@@ -256,13 +255,10 @@ def prior_kernel(
 ) -> PriorKernel:  # fmt: skip
     """K0 of the rows (n, d): "laplacian", "precomputed" (rows are K0), a name of scikit-learn's, or a function of two rows.
 
-    InputError for parameters that the kernel does not have, and for a precomputed matrix that is not square.
+    params: checked by `check_kernel_params`. InputError for a precomputed matrix that is no kernel.
     """
     given = dict(params or {})
     if isinstance(kernel, str) and kernel == "laplacian":
-        unknown = sorted(set(given) - GRAPH_PARAMS)
-        if unknown:
-            raise InputError("unknown parameters", where="kernel_params", got=unknown, wanted=sorted(GRAPH_PARAMS))
         return GraphKernel.of(rows, n_neighbors, given, session, memory_limit)
     if isinstance(kernel, str) and kernel == "precomputed":
         return GivenKernel.of(rows)

@@ -29,10 +29,11 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Real:
-    """A finite number, above a bound or from one on."""
+    """A finite number, above a bound or from one on, and below another."""
 
     above: float | None = None
     least: float | None = None
+    below: float | None = None
 
     @property
     def wanted(self) -> str:
@@ -40,7 +41,8 @@ class Real:
         bound = (
             f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
         )
-        return f"a finite number{bound}"
+        end = "" if self.below is None else f" and < {self.below:g}" if bound else f" < {self.below:g}"
+        return f"a finite number{bound}{end}"
 
     def accepts(self, value: Any) -> bool:
         """Whether the value is of this kind."""
@@ -51,7 +53,8 @@ class Real:
         except OverflowError:  # an integer beyond every float
             return False
         low = -math.inf if self.least is None else self.least
-        return math.isfinite(number) and number >= low and (self.above is None or number > self.above)
+        high = math.inf if self.below is None else self.below
+        return math.isfinite(number) and low <= number < high and (self.above is None or number > self.above)
 
     def parse(self, text: str) -> float:
         """The value that a command's text stands for; ValueError for a text that stands for none."""

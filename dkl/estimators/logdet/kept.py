@@ -82,7 +82,7 @@ def _told(one: Solved) -> dict[str, Any]:
     """A solution but for its vectors, as JSON keeps it."""
     found = one.solution
     certificate = {"objective": found.certificate.objective, "bound": found.certificate.bound}
-    taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver}
+    taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver, "method": found.method}
     return {"gamma": found.gamma, **certificate, **taken, "error": one.error, "rows": one.rows}
 
 
@@ -91,7 +91,7 @@ def _solved(told: dict[str, Any], multipliers: Vector, margins: Vector) -> Solve
     certificate = LogDetCertificate(float(told["objective"]), float(told["bound"]))
     solution = LogDetSolution(
         Outcome.SOLVED, float(told["gamma"]), multipliers, margins, certificate, int(told["n_iter"]), int(told["n_products"]),
-        str(told["solver"]),
+        str(told["solver"]), str(told["method"]),
     )  # fmt: skip
     rows = [{name: _plain(name, value) for name, value in row.items()} for row in told["rows"]]
     return Solved(solution, rows, None if told["error"] is None else float(told["error"]))

@@ -7,9 +7,11 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.dense_place import blas_threads
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
+from dkl.estimators.common.metric_constraints import check_loss_choice
 from dkl.estimators.common.prior_kernels import PriorKernel
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
@@ -18,7 +20,7 @@ from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
-from dkl.estimators.logdet.plan import plan_kernel, sizes_of
+from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
@@ -80,7 +82,8 @@ class LogDetKernelLearner(KernelLearner):
     points_ : (p,) P, rows that constraints touch; M_ : (p, p) symmetric
     certificate_ : objective of (3), bound, gap, relative_gap: how far from the optimum it can be
     result_ : Result; outcome, n_iter, history, seconds
-    n_iter_ : Newton steps; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; n_features_in_
+    method_ : whose Newton steps were taken, "primal", "dual" or "primal-dual", or one after another, "dual, primal"
+    n_iter_ : their number; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; n_features_in_
 
     Examples
     --------
@@ -156,9 +159,11 @@ class LogDetKernelLearner(KernelLearner):
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
-            prior, rows, posed = self._posed(X, y, **given, sample_ids=sample_ids)
-            (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
-        self._keep(prior, rows, posed, solution)
+            prior, rows, posed, plan = self._posed(X, y, **given, sample_ids=sample_ids)
+            with blas_threads(plan.place.threads):
+                (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
+        with blas_threads(plan.threads):
+            self._keep(prior, rows, posed, solution)
         return self
 
     def path(
@@ -180,13 +185,15 @@ class LogDetKernelLearner(KernelLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
-            prior, rows, posed = model._posed(X, y, **given, sample_ids=sample_ids)
-            found, result = posed.solved([float(gamma) for gamma in values], watch)
+            prior, rows, posed, plan = model._posed(X, y, **given, sample_ids=sample_ids)
+            with blas_threads(plan.place.threads):
+                found, result = posed.solved([float(gamma) for gamma in values], watch)
 
         def make(i: int) -> LogDetKernelLearner:
             made = copy.copy(model)
             made.gamma, made.result_ = float(values[i]), result
-            made._keep(prior, rows, posed, found[i])
+            with blas_threads(plan.threads):
+                made._keep(prior, rows, posed, found[i])
             return made
 
         return LogDetPath.of(values, found, result, make)
@@ -211,14 +218,19 @@ class LogDetKernelLearner(KernelLearner):
             history=self.result_.history, relative_gap=self.certificate_.relative_gap, path=getattr(self, "_path", ()),
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[PriorKernel, Any, Posed]:
+    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[PriorKernel, Any, Posed, KernelPlan]:
         side, rows = self._given(X, y, **given)
+        check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
         here = plan_kernel(sizes, settings, Session(None, threads=self.n_jobs))
-        prior = self._prior_of(rows, Session.find(self.client, threads=self.n_jobs))
-        return prior, rows, pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
+        session = Session.find(self.client, threads=self.n_jobs)
+        with blas_threads(here.threads):
+            prior = self._prior_of(rows, session)
+            posed = pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
+        return prior, rows, posed, here
 
     def _keep(self, prior: PriorKernel, rows: Any, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(prior, rows, posed.points, posed.learned(solution).M)
-        self.certificate_, self.n_iter_, self.solver_ = solution.certificate, solution.n_iter, solution.solver
+        self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
+        self.solver_, self.method_ = solution.solver, solution.method

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.dense_place import DensePlace, blas_threads
+from dkl.blocks.session import n_cpus
 from dkl.estimators.common import drawing
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
+from dkl.estimators.common.metric_constraints import check_loss_choice
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.validation import checked_rows
@@ -44,7 +48,8 @@ class LogDetMetricLearner(MahalanobisLearner):
     Attributes
     ----------
     components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues
-    certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, n_features_in_
+    certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, method_,
+        n_features_in_
 
     Examples
     --------
@@ -113,7 +118,8 @@ class LogDetMetricLearner(MahalanobisLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
             posed = self._posed(X, y, **given, sample_ids=sample_ids)
-            (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
+            with _threads(posed):
+                (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
         self._keep(posed, solution)
         return self
 
@@ -135,7 +141,8 @@ class LogDetMetricLearner(MahalanobisLearner):
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
             posed = model._posed(X, y, **given, sample_ids=sample_ids)
-            found, result = posed.solved([float(gamma) for gamma in values], watch)
+            with _threads(posed):
+                found, result = posed.solved([float(gamma) for gamma in values], watch)
 
         def make(i: int) -> LogDetMetricLearner:
             made = copy.copy(model)
@@ -167,6 +174,7 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def _posed(self, X: Any, y: Any, **given: Any) -> Posed:
         rows, side = self._begun(X, y, **given)
+        check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[chosen_rows(len(rows), None)[0]]
@@ -174,4 +182,10 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(posed.learned(solution))
-        self.certificate_, self.n_iter_, self.solver_ = solution.certificate, solution.n_iter, solution.solver
+        self.certificate_, self.n_iter_ = solution.certificate, solution.n_iter
+        self.solver_, self.method_ = solution.solver, solution.method
+
+
+def _threads(posed: Posed) -> AbstractContextManager[None]:
+    """BLAS' while a metric is solved: its matrices are of d rows, or of the active constraints'."""
+    return blas_threads(DensePlace(None, n_cpus()).for_rows(posed.base.shape[1]).threads)

@@ -21,8 +21,8 @@ PAPER = 2.0 ** np.arange(-12, 17, 4)
 class LogDetPath:
     """The solutions at k values of gamma, in the order given.
 
-    objectives, gaps (k,): of (3), gaps relative; n_iter, n_products (k,): Newton steps and Hessian products; result: outcome,
-    history and seconds of all of it. `model(i)` is the fitted learner of gammas[i].
+    objectives, gaps (k,): of (3), gaps relative; n_iter, n_products (k,): Newton steps and Hessian products; methods, solvers (k,):
+    as `method_` and `solver_`; result: outcome, history and seconds of all of it. `model(i)` is the fitted learner of gammas[i].
     """
 
     gammas: NDArray[np.float64]
@@ -30,6 +30,8 @@ class LogDetPath:
     gaps: NDArray[np.float64]
     n_iter: NDArray[np.int64]
     n_products: NDArray[np.int64]
+    methods: tuple[str, ...]
+    solvers: tuple[str, ...]
     result: Result = field(repr=False)
     _make: Callable[[int], Any] = field(repr=False)
 
@@ -44,6 +46,8 @@ class LogDetPath:
             np.array([one.certificate.relative_gap for one in found]),
             np.array([one.n_iter for one in found]),
             np.array([one.n_products for one in found]),
+            tuple(one.method for one in found),
+            tuple(one.solver for one in found),
             result,
             make,
         )
@@ -59,7 +63,7 @@ def values_of_gamma(gammas: Any) -> NDArray[np.float64]:
         return np.array(PAPER)
     try:
         found = np.atleast_1d(np.asarray(gammas, np.float64))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.empty(0)
     if found.ndim != 1 or not found.size or not (np.isfinite(found).all() and (found > 0).all()):
         got = repr(gammas)[:80]

@@ -85,8 +85,14 @@ def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
 
 
 def draw_path(axis: Any, shown: LogDetShown) -> None:
-    """The objective along the path of gamma."""
+    """The objective along the path of gamma, and by what steps each was solved."""
     _along(axis, shown, "objective", "C0")
+    ways = [f"{row.get('method', '')} ({row['solver']})".strip() for row in shown.path]
+    for number, way in enumerate(dict.fromkeys(ways)):
+        rows = [row for row, one in zip(shown.path, ways, strict=True) if one == way]
+        at = [row["gamma"] for row in rows], [row["objective"] for row in rows]
+        axis.plot(*at, "os^Dv"[number % 5], ms=5, color=f"C{number}", label=way)
+    legend(axis)
     tidy(axis, "along the path", "gamma", "objective")
 
 

@@ -126,11 +126,12 @@ def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """plan: bytes of the process that solves, and of this one; place: which that is; solver: "pcg" in the place of "auto" where a
-    direct step has no room."""
+    """plan: bytes of the process that solves, and of this one; place: which that is, with its BLAS threads; threads: of BLAS for
+    K0 and the components; solver: "pcg" in the place of "auto" where a direct step has no room."""
 
     plan: Plan
     place: DensePlace
+    threads: int
     solver: str
 
 
@@ -153,14 +154,15 @@ def plan_kernel(
         stages["the graph"] = own_rows + int(graph["peak"])
     for solver in ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]:
         items = solve_items(sizes, solver)
-        place = dense_place(session, _base(session) + sum(items.values()), settings.memory_limit)
+        found = dense_place(session, _base(session) + sum(items.values()), settings.memory_limit)
+        place, around = found.for_rows(sizes.p), found.for_rows(max(sizes.basis, sizes.n if sizes.all_rows else 0))
         plan = _plan(place, items, held, stages, allowed, sizes)
         if plan.fits:
             break
     _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
     plan.validate()
     _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
-    return KernelPlan(plan, place, solver)
+    return KernelPlan(plan, place, around.threads, solver)
 
 
 def _base(session: Session) -> int:

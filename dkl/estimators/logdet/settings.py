@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dkl.errors import InputError
-from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT
+from dkl.estimators.common.kernel_params import KERNELS_WITH
+from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT, LOSS_PARAMETERS, PARAMETER_RULES
 from dkl.estimators.common.prior_settings import LabelSettings, PriorSettings
 from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, ListOf, NotGiven, Real, Word
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython
@@ -35,15 +36,9 @@ class LogDetKernelSettings(PriorSettings, LogDetSettings):
     """And the kernel K0 that the learned one is near."""
 
 
-OF_KERNELS = {
-    "kernel_gamma": ("rbf", "poly", "polynomial", "sigmoid", "chi2"),
-    "degree": ("poly", "polynomial"),
-    "coef0": ("poly", "polynomial", "sigmoid"),
-    "sigma": ("laplacian",),
-    "laplacian": ("laplacian",),
-}
+OF_KERNELS = {"kernel_gamma" if name == "gamma" else name: kernels for name, kernels in KERNELS_WITH.items()}
 """Parameters of K0, and the kernels that have them."""
-OF_LOSSES = {"t": ("lmnn", "hoi"), "upper": ("itml",), "lower": ("itml",)}
+OF_LOSSES = {name: tuple(loss for loss, has in LOSS_PARAMETERS.items() if name in has) for name in PARAMETER_RULES}
 """Parameters of the loss, and the losses that have them."""
 
 
@@ -65,7 +60,9 @@ class LogDetRunSettings(LogDetKernelSettings):
     laplacian: Annotated[
         str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."
     ] = None
-    t: Annotated[float | None, Either(Real(), NotGiven()), "Where the lmnn and hoi losses bend [0.7]."] = None
+    t: Annotated[
+        float | None, Either(PARAMETER_RULES["t"], NotGiven()), "Where the lmnn and hoi losses bend [0.7]."
+    ] = None
     upper: Annotated[
         float | None, Either(Real(above=0), NotGiven()), "itml: similar rows are to be nearer, squared [percentile 5]."
     ] = None

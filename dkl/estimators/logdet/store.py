@@ -111,8 +111,8 @@ def fit_in_run(
     plan = chosen()
     with keeper.kept_to_the_end(watch, "stopped between two steps of a path"):
         began = time.perf_counter()
-        # One number of threads for all parts, wherever each is done: another one rounds differently.
-        with blas_threads(plan.place.threads):
+        # For each part one number of threads, wherever it is done: another one rounds differently.
+        with blas_threads(plan.threads):
             prior = prior_kernel(
                 settings.kernel, rows, params=settings.kernel_params, n_neighbors=settings.n_neighbors, session=session,
                 memory_limit=settings.memory_limit,
@@ -125,7 +125,7 @@ def fit_in_run(
         seconds["solve"] = time.perf_counter() - began
     began = time.perf_counter()
     M = work.call(_learned, path[-1].solution)
-    with blas_threads(plan.place.threads):
+    with blas_threads(plan.threads):
         n, points = int(rows.shape[0]), posed.points
         components = components_of(prior, n, points, M, settings.n_components, settings.center)
         prior_error = None if labels is None else neighbor_error(posed.base, labels)
@@ -164,7 +164,7 @@ def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
         certificate = {
             name: float(getattr(found.certificate, name)) for name in ("objective", "bound", "gap", "relative_gap")
         }
-        taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver}
+        taken = {"n_iter": found.n_iter, "n_products": found.n_products, "solver": found.solver, "method": found.method}
         outputs.append(
             {"gamma": found.gamma, "outcome": found.outcome.value, **certificate, **taken, "error": one.error}
         )

@@ -31,7 +31,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
     last = found["outputs"][-1]
     lines = {
         "constraints": f"{found['n_constraints']:,} on {found['n_points']:,} rows",
-        "steps": str(found["n_iter"]),
+        "steps": f"{found['n_iter']}   {_way(last)} at the last gamma",
         "gamma": f"{last['gamma']:.6g}",
         **report.certificate(last),
         "components": str(found["n_components"]),
@@ -44,11 +44,20 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
 
 def _table(found: dict[str, Any]) -> list[str]:
     """A line a gamma, in the order of the path."""
-    head = f"{'gamma':>14}{'steps':>8}{'products':>10}{'objective':>20}{'gap':>12}{'error':>10}   outcome"
+    head = f"{'gamma':>14}{'steps':>8}{'products':>10}{'objective':>20}{'gap':>12}{'error':>10}   {'outcome':<18}  steps by"
     return [head, *map(_line, found["outputs"])]
 
 
 def _line(one: dict[str, Any]) -> str:
     error = "" if one["error"] is None else f"{one['error']:.4g}"
     counts = f"{one['gamma']:>14.6g}{one['n_iter']:>8}{one['n_products']:>10}"
-    return f"{counts}{one['objective']:>20.10g}{one['relative_gap']:>12.3g}{error:>10}   {one['outcome']}"
+    return (
+        f"{counts}{one['objective']:>20.10g}{one['relative_gap']:>12.3g}{error:>10}   {one['outcome']:<18}  {_way(one)}"
+    )
+
+
+def _way(one: dict[str, Any]) -> str:
+    """Whose Newton steps they were, and how their systems were solved; earlier runs tell the latter alone."""
+    systems = {"auto": "both ways", "pcg": "conjugate gradients", "direct": "factorization"}
+    how = systems.get(one["solver"], one["solver"]) if one["n_iter"] else "no step"
+    return ", ".join(word for word in (one.get("method", "").replace(", ", " then "), how) if word)

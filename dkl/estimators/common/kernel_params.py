@@ -1,0 +1,39 @@
+"""Parameters of the kernel K0: which kernel has which, and what they may be. Imports nothing large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dkl.errors import InputError
+from dkl.estimators.common.rules import Either, NotGiven, Real, Rule, Word
+
+KERNELS_WITH = {
+    "gamma": ("rbf", "poly", "polynomial", "sigmoid", "chi2"),
+    "degree": ("poly", "polynomial"),
+    "coef0": ("poly", "polynomial", "sigmoid"),
+    "sigma": ("laplacian",),
+    "laplacian": ("laplacian",),
+}
+"""Of each parameter: the kernels, by name, that have it; "laplacian" is that of the neighbour graph."""
+RULES: dict[str, Rule] = {
+    "gamma": Either(Real(above=0), NotGiven()),
+    "degree": Real(least=0),
+    "coef0": Real(),
+    "sigma": Either(Real(above=0), Word("auto")),
+    "laplacian": Word("normalized", "unnormalized"),
+}
+
+
+def check_kernel_params(kernel: Any, params: dict[Any, Any] | None) -> None:
+    """InputError for a parameter that a named kernel does not have, or a value that is none of it; a function has its own."""
+    if not params or not isinstance(kernel, str):
+        return
+    known = [name for name, kernels in KERNELS_WITH.items() if kernel in kernels]
+    unknown = sorted(map(str, set(params) - set(known)))
+    if unknown:
+        wanted = f"{', '.join(known) or 'none'} of kernel={kernel!r}"
+        raise InputError("unknown parameters of the kernel", where="kernel_params", got=unknown, wanted=wanted)
+    for name, value in params.items():
+        if not RULES[name].accepts(value):
+            where = f"kernel_params[{name!r}]"
+            raise InputError(f"not a {name} of a kernel", where=where, got=repr(value), wanted=RULES[name].wanted)
