@@ -56,10 +56,12 @@ def digits():
 def agrees(mine, X, new, kernel, **given):
     """Pairs and coordinates are scikit-learn's, by its dense solver."""
     count = len(mine.eigenvalues_)
-    peer = decomposition.KernelPCA(count, kernel=kernel, eigen_solver="dense", **given).fit(X)
+    peer = decomposition.KernelPCA(count, kernel="precomputed", eigen_solver="dense")
+    peer.fit(pairwise_kernels(X, metric=kernel, **given))
     np.testing.assert_allclose(mine.eigenvalues_, peer.eigenvalues_, rtol=1e-10)
     np.testing.assert_allclose(mine.eigenvectors_, peer.eigenvectors_, atol=1e-7)
-    np.testing.assert_allclose(mine.transform(new), peer.transform(new), atol=1e-7 * np.sqrt(peer.eigenvalues_[0]))
+    across = pairwise_kernels(new, X, kernel, **given)
+    np.testing.assert_allclose(mine.transform(new), peer.transform(across), atol=1e-7 * np.sqrt(peer.eigenvalues_[0]))
     assert mine.residual_.shape == (count,) and mine.residual_.max() <= 1e-11
     assert mine.result_.outcome.converged and mine.n_iter_ == mine.result_.n_iter
 
