@@ -81,7 +81,9 @@ class KernelProducts:
         step = min(self.n, points or self.n)
         self.spans = [(lo, min(lo + step, self.n)) for lo in range(0, self.n, step)]
         processes = session.n_slots if session.is_distributed else 1
-        self._held_a_row = held * processes / self.n
+        # Blocks have a tile more or less: where all of them fit, no share of a row keeps one out.
+        is_all = held * processes >= held_bytes(self.n, self.rows.source.row_bytes, self.dtype)
+        self._held_a_row = np.inf if is_all else held * processes / self.n
         self._ready: tuple[Range, Points] | None = None
 
     def times(self, V: Matrix) -> Matrix:

@@ -28,8 +28,8 @@ BLOCKS, KEPT_BLOCKS = 6, 2
 """Blocks that the space has at most, and those it begins again with."""
 LEAST_PRODUCTS = 2
 """Before an end: a pair that the start has almost missed stands out after one."""
-IDLE = 6
-"""Products without progress, by a tenth of the residuals, that are put down to rounding."""
+PROGRESS, IDLE = 0.9, 6
+"""What is left of the residuals where there is progress, and products without any that are put down to rounding."""
 NOTHING = 1e-14
 """Of the largest eigenvalue: what is left of an image beside the space and no longer than this is rounding."""
 
@@ -85,15 +85,15 @@ def leading_eigenpairs(
         values, turn = np.linalg.eigh(0.5 * (inner[:size, :size] + inner[:size, :size].T))
         values, turn = values[::-1], turn[:, ::-1]
         vectors = basis[:, :size] @ turn[:, :count]
-        scale = float(np.abs(values).max())
+        scale = float(values[0] if values[0] > 0 else np.abs(values).max())
         distances = images[:, :size] @ turn[:, :count] - vectors * values[:count]
         residuals = np.linalg.norm(distances, axis=0) / (scale or 1.0)
         largest, last = float(values[0]), float(values[:count][-1])
         row = {"iteration": n_iter, "residual": float(residuals.max()), "largest": largest, "smallest": last}
         told = watch.record(row | {"finite": bool(np.isfinite(values).all())})
         fresh = _orthonormal(image, basis[:, :size], NOTHING * scale)
-        progressed = float(residuals.sum()) <= 0.9 * best
-        best = min(best, float(residuals.sum()))
+        progressed = float(residuals.sum()) <= PROGRESS * best
+        best = float(residuals.sum()) if progressed else best
         outcome = verdict(
             told,
             solved=(n_iter >= LEAST_PRODUCTS and residuals.max() <= tol) or not fresh.shape[1],

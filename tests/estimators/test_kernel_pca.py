@@ -80,6 +80,8 @@ def test_a_given_kernel_and_a_function_are_as_the_name(digits):
     K, across = (pairwise_kernels(rows, X, "rbf", gamma=0.05) for rows in (X, new))
     given = dkl.KernelPCA(4, kernel="precomputed", **TIGHT).fit(K)
     named = dkl.KernelPCA(4, gamma=0.05, **TIGHT).fit(X)
+    thin = dkl.KernelPCA(4, gamma=0.05, **TIGHT).fit(sparse.csr_array(X))
+    np.testing.assert_allclose(thin.transform(sparse.csr_array(new)), named.transform(new), atol=1e-9)
     np.testing.assert_allclose(given.transform(across), named.transform(new), atol=1e-9)
     function = dkl.KernelPCA(4, kernel=lambda x, z: float(x @ z), **TIGHT).fit(X[:100])
     np.testing.assert_allclose(

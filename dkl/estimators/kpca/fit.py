@@ -84,7 +84,12 @@ def fit_components(
         else random_start(source.n, size, random)
     )
     found = leading_eigenpairs(
-        operator, start, settings.n_components, tol=settings.tol, max_iter=settings.max_iter, watch=watch
+        operator,
+        start,
+        settings.n_components,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        watch=watch.stage("product"),
     )
     values, vectors = found.values, with_signs(found.vectors)
     scale = source.n * float(np.abs(operator.means).max())
@@ -132,7 +137,7 @@ def _of_factor(
     vectors = with_signs(found.vectors)
     signs = np.where((vectors * found.vectors).sum(axis=0) < 0, -1.0, 1.0)
     values = np.where(np.abs(vectors).max(axis=0) > 0, found.values, 0.0)
-    watch.record({"iteration": 1, "residual": float(found.residuals.max()), "largest": float(values[0])})
+    watch.stage("pass").record({"iteration": 1, "residual": float(found.residuals.max()), "largest": float(values[0])})
     weights = found.axes * np.where(values > 0, signs, 0.0)
     result = _result(Outcome.SOLVED, 1, watch, started, plan)
     return Components(values, vectors, weights, found.mean @ weights, True, found.residuals, result)
