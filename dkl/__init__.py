@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dkl import baselines
     from dkl.estimators.kernel_kmeans import KernelKMeans
+    from dkl.estimators.kpca.learner import KernelPCA
     from dkl.estimators.laplacian.learner import LaplacianKernelLearner
     from dkl.estimators.logdet.learner import LogDetKernelLearner
     from dkl.estimators.logdet.metric import LogDetMetricLearner
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "KernelKMeans": "dkl.estimators.kernel_kmeans",
+    "KernelPCA": "dkl.estimators.kpca.learner",
     "LaplacianKernelLearner": "dkl.estimators.laplacian.learner",
     "LogDetKernelLearner": "dkl.estimators.logdet.learner",
     "LogDetMetricLearner": "dkl.estimators.logdet.metric",
@@ -58,6 +60,7 @@ _PACKAGES = {"baselines": "dkl.baselines"}
 
 __all__ = [
     "KernelKMeans",
+    "KernelPCA",
     "LaplacianKernelLearner",
     "LogDetKernelLearner",
     "LogDetMetricLearner",

@@ -280,11 +280,14 @@ class Points:
     def _prepared(self) -> Any:
         return self.kernel.prepared(self.points, self.dtype)
 
-    def columns(self, rows: Any) -> NDArray[np.floating]:
-        """(t, M) of the kernel at these rows, in `dtype`."""
+    def columns(self, rows: Any, first: int = 0, last: int | None = None) -> NDArray[np.floating]:
+        """(t, M) of the kernel at these rows, in `dtype`; of the points from number `first` on, before `last`, alone."""
         # The threads of a worker share this object: one prepares, the others wait for it.
         with self._lock:
             prepared = self._prepared
+        if (first, last) != (0, None):
+            is_gaussian = isinstance(prepared, GaussianPoints)
+            prepared = prepared.since(first, last) if is_gaussian else prepared[first:last]
         return self.kernel.columns(rows, prepared, self.dtype)
 
 

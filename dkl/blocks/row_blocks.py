@@ -268,7 +268,9 @@ class RowBlocks:
         if known is not argument or future.status != "finished":
             self._shared = {key: value for key, value in list(self._shared.items())[-1:] if key != id(argument)}
             future = self.session.send(argument)
-            self._shared[id(argument)] = argument, future
+        else:
+            del self._shared[id(argument)]  # to its end: of the two that are kept, the one used last stays longest
+        self._shared[id(argument)] = argument, future
         return future
 
     def take(self, indices: NDArray[np.intp]) -> Any:

@@ -198,10 +198,10 @@ class GaussianPoints:
             self._right[-1, part] = -gamma * np.einsum("md,md->m", shifted, shifted)
         self._right[-2] = -gamma
 
-    def since(self, first: int) -> GaussianPoints:
-        """The points from number `first` on, as a view of what is prepared."""
+    def since(self, first: int, last: int | None = None) -> GaussianPoints:
+        """The points from number `first` on, before number `last` if that is given, as a view of what is prepared."""
         found = copy.copy(self)
-        found.points, found._right = self.points[first:], self._right[:, first:]
+        found.points, found._right = self.points[first:last], self._right[:, first:last]
         return found
 
     def __len__(self) -> int:

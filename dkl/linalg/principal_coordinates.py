@@ -25,12 +25,17 @@ def principal_coordinates(K: Matrix, n_components: int, *, center: bool = True) 
     values, vectors = _leading(centred, min(n_components, n))
     kept = values > n * np.finfo(float).eps * max(float(np.abs(K).max()), float(values[0]), 0.0)
     values, vectors = values[kept], vectors[:, kept]
-    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
-    weights = vectors * np.where(largest < 0, -1.0, 1.0) / np.sqrt(values)
+    weights = with_signs(vectors) / np.sqrt(values)
     if not center:
         return weights, np.zeros(len(values))
     weights -= weights.mean(axis=0)
     return weights, means @ weights
+
+
+def with_signs(vectors: Matrix) -> Matrix:
+    """The columns of `vectors` (n, k), of each the entry that is largest in size positive."""
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
+    return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 
 
 def _leading(K: Matrix, k: int) -> tuple[Matrix, Matrix]:

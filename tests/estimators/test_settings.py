@@ -26,6 +26,7 @@ from dkl.errors import InputError
 from dkl.estimators.common import rules
 from dkl.estimators.common.kernels import KERNEL_NAMES
 from dkl.estimators.common.settings import check_parameters, declared, gathered, parameters
+from dkl.estimators.kpca.settings import ComponentsSettings
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetMetricSettings
 from dkl.estimators.mvu.settings import UnfoldingSettings
@@ -50,6 +51,7 @@ LEARNERS = {
     ITMLMetricLearner: ITMLSettings,
     ConjugateGradientKernelLearner: GradientSettings,
     LaplacianEigenmaps: EigenmapsSettings,
+    dkl.KernelPCA: ComponentsSettings,
     dkl.SpectralClustering: ClusteringSettings,
     dkl.SpectralEmbedding: EmbeddingSettings,
 }

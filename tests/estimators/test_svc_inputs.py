@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks.row_sources import row_source
 from dkl.errors import DklError, InputError
-from dkl.estimators.svc.kernels import _spread
+from dkl.estimators.common.kernel_width import spread_of
 
 N = 40
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -129,13 +129,13 @@ def test_values_whose_variance_underflows():
 
 def test_a_width_from_rows_in_blocks_is_that_of_rows_in_memory(tmp_path, monkeypatch):
     """Far from zero, where the mean of squares less the square of the mean has no digit left."""
-    monkeypatch.setattr("dkl.estimators.svc.kernels.VARIANCE_BYTES", 7 * X[:1].nbytes)
+    monkeypatch.setattr("dkl.estimators.common.kernel_width.VARIANCE_BYTES", 7 * X[:1].nbytes)
     far = 1e8 + X
     stored = zarr.create_array(str(tmp_path / "X.zarr"), data=far, chunks=(10, X.shape[1]))
-    variance, low, high = _spread(row_source(stored))
+    variance, low, high = spread_of(row_source(stored))
     assert variance == pytest.approx(np.var(far), rel=1e-9) and (low, high) == (far.min(), far.max())
     thin = sparse.csr_array(X * (X > 0))
-    assert _spread(row_source(thin))[0] == pytest.approx(np.var(thin.toarray()), rel=1e-12)
+    assert spread_of(row_source(thin))[0] == pytest.approx(np.var(thin.toarray()), rel=1e-12)
 
 
 @pytest.mark.parametrize("case", WEIGHTS)

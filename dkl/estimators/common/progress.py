@@ -26,6 +26,7 @@ FIGURES = {
     "relative_gap": "gap",
     "primal_residual": "primal",
     "dual_residual": "dual",
+    "residual": "residual",
     "rank": "rank",
     "rows": "rows",
     "n_active": "active",

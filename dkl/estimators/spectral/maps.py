@@ -19,6 +19,7 @@ from dkl.errors import InputError
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
 from dkl.linalg.laplacian import laplacian_matrix
+from dkl.linalg.principal_coordinates import with_signs
 from dkl.linalg.smooth_basis import smoothest
 from dkl.resources import parse_bytes
 
@@ -61,5 +62,4 @@ def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
     affinity.eliminate_zeros()
     found = smoothest(laplacian_matrix(affinity)[0], count)
     coordinates = found.vectors / np.sqrt(np.where(degrees > 0, degrees, 1.0))[:, None]
-    largest = coordinates[np.abs(coordinates).argmax(axis=0), np.arange(count)]
-    return Maps(rows, graph, coordinates * np.where(largest < 0, -1.0, 1.0), found.values, found.residual)
+    return Maps(rows, graph, with_signs(coordinates), found.values, found.residual)

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
 from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
 from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.kernel_plan import KernelShape, plan_kernel
@@ -22,6 +19,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.stored_kernel import StoredKernel
 from dkl.errors import DiskError, InputError
+from dkl.estimators.common.kernel_width import width_of
 from dkl.estimators.common.work_folder import claimed_folder, next_run
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
@@ -29,11 +27,6 @@ from dkl.linalg.kernel_operators import KernelOperator
 from dkl.problems.column_pass import check_rows
 from dkl.resources import format_bytes
 from dkl.stores.kernel_tiles import stored_bytes
-
-WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
-"""Kernels that have a gamma."""
-VARIANCE_BYTES = 2_000_000
-"""Of rows that are read together for the variance that a width follows from."""
 
 
 def kernel_names(settings: SVCSettings) -> list[Any]:
@@ -67,52 +60,11 @@ def kernels_of(settings: SVCSettings, source: RowSource, kernel_params: dict[str
     made = []
     for item in names:
         chosen = {**common, **(item if isinstance(item, dict) else {"kernel": item})}
-        gamma = _width(chosen["kernel"], chosen["gamma"], source)
+        gamma = width_of(chosen["kernel"], chosen["gamma"], source)
         params = dict(chosen["kernel_params"] or {})
         of_matrices = callable(chosen["kernel"])  # as SVC calls it
         made.append(Kernel(chosen["kernel"], gamma, chosen["degree"], chosen["coef0"], params, of_matrices))
     return made
-
-
-def _width(kernel: Any, gamma: Any, source: RowSource) -> float:
-    """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto" 1 / n_features."""
-    if gamma == "auto":
-        return 1.0 / source.n_features
-    if gamma != "scale":
-        return float(gamma)
-    if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
-        return 1.0 / source.n_features
-    variance, low, high = _spread(source)
-    if variance > 0:
-        return 1.0 / (source.n_features * variance)
-    if high > low:
-        raise InputError(
-            "values differ, but by so little that their variance underflows", where="X", remedy="scale X, or give gamma"
-        )
-    return 1.0
-
-
-def _spread(source: RowSource) -> tuple[float, float, float]:
-    """(variance, least, largest) of all entries, block by block where they are not in memory.
-
-    Blocks are centred on their own means, and put together by Chan, Golub and LeVeque (1983): a mean that is large beside the
-    spread costs no digits.
-    """
-    if source.is_in_memory and not sp.issparse(source.array):
-        return float(np.var(source.array)), float(np.min(source.array)), float(np.max(source.array))
-    mean, squares, count, low, high = 0.0, 0.0, 0, np.inf, -np.inf
-    step = max(1, VARIANCE_BYTES // source.row_bytes)
-    for lo in range(0, source.n, step):
-        rows = source.read(lo, min(lo + step, source.n))
-        size = rows.shape[0] * rows.shape[1]
-        values = rows.data if sp.issparse(rows) else rows
-        own = float(values.sum(dtype=float)) / size
-        about = float(np.square(values - own, dtype=float).sum()) + (size - values.size) * own**2
-        squares += about + (own - mean) ** 2 * count * size / (count + size)
-        mean += (own - mean) * size / (count + size)
-        count += size
-        low, high = min(low, float(rows.min())), max(high, float(rows.max()))
-    return squares / count, low, high
 
 
 def kernel_place(source: RowSource, settings: SVCSettings, session: Session) -> KernelPlace:

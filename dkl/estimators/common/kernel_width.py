@@ -1,0 +1,57 @@
+"""The width of a kernel that follows from the rows, as scikit-learn's SVC has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
+
+WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
+"""Kernels that have a gamma."""
+VARIANCE_BYTES = 2_000_000
+"""Of rows that are read together for the variance that a width follows from."""
+
+
+def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
+    """gamma as SVC has it: "scale" is 1 / (n_features * variance of X), "auto", or None, 1 / n_features."""
+    if gamma is None or gamma == "auto":
+        return 1.0 / source.n_features
+    if gamma != "scale":
+        return float(gamma)
+    if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
+        return 1.0 / source.n_features
+    variance, low, high = spread_of(source)
+    if variance > 0:
+        return 1.0 / (source.n_features * variance)
+    if high > low:
+        raise InputError(
+            "values differ, but by so little that their variance underflows", where="X", remedy="scale X, or give gamma"
+        )
+    return 1.0
+
+
+def spread_of(source: RowSource) -> tuple[float, float, float]:
+    """(variance, least, largest) of all entries, block by block where they are not in memory.
+
+    Blocks are centred on their own means, and put together by Chan, Golub and LeVeque (1983): a mean that is large beside the
+    spread costs no digits.
+    """
+    if source.is_in_memory and not sp.issparse(source.array):
+        return float(np.var(source.array)), float(np.min(source.array)), float(np.max(source.array))
+    mean, squares, count, low, high = 0.0, 0.0, 0, np.inf, -np.inf
+    step = max(1, VARIANCE_BYTES // source.row_bytes)
+    for lo in range(0, source.n, step):
+        rows = source.read(lo, min(lo + step, source.n))
+        size = rows.shape[0] * rows.shape[1]
+        values = rows.data if sp.issparse(rows) else rows
+        own = float(values.sum(dtype=float)) / size
+        about = float(np.square(values - own, dtype=float).sum()) + (size - values.size) * own**2
+        squares += about + (own - mean) ** 2 * count * size / (count + size)
+        mean += (own - mean) * size / (count + size)
+        count += size
+        low, high = min(low, float(rows.min())), max(high, float(rows.max()))
+    return squares / count, low, high

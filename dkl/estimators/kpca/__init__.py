@@ -1,0 +1,1 @@
+"""Principal components of a kernel, of any number of rows: `KernelPCA`."""

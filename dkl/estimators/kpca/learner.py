@@ -1,0 +1,177 @@
+"""`KernelPCA`: principal components of a kernel whose matrix need not fit anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dkl.blocks.kernel_products import RowsKernel, rows_times
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.errors import InputError
+from dkl.estimators.common.kernel_parameter import KernelParameter
+from dkl.estimators.common.kernel_width import width_of
+from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.common.progress import watch_for
+from dkl.estimators.common.settings import check_parameters, gathered
+from dkl.estimators.common.validation import checked_rows, given_rows, is_large, random_stream
+from dkl.estimators.kpca.fit import fit_components
+from dkl.estimators.kpca.settings import ComponentsSettings
+from dkl.linalg.kernel_columns import Kernel
+from dkl.problems.column_pass import check_rows
+from dkl.resources import parse_bytes
+
+
+class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
+    """Coordinates of rows by the leading eigenvectors of the centred kernel matrix, H K H v = lambda v.
+
+    What differs from scikit-learn's: K is never held where it does not fit. Each product computes a tile of it once for a whole block
+    of vectors, on threads or on the workers of a Dask cluster, and as much of K stays in memory as `memory_limit` allows; a few products
+    are enough, from Nystrom's vectors, by block Krylov spaces. A linear kernel takes the covariance of the columns and two passes over
+    the rows: so it is for a factor V of a kernel K = V V'. Rows may be on disk. How near each pair is to an eigenpair is told.
+
+    Parameters
+    ----------
+    n_components : int
+    kernel : a kernel's name in scikit-learn, "precomputed", or a function of two rows
+        With "precomputed" X is K (n, n); of a factor V pass V and "linear".
+    gamma : float, "scale" for 1 / (n_features * variance of X), "auto" or None for 1 / n_features
+    degree, coef0, kernel_params : as in sklearn.decomposition.KernelPCA
+    tol : float
+        The residual |H K H v - lambda v| to end at, of each pair, relative to the largest eigenvalue.
+    max_iter : int
+        Most products with K.
+    dtype : "float64" or "float32"
+        Of K: in single precision it takes half the time and memory, and residuals of about 1e-6 are the least.
+    memory_limit : int, str or None
+        Bytes a process may use; what needs more is refused before it is begun. By default three quarters of the machine's.
+    client, n_jobs, random_state
+        Where the products are computed; threads; the seed of the search's start, on which results depend to `tol` alone.
+    callbacks, verbose
+        Called with a row of the history after each product, True ends the fit; 1 shows progress.
+
+    Attributes
+    ----------
+    eigenvalues_ : (n_components,) descending; 0 for those that are not above rounding
+    eigenvectors_ : (n, n_components) of unit length, the largest entry of each positive
+    residual_ : (n_components,) of each pair, relative to the largest eigenvalue: some eigenvalue is as near as that
+    gamma_ : the kernel's width
+    n_iter_ : products with K
+    X_fit_ : the rows, for a kernel of rows other than the linear
+    result_ : Result; outcome, history, seconds, peak_bytes
+    n_features_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> import dkl
+    >>> dkl.KernelPCA(3, gamma="scale", n_jobs=1, random_state=0).fit_transform(load_iris().data).shape
+    (150, 3)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        kernel: Any = "rbf",
+        gamma: float | str | None = None,
+        degree: float = 3,
+        coef0: float = 1.0,
+        kernel_params: dict[str, Any] | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        dtype: str = "float64",
+        memory_limit: int | str | None = None,
+        client: Any = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        callbacks: Any = None,
+        verbose: int | bool = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.kernel_params = kernel_params
+        self.tol = tol
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.client = client
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> KernelPCA:
+        """Find the components of the rows X (n, d), or of the kernel X (n, n); y is not looked at.
+
+        Warns with ConvergenceWarning where the residuals are above `tol` when the search ends.
+        """
+        check_parameters(self, ComponentsSettings)
+        settings = gathered(ComponentsSettings, self, memory_limit=parse_bytes(self.memory_limit))
+        watch, random = watch_for(self.callbacks, self.verbose), random_stream(self.random_state)
+        rows = given_rows(self, X, reset=True) if is_large(X) else checked_rows(self, X, reset=True, least=2)
+        source = row_source(rows)
+        self._check_shape(source)
+        self.gamma_ = width_of(self.kernel, self.gamma, source)
+        self._kernel = Kernel(self.kernel, self.gamma_, settings.degree, settings.coef0, dict(self.kernel_params or {}))
+        session = Session.find(self.client, threads=self.n_jobs)
+        with watch:
+            found = fit_components(source, self._kernel, settings, session, watch, random)
+        self.eigenvalues_, self.eigenvectors_, self.residual_ = found.eigenvalues, found.eigenvectors, found.residual
+        self._weights, self._offset, self._is_linear = found.weights, found.offset, found.is_linear
+        self.X_fit_: Any = None if self._is_precomputed or found.is_linear else rows
+        self.result_, self.n_iter_ = found.result, found.result.n_iter
+        worst = f"the largest residual is {float(found.residual.max()):.2g} of the largest eigenvalue"
+        warn_of(self.result_, stacklevel=2, more=worst)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
+        """`fit`, then the coordinates of the same rows: eigenvectors_ times the roots of eigenvalues_."""
+        self.fit(X, y, **given)
+        return np.asarray(self.eigenvectors_ * np.sqrt(self.eigenvalues_))
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """(m, k) coordinates of the rows X (m, d), or of kernel values X (m, n) between new rows and those fitted."""
+        check_is_fitted(self)
+        source = row_source(given_rows(self, X, reset=False))
+        rows = RowBlocks(source, Session.find(self.client, threads=self.n_jobs), parse_bytes(self.memory_limit))
+        if self._is_precomputed or self._is_linear:
+            found = np.concatenate(rows.map(rows_times, self._weights))
+        else:
+            found = RowsKernel(self._kernel, row_source(self.X_fit_), self.dtype, self.memory_limit).times(
+                rows, self._weights
+            )
+        found -= self._offset
+        if not np.isfinite(found).all():
+            rows.map(check_rows)  # names the place, where it is the rows' fault
+            raise InputError("the kernel is not finite", where=self._kernel.where, remedy="scale the columns of X")
+        return np.asarray(found)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.eigenvectors_.shape[1])
+
+    def _check_shape(self, source: RowSource) -> None:
+        """InputError for fewer rows than components, and for a kernel matrix that is not square."""
+        n = source.n
+        if self._is_precomputed and n != source.n_features:
+            got = f"shape {(n, source.n_features)}"
+            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        if n < 2:
+            raise InputError("a single row has no components", where="X", got="n_samples=1", wanted="a minimum of 2")
+        if self.n_components > n:
+            got, wanted = f"{self.n_components} components", f"at most {n}, the number of rows"
+            raise InputError("more components than rows", where="n_components", got=got, wanted=wanted)

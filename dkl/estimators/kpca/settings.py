@@ -1,0 +1,31 @@
+"""The settings of `KernelPCA`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
+from dkl.estimators.common.rules import DICTIONARY, Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.settings import EVERYWHERE, InPython, Settings
+
+
+@dataclass(frozen=True)
+class ComponentsSettings(Settings):
+    """How many components, of which kernel, and how near."""
+
+    n_components: Annotated[int, Integer(1), "Components."] = 2
+    kernel: Annotated[
+        Any, KERNEL, "As scikit-learn calls it.", InPython(Either(KERNEL, KERNEL_FUNCTION))
+    ] = "rbf"  # fmt: skip
+    gamma: Annotated[float | str | None, Either(Real(above=0), Word("scale", "auto"), NotGiven()), "Of the kernel."] = (
+        None
+    )
+    degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
+    coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 1.0
+    tol: Annotated[float, Real(least=0), "Residual to end at, of the largest eigenvalue."] = 1e-6
+    max_iter: Annotated[int, Integer(1), "Most products with the kernel matrix."] = 100
+    dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"
+    memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
+
+    in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY)}

@@ -1,0 +1,151 @@
+"""Kernel principal components: eigenpairs of the centred kernel matrix, and what they are as coordinates of any row.
+
+    H K H v = lambda v,    H = I - 1 1'/n,    |v| = 1;    a row x has the coordinate (k(x, .) - means)' a,    a = v / sqrt(lambda)
+
+with means = K 1 / n, as the entries of a sum to zero: B. Schoelkopf, A. Smola, K.-R. Mueller, Nonlinear component analysis as a kernel
+eigenvalue problem, Neural Computation 10, 1998. Of a factor K = X X' the same pairs follow from the covariance of its columns,
+
+    C w = lambda w,  C = (H X)'(H X),    v = H X w / sqrt(lambda),    a row x has the coordinate (x - mean)' w
+
+The start of the search is Nystrom's: eigenvectors of the kernel of some rows, extended to all (C. Williams, M. Seeger, Using the
+Nystrom method to speed up kernel machines, NeurIPS 2000), beside random vectors, which no eigenvector is orthogonal to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dkl.blocks.kernel_products import in_double, rows_times
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
+from dkl.linalg.one_blas_thread import one_blas_thread
+
+Matrix = NDArray[np.float64]
+
+LANDMARKS = 1000
+"""Rows that the start is made of at most: a pass of n * LANDMARKS kernel values, beside products of n^2 / 2."""
+RANDOM = 4
+"""Random vectors of a start."""
+
+
+class Products(Protocol):
+    """K (n, n)."""
+
+    n: int
+
+    def times(self, V: Matrix) -> Matrix:
+        """K V for V (n, b)."""
+
+
+class ThinProducts(Products, Protocol):
+    """K of rows, any few columns of which are cheap."""
+
+    def thin(self, chosen: NDArray[np.intp], weights: Matrix) -> Matrix:
+        """K[:, chosen] weights."""
+
+    def block(self, chosen: NDArray[np.intp]) -> Matrix:
+        """K[chosen, chosen]."""
+
+
+class CentredKernel:
+    """H K H by the products of K; means (n,) = K 1 / n comes with the first of them."""
+
+    means: Matrix
+
+    def __init__(self, products: Products) -> None:
+        self.products, self.n = products, products.n
+
+    def times(self, V: Matrix) -> Matrix:
+        """(n, b) H K H V."""
+        V = V - V.mean(axis=0)
+        if hasattr(self, "means"):
+            image = self.products.times(V)
+        else:
+            image = self.products.times(np.column_stack([V, np.full(self.n, 1 / self.n)]))
+            self.means, image = image[:, -1].copy(), image[:, :-1]
+        return np.asarray(image - image.mean(axis=0))
+
+
+@dataclass(frozen=True)
+class FactorComponents:
+    """values (k,), descending; axes (d, k) w; mean (d,) of the rows; vectors (n, k) v; residuals (k,), over the largest value."""
+
+    values: Matrix
+    axes: Matrix = field(repr=False)
+    mean: Matrix = field(repr=False)
+    vectors: Matrix = field(repr=False)
+    residuals: Matrix
+
+
+def random_start(n: int, size: int, random: np.random.RandomState) -> Matrix:
+    """(n, size) standard normal, centred."""
+    start = random.standard_normal((n, size))
+    return np.asarray(start - start.mean(axis=0))
+
+
+@one_blas_thread()  # the same bits on any machine
+def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomState) -> Matrix:
+    """(n, size) centred: Nystrom's leading vectors from some rows, and RANDOM random ones; random ones alone of few rows."""
+    n, count = products.n, min(LANDMARKS, products.n // 8)
+    if count < 2 * size:
+        return random_start(n, size, random)
+    chosen = np.sort(random.choice(n, count, replace=False))
+    K = products.block(chosen)
+    means = K.mean(axis=0)
+    kept = (count - size + RANDOM, count - 1)
+    _, vectors = scipy.linalg.eigh(K - means - means[:, None] + means.mean(), subset_by_index=kept)
+    found = products.thin(chosen, vectors - vectors.mean(axis=0))
+    found = found - found.mean(axis=0)
+    lengths = np.linalg.norm(found, axis=0)
+    return np.hstack([found / np.where(lengths > 0, lengths, 1.0), random_start(n, RANDOM, random) / np.sqrt(n)])
+
+
+def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
+    """The `count` <= d leading pairs of K = X X' from the covariance of X (n, d), in one pass over its rows, and one for v."""
+    # About a row that is among the others: coordinates far from the origin would cancel.
+    shift = np.zeros(rows.n_features) if rows.is_sparse else rows.map(column_means, only={0})[0]
+    gram, sums = rows.sum(shifted_moments, shift)
+    offset = sums / rows.n
+    covariance = gram - rows.n * np.outer(offset, offset)
+    d = rows.n_features
+    with one_blas_thread():
+        values, axes = scipy.linalg.eigh(covariance, subset_by_index=(d - count, d - 1))
+    values, axes, mean = values[::-1], np.ascontiguousarray(axes[:, ::-1]), shift + offset
+    roots = inverse_roots(values, rounding(values, rows.n, float(np.trace(covariance)), np.float64))
+    # |H K H v - lambda v| by C alone: H X (C w - lambda w) / sqrt(lambda).
+    rest = covariance @ axes - axes * values
+    squares = np.einsum("dk,dk->k", rest, covariance @ rest)
+    residuals = np.sqrt(np.maximum(squares, 0.0)) * roots / (values[0] if values[0] > 0 else 1.0)
+    vectors = np.concatenate(rows.map(rows_times, axes * roots)) - mean @ (axes * roots)
+    return FactorComponents(values, axes, mean, vectors, residuals)
+
+
+def rounding(values: Matrix, n: int, scale: float, dtype: Any) -> float:
+    """What an eigenvalue of H K H must be above not to be rounding; scale: of K itself, as large as its largest eigenvalue."""
+    return float(np.sqrt(n) * np.finfo(dtype).eps * max(scale, float(values[0]), 0.0))
+
+
+def inverse_roots(values: Matrix, least: float) -> Matrix:
+    """(k,) 1 / sqrt(lambda), 0 for those that are no larger than `least`."""
+    kept = values > least
+    return np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+
+
+def column_means(block: Block) -> Matrix:
+    """(d,) means of the columns of a block."""
+    return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
+
+
+def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:
+    """(X'X (d, d), X'1 (d,)) of the rows of a block less `shift`, which is 0 where they are sparse."""
+    rows = in_double(block.rows)
+    if sp.issparse(rows):
+        return (rows.T @ rows).toarray(), np.asarray(rows.sum(axis=0)).ravel()
+    moved = rows - shift
+    return moved.T @ moved, moved.sum(axis=0)

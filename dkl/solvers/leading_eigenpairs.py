@@ -1,0 +1,144 @@
+"""The largest eigenvalues of a symmetric matrix that is known by its products with blocks of vectors, by block Krylov spaces.
+
+    span[P, A P, A^2 P, ...],    Rayleigh-Ritz on all of it after each product,    A q - theta q for each pair that is wanted
+
+A product is what costs: of a kernel matrix that is made anew, nearly as much for one vector as for fifty. All earlier blocks are kept,
+to a bound beyond which the space begins again with its best Ritz vectors (K. Wu, H. Simon, Thick-restart Lanczos method for large
+symmetric eigenvalue problems, SIAM J. Matrix Anal. Appl. 22, 2000); images are kept too, so that residuals are those of the products
+themselves, of whatever precision. For few products from blocks larger than wanted: C. Musco, C. Musco, Randomized block Krylov
+methods for stronger and faster approximate singular value decomposition, NeurIPS 2015.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Stall, Watch, verdict
+
+Matrix = NDArray[np.float64]
+
+BLOCKS, KEPT_BLOCKS = 6, 2
+"""Blocks that the space has at most, and those it begins again with."""
+LEAST_PRODUCTS = 2
+"""Before an end: a pair that the start has almost missed stands out after one."""
+PROGRESS, IDLE = 0.9, 6
+"""What is left of the residuals where there is progress, and products without any that are put down to rounding."""
+NOTHING = 1e-14
+"""Of the largest eigenvalue: what is left of an image beside the space and no longer than this is rounding."""
+
+
+class BlockProducts(Protocol):
+    """A (n, n), symmetric."""
+
+    def times(self, V: Matrix) -> Matrix:
+        """A V for V (n, b)."""
+
+
+@dataclass(frozen=True)
+class Eigenpairs:
+    """values (k,) descending, vectors (n, k) orthonormal, residuals (k,): |A q - theta q| over the largest eigenvalue."""
+
+    values: Matrix
+    vectors: Matrix = field(repr=False)
+    residuals: Matrix
+    outcome: Outcome
+    n_iter: int
+
+
+def block_size(count: int) -> int:
+    """Vectors of a block for `count` wanted pairs: the others make these converge."""
+    return count + max(20, count // 2)
+
+
+def space_columns(n: int, block: int) -> int:
+    """Columns of the space at most; as many images are kept."""
+    return min(n, BLOCKS * block)
+
+
+@one_blas_thread()  # the same bits on any machine
+def leading_eigenpairs(
+    operator: BlockProducts, start: Matrix, count: int, *, tol: float, max_iter: int, watch: Watch
+) -> Eigenpairs:
+    """The `count` algebraically largest pairs, from a start (n, b), b >= count or all of the space.
+
+    Solved once all residuals are at most `tol`; max_iter: most products. Where the space has fewer than `count` dimensions pairs are
+    filled up with zeros. The history has the largest residual, the largest eigenvalue, and the last one wanted.
+    """
+    n, most = len(start), space_columns(len(start), start.shape[1])
+    basis, images, inner = np.empty((n, most), order="F"), np.empty((n, most), order="F"), np.zeros((most, most))
+    size, fresh, stall, best, n_iter = 0, _orthonormal(start, basis[:, :0], 0.0), Stall(IDLE), np.inf, 0
+    while True:
+        n_iter += 1
+        image = operator.times(fresh)
+        new = slice(size, size + fresh.shape[1])
+        size = new.stop
+        basis[:, new], images[:, new] = fresh, image
+        inner[:size, new] = basis[:, :size].T @ image
+        inner[new, :size] = inner[:size, new].T
+        values, turn = np.linalg.eigh(0.5 * (inner[:size, :size] + inner[:size, :size].T))
+        values, turn = values[::-1], turn[:, ::-1]
+        vectors = basis[:, :size] @ turn[:, :count]
+        scale = float(values[0] if values[0] > 0 else np.abs(values).max())
+        distances = images[:, :size] @ turn[:, :count] - vectors * values[:count]
+        residuals = np.linalg.norm(distances, axis=0) / (scale or 1.0)
+        largest, last = float(values[0]), float(values[:count][-1])
+        row = {"iteration": n_iter, "residual": float(residuals.max()), "largest": largest, "smallest": last}
+        told = watch.record(row | {"finite": bool(np.isfinite(values).all())})
+        fresh = _orthonormal(image, basis[:, :size], NOTHING * scale)
+        progressed = float(residuals.sum()) <= PROGRESS * best
+        best = float(residuals.sum()) if progressed else best
+        outcome = verdict(
+            told,
+            solved=(n_iter >= LEAST_PRODUCTS and residuals.max() <= tol) or not fresh.shape[1],
+            at_limit=n_iter >= max_iter,
+            stalled=stall.check(progressed),
+        )
+        if outcome is not None:
+            return _filled_up(values[:count], vectors, residuals, count, outcome, n_iter)
+        if size + fresh.shape[1] > most:
+            size = _restart(
+                basis, images, inner, values, turn, size, max(1, min(KEPT_BLOCKS * start.shape[1], most // 2))
+            )
+            fresh = fresh[:, : most - size]
+
+
+def _restart(basis: Matrix, images: Matrix, inner: Matrix, values: Matrix, turn: Matrix, size: int, kept: int) -> int:
+    """Turn the space into its `kept` best Ritz vectors, in place; how many they are."""
+    for space in (basis, images):
+        space[:, :kept] = space[:, :size] @ turn[:, :kept]
+    inner[:kept, :kept] = np.diag(values[:kept])
+    return kept
+
+
+def _orthonormal(block: Matrix, basis: Matrix, floor: float) -> Matrix:
+    """Orthonormal columns of what `block` has beside the orthonormal `basis`; those no longer than `floor`, or rounding, are left out."""
+    rest, longest = block, float(np.linalg.norm(block, axis=0).max(initial=0.0))
+    floor = max(floor, 10 * np.finfo(float).eps * longest)
+    for _ in range(
+        2
+    ):  # what is left of a vector in the space is rounding before the first round's scaling, not after it
+        for _ in range(2):
+            rest = rest - basis @ (basis.T @ rest)
+        rest, corner, _ = qr(rest, mode="economic", pivoting=True, check_finite=False)
+        lengths = np.abs(np.diag(corner))
+        rest = rest[:, : int((lengths > floor).sum())]
+        floor = 0.5
+    return np.ascontiguousarray(rest)
+
+
+def _filled_up(
+    values: Matrix, vectors: Matrix, residuals: Matrix, count: int, outcome: Outcome, n_iter: int
+) -> Eigenpairs:
+    """The pairs found, with zeros for those that the space has no room for."""
+    missing = count - len(values)
+    vectors = np.hstack([vectors, np.zeros((len(vectors), missing))])
+    return Eigenpairs(
+        np.append(values, np.zeros(missing)), vectors, np.append(residuals, np.zeros(missing)), outcome, n_iter
+    )
