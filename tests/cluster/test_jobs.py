@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -173,7 +174,9 @@ def test_a_system_that_refuses_leaves_nothing(work: Path, monkeypatch: pytest.Mo
 def test_a_client_that_is_killed_is_told_and_resumed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = call(*SUBMIT, "--max-iter", "1000000", "--threads", "1", "--out", "run.zarr", "--on", "slurm.yaml")
     under_way(work / "run.zarr")
-    monkeypatch.setattr(outcome, "CANCEL_SECONDS", 0.0)  # it has no time to commit
+    job = int((work.parent / "fakes" / "jobs" / "1000").read_text())
+    os.killpg(job, signal.SIGSTOP)  # it cannot commit, however long this process waits for the system's commands
+    monkeypatch.setattr(outcome, "CANCEL_SECONDS", 0.0)
     answer = call("cancel", "run.zarr")
     assert answer.code == 0 and "was killed" in answer.err
     assert "ended" in call("status", "run.zarr").out
