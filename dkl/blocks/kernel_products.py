@@ -151,19 +151,23 @@ class GivenKernel:
 
 
 class FactorProducts:
-    """K = X X' by its factor X (n, d), sparse or dense, in memory or stored: two passes over the rows a product."""
+    """K = Y Y', Y = X - 1 shift', by the factor X (n, d), sparse or dense, in memory or stored: two passes over the rows a product.
+
+    shift (d,): means of the first rows, or coordinates far from the origin would cancel where K is centred; 0 for sparse rows.
+    """
 
     def __init__(self, source: RowSource, session: Session, rows_bytes: int | None = None) -> None:
         self.rows = RowBlocks(source, session, rows_bytes)
-        self.n = self.rows.n
+        self.n, self.shift = self.rows.n, first_means(self.rows)
 
     def times(self, V: Matrix) -> Matrix:
-        """X (X' V) for V (n, b)."""
-        return np.concatenate(self.rows.map(rows_times, self.transposed_times(V)))
+        """Y (Y' V) for V (n, b)."""
+        W = self.transposed_times(V)
+        return np.concatenate(self.rows.map(rows_times, W, self.shift))
 
     def transposed_times(self, V: Matrix) -> Matrix:
-        """(d, b) X' V."""
-        return np.asarray(self.rows.sum(transposed_rows_times, V)[0])
+        """(d, b) Y' V."""
+        return np.asarray(self.rows.sum(transposed_rows_times, V, self.shift)[0])
 
 
 class _TileRows(RowBlocks):
@@ -207,16 +211,29 @@ def weighted_columns(block: Block, points: Points, weights: Matrix) -> Matrix:
     return out
 
 
-def rows_times(block: Block, V: Matrix) -> Matrix:
-    """(t,) or (t, b): the rows of a block times V, in double."""
-    return np.asarray(in_double(block.rows) @ V)
+def rows_times(block: Block, V: Matrix, shift: Matrix | None = None) -> Matrix:
+    """(t,) or (t, b): the rows of a block, less `shift` where they are dense and it is given, times V, in double."""
+    return np.asarray(shifted(block.rows, shift) @ V)
 
 
-def transposed_rows_times(block: Block, V: Matrix) -> tuple[Matrix]:
-    """((d, b),): what the rows of a block add to X' V."""
-    return (np.asarray(in_double(block.rows).T @ V[block.start : block.stop]),)
+def transposed_rows_times(block: Block, V: Matrix, shift: Matrix) -> tuple[Matrix]:
+    """((d, b),): what the rows of a block add to (X - 1 shift')' V; shift is 0 where they are sparse."""
+    return (np.asarray(shifted(block.rows, shift).T @ V[block.start : block.stop]),)
 
 
-def in_double(rows: Any) -> Any:
-    """The rows in double precision, dense or CSR; themselves where they are already."""
-    return rows.astype(np.float64) if sp.issparse(rows) else np.asarray(rows, np.float64)
+def first_means(rows: RowBlocks) -> NDArray[np.float64]:
+    """(d,) means of the columns of the first block, about which rows are summed; 0 where they are sparse."""
+    return np.zeros(rows.n_features) if rows.is_sparse else np.asarray(rows.map(column_means, only={0})[0])
+
+
+def column_means(block: Block) -> NDArray[np.float64]:
+    """(d,) means of the columns of a block."""
+    return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
+
+
+def shifted(rows: Any, shift: Matrix | None) -> Any:
+    """The rows in double precision, less `shift` (d,) where they are dense; themselves where nothing is to be done."""
+    if sp.issparse(rows):
+        return rows.astype(np.float64)
+    rows = np.asarray(rows, np.float64)
+    return rows if shift is None else rows - shift

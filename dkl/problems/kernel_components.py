@@ -21,7 +21,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_products import in_double, rows_times
+from dkl.blocks.kernel_products import first_means, rows_times, shifted
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -108,8 +108,7 @@ def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomSt
 
 def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
     """The `count` <= d leading pairs of K = X X' from the covariance of X (n, d), in one pass over its rows, and one for v."""
-    # About a row that is among the others: coordinates far from the origin would cancel.
-    shift = np.zeros(rows.n_features) if rows.is_sparse else rows.map(column_means, only={0})[0]
+    shift = first_means(rows)  # coordinates far from the origin would cancel
     gram, sums = rows.sum(shifted_moments, shift)
     offset = sums / rows.n
     covariance = gram - rows.n * np.outer(offset, offset)
@@ -137,15 +136,9 @@ def inverse_roots(values: Matrix, least: float) -> Matrix:
     return np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
 
 
-def column_means(block: Block) -> Matrix:
-    """(d,) means of the columns of a block."""
-    return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
-
-
 def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:
     """(X'X (d, d), X'1 (d,)) of the rows of a block less `shift`, which is 0 where they are sparse."""
-    rows = in_double(block.rows)
+    rows = shifted(block.rows, shift)
     if sp.issparse(rows):
         return (rows.T @ rows).toarray(), np.asarray(rows.sum(axis=0)).ravel()
-    moved = rows - shift
-    return moved.T @ moved, moved.sum(axis=0)
+    return rows.T @ rows, rows.sum(axis=0)

@@ -99,6 +99,7 @@ def fit_components(
     offset = operator.means @ weights
     if isinstance(products, FactorProducts):
         weights = products.transposed_times(weights)
+        offset = offset + products.shift @ weights  # of rows that are not shifted
     if isinstance(products, KernelProducts):
         products.forget()
     result = _result(found.outcome, found.n_iter, watch, started, plan)
