@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
+from dkl.linalg.leading_eigenpairs import first_basis, leading_eigenpairs
 from dkl.linalg.sampled_congruence import SymmetricPattern, mirror_upper
 
 Vector = NDArray[np.float64]
@@ -50,6 +51,9 @@ class KernelForm(Protocol):
     def times(self, vector: Vector) -> Vector:
         """K z (n,) of the current K, to six digits."""
 
+    def leading(self, k: int) -> Matrix:
+        """S (n, k): S S' is K on its k leading eigenvectors, roughly."""
+
     def dense(self) -> Matrix:
         """The current K; not to be written to."""
 
@@ -66,6 +70,7 @@ class DenseInverse:
         self._current, self._trial = np.empty_like(self.Q0), np.empty_like(self.Q0)
         self._square: Matrix | None = None
         self._single: tuple[NDArray[np.float32], float] | None = None
+        self._basis: Matrix | None = None
 
     @classmethod
     def of(cls, K0: Matrix, pattern: SymmetricPattern) -> Self | None:
@@ -131,6 +136,13 @@ class DenseInverse:
         single, unit = self._in_single()
         return scale * unit * (single @ (vector / scale).astype(np.float32)).astype(np.float64)
 
+    def leading(self, k: int) -> Matrix:
+        """See `KernelForm`."""
+        K, unit = self._in_single()
+        start = first_basis(len(K), k) if self._basis is None else self._basis
+        S, self._basis = leading_eigenpairs(lambda X: (K @ X.astype(np.float32)).astype(np.float64), start, k)
+        return np.sqrt(unit) * S
+
     def dense(self) -> Matrix:
         """See `KernelForm`."""
         return self._current
@@ -148,6 +160,7 @@ class FactoredInverse:
 
     def __post_init__(self) -> None:
         self._current, self._trial = np.empty_like(self.L), np.empty_like(self.L)
+        self._basis: Matrix | None = None
 
     def _root(self, u: Vector) -> Matrix | None:
         """R (r, r) upper triangular, or None."""
@@ -202,6 +215,13 @@ class FactoredInverse:
     def times(self, vector: Vector) -> Vector:
         """See `KernelForm`."""
         return np.asarray(self._current @ (self._current.T @ vector))
+
+    def leading(self, k: int) -> Matrix:
+        """See `KernelForm`."""
+        B = self._current
+        start = first_basis(len(B), k) if self._basis is None else self._basis
+        S, self._basis = leading_eigenpairs(lambda X: B @ (B.T @ X), start, k)
+        return S
 
     def dense(self) -> Matrix:
         """See `KernelForm`."""

@@ -129,10 +129,9 @@ def _sampled(
     n = K.shape[0]
     for lo in range(0, n, PANEL):
         width = min(PANEL, n - lo)
-        for top in range(0, n, STRIP):
+        for m in range(n):
             for j in range(width):
-                for m in range(top, min(n, top + STRIP)):
-                    narrow[m, j] = K[lo + j, m]
+                narrow[m, j] = K[m, lo + j]
         for top in range(0, n, STRIP):
             end = min(n, top + STRIP)
             for row in range(top, end):

@@ -19,17 +19,18 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.solvers.logdet_dual_step import FEW, DualStepProblem, dual_step
 from dkl.solvers.logdet_newton import HALVINGS, IDLE, ROUNDING, SUFFICIENT, NewtonEnd, Point, Problem
 from dkl.solvers.logdet_pcg import NewtonStep
-from dkl.solvers.logdet_step import Solver, choose_step
+from dkl.solvers.logdet_step import Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
 REACH = 0.6
 """Of the way to the end of the cone."""
-CENTRED = 1.0
-"""Newton's decrement below which gamma grows."""
+SHARE = 0.3
+"""Of the gap that is asked for: what the last step aims at."""
 GROWTH = 2.0
 """Of gamma after a whole step of length 1; more after a shorter one, up to its cube."""
 
@@ -42,7 +43,7 @@ class DualPoint(Point, Protocol):
         """log det(I + K0 U(l))."""
 
 
-class DualProblem(Problem, Protocol):
+class DualProblem(Problem, DualStepProblem, Protocol):
     """Problem (3) at a gamma, with a loss whose slope has an inverse."""
 
     def with_gamma(self, gamma: float) -> Self:
@@ -70,7 +71,7 @@ def dual_newton(
     solved of the point that proves it; something is proven once gamma is the problem's.
     """
     point, best, lowest, bound, decrement = start, start, np.inf, problem.lowest, np.inf
-    products, stall, ways = 0, Stall(IDLE), set[str]()
+    products, is_stiff, stall, ways = 0, False, Stall(IDLE), set[str]()
     target = problem.with_gamma(min(problem.gamma, GROWTH * gamma))
     x = target.dual_margins(point.multipliers)
     dual = target.dual_objective(point, x)
@@ -92,11 +93,11 @@ def dual_newton(
         if ended is not None:
             break
         curvatures = target.curvatures(x)
-        residual = curvatures * (point.margins - x)
-        along = problem.product(residual, coarse=True)
-        way, step = choose_step(problem, solver, "local", residual, along, curvatures, np.inf)
+        gap = SHARE * tol * abs(objective)
+        way, step = dual_step(problem, solver, point.margins - x, curvatures, gap, is_stiff)
+        is_stiff = is_stiff or step.products > FEW
         ways.add(way)
-        products += 1 + step.products
+        products += step.products
         rise = float((point.margins - x) @ step.step)
         decrement = float(np.sqrt(max(0.0, rise)))
         slack = ROUNDING * (abs(dual) + float(np.abs(point.multipliers * x).sum()))

@@ -1,0 +1,33 @@
+"""The largest eigenvalues of a psd operator and their vectors, by subspace iteration from where the last ones were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+SPARE = 4
+"""Vectors beside those that are asked for: convergence goes by the first value that is left out."""
+ROUNDS = 2
+"""For a preconditioner: values that stand out are found to some digits, and of the others none is worth more."""
+
+
+def leading_eigenpairs(times: Callable[[Matrix], Matrix], start: Matrix, k: int) -> tuple[Matrix, Matrix]:
+    """(S (n, k), basis (n, p)): S S' is K on its k leading Ritz vectors; times(X) = K X, start (n, p), p >= k, of full rank.
+
+    The basis is what to start from for a K nearby (Halko, Martinsson & Tropp, SIAM Review 53, 2011, algorithm 4.4).
+    """
+    basis = np.linalg.qr(start)[0]
+    for _ in range(ROUNDS):
+        basis = np.linalg.qr(times(basis))[0]
+    inner = basis.T @ times(basis)
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2.0)
+    basis = basis @ vectors[:, ::-1]
+    return basis[:, :k] * np.sqrt(np.maximum(values[::-1][:k], 0.0)), basis
+
+
+def first_basis(n: int, k: int) -> Matrix:
+    """(n, min(n, k + SPARE)) of random numbers, always the same."""
+    return np.random.default_rng(0).standard_normal((n, min(n, k + SPARE)))
