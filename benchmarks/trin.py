@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
 from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
@@ -79,6 +80,21 @@ def drawn(stored: str, share: float, each: int, seed: int) -> tuple[Array, Array
     return (K0 + K0.T) / 2, triplets_of(X, y, labelled, each, rng), n_labelled
 
 
+def error_of(K: Array, y: Array, labelled: Array, components: int | None) -> float:
+    """In %, of the nearest labelled row, by the kernel's distances or its leading principal components; each labelled row's by the
+    others where all are labelled."""
+    if components is not None:
+        centred = K - K.mean(axis=0)
+        centred -= centred.mean(axis=1)[:, None]
+        values, vectors = eigsh((centred + centred.T) / 2, components, v0=np.ones(len(K)) + np.arange(len(K)) / len(K))
+        rows = vectors * np.sqrt(values)
+        K = rows @ rows.T
+    distances = np.diag(K)[:, None] + np.diag(K)[labelled] - 2.0 * K[:, labelled]
+    distances[labelled, np.arange(len(labelled))] = np.inf
+    rest = np.setdiff1d(np.arange(len(K)), labelled) if len(labelled) < len(K) else labelled
+    return 100.0 * float(np.mean(y[labelled[distances[rest].argmin(axis=1)]] != y[rest]))
+
+
 def exponents_of(steps: int) -> list[float]:
     """log2 of the gammas of a path."""
     exponents = [float(e) for e in np.arange(LOWEST, HIGHEST + 1e-9, steps)]
@@ -115,6 +131,14 @@ def run(name: str, stored: str, share: float, each: int, steps: int, options: ar
             f"{before.n_products:8d} {time.process_time() - started:8.2f}  {before.outcome.value}, {before.solver}",
             flush=True,
         )
+        if options.errors:
+            paused = time.process_time()
+            kernel, y = problem.learned(before.multipliers), rows_of(stored)[1]
+            beside = K0[:, kernel.points]
+            K, labelled = kernel.of(K0, beside, beside), np.unique(triplets[:, 0])
+            shown = ", ".join(f"{error_of(K, y, labelled, k):.1f} % by {k or 'all'}" for k in (10, 30, None))
+            print(f"{'':>10} errors: {shown} components", flush=True)
+            began += time.process_time() - paused
     if options.cold:
         started = time.process_time()
         cold = solve_logdet(
@@ -144,6 +168,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="log2 of the multiplier from one gamma to the next")
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--cold", action="store_true", help="the highest gamma alone, from K0")
+    parser.add_argument("--errors", action="store_true", help="of the nearest labelled row, by each learned kernel")
     parser.add_argument("--tol", type=float, default=1e-6)
     parser.add_argument("--solver", default="auto")
     parser.add_argument("--region", default="local")

@@ -71,6 +71,7 @@ class DenseInverse:
         self._square: Matrix | None = None
         self._single: tuple[NDArray[np.float32], float] | None = None
         self._basis: Matrix | None = None
+        self._made: list[tuple[Vector, float] | None] = [None, None]  # of the current kernel and the trial: u, log det
 
     @classmethod
     def of(cls, K0: Matrix, pattern: SymmetricPattern) -> Self | None:
@@ -85,21 +86,29 @@ class DenseInverse:
 
     def log_det(self, u: Vector) -> float | None:
         """See `KernelForm`."""
+        self._made[1] = None
         np.copyto(self._trial, self.Q0)
         self.pattern.add_to(u, self._trial)
         log_det = _factor(self._trial)
         return None if log_det is None else log_det - self.log_det_Q0
 
     def at(self, u: Vector) -> float | None:
-        """See `KernelForm`."""
+        """See `KernelForm`. Of the current kernel, where a path goes on from, it is a copy."""
+        held = self._made[0]
+        if held is not None and np.array_equal(held[0], u):
+            np.copyto(self._trial, self._current)
+            self._made[1] = held
+            return held[1]
         log_det = self.log_det(u)
         if log_det is not None:
             _invert(self._trial)
+            self._made[1] = (u.copy(), log_det)
         return log_det
 
     def accept(self) -> None:
         """See `KernelForm`."""
         self._current, self._trial = self._trial, self._current
+        self._made.reverse()
         self._square = self._single = None
 
     def entries(self, *, trial: bool = False) -> Vector:

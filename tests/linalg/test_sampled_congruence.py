@@ -76,6 +76,13 @@ def test_a_form_is_the_inverse_of_a_sum(kind, rng):
     assert form.log_det(u) == pytest.approx(log_det, rel=1e-9)
     assert form.at(-1e3 * np.ones(len(pattern))) is None
     np.testing.assert_allclose(form.entries(), pattern.of(K), rtol=1e-8)
+    for _ in range(2):  # the current kernel once more, which may be at hand
+        assert form.at(u) == pytest.approx(log_det, rel=1e-9)
+        np.testing.assert_allclose(form.entries(trial=True), pattern.of(K), rtol=1e-8)
+        form.accept()
+    assert form.at(0 * u) == pytest.approx(0.0, abs=1e-10)
+    form.accept()
+    np.testing.assert_allclose(form.entries(), pattern.of(K0), rtol=1e-8)
 
 
 def test_a_kernel_is_factored_to_its_rank(rng):
