@@ -17,16 +17,13 @@ from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, ItmlLoss, LinearLoss, Loss, SoftenedLoss
-from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, direct_bytes
+from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes
 from dkl.problems.logdet_preconditioner import LeadingPreconditioner
 
 Array = NDArray[np.float64]
 FACTOR_SPEED = 6.0
 """How many operations of a factorization take the time of one of a sampled product, which waits for memory."""
 
-
-LEADING = 12
-"""Eigenvectors of K in a preconditioner, of 78 columns: 6 of ten classes help by half, and 24 hardly more than 10."""
 
 SAVED = 4.0
 """Products that a preconditioner saves, at least, each of six operations an entry and row."""

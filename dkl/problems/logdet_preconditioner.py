@@ -14,10 +14,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from dkl.problems.logdet_constraints import ConstraintSet, Vector
+from dkl.problems.logdet_plan import PIECE
 
 Array = NDArray[np.float64]
-PIECE = 2048
-"""Constraints whose coordinates are held at a time."""
 
 
 class LeadingPreconditioner:
