@@ -17,16 +17,12 @@ from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, ItmlLoss, LinearLoss, Loss, SoftenedLoss
-from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes
+from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes, is_preconditioned
 from dkl.problems.logdet_preconditioner import LeadingPreconditioner
 
 Array = NDArray[np.float64]
 FACTOR_SPEED = 6.0
 """How many operations of a factorization take the time of one of a sampled product, which waits for memory."""
-
-
-SAVED = 4.0
-"""Products that a preconditioner saves, at least, each of six operations an entry and row."""
 
 
 @dataclass(frozen=True)
@@ -169,11 +165,15 @@ class LogDetProblem:
         return (a**3 / 3 / FACTOR_SPEED + 4.0 * q**2 + 10.0 * a * q) / (6.0 * len(self.constraints.rows) * b)
 
     def preconditioner(self, roots: Vector) -> LeadingPreconditioner | None:
-        """Of the current K, for Newton's systems of the dual; None where making one takes as many operations as the products it saves."""
-        k = min(LEADING, self.constraints.n)
-        if len(self) * (k * (k + 1) / 2) ** 2 > SAVED * 6.0 * len(self.constraints.rows) * self.constraints.n:
+        """Of the current K, for Newton's systems of the dual; None where making one takes as many operations as the products it saves, or
+        rounding is all that is left."""
+        b = self.constraints.n
+        if not is_preconditioned(b, len(self), len(self.constraints.rows)):
             return None
-        return LeadingPreconditioner(self.constraints, self.form.leading(k), roots)
+        try:
+            return LeadingPreconditioner(self.constraints, self.form.leading(min(LEADING, b)), roots)
+        except np.linalg.LinAlgError:
+            return None
 
     def pattern_norm(self, multipliers: Vector) -> float:
         """|U(l)|_F."""

@@ -13,8 +13,10 @@ PANELS = 3 * 64
 """Columns of the sampled product's buffers."""
 LEADING = 12
 """Eigenvectors of K in a preconditioner, of 78 columns: 6 of ten classes help by half, and 24 hardly more than 10."""
-PIECE = 2048
+PIECE = 512
 """Constraints whose coordinates on them are held at a time."""
+SAVED = 4.0
+"""Products that a preconditioner saves, at least, each of six operations an entry and row."""
 DIRECT_BYTES = 2**30
 """Of a direct solve of an active system, at most."""
 
@@ -47,13 +49,20 @@ def logdet_plan(
         dense = 6.0 * n_points * rank + 3.0 * rank**2 + 4.0 * square
         work = 2.0 * n_points * rank**2 + 4.0 * n_entries * rank
         flops = work + rank**3 + products * (2.0 * work)
-    entries, columns = min(n_entries, INCIDENCE * PIECE), LEADING * (LEADING + 1) / 2
-    leading = columns * (4.0 * entries + 2.0 * min(n_constraints, PIECE) + 3.0 * columns)
-    sparse = leading + n_constraints * (CONSTRAINT_VECTORS + 3 * INCIDENCE) + 8.0 * n_entries + PANELS * n_points
+    sparse = n_constraints * (CONSTRAINT_VECTORS + 3 * INCIDENCE) + 8.0 * n_entries + PANELS * n_points
     direct = direct_bytes(n_constraints, n_entries)
+    if is_preconditioned(n_points, n_constraints, n_entries):
+        columns = LEADING * (LEADING + 1) / 2
+        leading = columns * (4.0 * min(n_entries, INCIDENCE * PIECE) + 2.0 * min(n_constraints, PIECE) + 3.0 * columns)
+        sparse += max(0.0, leading - 4.0 * square)  # made before `learned` needs its four
     return LogDetPlan(
         int(DOUBLE * (dense + sparse)) + (direct if direct <= DIRECT_BYTES else 0), dense / max(square, 1.0), flops
     )
+
+
+def is_preconditioned(n_points: int, n_constraints: int, n_entries: int) -> bool:
+    """Whether a preconditioner of LEADING eigenvectors takes fewer operations than the products that it saves."""
+    return n_constraints * (LEADING * (LEADING + 1) / 2) ** 2 <= SAVED * 6.0 * n_entries * n_points
 
 
 def scaled_bytes(n_constraints: int, rank: int) -> int:

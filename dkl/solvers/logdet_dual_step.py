@@ -50,7 +50,10 @@ def dual_step(
     step, is_done = conjugate_residuals(problem, np.sqrt(curvatures), differences, gap, most, 0 if is_stiff else FEW)
     if is_done or most == MOST_PRODUCTS:
         return "pcg", step
-    return "direct", direct_step(problem, curvatures * differences, curvatures)
+    try:
+        return "direct", direct_step(problem, curvatures * differences, curvatures)
+    except np.linalg.LinAlgError:  # of kernels that only rounding is left of
+        return "pcg", step
 
 
 def conjugate_residuals(
