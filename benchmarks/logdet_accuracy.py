@@ -34,8 +34,6 @@ SETS = {"wine": (89, 89), "digits": (300, 600), "usps": (400, 800)}
 """Labelled and held-out rows of a draw."""
 PAPER = {"breast_w": (350, 349), "sonar": (104, 104), "ionosphere": (176, 175), "heart": (135, 135)}
 """Of the paper's Table 5, which has half the rows labelled; not without their names."""
-GRADES = {"breast_w"}
-"""Sets whose columns are of one unit, from 1 to 10, and stay as they are."""
 GAMMAS = 4.0 ** np.arange(-4, 6)
 KERNELS: dict[str, dict[str, Any]] = {
     "kernel, graph, 10 components": {"kernel": "laplacian", "n_components": 10},
@@ -59,8 +57,7 @@ Draw = tuple[Any, Any, Any, Any]
 
 
 def draws(name: str, count: int) -> Iterator[Draw]:
-    """(labelled rows, labels, held-out rows, theirs); NaN as the column's mean; few columns scaled by the labelled rows' deviations, but
-    for GRADES."""
+    """(labelled rows, labels, held-out rows, theirs); NaN as the column's mean; few columns scaled by the labelled rows' deviations."""
     found = load(name)
     X, y = np.asarray(found.X, float), found.y
     X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
@@ -68,8 +65,7 @@ def draws(name: str, count: int) -> Iterator[Draw]:
     for seed in range(count):
         order = np.random.default_rng(seed).permutation(len(X))
         a, b = order[:labelled], order[labelled : labelled + held_out]
-        is_scaled = X.shape[1] < 50 and name not in GRADES
-        scale = np.where(X[a].std(axis=0) > 0, X[a].std(axis=0), 1.0) if is_scaled else 1.0
+        scale = np.where(X[a].std(axis=0) > 0, X[a].std(axis=0), 1.0) if X.shape[1] < 50 else 1.0
         yield X[a] / scale, y[a], X[b] / scale, y[b]
 
 
