@@ -50,8 +50,8 @@ def logdet_plan(
     )
 
 
-def scaled_bytes(n_constraints: int, rank: int) -> int:
-    """What a primal-dual step of a metric holds at most: all constraints' coordinates twice, and the smaller of two systems."""
+def central_path_bytes(n_constraints: int, rank: int) -> int:
+    """What a step of a metric itself holds at most: all constraints' coordinates twice, and the smaller of two systems."""
     k = rank * (rank + 1) // 2
     return DOUBLE * (2 * n_constraints * k + 2 * min(n_constraints, k) ** 2)
 
