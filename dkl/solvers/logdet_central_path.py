@@ -89,7 +89,8 @@ def central_path(
     first order.
     """
     best: Point = problem.point(multipliers)
-    R = _root(np.linalg.inv(np.eye(len(problem.inner(multipliers))) + problem.inner(multipliers)))
+    inner = problem.inner(multipliers)
+    R = _root(np.asarray(np.linalg.inv(np.eye(len(inner)) + inner), dtype=np.float64))
     lowest, bound, decrement, stall = best.objective, problem.lowest, np.inf, Stall(IDLE)
     for iteration in range(max_iter + 1):
         at, step = problem.with_gamma(gamma), None
@@ -133,9 +134,11 @@ def _step(problem: MetricProblem, R: Matrix, margins: Vector) -> _Step | None:
     inner = R.T @ problem.inner(problem.forces(margins)) @ R + R.T @ R
     wanted = _packed(np.eye(len(R)) - inner)
     rows = problem.coordinates(R)
-    scaled = rows * np.sqrt(problem.curvatures(margins))[:, None]
+    scaled = np.sqrt(problem.curvatures(margins))[:, None] * rows
     is_wide = len(scaled) <= scaled.shape[1]
-    small = scaled @ scaled.T if is_wide else scaled.T @ scaled
+    small = scipy.linalg.blas.dsyrk(
+        1.0, scaled.T, trans=int(is_wide), lower=1
+    )  # of Fortran's view: a half of scaled scaled'
     small[np.diag_indices_from(small)] += 1.0
     try:
         factor = scipy.linalg.cho_factor(small, lower=True, overwrite_a=True)
