@@ -30,7 +30,7 @@ from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet_core import LogDetCertificate as LogDetCertificate
 from dkl.problems.logdet_core import LogDetProblem as LogDetProblem
 from dkl.problems.logdet_losses import ItmlLoss, Loss
-from dkl.problems.logdet_plan import DIRECT_BYTES, scaled_bytes
+from dkl.problems.logdet_plan import DIRECT_BYTES, central_path_bytes
 from dkl.problems.logdet_plan import LogDetPlan as LogDetPlan
 from dkl.problems.logdet_plan import logdet_plan as logdet_plan
 from dkl.problems.logdet_prior import check_scale, check_symmetric, form_of, root_of
@@ -124,9 +124,9 @@ class LogDetMetricProblem(LogDetProblem):
         super().__init__(FactoredInverse(local.pattern, L), local, loss, gamma, normalize_gamma, n_labelled)
 
     @property
-    def can_scale(self) -> bool:
-        """Whether primal and dual can be stepped together: under ITML's loss, where there is room."""
-        fits = scaled_bytes(len(self), len(self._root)) <= DIRECT_BYTES
+    def has_central_path(self) -> bool:
+        """Whether W itself can be stepped, and should: under ITML's loss, where there is room."""
+        fits = central_path_bytes(len(self), len(self._root)) <= DIRECT_BYTES
         return isinstance(self.loss, ItmlLoss) and fits
 
     def learned(self, multipliers: Vector) -> Array:

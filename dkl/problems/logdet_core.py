@@ -16,7 +16,7 @@ from dkl.errors import InputError
 from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, ItmlLoss, LinearLoss, Loss, SoftenedLoss
+from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss, SoftenedLoss
 from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes, is_preconditioned
 from dkl.problems.logdet_preconditioner import LeadingPreconditioner
 
@@ -189,14 +189,9 @@ class LogDetProblem:
         return _proven(self.weight * float(np.sum(self.loss.value(margins) - margins * first)) + log_det)
 
     @property
-    def can_scale(self) -> bool:
-        """Whether primal and dual can be stepped together: a metric's problem may say so."""
+    def has_central_path(self) -> bool:
+        """Whether it is of a metric that can be stepped itself, and should: a metric's problem may say so."""
         return False
-
-    def width_at(self, point: LogDetPoint) -> float:
-        """Of the softened loss that the multipliers of a point are next to."""
-        assert isinstance(self.loss, ItmlLoss)
-        return self.loss.width_of(point.multipliers / self.weight, point.margins)
 
     def inner(self, multipliers: Vector) -> Array:
         """L'U(l)L (r, r), for K0 = L L' in factored form."""

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from dkl.errors import InputError
-from dkl.problems.logdet_soft_losses import SoftHingeLoss, SoftItmlLoss
+from dkl.problems.logdet_soft_losses import SoftHingeLoss
 
 Vector = NDArray[np.float64]
-SOFTEST = (1e-8, 0.5)
-"""Least and largest width that a fit begins with."""
 
 
 @runtime_checkable
@@ -194,18 +192,3 @@ class ItmlLoss:
         """1/x^2 where it counts."""
         ratio, bound, counts = self._ratio(margins)
         return np.where(counts, 1.0 / (np.where(counts, ratio, 1.0) * bound) ** 2, 0.0)
-
-    def softened(self, width: float, /) -> SoftItmlLoss:
-        """With a barrier of this weight in its conjugate."""
-        return SoftItmlLoss(self.similar, self.upper, self.lower, width)
-
-    def width_of(self, slopes: Vector, margins: Vector) -> float:
-        """The median width of the softened losses that have these slopes at these margins: v (1 / (1 - v) - r)."""
-        ratio, bound, _ = self._ratio(margins)
-        v = bound * slopes
-        return float(np.clip(np.median(v * (1.0 / (1.0 - v) - ratio)), SOFTEST[0], SOFTEST[1]))
-
-    def supports(self, slopes: Vector, /) -> Vector:
-        """b / (1 - b y) of slopes 0 <= y < 1/b of similar pairs and y <= 0 of others."""
-        bound = np.where(self.similar, self.upper, self.lower)
-        return bound / (1.0 - bound * slopes)

@@ -65,8 +65,8 @@ def is_preconditioned(n_points: int, n_constraints: int, n_entries: int) -> bool
     return n_constraints * (LEADING * (LEADING + 1) / 2) ** 2 <= SAVED * 6.0 * n_entries * n_points
 
 
-def scaled_bytes(n_constraints: int, rank: int) -> int:
-    """What a primal-dual step of a metric holds at most: all constraints' coordinates twice, and the smaller of two systems."""
+def central_path_bytes(n_constraints: int, rank: int) -> int:
+    """What a step of a metric itself holds at most: all constraints' coordinates twice, and the smaller of two systems."""
     k = rank * (rank + 1) // 2
     return DOUBLE * (2 * n_constraints * k + 2 * min(n_constraints, k) ** 2)
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
+from dkl.solvers.logdet_central_path import MetricProblem, central_path
 from dkl.solvers.logdet_dual import GROWTH, DualProblem, dual_newton
 from dkl.solvers.logdet_narrowing import SoftenedProblem, narrowing_losses
 from dkl.solvers.logdet_newton import HALVINGS, NewtonEnd, Stop, trust_region_newton
-from dkl.solvers.logdet_scaled import WIDEST, ScaledProblem, scaled_newton
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
@@ -30,15 +30,11 @@ MOST_ASCENT = 100
 """Steps of the dual, where few are usual; contradictory constraints at a large gamma may take hundreds, and the primal few."""
 
 
-MOST_ALONE = 40
-"""Steps of the primal of a metric under ITML's loss, where few are usual, and cheap; where more are asked for, primal and dual together."""
+MOST_ALONE = 10
+"""Steps of the primal of a metric under ITML's loss, where few are usual; where more are asked for, along the central path."""
 
 
-FARTHEST = 1e12
-"""Margin of a multiplier that is 0 to rounding, as the primal leaves some: from there is no way back."""
-
-
-class PathProblem(DualProblem, SoftenedProblem, ScaledProblem, Protocol):
+class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
     """A problem that can be asked at another gamma."""
 
     @property
@@ -46,11 +42,8 @@ class PathProblem(DualProblem, SoftenedProblem, ScaledProblem, Protocol):
         """Whether the loss has no curvature, and is approached by smooth ones."""
 
     @property
-    def can_scale(self) -> bool:
-        """Whether primal and dual can be stepped together."""
-
-    def width_at(self, point: Any) -> float:
-        """Of the smooth loss that the multipliers of a point are next to."""
+    def has_central_path(self) -> bool:
+        """Whether it is of a metric that can be stepped itself, and should."""
 
     @property
     def has_dual_margins(self) -> bool:
@@ -72,7 +65,7 @@ class LogDetSolution:
     n_iter       Newton steps
     n_products   Hessian products
     solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
-    method       whose steps they were: "primal", "dual", "primal-dual", or what followed on what: "dual, primal"
+    method       whose steps they were: "primal", "dual", "central path", or what followed on what: "dual, primal"
     """
 
     outcome: Outcome
@@ -103,7 +96,7 @@ def solve_logdet(
     which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
-    A metric under ITML's loss where the primal takes long: by steps of primal and dual together (`logdet_scaled`), but for "pcg".
+    A metric under ITML's loss where the primal takes long: along its central path (`logdet_central_path`), but for "pcg".
     A hinge, which has a corner, by ever narrower smooth ones (`logdet_hinge`), each on the dual: again with these defaults.
     Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products;
     of a hinge they are those of the smooth one under way.
@@ -135,15 +128,15 @@ def solve_logdet(
         )
     primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region, watch=watch)
     if not (is_default and problem.has_dual_margins):
-        can_scale = is_default and solver != "pcg" and problem.can_scale
-        most = min(max_iter, MOST_ALONE) if can_scale else max_iter
+        has_path = is_default and solver != "pcg" and problem.has_central_path
+        most = min(max_iter, MOST_ALONE) if has_path else max_iter
         end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=most)
         if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
             return _solution(problem, end, "primal")
         stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
-        begun = _scaled_start(problem, start)
-        rest = scaled_newton(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
-        return _solution(problem, rest, "primal, primal-dual", before=end)
+        begun = _path_start(problem, start)
+        rest = central_path(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
+        return _solution(problem, rest, "primal, central path", before=end)
     most = min(max_iter, MOST_ASCENT)
     end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
@@ -206,20 +199,17 @@ def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
     return best
 
 
-def _scaled_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Vector, float, float]:
-    """(multipliers, gamma, width): those of `start`, drawn back to a smaller gamma; or slopes at K0, as long as FIRST at most."""
-    _start(problem, None)
+def _path_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Vector, float]:
+    """(multipliers, gamma): those of `start`, drawn back to a smaller gamma; or slopes at K0, as long as FIRST at most."""
+    at_K0 = _start(problem, None)
     if start is not None:
         gamma = min(start.gamma, problem.gamma)
         multipliers = start.multipliers * (gamma / start.gamma)
-        at, point = problem.with_gamma(gamma), problem.point(multipliers)
-        if point is not None and (np.abs(at.softened(WIDEST).dual_margins(multipliers)) < FARTHEST).all():
-            return multipliers, gamma, at.width_at(point)
-    smooth = problem.with_gamma(1.0).softened(WIDEST)
-    slopes = smooth.forces(problem.point(np.zeros(len(problem))).margins)
-    problem.accept()
+        if problem.point(multipliers) is not None:
+            return multipliers, gamma
+    slopes = problem.forces(at_K0.margins) / problem.gamma
     gamma = _reach(problem, slopes, 1.0)
-    return gamma * slopes, gamma, WIDEST
+    return (gamma * slopes, gamma) if problem.point(gamma * slopes) is not None else (0.0 * slopes, gamma)
 
 
 def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:

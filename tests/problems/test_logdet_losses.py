@@ -6,7 +6,7 @@ import pytest
 from dkl.errors import InputError
 from dkl.problems.logdet_loss_choice import as_loss, check_loss
 from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss
-from dkl.problems.logdet_soft_losses import SoftHingeLoss, SoftItmlLoss
+from dkl.problems.logdet_soft_losses import SoftHingeLoss
 
 SIMILAR = np.arange(40) % 2 == 0
 LOSSES = [
@@ -16,7 +16,6 @@ LOSSES = [
     SmoothedHingeLoss(0.2),
     LinearLoss(),
     ItmlLoss(SIMILAR, 0.9, 1.3),
-    SoftItmlLoss(SIMILAR, 0.9, 1.3, 0.1),
 ]
 X = np.linspace(0.05, 3.0, 40)
 
@@ -166,19 +165,3 @@ def test_a_users_loss_is_checked():
         as_loss("lmnn", t=1.0)
     with pytest.raises(InputError, match="upper"):
         as_loss("itml", similar=SIMILAR, upper=0.0, lower=1.0)
-
-
-def test_a_soft_itml_loss_knows_the_margin_of_a_slope_and_nears_the_loss():
-    """By Fenchel and Young at its own slopes, and within the barrier of the loss itself: x y - psi(x) of x's slope is psi*(y)."""
-    x = np.linspace(0.05, 6.0, 40)
-    loss = ItmlLoss(SIMILAR, 0.9, 1.3)
-    for width, near in ((0.1, 0.6), (1e-6, 3e-5)):
-        soft = loss.softened(width)
-        y = soft.first(x)
-        assert ((y > 0) == SIMILAR).all()
-        np.testing.assert_allclose(soft.margins_of(y), x, rtol=1e-6)
-        assert np.abs(soft.value(x) - loss.value(x)).max() <= near
-        at = loss.supports(y)
-        assert (loss.value(x) >= loss.value(at) + y * (x - at) - 1e-12).all()
-        assert loss.width_of(y, x) == pytest.approx(width, rel=1e-6)
-    assert np.isnan(soft.margins_of(np.where(SIMILAR, -0.1, 0.1))).all()

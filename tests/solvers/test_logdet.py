@@ -103,16 +103,17 @@ def test_a_metric_is_the_kernel_of_its_rows(name, rng):
 
 
 @pytest.mark.parametrize("gammas", [[1e3], [10.0, 1e3], [1e4, 1e3]], ids=["cold", "up", "down"])
-@pytest.mark.parametrize("alone", [0, 40])
-def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, alone, rng, monkeypatch):
-    """By primal and dual together too. Against scipy on W itself."""
+@pytest.mark.parametrize(("alone", "count"), [(0, 60), (0, 12), (40, 60)])
+def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, alone, count, rng, monkeypatch):
+    """Along the central path too, of more pairs than W has entries and of fewer. Against scipy on W itself."""
     X = rng.standard_t(2, size=(40, 5))
-    ends = pairs(rng, 40, 60)
-    constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(60) < 0.5, 0.3, 30.0)
+    ends = pairs(rng, 40, count)
+    constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(count) < 0.5, 0.3, 30.0)
     problem = LogDetMetricProblem(X, constraints, loss, 1.0, normalize_gamma=False)
     monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", alone)
     solution = solve_logdet_path(problem, gammas, tol=1e-9)[-1]
     assert solution.outcome is Outcome.SOLVED
+    assert alone or solution.method == "primal, central path"
     apart = X[ends[:, 0]] - X[ends[:, 1]]
     A = apart[:, :, None] * apart[:, None, :]
     best, _ = optimum(np.eye(5), A, loss, 1e3)

@@ -82,7 +82,7 @@ class LogDetKernelLearner(KernelLearner):
     points_ : (p,) P, rows that constraints touch; M_ : (p, p) symmetric
     certificate_ : objective of (3), bound, gap, relative_gap: how far from the optimum it can be
     result_ : Result; outcome, n_iter, history, seconds
-    method_ : whose Newton steps were taken, "primal", "dual" or "primal-dual", or one after another, "dual, primal"
+    method_ : whose Newton steps were taken, "primal", "dual" or "central path", or one after another, "dual, primal"
     n_iter_ : their number; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; n_features_in_
 
     Examples

@@ -24,7 +24,7 @@ from dkl.errors import MemoryBudgetError
 from dkl.estimators.common.learned_kernel import MOST_ROWS, SQUARES
 from dkl.estimators.common.losses import PAIR_LOSSES
 from dkl.estimators.common.side_information import SideInformation
-from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, direct_bytes, logdet_plan, scaled_bytes
+from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
 from dkl.resources import format_bytes
 
 FEWER = "label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
@@ -119,8 +119,8 @@ def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict
     # `learned` makes no block of a metric: K and M are not there.
     solve = found.bytes - (direct if direct <= DIRECT_BYTES else 0) - 4 * 8 * n_points**2
     items = {f"{n_constraints:,} constraints on {n_points:,} rows": solve + SIDE_BYTES * n_constraints}
-    scaled = scaled_bytes(n_constraints, d)
-    step = max(min(DIRECT_BYTES, direct), scaled if scaled <= DIRECT_BYTES else 0)
+    central = central_path_bytes(n_constraints, d)
+    step = max(min(DIRECT_BYTES, direct), central if central <= DIRECT_BYTES else 0)
     return items if solver == "pcg" else items | {"a direct step": step}
 
 
