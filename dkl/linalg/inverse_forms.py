@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
-from dkl.linalg.leading_eigenpairs import first_basis, leading_eigenpairs
 from dkl.linalg.sampled_congruence import SymmetricPattern, mirror_upper
+from dkl.linalg.subspace_iteration import first_basis, subspace_iteration
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -149,7 +149,7 @@ class DenseInverse:
         """See `KernelForm`."""
         K, unit = self._in_single()
         start = first_basis(len(K), k) if self._basis is None else self._basis
-        S, self._basis = leading_eigenpairs(lambda X: (K @ X.astype(np.float32)).astype(np.float64), start, k)
+        S, self._basis = subspace_iteration(lambda X: (K @ X.astype(np.float32)).astype(np.float64), start, k)
         return np.sqrt(unit) * S
 
     def dense(self) -> Matrix:
@@ -229,7 +229,7 @@ class FactoredInverse:
         """See `KernelForm`."""
         B = self._current
         start = first_basis(len(B), k) if self._basis is None else self._basis
-        S, self._basis = leading_eigenpairs(lambda X: B @ (B.T @ X), start, k)
+        S, self._basis = subspace_iteration(lambda X: B @ (B.T @ X), start, k)
         return S
 
     def dense(self) -> Matrix:
