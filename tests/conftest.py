@@ -37,6 +37,7 @@ LONGEST = [
     "estimators/test_kernel_kmeans",
     "cli/test_logdet_commands",
     "estimators/test_svc_places",
+    "cli/test_hostile_runs",
     "estimators/test_pairwise",
     "cli/test_commands",
     "blocks/test_recovery",
