@@ -77,8 +77,12 @@ LONGEST = [
 ended. Before them one of each learner: what three processes begin with at once is compiled in each of them."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, all others in their order."""
+    """The longest files first, all others in their order. A slow test is no exhaustive one, whatever its fixtures' cases are."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "exhaustive"]
     tests = Path(__file__).parent
     places = {tests / f"{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
