@@ -146,8 +146,8 @@ class GivenKernel:
                 check_symmetric(source.array, lo, hi)
 
     def times(self, V: Matrix) -> Matrix:
-        """K V for V (n,) or (n, b)."""
-        return np.concatenate(self.rows.map(rows_times, V))
+        """K V for V (n,) or (n, b). InputError where it is not finite."""
+        return np.asarray(finite(np.concatenate(self.rows.map(rows_times, V)), Kernel("precomputed")))
 
 
 class FactorProducts:
@@ -161,9 +161,9 @@ class FactorProducts:
         self.n, self.shift = self.rows.n, first_means(self.rows)
 
     def times(self, V: Matrix) -> Matrix:
-        """Y (Y' V) for V (n, b)."""
+        """Y (Y' V) for V (n, b). InputError where it is not finite."""
         W = self.transposed_times(V)
-        return np.concatenate(self.rows.map(rows_times, W, self.shift))
+        return np.asarray(finite(np.concatenate(self.rows.map(rows_times, W, self.shift)), Kernel("linear")))
 
     def transposed_times(self, V: Matrix) -> Matrix:
         """(d, b) Y' V."""
@@ -213,12 +213,15 @@ def weighted_columns(block: Block, points: Points, weights: Matrix) -> Matrix:
 
 def rows_times(block: Block, V: Matrix, shift: Matrix | None = None) -> Matrix:
     """(t,) or (t, b): the rows of a block, less `shift` where they are dense and it is given, times V, in double."""
-    return np.asarray(shifted(block.rows, shift) @ V)
+    with OVERFLOWING():
+        return np.asarray(shifted(block.rows, shift) @ V)
 
 
 def transposed_rows_times(block: Block, V: Matrix, shift: Matrix) -> tuple[Matrix]:
     """((d, b),): what the rows of a block add to (X - 1 shift')' V; shift is 0 where they are sparse."""
-    return (np.asarray(shifted(block.rows, shift).T @ V[block.start : block.stop]),)
+    with OVERFLOWING():
+        found = np.asarray(shifted(block.rows, shift).T @ V[block.start : block.stop])
+    return (finite(found, Kernel("linear")),)
 
 
 def first_means(rows: RowBlocks) -> NDArray[np.float64]:
@@ -228,7 +231,8 @@ def first_means(rows: RowBlocks) -> NDArray[np.float64]:
 
 def column_means(block: Block) -> NDArray[np.float64]:
     """(d,) means of the columns of a block."""
-    return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
+    with OVERFLOWING():
+        return np.asarray(block.rows.mean(axis=0, dtype=np.float64))
 
 
 def shifted(rows: Any, shift: Matrix | None) -> Any:

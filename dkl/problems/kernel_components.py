@@ -21,9 +21,11 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_products import first_means, rows_times, shifted
+from dkl.blocks.kernel_operator import finite
+from dkl.blocks.kernel_products import OVERFLOWING, first_means, rows_times, shifted
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_pieces import Block
+from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 Matrix = NDArray[np.float64]
@@ -107,11 +109,15 @@ def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomSt
 
 
 def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
-    """The `count` <= d leading pairs of K = X X' from the covariance of X (n, d), in one pass over its rows, and one for v."""
+    """The `count` <= d leading pairs of K = X X' from the covariance of X (n, d), in one pass over its rows, and one for v.
+
+    InputError where the covariance is not finite.
+    """
     shift = first_means(rows)  # coordinates far from the origin would cancel
     gram, sums = rows.sum(shifted_moments, shift)
-    offset = sums / rows.n
-    covariance = gram - rows.n * np.outer(offset, offset)
+    with OVERFLOWING():
+        offset = sums / rows.n
+        covariance = finite(gram - rows.n * np.outer(offset, offset), Kernel("linear"))
     d = rows.n_features
     with one_blas_thread():
         values, axes = scipy.linalg.eigh(covariance, subset_by_index=(d - count, d - 1))
@@ -138,7 +144,10 @@ def inverse_roots(values: Matrix, least: float) -> Matrix:
 
 def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:
     """(X'X (d, d), X'1 (d,)) of the rows of a block less `shift`, which is 0 where they are sparse."""
-    rows = shifted(block.rows, shift)
-    if sp.issparse(rows):
-        return (rows.T @ rows).toarray(), np.asarray(rows.sum(axis=0)).ravel()
-    return rows.T @ rows, rows.sum(axis=0)
+    with OVERFLOWING():
+        rows = shifted(block.rows, shift)
+        if sp.issparse(rows):
+            gram, sums = (rows.T @ rows).toarray(), np.asarray(rows.sum(axis=0)).ravel()
+        else:
+            gram, sums = rows.T @ rows, rows.sum(axis=0)
+    return finite(gram, Kernel("linear")), sums

@@ -177,6 +177,9 @@ def test_bad_input_is_refused(digits, tmp_path):
     for kernel in ("rbf", "linear"):
         with pytest.raises(InputError, match=r"X\[33, 2\]"):
             dkl.KernelPCA(kernel=kernel).fit(tmp_path / "X.npy")
+    for far in (1e200 * digits, digits + 1e308, sparse.csr_array(1e200 * digits), 1e200 * np.eye(30, 1100)):
+        with pytest.raises(InputError, match="kernel='linear': the kernel is not finite"):
+            dkl.KernelPCA(kernel="linear").fit(far)
     with pytest.raises(InputError, match="the kernel is not finite"):
         dkl.KernelPCA(kernel="poly", degree=300, gamma=1e3).fit(digits)
     with pytest.raises(MemoryBudgetError, match="Krylov space takes"):
