@@ -221,7 +221,7 @@ def transposed_rows_times(block: Block, V: Matrix, shift: Matrix) -> tuple[Matri
     """((d, b),): what the rows of a block add to (X - 1 shift')' V; shift is 0 where they are sparse."""
     with OVERFLOWING():
         found = np.asarray(shifted(block.rows, shift).T @ V[block.start : block.stop])
-    return (finite(found, Kernel("linear")),)
+    return (np.asarray(finite(found, Kernel("linear"))),)
 
 
 def first_means(rows: RowBlocks) -> NDArray[np.float64]:

@@ -150,4 +150,4 @@ def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:
             gram, sums = (rows.T @ rows).toarray(), np.asarray(rows.sum(axis=0)).ravel()
         else:
             gram, sums = rows.T @ rows, rows.sum(axis=0)
-    return finite(gram, Kernel("linear")), sums
+    return np.asarray(finite(gram, Kernel("linear"))), np.asarray(sums)
