@@ -22,8 +22,17 @@ from unittest.mock import patch
 import dask
 from distributed.utils import get_mp_context
 
-# Dask then starts the workers of every LocalCluster of a test so, and once sets what is imported: before we do.
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+dask.config.set(
+    {
+        # Dask then starts the workers of every LocalCluster of a test so, and once sets what is imported: before we do.
+        "distributed.worker.multiprocessing-method": "forkserver",
+        # A cluster that waits beside other tests looks at itself 50 times a second, and takes an eighth of a processor so.
+        "distributed.admin.tick.interval": "1 s",
+        "distributed.admin.system-monitor.interval": "10 s",
+        "distributed.worker.memory.monitor-interval": "1 s",
+        "distributed.worker.profile.enabled": False,
+    }
+)
 FORKS = get_mp_context()
 FORKS.set_forkserver_preload(
     [

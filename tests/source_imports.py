@@ -2,7 +2,7 @@
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -14,12 +14,17 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
     """What `imports` finds in a file of the package, or of a folder beside it, read once for all rules that look at it."""
     parts = [*path.with_suffix("").relative_to(ROOT).parts]
     is_package = parts[-1] == "__init__"
-    return list(imports(".".join(parts[:-1] if is_package else parts), ast.parse(path.read_bytes()), is_package))
+    return list(imports(".".join(parts[:-1] if is_package else parts), nodes_of(path.read_text("utf-8")), is_package))
 
 
-def imports(module: str, tree: ast.AST, is_package: bool = False) -> Iterator[tuple[int, str]]:
+def nodes_of(source: str) -> list[ast.AST]:
+    """All nodes of a file's syntax tree, for rules that look at each."""
+    return list(ast.walk(ast.parse(source)))
+
+
+def imports(module: str, nodes: Iterable[ast.AST], is_package: bool = False) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything that `module` imports, at its top or inside functions, or looks for by name."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

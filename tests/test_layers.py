@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from source_imports import called, dotted, imports, imports_of
+from source_imports import called, dotted, imports, imports_of, nodes_of
 
 from dkl.runs.registry import TASKS
 
@@ -32,10 +32,10 @@ def layer_of(name: str) -> str:
     return part if part in ALLOWED else "(front)"
 
 
-def import_faults(module: str, tree: ast.AST, is_package: bool) -> Iterator[str]:
+def import_faults(module: str, nodes: list[ast.AST], is_package: bool) -> Iterator[str]:
     layer = layer_of(module)
     allowed = [f"{place}." for place in ALLOWED[layer]]
-    for line, name in imports(module, tree, is_package):
+    for line, name in imports(module, nodes, is_package):
         top, _, rest = name.partition(".")
         if top in UNSAFE_MODULES:
             yield f"{line}: imports {name}, which can run code hidden in data"
@@ -45,8 +45,8 @@ def import_faults(module: str, tree: ast.AST, is_package: bool) -> Iterator[str]
             yield f"{line}: imports {name}, which does not stand to its left"
 
 
-def call_faults(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def call_faults(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", getattr(node, "name", None))
         if name in {"to_zarr", "from_zarr"}:
             yield f"{node.lineno}: {name} (stale tokens, torn chunks): read and write zarr inside tasks"
@@ -65,11 +65,11 @@ def call_faults(tree: ast.AST) -> Iterator[str]:
             yield f"{node.lineno}: {callee} would erase what stands there; create anew or refuse"
 
 
-def length_faults(source: str, tree: ast.AST) -> Iterator[str]:
+def length_faults(source: str, nodes: list[ast.AST]) -> Iterator[str]:
     lines = source.count("\n")
     if lines > MAX_FILE_LINES:
         yield f"1: {lines} lines, at most {MAX_FILE_LINES}"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or 0) - node.lineno + 1
             if ast.get_docstring(node) is not None:
@@ -79,8 +79,8 @@ def length_faults(source: str, tree: ast.AST) -> Iterator[str]:
 
 
 def faults(module: str, source: str, is_package: bool = False) -> list[str]:
-    tree = ast.parse(source)
-    return [*import_faults(module, tree, is_package), *call_faults(tree), *length_faults(source, tree)]
+    nodes = nodes_of(source)
+    return [*import_faults(module, nodes, is_package), *call_faults(nodes), *length_faults(source, nodes)]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -98,7 +98,7 @@ def import_graph() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
         tree = at_run_time(ast.parse(path.read_bytes()))
-        found = {target for _, target in imports(name, tree, path.name == "__init__.py")}
+        found = {target for _, target in imports(name, ast.walk(tree), path.name == "__init__.py")}
         # `from dkl.runs import driver` names a module, `from dkl.errors import InputError` what is in one.
         found = {target if target in names else target.rpartition(".")[0] for target in found}
         graph[name] = (found & names.keys()) - {name}
@@ -167,7 +167,7 @@ def test_no_verb_knows_a_learner(layer: str) -> None:
             found = {target for _, target in imports_of(path)}
             named = [one for one in TASKS if any(f".{one}" in f"{target}." for target in found)]
             assert not named, f"{path.name} imports {named}"
-            words = {node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)}
+            words = {node.value for node in nodes_of(path.read_text("utf-8")) if isinstance(node, ast.Constant)}
             assert not words & TASKS.keys(), path.name
 
 

@@ -30,15 +30,15 @@ BOUNDS = {"upper": 1.0, "lower": 4.0}
 
 
 @pytest.mark.filterwarnings("ignore")  # the checks' data sets are tiny
-@parametrize_with_checks([dkl.LogDetKernelLearner(tol=1e-3)])
+@parametrize_with_checks([dkl.LogDetKernelLearner(n_in=3, n_out=3, tol=1e-3)])
 def test_scikit_learn_s_contract(estimator, check):
     check(estimator)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([dkl.LogDetMetricLearner(tol=1e-3)])
-def test_scikit_learn_s_contract_of_a_metric(estimator, check):
+@parametrize_with_checks([dkl.LogDetKernelLearner(tol=1e-3), dkl.LogDetMetricLearner(tol=1e-3)])
+def test_scikit_learn_s_contract_by_other_settings(estimator, check):
     check(estimator)
 
 

@@ -24,11 +24,17 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.stores.run import RunStore
 
 
-@parametrize_with_checks([dkl.PairwiseKernelLearner(max_iter=20, random_state=0)])
+@parametrize_with_checks([dkl.PairwiseKernelLearner(max_iter=20, target_gap=None, random_state=0)])
 def test_scikit_learn_s_contract(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 20 iterations do not converge, and the checks' data sets are tiny
         check(estimator)
+
+
+@pytest.mark.exhaustive
+@parametrize_with_checks([dkl.PairwiseKernelLearner(max_iter=20, random_state=0)])
+def test_scikit_learn_s_contract_with_a_proof(estimator, check):
+    test_scikit_learn_s_contract(estimator, check)
 
 
 @pytest.fixture(scope="module")
