@@ -82,7 +82,7 @@ def fitted() -> Callable[[str], Any]:
     return lambda name: made[name] if name in made else made.setdefault(name, LEARNERS[name]())
 
 
-@pytest.mark.parametrize("name", but_for(LEARNERS.keys() - {"pairs", "svc"}, LEARNERS))
+@pytest.mark.parametrize("name", but_for(LEARNERS.keys() - {"pairs"}, LEARNERS))
 def test_picture_has_all_panels(name: str, fitted: Callable[[str], Any]) -> None:
     figure = fitted(name).plot()
     assert isinstance(figure, Figure)

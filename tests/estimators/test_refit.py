@@ -72,7 +72,7 @@ def test_it_is_a_ridge_whose_lambda_the_same_folds_choose(rows, targets, rng, wh
     np.testing.assert_array_equal(got.weights_, plain.weights_)
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.5, 5.0])
+@pytest.mark.parametrize("noise", but_for([0.5], [0.05, 0.5, 5.0]))
 def test_auto_takes_what_errors_on_rows_held_out_favour(rows, rng, noise):
     y = np.sin(2 * rows[:, 0]) + rows[:, 1] ** 2 + noise * rng.standard_normal(150)
     lasso, active, every, auto = (model(refit=how).fit(rows, y) for how in ("never", "active", "all", "auto"))

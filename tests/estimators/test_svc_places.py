@@ -82,8 +82,7 @@ def test_memory_limit_decides(rng):
         OptimalNeighborhoodSVC(memory_limit="200 MB").fit(X, y)
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("dtype", "n_jobs"), crossed(["float64", "float32"], [1, 2]))
 def test_one_machine_of_many_rows_makes_the_columns_that_count(dtype, n_jobs, rng, monkeypatch):
     """Beyond the rows that are solved at once: the machine of LIBSVM at rho = infinity, and the gap told is true."""
     X = rng.standard_normal((2500, 2))

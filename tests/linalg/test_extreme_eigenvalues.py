@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from repeats import crossed
 from scipy import sparse
 
 from dkl.linalg import extreme_eigenvalues
@@ -75,8 +76,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 2, 30, DENSE, DENSE + 1, N])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "n"), crossed([*KINDS], [1, 2, 30, DENSE, DENSE + 1, N]))
 def test_the_bound_is_below_the_smallest_eigenvalue_and_near_it(rng, kind, n):
     dense = KINDS[kind](rng, max(n, 50))[:n, :n]
     values = np.linalg.eigvalsh(dense)

@@ -49,7 +49,7 @@ def options(task):
     return ["fit", task, *case.files, *case.options, "--threads", "1", "--out", "run.zarr"]
 
 
-@pytest.fixture(scope="module", params=but_for(["svc", "logdet", "mvu", "laplacian"], TASKS))
+@pytest.fixture(scope="module", params=but_for(["regression", "svc", "logdet", "mvu", "laplacian"], TASKS))
 def finished(request, sixth, tmp_path_factory):
     """(task, folder with inputs and a complete run, what the command answered)."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -7,7 +7,7 @@ import clarabel
 import numpy as np
 import pytest
 from logdet_cases import case, kernel, matrices, objective, optimum, pairs, triplets
-from repeats import but_for
+from repeats import but_for, crossed
 from scipy import sparse
 
 from dkl.errors import InputError, MemoryBudgetError
@@ -102,10 +102,12 @@ def test_a_metric_is_the_kernel_of_its_rows(name, rng):
     np.testing.assert_allclose(problem.learned(solution.multipliers), W, atol=1e-4)
 
 
-@pytest.mark.parametrize("gammas", [[1e3], [10.0, 1e3], [1e4, 1e3]], ids=["cold", "up", "down"])
-@pytest.mark.parametrize(("alone", "count"), [(0, 60), (0, 12), (40, 60)])
-def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, alone, count, rng, monkeypatch):
+@pytest.mark.parametrize(
+    ("gammas", "sizes"), crossed([(1e3,), (10.0, 1e3), (1e4, 1e3)], [(0, 60), (0, 12), (40, 60)]), ids=str
+)
+def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, sizes, rng, monkeypatch):
     """Along the central path too, of more pairs than W has entries and of fewer. Against scipy on W itself."""
+    alone, count = sizes
     X = rng.standard_t(2, size=(40, 5))
     ends = pairs(rng, 40, count)
     constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(count) < 0.5, 0.3, 30.0)

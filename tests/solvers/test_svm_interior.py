@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from repeats import crossed
 from scipy.optimize import linprog
 from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import by_libsvm, f, problem, random_problem, two_clouds
@@ -43,8 +44,7 @@ def missing(of, alpha):
     return (g @ alpha - scale * of.C[0] * found.fun) / -f(of, alpha)
 
 
-@pytest.mark.parametrize("rho", [1e12, 1e16])
-@pytest.mark.parametrize("C", [1e3, 1e5])
+@pytest.mark.parametrize(("C", "rho"), crossed([1e3, 1e5], [1e12, 1e16]))
 def test_what_gradients_creep_on(C, rho, rng, monkeypatch):
     of = nearly_singular(rng, C, rho)
     found = Accelerated(tol=1e-8, max_iter=2000).solve(of)
