@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from dkl._spent import EXCHANGE, spending
 from dkl.errors import StateLost
 
 TAKE_SECONDS = 900.0
@@ -86,9 +87,10 @@ class Exchange:
 
         # All sends at once, then all receives: owners that waited for each other's sends one by one would add up latencies.
         others = [k for k in range(len(self.addresses)) if k != self.index]
-        if others:
-            sync(self.worker.loop, self._send, [self.addresses[k] for k in others], step, part)
-        return [part if k == self.index else self.inbox.take(step, k) for k in range(len(self.addresses))]
+        with spending(EXCHANGE):
+            if others:
+                sync(self.worker.loop, self._send, [self.addresses[k] for k in others], step, part)
+            return [part if k == self.index else self.inbox.take(step, k) for k in range(len(self.addresses))]
 
     async def _send(self, addresses: list[str], step: int, part: Any) -> None:
         """Send `part` to all addresses at once; on the worker's event loop."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dkl._spent import DISK, spending
 from dkl.errors import InputError
 from dkl.stores.rows import StoredRows, stored_rows
 
@@ -88,7 +89,8 @@ class RowSource:
         """Rows start to stop of the whole, (stop - start, n_features), contiguous and in `dtype`; rows in memory may be views."""
         start, stop = start - self.start, stop - self.start
         if isinstance(self.array, StoredRows):
-            return tidy(self.array.read(start, stop), self.dtype)
+            with spending(DISK):
+                return tidy(self.array.read(start, stop), self.dtype)
         part = self.array[start:stop]
         return tidy(part.compute() if self.is_dask else part, self.dtype)
 

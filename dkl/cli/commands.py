@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dkl.cli import options
+from dkl.cli.sweep import compare, sweep_command
 from dkl.estimators.common.rules import Integer, Size
 from dkl.runs import registry
 from dkl.runs.kind import Declaration
@@ -233,6 +234,12 @@ COMMANDS: dict[str, click.Command] = {
         name="submit",
         commands={"resume": resubmit},
         help="Fit as a job of SLURM or Kubernetes, or on machines by ssh.",
+    ),
+    "sweep": Tasks(
+        sweep_command,
+        name="sweep",
+        commands={"compare": compare},
+        help="Fit for several n and settings, and say how cost grows.",
     ),
     "status": status,
     "cancel": cancel,

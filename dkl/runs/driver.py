@@ -32,6 +32,7 @@ from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request, check_output, write_rows
 from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
 from dkl.runs.row_files import is_peeked
+from dkl.runs.spent import Spending
 from dkl.runs.stored import open_run, settings_of
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -225,11 +226,14 @@ def work(
     show: bool = True,
 ) -> Result:
     """From where the (locked) run stands to its report and picture, which are written."""
+    spending = Spending(session)
+
+    def notes() -> dict[str, Any]:
+        return {"worker_peak_bytes": worker_peak(session), "spent": spending.split()}
+
     try:
         with Watch([*callbacks, *progress(show), interrupt]) as watch:
-            result = kind.fit(
-                run, inputs, settings, session, watch, lambda: {"worker_peak_bytes": worker_peak(session)}
-            )
+            result = kind.fit(run, inputs, settings, session, watch, notes)
     except InterruptedRunError as stopped:
         raise KeyboardInterrupt(interrupt.line(f"{stopped.what}, which is committed")) from stopped
     except KeyboardInterrupt as stopped:

@@ -63,6 +63,8 @@ class Declaration:
     """For outcomes that are not convergence: what to do about them, by the names of the command's options."""
     less_disk: str = "free space"
     """What makes a run smaller."""
+    generated: str = ""
+    """ "module:name" of the `MadeUp` data that `dkl sweep` takes where none are given; empty: there are none."""
 
 
 @dataclass(frozen=True)

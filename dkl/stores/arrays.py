@@ -16,6 +16,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
+from dkl._spent import DISK, spending
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
 from dkl.stores.private_files import PrivateFiles
@@ -99,6 +100,7 @@ def layout_of(array: Any) -> Layout:
     )
 
 
+@spending(DISK)
 def write_array(
     path: Path, values: NDArray, declared: StoredArray, *, attributes: dict[str, Any] | None = None
 ) -> None:
@@ -114,6 +116,7 @@ def write_array(
             array[...] = values
 
 
+@spending(DISK)
 def read_array(path: Path, declared: StoredArray) -> NDArray:
     """What `write_array` wrote; StoreError for anything else, a missing chunk too (zarr reads it as fill values)."""
     array = open_array(path, declared)

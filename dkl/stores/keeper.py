@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
+from dkl._spent import DISK, spending
 from dkl.stores.run import RunStore
 
 COMMIT_SECONDS = 30.0
@@ -85,7 +86,8 @@ class CommitRule:
     def committing(self) -> Iterator[None]:
         """A commit of the current step; one that fails does not count."""
         start = time.monotonic()
-        yield
+        with spending(DISK):
+            yield
         self.committed, self.last = self.step, time.monotonic()
         self.cost = self.last - start
 

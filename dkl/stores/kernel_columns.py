@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._spent import DISK, spending
 from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
@@ -109,6 +110,7 @@ def write_gram(path: str | os.PathLike[str], start: int, rows: NDArray) -> None:
     _seal_more(Path(path), GRAM, files)
 
 
+@spending(DISK)
 def _write_rows(path: Path, declared: StoredArray, start: int, rows: NDArray) -> Any:
     array = open_array(path, declared, mode="r+")
     with disk_errors("could not be written", path):
@@ -147,6 +149,7 @@ class GramRows:
         self.rows_per_chunk = int(self._array.chunks[0])
         self._files: Files | None = None
 
+    @spending(DISK)
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
         if self._files is None and (is_sealed(Path(self.path)) or SEALED in self._array.attrs):
             if not is_sealed(Path(self.path)):

@@ -17,6 +17,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dkl._spent import DISK, spending
 from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
@@ -63,12 +64,14 @@ class KernelTiles:
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_sums": self._sums, "_array": None}
 
+    @spending(DISK)
     def write(self, number: int, tile: NDArray) -> None:
         """Store a tile (STORED_TILE, STORED_TILE). Raises DiskError."""
         with disk_errors("a tile of the kernel could not be written", Path(self.path)):
             self._open("r+")[number] = tile
             self._sums[number] = file_sum(self._chunk(number))[1]
 
+    @spending(DISK)
     def read(self, number: int) -> NDArray:
         """A tile; StoreError where it is damaged, was never written, or is not the one that was written there."""
         try:

@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 from numpy.typing import DTypeLike, NDArray
 
+from dkl._spent import DISK, spending
 from dkl.errors import DiskError, StoreError
 from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.disk import write_all
@@ -86,6 +87,7 @@ class SlabArray:
         """The file of a slab."""
         return self.path / f"c.{slab}.0.0"
 
+    @spending(DISK)
     def read(self, slab: int, out: NDArray) -> int:
         """Fill `out` (n, width) with a slab; returns its crc32c (0 if unchecked).
 
@@ -112,6 +114,7 @@ class SlabArray:
         finally:
             os.close(descriptor)
 
+    @spending(DISK)
     def read_rows(self, slab: int, lo: int, hi: int, out: NDArray) -> None:
         """Fill `out` (hi - lo, width) with rows of a slab, without its checksum."""
         chunk = self.chunk(slab)
@@ -125,6 +128,7 @@ class SlabArray:
         finally:
             os.close(descriptor)
 
+    @spending(DISK)
     def write(self, slab: int, values: NDArray) -> tuple[int, int]:
         """Write a slab; returns (bytes of the file, its crc32c or 0). Checked slabs are fsynced before this returns.
 

@@ -20,4 +20,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: scale the rows, or the weights of pairs",
     },
     less_disk="a smaller --n-basis",
+    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_PAIRS",
 )

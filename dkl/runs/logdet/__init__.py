@@ -33,4 +33,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: lower --gamma, or scale the rows",
     },
     less_disk="rows with fewer labels",
+    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_SOME_LABELS",
 )

@@ -23,4 +23,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: scale the rows",
     },
     less_disk="a smaller --n-basis",
+    generated="dkl.runs.sweep.generated:SWISS_ROLL",
 )

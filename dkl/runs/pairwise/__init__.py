@@ -22,4 +22,5 @@ DECLARATION = Declaration(
         "numerical_error": "a value stopped being finite: lower --gamma, or use --dtype float64",
     },
     less_disk="a lower --rank",
+    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_PAIRS",
 )

@@ -18,4 +18,5 @@ DECLARATION = Declaration(
         "stalled": "rounding ends all progress: raise --tol, or --nu",
     },
     less_disk="a lower --n-columns",
+    generated="dkl.runs.sweep.generated:SMOOTH_FUNCTION",
 )

@@ -18,4 +18,5 @@ DECLARATION = Declaration(
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stalled": "rounding ends all progress: raise --tol, or use --dtype float64",
     },
+    generated="dkl.runs.sweep.generated:GAUSSIANS_WITH_CLASSES",
 )

@@ -1,0 +1,64 @@
+"""What a fit's seconds went into: arithmetic, communication, the disk, and the rest, which is waiting."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from dkl._spent import DISK, EXCHANGE, spent
+from dkl.blocks.session import Session
+
+NETWORK = ("gather-dep", "network", "seconds")
+"""Dask's counter of the seconds that a worker has waited for data of others."""
+
+
+class Spending:
+    """Counters of all processes at the start of a fit, to be compared with those at its end."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.began, self.before = session, time.perf_counter(), _counted(session)
+
+    def split(self) -> dict[str, Any] | None:
+        """Seconds of a slot (a thread here, or a worker), a mean over all, that add up to those since the start.
+
+        compute: processor seconds, less those of the other parts; communication: exchanging sums, and waiting for data of
+        other workers; disk: reading and writing that was waited for; other: the rest, such as waiting for the scheduler,
+        for the client, or for a part that runs on fewer slots. client: processor seconds of the process that has the
+        cluster's client, its scheduler with it where that is our own. None for a part that cannot be told, and for all
+        where workers have come or gone meanwhile.
+        """
+        seconds, after = time.perf_counter() - self.began, _counted(self.session)
+        if not after or after.keys() != self.before.keys():
+            return None
+        grown = {
+            process: {kind: count - self.before[process][kind] for kind, count in counts.items()}
+            for process, counts in after.items()
+        }
+        is_cluster = self.session.is_distributed
+        client = grown.pop("client") if is_cluster else None
+        slots = len(grown) if is_cluster else self.session.threads
+        mean = {kind: sum(counts[kind] for counts in grown.values()) / slots for kind in ("cpu", EXCHANGE, DISK)}
+        parts = {
+            "compute": mean["cpu"],
+            "communication": mean[EXCHANGE] if is_cluster else None,
+            "disk": mean[DISK],
+        }
+        rest = max(0.0, seconds - sum(part for part in parts.values() if part is not None))
+        return {"seconds": seconds, "slots": slots, **parts, "other": rest, "client": client["cpu"] if client else None}
+
+
+def _counted(session: Session) -> dict[str, dict[str, float]]:
+    """Counters by process; {} where workers cannot be asked."""
+    if not session.is_distributed:
+        return {"client": spent()}
+    with suppress(Exception):  # figures for the report, no more
+        return {"client": spent(), **session.client.run(_of_worker)}
+    return {}
+
+
+def _of_worker(dask_worker: Any = None) -> dict[str, float]:
+    """On a worker: its own counters, and Dask's seconds of waiting for data."""
+    counts = spent()
+    counts[EXCHANGE] += float(getattr(dask_worker, "digests_total", {}).get(NETWORK, 0.0))
+    return counts

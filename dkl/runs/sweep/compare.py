@@ -1,0 +1,204 @@
+"""`dkl sweep compare A B`: what their common points differ by, beyond noise.
+
+Costs are compared as logarithms of their means. Where points were repeated, the standard deviation s of a cost's logarithm is
+pooled over all points of both sweeps, and a difference counts beyond t s sqrt(1/k + 1/l) for k and l repeats: t is Student's
+quantile for a chance of 1 % that any point of an unchanged program is called slower or faster. Repeats of one hour are more
+alike than those of two, hence a floor. Where nothing was repeated, a threshold that is given counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from scipy.stats import t as student
+
+from dkl._paths import as_path
+from dkl.errors import InputError
+from dkl.resources import format_bytes
+from dkl.runs.sweep import results
+from dkl.runs.sweep.request import CONSTRAINTS, flag, shown
+from dkl.runs.sweep.results import Line
+from dkl.runs.sweep.sweep import SWEEP
+from dkl.runs.sweep.table import number, outcome, peak
+
+WORSE = 7
+"""Exit code where a point became slower or larger, or ends worse."""
+CHANCE = 0.01
+FLOOR = 0.03
+"""A share that a change must exceed, however alike the repeats are."""
+GAP_FACTOR = 2.0
+"""Of a proven gap that is told as changed."""
+
+Measure = Callable[[Line], float | None]
+COSTS: dict[str, tuple[Measure, str, str]] = {
+    "seconds": (lambda line: line.get("seconds"), "slower", "faster"),
+    "CPU seconds": (lambda line: line.get("cpu_seconds"), "more processor", "less processor"),
+    "peak memory": (peak, "more memory", "less memory"),
+    "disk": (lambda line: line.get("disk_bytes"), "more disk", "less disk"),
+}
+"""What is measured, and what a rise and a fall of it are called. Of resumed points no seconds are: they hold a part twice."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of one cost at one point: means before and after, the share by which it grew, what counts, and the verdict ("" for
+    what is within noise)."""
+
+    point: str
+    cost: str
+    before: float
+    after: float
+    growth: float
+    counts_from: float
+    verdict: str
+    is_worse: bool
+
+
+def compare(before: str, after: str, threshold: float, *, as_json: bool) -> int:
+    """Print how two sweeps' points compare. The exit code: 0, or WORSE."""
+    first, second = _read(before, "BEFORE"), _read(after, "AFTER")
+    common = [key for key in first if key in second]
+    if not common:
+        raise InputError("no point in common", where=f"{before}, {after}", wanted="equal task, n and settings")
+    changes = [change for cost in COSTS for change in _changes(cost, first, second, common, threshold)]
+    ends = [end for key in common if (end := _end(key, first[key], second[key])) is not None]
+    notes = _notes(first, second)
+    is_worse = any(change.is_worse for change in changes) or any(end["is_worse"] for end in ends)
+    if as_json:
+        told = {"worse": is_worse, "changes": [asdict(change) for change in changes], "ends": ends, "notes": notes}
+        click.echo(json.dumps(told, indent=1))
+    else:
+        _show(common, changes, ends, notes, is_worse)
+    return WORSE if is_worse else 0
+
+
+def _read(path: str, where: str) -> dict[str, list[Line]]:
+    """Lines of a sweep by what tells its points apart, a list of repeats each; InputError for what is no sweep."""
+    folder = as_path(path, where).absolute()
+    if not (folder / SWEEP).is_file():
+        raise InputError("no sweep", where=str(folder), wanted="a folder made by `dkl sweep`")
+    found: dict[str, list[Line]] = {}
+    for line in results.read(folder).values():
+        try:
+            found.setdefault(_key(line), []).append(line)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError("a damaged line of results", where=str(folder / results.FILE), got=error) from error
+    if not found:
+        raise InputError("no point has ended", where=str(folder), remedy="continue the sweep first")
+    return dict(sorted(found.items(), key=lambda item: (item[1][0]["n"], item[0])))
+
+
+def _key(line: Line) -> str:
+    """Task, n and every setting, the place's and the learner's, that is not its default; for a person too."""
+    asked = {**line["asked"], **line["place"]}
+    if line.get(CONSTRAINTS) is not None:
+        asked[CONSTRAINTS] = line[CONSTRAINTS]
+    data = line["data"]
+    told = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name])}" for name in sorted(asked))]
+    files = data.get("files") or {}
+    told += [f"{flag(name)} {Path(files[name]).name}" for name in sorted(files)]
+    return " ".join([*told, *([f"--data-seed {data['seed']}"] if data["seed"] else [])])
+
+
+def _changes(
+    cost: str, first: Mapping[str, list[Line]], second: Mapping[str, list[Line]], common: list[str], threshold: float
+) -> list[Change]:
+    """Of one cost at all common points that have it in both sweeps."""
+    measure, rise, fall = COSTS[cost]
+    logs = {key: (_logs(first[key], measure), _logs(second[key], measure)) for key in common}
+    logs = {key: pair for key, pair in logs.items() if len(pair[0]) and len(pair[1])}
+    spread, freedom = _pooled([part for pair in logs.values() for part in pair])
+    found = []
+    for key, (before, after) in logs.items():
+        grown = float(after.mean() - before.mean())
+        if freedom:
+            quantile = float(student.ppf(1.0 - CHANCE / (2 * len(logs)), freedom))
+            least = max(FLOOR, float(np.expm1(quantile * spread * np.sqrt(1 / len(before) + 1 / len(after)))))
+        else:
+            least = threshold
+        beyond = abs(grown) > np.log1p(least)
+        verdict = "" if not beyond else rise if grown > 0 else fall
+        means = float(np.exp(before.mean())), float(np.exp(after.mean()))
+        found.append(Change(key, cost, *means, float(np.expm1(grown)), least, verdict, bool(beyond and grown > 0)))
+    return found
+
+
+def _logs(lines: list[Line], measure: Measure) -> Any:
+    """(k,) logarithms of a cost at the repeats of a point that were not resumed."""
+    whole = [line for line in lines if line.get("attempts", 1) == 1]
+    values = [measure(line) for line in whole]
+    return np.log([value for value in values if value is not None and value > 0])
+
+
+def _pooled(parts: list[Any]) -> tuple[float, int]:
+    """(standard deviation within points, its degrees of freedom)."""
+    freedom = sum(len(part) - 1 for part in parts)
+    squares = sum(float(np.sum((part - part.mean()) ** 2)) for part in parts)
+    return (float(np.sqrt(squares / freedom)), freedom) if freedom else (0.0, 0)
+
+
+def _end(key: str, before: list[Line], after: list[Line]) -> dict[str, Any] | None:
+    """How the outcome or the gap of a point changed; None where neither did."""
+    was, now = (sorted({outcome(line) for line in lines}) for lines in (before, after))
+    gaps = [
+        max((line["relative_gap"] for line in lines if line.get("relative_gap")), default=None)
+        for lines in (before, after)
+    ]
+    status = [max(abs(int(line["status"])) for line in lines) for lines in (before, after)]
+    both = None not in gaps and min(gaps) > 0
+    changed = was != now or (both and max(gaps) > GAP_FACTOR * min(gaps))
+    if not changed:
+        return None
+    worse = status[0] == 0 and status[1] != 0
+    return {"point": key, "outcome": [was, now], "relative_gap": gaps, "is_worse": worse}
+
+
+def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) -> list[str]:
+    """What stands in one alone, and whether the machine is another."""
+    found = [f"only before: {key}" for key in first if key not in second]
+    found += [f"only after: {key}" for key in second if key not in first]
+    machines = [
+        {
+            (line["environment"]["processor"], line["environment"]["processors"])
+            for lines in sweep.values()
+            for line in lines
+        }
+        for sweep in (first, second)
+    ]
+    if machines[0] != machines[1]:
+        told = " and ".join(", ".join(f"{count} x {name}" for name, count in sorted(one)) for one in machines)
+        found.append(f"other processors: {told}")
+    return found
+
+
+def _show(
+    common: list[str], changes: list[Change], ends: list[dict[str, Any]], notes: list[str], is_worse: bool
+) -> None:
+    """For a person: a line a cost under each point, then what ended otherwise."""
+    for key in common:
+        click.echo(key)
+        for change in changes:
+            if change.point == key:
+                click.echo(_line(change))
+        for end in ends:
+            if end["point"] == key:
+                was, now = (", ".join(one) for one in end["outcome"])
+                gaps = " to ".join(number(gap, ".1e") for gap in end["relative_gap"])
+                click.echo(f"  {'ends otherwise':<14}{was} to {now}; gap {gaps}{'  worse' if end['is_worse'] else ''}")
+    for note in notes:
+        click.echo(f"note: {note}")
+    told = [change.verdict for change in changes if change.verdict]
+    counted = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(told)) or "no cost changed beyond noise"
+    click.echo(f"{len(common)} points in common: {counted}{'; worse' if is_worse else ''}")
+
+
+def _line(change: Change) -> str:
+    form = format_bytes if change.cost in ("peak memory", "disk") else number
+    figures = f"{form(change.before):>10} to {form(change.after):>9}  {change.growth:>+8.1%}"
+    return f"  {change.cost:<14}{figures}  of {change.counts_from:.0%} that count  {change.verdict}".rstrip()

@@ -1,0 +1,217 @@
+"""The files that a sweep's points learn from, in its folder: written once for each n, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import RowSource
+from dkl.datasets import read_array
+from dkl.errors import InputError
+from dkl.pairs import load_pairs
+from dkl.runs.files import Files
+from dkl.runs.kind import Declaration
+from dkl.runs.output import write_rows
+from dkl.runs.row_files import peek_rows
+from dkl.runs.supervised import file_of_targets, may_have_targets
+from dkl.runs.sweep.generated import MadeUp
+from dkl.runs.sweep.request import Request
+from dkl.stores.disk import disk_errors
+from dkl.stores.private_files import create_private
+from dkl.triplets import load_triplets
+
+READ_BYTES = 16_000_000
+"""Of given rows that are read at a time."""
+
+
+class Data(Protocol):
+    """What points learn from."""
+
+    def bytes_of(self, n: int) -> int:
+        """On disk, for n rows."""
+
+    def files(self, n: int, count: int | None) -> dict[str, str]:
+        """Paths by the inputs' names for n rows, `count` of side information; written where they are not there."""
+
+
+def data_of(request: Request, declaration: Declaration, folder: Path) -> Data:
+    """The data of a sweep, made up or given; InputError for options that do not fit to these."""
+    if request.files:
+        return GivenData(request, declaration, folder)
+    if not declaration.generated:
+        raise InputError(f"no data are made up for {declaration.task}", where="--data", remedy="name a file")
+    module, _, name = declaration.generated.partition(":")
+    made: MadeUp = getattr(import_module(module), name)
+    if request.constraints and made.side is None:
+        raise InputError(f"nothing is drawn for {declaration.task}", where="--constraints", remedy="leave it out")
+    if request.shuffled:
+        raise InputError("for rows of --data alone", where="--shuffled", remedy="leave it out")
+    return MadeUpData(made, folder, request.data_seed)
+
+
+class MadeUpData:
+    """Rows drawn block by block from a seed."""
+
+    def __init__(self, made: MadeUp, folder: Path, seed: int) -> None:
+        self.made, self.folder, self.seed = made, folder, seed
+
+    def bytes_of(self, n: int) -> int:
+        """On disk, for n rows."""
+        return self.made.bytes_of(n)
+
+    def files(self, n: int, count: int | None) -> dict[str, str]:
+        """As `Data.files`."""
+        made, place = self.made, _place(self.folder, n)
+        found = {"data": _rows(place / "X.npy", (n, made.n_features), (X for X, _ in made.blocks(n, self.seed)))}
+        if made.targets:
+            found["targets"] = _rows(place / "y.npy", (n,), self._classes(n))
+        if made.side is not None:
+            drawn = place / f"{made.side_input}{'' if count is None else f'-{count}'}.npz"
+            if not drawn.exists():
+                y = np.concatenate(list(self._classes(n)))
+                _write_arrays(drawn, made.side(y, count, self.seed))
+            found[made.side_input] = drawn
+        return {name: str(path) for name, path in found.items()}
+
+    def _classes(self, n: int) -> Iterator[NDArray[Any]]:
+        return (y for _, y in self.made.blocks(n, self.seed) if y is not None)
+
+
+class GivenData:
+    """n of the rows in a file, with what is known of these: the first, or such as a seed draws."""
+
+    def __init__(self, request: Request, declaration: Declaration, folder: Path) -> None:
+        for file in declaration.files:
+            if file.required and file.name not in request.files:
+                raise InputError(f"no {file.what}", where=f"--{file.name}", remedy="name their file, or give no --data")
+        if request.constraints:
+            raise InputError("for made up data alone", where="--constraints", remedy="leave it out")
+        self.given = Files.of(declaration.files, request.files)
+        self.rows = peek_rows(self.given["data"], max(request.settings.get("memory_limit", [None]), default=None))
+        most = max(request.n)
+        if most > self.rows.n:
+            got, where = f"{most:,}", str(self.given["data"])
+            raise InputError("fewer rows than --n asks for", where=where, got=got, wanted=f"at most {self.rows.n:,}")
+        self.folder, self.seed, self.shuffled = folder, request.data_seed, request.shuffled
+        self.has_targets = "targets" in self.given.paths and (
+            may_have_targets(self.given) if self._other() is None else False
+        )
+
+    def _other(self) -> str | None:
+        """Of the inputs that stand for labels, the one that is named."""
+        return next((name for name in ("pairs", "triplets") if self.given.paths.get(name) is not None), None)
+
+    def bytes_of(self, n: int) -> int:
+        """On disk, for n rows."""
+        return 0 if self._is_all(n) else n * (self.rows.row_bytes + 8 * self.has_targets)
+
+    def files(self, n: int, count: int | None) -> dict[str, str]:
+        """As `Data.files`."""
+        if self._is_all(n):
+            return {name: str(path) for name, path in self.given.paths.items() if path is not None}
+        place, other = _place(self.folder, n), self._other()
+        chosen, found = self._chosen(n), dict[str, Path]()
+        found["data"] = self._take_rows(place, chosen)
+        if self.has_targets:
+            target = found["targets"] = place / "y.npy"
+            if not target.exists():
+                key = "y" if file_of_targets(self.given).suffix.lower() != ".csv" else None
+                taken = np.asarray(read_array(file_of_targets(self.given), key))[chosen]
+                write_rows(target, taken.shape, iter([taken]), taken.dtype)
+        if other is not None:
+            target = found[other] = place / f"{other}.npz"
+            if not target.exists():
+                _write_arrays(target, _SELECTED[other](self.given[other], chosen))
+        return {name: str(path) for name, path in found.items()}
+
+    def _is_all(self, n: int) -> bool:
+        return n == self.rows.n and not self.shuffled
+
+    def _chosen(self, n: int) -> NDArray[np.int64]:
+        """(n,) numbers of rows, ascending; of two sizes the smaller's are among the larger's."""
+        if not self.shuffled:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.seed).permutation(self.rows.n)[:n])
+
+    def _take_rows(self, place: Path, chosen: NDArray[np.int64]) -> Path:
+        source = self.rows
+        if source.is_sparse:
+            target = place / "X.npz"
+            if not target.exists():
+                part = source.array[chosen]
+                parts = {"data": part.data, "indices": part.indices, "indptr": part.indptr}
+                _write_arrays(target, {**parts, "shape": np.array(part.shape)})
+            return target
+        shape = (len(chosen), source.n_features)
+        return _rows(place / "X.npy", shape, _taken(self._loaded(), chosen), source.dtype)
+
+    def _loaded(self) -> RowSource:
+        """The rows with their entries."""
+        from dkl.runs.row_files import is_peeked, load_rows
+
+        return load_rows(self.given["data"]) if is_peeked(self.rows) else self.rows
+
+
+def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+    """The chosen rows, read in stretches of all."""
+    height = max(1, READ_BYTES // source.row_bytes)
+    for lo in range(0, int(chosen[-1]) + 1, height):
+        inside = chosen[(chosen >= lo) & (chosen < lo + height)]
+        if len(inside):
+            yield source.read(lo, min(lo + height, source.n))[inside - lo]
+
+
+def _selected_pairs(path: Path, chosen: NDArray[np.int64]) -> dict[str, Any]:
+    found = load_pairs(path).select(chosen)
+    weights = {"weights": found.weights} if found.is_weighted else {}
+    return {"must_link": found.must_link, "cannot_link": found.cannot_link, **weights}
+
+
+def _selected_triplets(path: Path, chosen: NDArray[np.int64]) -> dict[str, Any]:
+    return {"triplets": load_triplets(path).select(chosen).triplets}
+
+
+_SELECTED: Mapping[str, Callable[[Path, NDArray[np.int64]], dict[str, Any]]] = {
+    "pairs": _selected_pairs,
+    "triplets": _selected_triplets,
+}
+
+
+def _place(folder: Path, n: int) -> Path:
+    """The folder of n rows."""
+    place = folder / f"n{n}"
+    with disk_errors("could not be made", place):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place
+
+
+def _rows(target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]], dtype: Any = np.float64) -> Path:
+    if not target.exists():
+        first = next(blocks)
+        write_rows(target, shape, _and(first, blocks), first.dtype if len(shape) == 1 else dtype)
+    return target
+
+
+def _and(first: NDArray[Any], rest: Iterator[NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    yield first
+    yield from rest
+
+
+def _write_arrays(target: Path, arrays: Mapping[str, Any]) -> None:
+    """An .npz archive that appears whole. Raises DiskError."""
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    with disk_errors("could not be written", target):
+        try:
+            with create_private(partial) as file:
+                np.savez(file, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""One point of a sweep: its fit begun or resumed, and the line that says what it took."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dkl.errors import DklError, StoreError
+from dkl.runs import registry
+from dkl.runs.stored import open_run
+from dkl.runs.sweep import results
+from dkl.runs.sweep.data import Data
+from dkl.runs.sweep.processes import Ended, Processes
+from dkl.runs.sweep.request import CONSTRAINTS, Point, Request, place_words, words_of
+from dkl.stores.beginnings import is_unbegun
+from dkl.stores.disk import disk_errors
+from dkl.stores.sealed_json import read_json, write_json
+
+INTERRUPTED = 4
+TAIL_BYTES = 2000
+"""Of a log, in which its last line is looked for."""
+
+
+def work(point: Point, request: Request, data: Data, folder: Path, processes: Processes) -> results.Line:
+    """Fit a point in a process of its own, from wherever its run stands; the line for the results.
+
+    KeyboardInterrupt where the process was interrupted: its run can be resumed. InputError where another process works on it.
+    """
+    place = folder / "points" / point.name
+    with disk_errors("could not be made", place):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run, attempts = place / "run.zarr", _Attempts(place / "attempts.json")
+    words = _words(point, request, data, run)
+    attempts.begin()
+    load, began = os.getloadavg()[0], time.time()
+    ended = processes.run(words, place / "log")
+    attempts.end(ended)
+    if ended.code == INTERRUPTED:
+        raise KeyboardInterrupt
+    report, broken = _report(run)
+    line = {
+        "point": point.name,
+        "task": request.task,
+        "n": point.n,
+        "varied": dict(point.varied),
+        "repeat": point.repeat,
+        "status": _status(ended, report, broken),
+        "error": None if report else broken or _last_line(place / "log"),
+        **results.of_report(report),
+        CONSTRAINTS: request.constraints_of(point),
+        "asked": request.chosen(point),
+        "place": request.placing(point),
+        "data": {"made_up": not request.files, "seed": request.data_seed, "files": request.files},
+        "disk_bytes": results.folder_bytes(run) if run.is_dir() else None,
+        **attempts.told(),
+        "began": round(began, 3),
+        "load": load,
+        "environment": results.environment(),
+    }
+    return line
+
+
+def _words(point: Point, request: Request, data: Data, run: Path) -> list[str]:
+    """`dkl fit`, or `dkl resume` of what stands there."""
+    placing = place_words(request.placing(point))
+    if run.exists() and not is_unbegun(run):
+        with suppress(StoreError):  # a damaged run says so itself
+            found = open_run(run)
+            found.lock()
+            found.close()
+        return ["resume", str(run), *placing]
+    declaration = registry.declaration(request.task)
+    files = data.files(point.n, request.constraints_of(point))
+    named = [word for name, path in files.items() for word in (f"--{name}", path)]
+    settings = words_of(declaration, request.chosen(point))
+    return ["fit", request.task, "--no-picture", *named, "--out", str(run), *settings, *placing]
+
+
+def _report(run: Path) -> tuple[Mapping[str, Any], str | None]:
+    """(the run's report or {}, what is wrong with it)."""
+    if not run.exists() or is_unbegun(run):
+        return {}, None
+    try:
+        return open_run(run).report(), None
+    except DklError as error:
+        return {}, str(error)
+
+
+def _status(ended: Ended, report: Mapping[str, Any], broken: str | None) -> int:
+    """The exit code; of a run that had ended before, by its report: resuming it says 0 whatever it came to."""
+    if not report:
+        return ended.code or StoreError.exit_status
+    if ended.code in (0, 3):
+        return 0 if report["outcome"] == "solved" else 3
+    return ended.code
+
+
+def _last_line(log: Path) -> str | None:
+    """What a process has printed last: its error."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return None
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+
+class _Attempts:
+    """What the processes of a point took, one after the other; None of one whose sweep was killed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: list[dict[str, float | None]] = []
+        if path.exists():
+            with suppress(StoreError, KeyError):
+                self.known = list(read_json(path, sealed=True)["attempts"])
+
+    def begin(self) -> None:
+        """One begins."""
+        self.known.append({"seconds": None, "cpu_seconds": None})
+        write_json(self.path, {"attempts": self.known})
+
+    def end(self, ended: Ended) -> None:
+        """It has ended."""
+        self.known[-1] = {"seconds": ended.seconds, "cpu_seconds": ended.cpu_seconds}
+        write_json(self.path, {"attempts": self.known})
+
+    def told(self) -> dict[str, Any]:
+        """How many there were, and their sums; None where one is not known."""
+        found: dict[str, Any] = {"attempts": len(self.known)}
+        for name, told in (("seconds", "process_seconds"), ("cpu_seconds", "cpu_seconds")):
+            values = [attempt[name] for attempt in self.known]
+            found[told] = None if None in values else sum(value for value in values if value is not None)
+        return found

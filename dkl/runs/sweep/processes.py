@@ -1,0 +1,86 @@
+"""A point's fit as a process of its own: its seconds, processor seconds and exit code; and signals, which it answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from dkl.stores.private_files import MODE
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has ended. code: its exit code, below 0 where a signal ended it. cpu_seconds: with those of workers that
+    it started."""
+
+    code: int
+    seconds: float
+    cpu_seconds: float
+
+
+class Processes:
+    """Starts `dkl` one after the other. While it is entered, Ctrl-C and SIGTERM go to the one that runs, which commits what it
+    has done; then, or where none runs, KeyboardInterrupt is raised. A second signal is handed on too, and ends it at once.
+    """
+
+    def __init__(self) -> None:
+        self.signal = ""
+        self._is_starting = False
+        self._running: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def run(self, words: Sequence[str], log: Path) -> Ended:
+        """`dkl` with these words until it ends; what it prints is appended to `log`."""
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
+        with os.fdopen(descriptor, "ab") as output:
+            began = time.perf_counter()
+            self._is_starting = True
+            try:
+                # A session of its own: a terminal sends Ctrl-C to all of a group, and twice is more than once.
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "dkl.cli.main", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+                self._running, self._is_starting = process.pid, False
+                if self.signal:  # it came before there was a process to hand it to
+                    self._send(signal.Signals[self.signal])
+                # Not process.wait(), which keeps to itself what the process has used.
+                _, status, used = os.wait4(process.pid, 0)
+            finally:
+                self._running, self._is_starting = None, False
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return Ended(process.returncode, time.perf_counter() - began, used.ru_utime + used.ru_stime)
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number).name
+        if self._running is not None:
+            self._send(number)
+        elif not self._is_starting:
+            raise KeyboardInterrupt
+
+    def _send(self, number: int) -> None:
+        if self._running is not None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self._running, number)

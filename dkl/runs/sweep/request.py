@@ -1,0 +1,173 @@
+"""What a sweep is asked for, and the points that this stands for.
+
+sweep.json keeps it: the same command continues the sweep, another one in the same folder is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dkl.errors import InputError
+from dkl.estimators.common.rules import Flag
+from dkl.estimators.common.settings import Declared, declared
+from dkl.runs.kind import Declaration
+from dkl.stores.sealed_json import read_json
+
+OF_PLACE = ("workers", "threads")
+"""Options of the place that may have several values."""
+CONSTRAINTS = "constraints"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One fit of a sweep. varied: values, by name, of whatever has several in the sweep, beside n."""
+
+    n: int
+    varied: Mapping[str, Any]
+    repeat: int = 1
+
+    @property
+    def group(self) -> str:
+        """All but n and the repeat, for a line of the picture: "rank 64, workers 2"."""
+        return ", ".join(f"{name.replace('_', '-')} {shown(value)}" for name, value in self.varied.items())
+
+    @property
+    def label(self) -> str:
+        """For a person: "n 10,000, rank 64"."""
+        return ", ".join(part for part in (f"n {self.n:,}", self.group) if part)
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        parts = [f"n{self.n}", *(f"{name}-{value}" for name, value in self.varied.items()), f"repeat{self.repeat}"]
+        return "_".join(parts).replace("/", "-")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A sweep of `task` over `n` and whatever in `settings` or `place` has several values, each `repeat` times.
+
+    settings: of the learner, name to values; options that are given as lists at once, as a path of gammas, are one value.
+    place: options of the place, name to values. files: given inputs, absolute. constraints: how much side information is
+    drawn; none: by the data's own rule. shuffled: n rows are drawn of given data, not its first n.
+    """
+
+    task: str
+    n: list[int]
+    repeat: int = 1
+    settings: dict[str, list[Any]] = field(default_factory=dict)
+    place: dict[str, list[Any]] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    constraints: list[int] = field(default_factory=list)
+    data_seed: int = 0
+    shuffled: bool = False
+
+    def checked(self) -> Request:
+        """The same; InputError for a value that is there twice."""
+        lists = {"n": self.n, CONSTRAINTS: self.constraints, **self.settings, **self.place}
+        for name, values in lists.items():
+            twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
+            if twice is not None:
+                raise InputError("a value that is there twice", where=flag(name), got=shown(twice))
+        return self
+
+    @property
+    def varied(self) -> dict[str, list[Any]]:
+        """Whatever has several values, beside n, in the options' order."""
+        lists = {CONSTRAINTS: self.constraints, **self.settings, **self.place}
+        return {name: values for name, values in lists.items() if len(values) > 1}
+
+    def points(self) -> list[Point]:
+        """All of them, from small n to large; every one once before any is repeated, so that a machine's bad hour is not one
+        point's alone."""
+        names, values = list(self.varied), list(self.varied.values())
+        return [
+            Point(n, dict(zip(names, chosen, strict=True)), repeat)
+            for repeat in range(1, self.repeat + 1)
+            for n in sorted(self.n)
+            for chosen in product(*values)
+        ]
+
+    def chosen(self, point: Point) -> dict[str, Any]:
+        """Settings of a point, as `dkl fit` has them."""
+        return _at(self.settings, point)
+
+    def placing(self, point: Point) -> dict[str, Any]:
+        """Options of its place."""
+        return _at(self.place, point)
+
+    def constraints_of(self, point: Point) -> int | None:
+        """How much side information it has; None: by the data's own rule."""
+        return _at({CONSTRAINTS: self.constraints}, point).get(CONSTRAINTS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As sweep.json keeps it."""
+        return {"dkl": version("dkl"), **asdict(self)}
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Request:
+        """What `as_dict` gave."""
+        return cls(**{name: value for name, value in found.items() if name != "dkl"})
+
+
+def check_same(path: Path, request: Request) -> None:
+    """InputError where the sweep in a folder was asked for something else."""
+    before, now = read_json(path, sealed=True), request.as_dict()
+    for name in now:
+        if before.get(name) != now[name]:
+            raise InputError(
+                "another sweep stands there",
+                where=str(path.parent),
+                got=f"{name} {_few(now[name])}",
+                wanted=f"{name} {_few(before.get(name))}",
+                remedy="give the command that it was begun with, or choose another --out",
+            )
+
+
+def words_of(declaration: Declaration, chosen: Mapping[str, Any]) -> list[str]:
+    """Settings as options of `dkl fit`."""
+    known, words = declared(declaration.settings), list[str]()
+    for name, value in chosen.items():
+        words += _words(known[name], value)
+    return words
+
+
+def place_words(placing: Mapping[str, Any]) -> list[str]:
+    """Options of the place as they are typed."""
+    words = []
+    for name, value in placing.items():
+        words += [flag(name)] if value is True else [] if value in (None, False) else [flag(name), str(value)]
+    return words
+
+
+def flag(name: str) -> str:
+    """The option of a name."""
+    return f"--{name.replace('_', '-')}"
+
+
+def shown(value: Any) -> str:
+    """A value in a line or a column."""
+    if isinstance(value, list):
+        return "+".join(map(shown, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _words(known: Declared, value: Any) -> list[str]:
+    if isinstance(known.rule, Flag):
+        return [known.off or known.flag]
+    values = value if isinstance(value, list) else [value]
+    return [word for one in values for word in (known.flag, str(one))]
+
+
+def _at(lists: Mapping[str, list[Any]], point: Point) -> dict[str, Any]:
+    return {name: point.varied.get(name, values[0]) for name, values in lists.items() if values}
+
+
+def _few(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

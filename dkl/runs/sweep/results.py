@@ -1,0 +1,123 @@
+"""results.jsonl: a line for each point that has ended, on disk before the next begins; and what machine it was measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dkl.errors import InputError
+from dkl.resources import machine_memory, n_cpus
+from dkl.stores.disk import disk_errors, write_all
+from dkl.stores.private_files import MODE
+
+FILE = "results.jsonl"
+PACKAGES = ("dkl", "numpy", "scipy", "scikit-learn", "numba", "dask", "distributed", "zarr")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+Line = dict[str, Any]
+
+
+def append(folder: Path, line: Mapping[str, Any]) -> None:
+    """Add a line, which is on disk when this returns. Raises DiskError."""
+    path = folder / FILE
+    text = json.dumps(line) + "\n"
+    with disk_errors("the results could not be written", path, "free space on that disk, then continue the sweep"):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                text = "\n" + text  # a crash cut the last line short
+            write_all(descriptor, memoryview(text.encode()), size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read(folder: Path) -> dict[str, Line]:
+    """The last line of each point, by its name; lines that a crash cut short are left out. InputError where there is no sweep."""
+    path = folder / FILE
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError("cannot be read", where=str(path), got=error.strerror) from error
+    found = {}
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("point"), str):
+            found[line["point"]] = line
+    return found
+
+
+def of_report(report: Mapping[str, Any]) -> Line:
+    """What a run's report says of its costs and its end; {} where there is none."""
+    if not report:
+        return {}
+    seconds = dict(report["seconds"])
+    return {
+        "outcome": report["outcome"],
+        "seconds": seconds.pop("total"),
+        "stages": seconds,
+        "n_iter": report["n_iter"],
+        "relative_gap": proven_gap(report),
+        "peak_bytes": report["peak_bytes"],
+        "worker_peak_bytes": report.get("worker_peak_bytes"),
+        "split": report.get("spent"),
+        "restarts": report.get("restarts", 0),
+        "settings": report["settings"],
+    }
+
+
+def proven_gap(report: Mapping[str, Any]) -> float | None:
+    """The certificate's relative gap, or the largest of several outputs; None where nothing is proven."""
+    parts = [report.get("certificate") or {}, *(report.get("outputs") or [])]
+    gaps = [part["relative_gap"] for part in parts if part.get("relative_gap") is not None]
+    return max(gaps, default=None)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Of all files below."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def environment() -> dict[str, Any]:
+    """Versions, processor and memory, as far as figures depend on them."""
+    return {
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "processors": n_cpus(),
+        "memory_bytes": machine_memory(),
+        "threads": {name: os.environ[name] for name in THREADS if name in os.environ},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """Its model, as Linux or macOS names it."""
+    if sys.platform.startswith("linux"):
+        try:
+            with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as told:
+                for line in told:
+                    if line.startswith("model name"):
+                        return line.partition(":")[2].strip()
+        except OSError:
+            pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,119 @@
+"""How cost grows with n: slopes in logarithms, of the whole and of its stages, and the picture of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.estimators.common.drawing import colours, grid, legend, log_y, new_figure, panel, save, tidy
+from dkl.runs.sweep.request import Point
+from dkl.runs.sweep.results import Line
+from dkl.runs.sweep.table import number
+
+LEAST_SHARE = 0.01
+"""Of a stage that is told of, in the largest n's seconds."""
+Numbers = Sequence[float] | NDArray[np.float64]
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def slope(n: Numbers, seconds: Numbers) -> float | None:
+    """b of the least squares log seconds = a + b log n; None for fewer than two sizes, or nothing that has a logarithm."""
+    kept = [(size, cost) for size, cost in zip(n, seconds, strict=True) if cost > 0]
+    if len({size for size, _ in kept}) < 2:
+        return None
+    logs = np.log(np.array(kept, dtype=float))
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+
+
+def groups(lines: Sequence[Line], varied: Sequence[str]) -> dict[str, list[Line]]:
+    """Lines of equal settings but n, by their names."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        point = Point(line["n"], {name: line["varied"][name] for name in varied})
+        found.setdefault(point.group, []).append(line)
+    return found
+
+
+def curve(lines: Sequence[Line], stage: str | None = None) -> Curve:
+    """(n ascending, median seconds of the repeats) of a group; of one stage, 0 where it was not run."""
+    sizes = sorted({line["n"] for line in lines})
+
+    def cost(line: Line) -> float:
+        return float(line["seconds"] if stage is None else line["stages"].get(stage, 0.0))
+
+    medians = [float(np.median([cost(line) for line in lines if line["n"] == n])) for n in sizes]
+    return np.array(sizes, dtype=float), np.array(medians)
+
+
+def slopes(lines: Sequence[Line], varied: Sequence[str]) -> list[str]:
+    """For a person: of each group the slope over all n and between the last two, and those of its stages."""
+    told = []
+    for name, members in groups(lines, varied).items():
+        n, seconds = curve(members)
+        whole = slope(n, seconds)
+        if whole is None:
+            continue
+        last = slope(n[-2:], seconds[-2:])
+        head = f"{name}: " if name else ""
+        told.append(f"{head}seconds grow as n^{whole:.2f}, between the last two n as n^{number(last, '.2f')}")
+        stages = [(stage, *curve(members, stage)) for stage in stages_of(members)]
+        parts = [f"{stage} {number(slope(n, cost), '.2f')} ({number(cost[-1])} s)" for stage, n, cost in stages]
+        told.append(f"  slopes of stages, and seconds at the largest n: {', '.join(parts)}")
+    return told
+
+
+def stages_of(lines: Sequence[Line]) -> list[str]:
+    """Stages of a group that take a share worth telling at its largest n, the longest first."""
+    largest = [line for line in lines if line["n"] == max(line["n"] for line in lines)]
+    whole = float(np.median([line["seconds"] for line in largest]))
+    costs = {stage: curve(largest, stage)[1][-1] for line in largest for stage in line["stages"]}
+    return sorted(
+        (stage for stage, cost in costs.items() if cost >= LEAST_SHARE * whole), key=lambda stage: -costs[stage]
+    )
+
+
+def draw(lines: Sequence[Line], varied: Sequence[str], task: str, path: Path) -> Path:
+    """Seconds against n on logarithmic axes, a line a group, beside them the stages of the slowest group."""
+    found = groups(lines, varied)
+    slowest = max(found, key=lambda name: curve(found[name])[1][-1])
+    wholes = {name: curve(members) for name, members in found.items()}
+    stages = {stage: curve(found[slowest], stage) for stage in stages_of(found[slowest])}
+    figure = new_figure()
+    panels = [
+        panel(_draw_curves, wholes, title="seconds of a fit"),
+        panel(_draw_curves, stages, title=f"its stages{', ' + slowest if slowest else ''}"),
+    ]
+    grid(figure, panels, 2, f"dkl sweep {task}")
+    return save(figure, path)
+
+
+def _draw_curves(axis: Any, curves: dict[str, Curve], *, title: str) -> None:
+    """Each with its least squares line, and a dotted line of slope 1."""
+    axis.set_xscale("log")
+    for colour, (name, (n, seconds)) in zip(colours(len(curves)), curves.items(), strict=True):
+        kept = seconds > 0
+        n, seconds = n[kept], seconds[kept]
+        power = slope(n, seconds)
+        label = " ".join(part for part in (name, "" if power is None else f"slope {power:.2f}") if part)
+        axis.plot(n, seconds, "o", color=colour, label=label, markersize=5)
+        if power is not None:
+            middle = np.exp(np.mean(np.log(seconds)) - power * np.mean(np.log(n)))
+            axis.plot(n, middle * n**power, "-", color=colour, linewidth=1.2)
+    _draw_slope_one(axis, list(curves.values()))
+    log_y(axis, room=0.15)
+    tidy(axis, title, "n", "seconds")
+    legend(axis)
+
+
+def _draw_slope_one(axis: Any, curves: list[Curve]) -> None:
+    """A line of slope 1 through the middle of all points."""
+    n = np.concatenate([sizes[seconds > 0] for sizes, seconds in curves])
+    seconds = np.concatenate([seconds[seconds > 0] for _, seconds in curves])
+    if len(set(n)) > 1:
+        ends = np.array([n.min(), n.max()])
+        level = np.exp(np.mean(np.log(seconds)) - np.mean(np.log(n)))
+        axis.plot(ends, level * ends, ":", color="0.35", linewidth=1.5, label="slope 1")

@@ -1,0 +1,170 @@
+"""The verb `dkl sweep TASK`: data, a plan, a process for each point, a table that grows, a picture.
+
+sweep.json       what was asked for
+data/            what the points learn from, a folder for each n
+points/NAME/     a point's run, what it printed (log), and what its attempts took (attempts.json)
+results.jsonl    a line for each point that has ended
+scaling.png      seconds against n
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dkl._paths import as_path
+from dkl.errors import InputError
+from dkl.estimators.common.drawing import check_matplotlib
+from dkl.runs import registry
+from dkl.runs.files import check_new, check_unchanged, fingerprint
+from dkl.runs.picture import can_draw
+from dkl.runs.sweep import results
+from dkl.runs.sweep.data import Data, data_of
+from dkl.runs.sweep.planning import check_data, misfits, refuse
+from dkl.runs.sweep.points import work
+from dkl.runs.sweep.processes import Processes
+from dkl.runs.sweep.request import Point, Request, check_same
+from dkl.runs.sweep.scaling import draw, slopes
+from dkl.runs.sweep.table import Table
+from dkl.stores.disk import disk_errors
+from dkl.stores.sealed_json import read_json, write_json
+
+Given = Mapping[str, Any]
+
+SWEEP = "sweep.json"
+
+WORST_FIRST = (1, 6, 5, 2, 3)
+"""Exit codes of points, that of the sweep is the first of these that any has; else 0."""
+
+
+def sweep(
+    task: str,
+    files: Given,
+    out: str,
+    shape: Given,
+    chosen: Mapping[str, list[Any]],
+    placing: Mapping[str, list[Any]],
+    *,
+    picture: bool | None,
+    skip: bool,
+    again: str,
+) -> int:
+    """Everything, from wherever the sweep in the folder `out` stands. The exit code.
+
+    shape: n, repeat, constraints, data_seed and shuffled, as typed. chosen, placing: values of settings and of options of
+    the place. skip: points that do not fit are left out. again: the command, for whoever is to continue.
+    """
+    if picture:
+        check_matplotlib("--picture")
+    given = {name: str(as_path(path, f"--{name}").absolute()) for name, path in files.items() if path is not None}
+    if given and "data" not in given:
+        raise InputError("for rows of --data alone", where=f"--{min(given)}", remedy="name their file, or leave it out")
+    request = Request(
+        task,
+        list(shape["n"]),
+        shape["repeat"],
+        dict(chosen),
+        dict(placing),
+        given,
+        list(shape["constraints"] or []),
+        shape["data_seed"],
+        shape["shuffled"],
+    ).checked()
+    check_settings(request)
+    folder = as_path(out, "--out").absolute()
+    is_new = not (folder / SWEEP).exists()
+    if is_new:
+        folder = check_new(folder, may_be_empty_folder=True)
+    else:
+        check_same(folder / SWEEP, request)
+    with Processes() as processes:
+        try:
+            return _swept(request, folder, is_new, processes, picture, skip)
+        except KeyboardInterrupt as stopped:
+            signal = processes.signal or "SIGINT"
+            raise KeyboardInterrupt(
+                f"interrupted by {signal}; finished points stand; continue with: {again}"
+            ) from stopped
+
+
+def check_settings(request: Request) -> None:
+    """InputError for a combination of settings that no fit can take; nothing is read for it."""
+    kind = registry.declaration(request.task).settings
+    for point in request.points():
+        kind(**request.chosen(point)).checked()
+
+
+def _swept(request: Request, folder: Path, is_new: bool, processes: Processes, picture: bool | None, skip: bool) -> int:
+    data, points = _begun(request, folder, is_new, skip)
+    table = Table(request)
+    click.echo(table.head())
+    for point in points:
+        line = results.read(folder).get(point.name)
+        if line is None or not is_finished(line):
+            line = work(point, request, data, folder, processes)
+            results.append(folder, line)
+        click.echo(table.row(line))
+        if processes.signal:
+            raise KeyboardInterrupt
+    lines = [line for line in results.read(folder).values() if line.get("seconds") is not None]
+    for text in slopes(lines, list(request.varied)):
+        click.echo(text)
+    if picture is not False and can_draw() and lines:
+        click.echo(f"picture: {draw(lines, list(request.varied), request.task, folder / 'scaling.png')}")
+    found = {exit_code(results.read(folder)[point.name]) for point in points}
+    return next((code for code in WORST_FIRST if code in found), 0)
+
+
+def is_finished(line: results.Line) -> bool:
+    """Whether a point came to an end that another attempt would not change: its run has a report."""
+    return line["status"] in (0, 3)
+
+
+def exit_code(line: results.Line) -> int:
+    """Of a point; a process that the system has killed was too large for it."""
+    status = int(line["status"])
+    return 5 if status < 0 else status
+
+
+def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> tuple[Data, list[Point]]:
+    """The data, written, and the points that fit; of a new sweep nothing is left where it cannot begin."""
+    declaration = registry.declaration(request.task)
+    if not is_new:
+        known: Any = read_json(folder / SWEEP, sealed=True)["inputs"]
+        for file in declaration.files:
+            if file.name in known:
+                check_unchanged(known[file.name], file.what)
+    data = data_of(request, declaration, folder / "data")
+    was_there = folder.exists()
+    with disk_errors("cannot be made", folder, "choose another --out"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        fitting = _fitting(request, data, folder, skip)
+        if is_new:
+            inputs = {name: fingerprint(Path(path)) for name, path in request.files.items()}
+            write_json(folder / SWEEP, {**request.as_dict(), "inputs": inputs})
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder / "data", ignore_errors=True)  # made just now, by us
+            if not was_there:
+                folder.rmdir()
+        raise
+    return data, fitting
+
+
+def _fitting(request: Request, data: Data, folder: Path, skip: bool) -> list[Point]:
+    """The points that are done, or fit here; without `skip` ResourceError where one does not."""
+    check_data(data, request, folder)
+    points, lines = request.points(), results.read(folder)
+    waiting = [point for point in points if point.name not in lines or not is_finished(lines[point.name])]
+    unfit = misfits(waiting, request, data, folder)
+    if not skip:
+        refuse(waiting, unfit)
+    for point in waiting:
+        if point.name in unfit and point.repeat == 1:
+            click.echo(f"note: {point.label}: left out: {unfit[point.name]}", err=True)
+    return [point for point in points if point.name not in unfit]
