@@ -162,7 +162,7 @@ def test_verify_shares_nothing_with_solvers_and_problems(path: Path) -> None:
 def test_no_verb_knows_a_learner(layer: str) -> None:
     """Outside of the learners' folders none is named but in the registry; the demo is of one."""
     assert all((PACKAGE / "runs" / task).is_dir() for task in TASKS)
-    for path in [*(PACKAGE / layer).glob("*.py"), *(PACKAGE / layer / "jobs").glob("*.py")]:
+    for path in [file for folder in (".", "jobs", "sweep") for file in (PACKAGE / layer / folder).glob("*.py")]:
         if path.name not in ("registry.py", "demo.py"):
             found = {target for _, target in imports_of(path)}
             named = [one for one in TASKS if any(f".{one}" in f"{target}." for target in found)]

@@ -1,6 +1,7 @@
 """The `dkl` command: its exit codes, and its errors in one line each.
 
-0 solved, 1 a bug, 2 bad input, 3 not converged, 4 interrupted, 5 too little memory, disk or workers, 6 damaged store.
+0 solved, 1 a bug, 2 bad input, 3 not converged, 4 interrupted, 5 too little memory, disk or workers, 6 damaged store; 7, of
+`dkl sweep compare` alone, that something got slower, larger or ends worse.
 
 Nothing large is imported here: a wrong option is told at once.
 """
@@ -114,7 +115,7 @@ def dkl() -> None:
     """Learn kernels: from pairs (must-link and cannot-link), for regression and for classification.
 
     Exit codes: 0 solved, 2 bad input, 3 not converged (the result is written), 4 interrupted (resume it),
-    5 too little memory, disk or workers, 6 damaged store, 1 a bug.
+    5 too little memory, disk or workers, 6 damaged store, 7 worse than before (`dkl sweep compare`), 1 a bug.
     """
 
 

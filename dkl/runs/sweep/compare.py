@@ -100,7 +100,7 @@ def _key(line: Line) -> str:
     if line.get(CONSTRAINTS) is not None:
         asked[CONSTRAINTS] = line[CONSTRAINTS]
     data = line["data"]
-    told = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name])}" for name in sorted(asked))]
+    told = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name], name)}" for name in sorted(asked))]
     files = data.get("files") or {}
     told += [f"{flag(name)} {Path(files[name]).name}" for name in sorted(files)]
     return " ".join([*told, *([f"--data-seed {data['seed']}"] if data["seed"] else [])])
@@ -146,17 +146,19 @@ def _pooled(parts: list[Any]) -> tuple[float, int]:
 def _end(key: str, before: list[Line], after: list[Line]) -> dict[str, Any] | None:
     """How the outcome or the gap of a point changed; None where neither did."""
     was, now = (sorted({outcome(line) for line in lines}) for lines in (before, after))
-    gaps = [
-        max((line["relative_gap"] for line in lines if line.get("relative_gap")), default=None)
-        for lines in (before, after)
-    ]
+    gaps = [_gap(before), _gap(after)]
     status = [max(abs(int(line["status"])) for line in lines) for lines in (before, after)]
-    both = None not in gaps and min(gaps) > 0
-    changed = was != now or (both and max(gaps) > GAP_FACTOR * min(gaps))
+    proven = [gap for gap in gaps if gap]
+    changed = was != now or (len(proven) == 2 and max(proven) > GAP_FACTOR * min(proven))
     if not changed:
         return None
     worse = status[0] == 0 and status[1] != 0
     return {"point": key, "outcome": [was, now], "relative_gap": gaps, "is_worse": worse}
+
+
+def _gap(lines: list[Line]) -> float | None:
+    """The largest of the repeats; None where nothing was proven."""
+    return max((line["relative_gap"] for line in lines if line.get("relative_gap") is not None), default=None)
 
 
 def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) -> list[str]:
@@ -195,7 +197,8 @@ def _show(
         click.echo(f"note: {note}")
     told = [change.verdict for change in changes if change.verdict]
     counted = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(told)) or "no cost changed beyond noise"
-    click.echo(f"{len(common)} points in common: {counted}{'; worse' if is_worse else ''}")
+    counted_points = f"{len(common)} point{'s' if len(common) > 1 else ''}"
+    click.echo(f"{counted_points} in common: {counted}{'; worse' if is_worse else ''}")
 
 
 def _line(change: Change) -> str:

@@ -36,6 +36,9 @@ class Data(Protocol):
     def bytes_of(self, n: int) -> int:
         """On disk, for n rows."""
 
+    def is_there(self, n: int) -> bool:
+        """Whether the folder for n rows is."""
+
     def files(self, n: int, count: int | None) -> dict[str, str]:
         """Paths by the inputs' names for n rows, `count` of side information; written where they are not there."""
 
@@ -64,6 +67,10 @@ class MadeUpData:
     def bytes_of(self, n: int) -> int:
         """On disk, for n rows."""
         return self.made.bytes_of(n)
+
+    def is_there(self, n: int) -> bool:
+        """As `Data.is_there`."""
+        return _folder(self.folder, n).exists()
 
     def files(self, n: int, count: int | None) -> dict[str, str]:
         """As `Data.files`."""
@@ -110,6 +117,10 @@ class GivenData:
     def bytes_of(self, n: int) -> int:
         """On disk, for n rows."""
         return 0 if self._is_all(n) else n * (self.rows.row_bytes + 8 * self.has_targets)
+
+    def is_there(self, n: int) -> bool:
+        """As `Data.is_there`."""
+        return self._is_all(n) or _folder(self.folder, n).exists()
 
     def files(self, n: int, count: int | None) -> dict[str, str]:
         """As `Data.files`."""
@@ -183,9 +194,13 @@ _SELECTED: Mapping[str, Callable[[Path, NDArray[np.int64]], dict[str, Any]]] = {
 }
 
 
+def _folder(folder: Path, n: int) -> Path:
+    return folder / f"n{n}"
+
+
 def _place(folder: Path, n: int) -> Path:
-    """The folder of n rows."""
-    place = folder / f"n{n}"
+    """The folder of n rows, made."""
+    place = _folder(folder, n)
     with disk_errors("could not be made", place):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     return place

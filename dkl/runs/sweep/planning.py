@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dkl.errors import DiskError, MemoryBudgetError, ResourceError
+from dkl.errors import DiskError, InputError, MemoryBudgetError, ResourceError
 from dkl.resources import format_bytes
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
@@ -19,36 +19,42 @@ from dkl.runs.sweep.request import Point, Request
 SKIP = "--skip-what-does-not-fit leaves out what does not fit"
 
 
-def check_data(data: Data, request: Request, folder: Path) -> None:
-    """DiskError where the data of all sizes do not fit on the disk; before any are written."""
-    needed, free = sum(map(data.bytes_of, request.n)), shutil.disk_usage(folder).free
-    if needed > free:
-        got, wanted = f"{format_bytes(free)} free", format_bytes(needed)
-        raise DiskError("the data of the sweep do not fit on that disk", where=str(folder), got=got, wanted=wanted)
-
-
 def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path) -> dict[str, str]:
-    """Points that do not fit the machine, by name, and why; repeats have the fate of the first.
+    """Points that do not fit the machine, by name, and why; repeats have the fate of the first. Data of those that are looked
+    at are written, where there is room for them.
 
-    InputError for a point whose settings or inputs no fit can take.
+    InputError, which names the point, for settings or inputs that no fit can take.
     """
-    kind, found, disk = registry.kind(request.task), dict[str, str](), 0
+    kind, found, room = registry.kind(request.task), dict[str, str](), _Room(folder)
     for point in points:
         first = Point(point.n, point.varied).name
         if first in found:
             found[point.name] = found[first]
             continue
         try:
-            needed = _disk_of(kind, point, request, data, folder)
+            if not data.is_there(point.n):
+                room.take("the data", data.bytes_of(point.n), written=True)
+            room.take("the run", _disk_of(kind, point, request, data, folder))
         except (MemoryBudgetError, DiskError) as error:
             found[point.name] = str(error)
-            continue
-        disk += needed
-        if disk > shutil.disk_usage(folder).free:
-            free = format_bytes(shutil.disk_usage(folder).free)
-            found[point.name] = f"with the points before it {format_bytes(disk)} of disk; got {free} free"
-            disk -= needed
+        except InputError as error:
+            raise type(error)(str(error), where=point.label) from error
     return found
+
+
+class _Room:
+    """Of the disk, for one point after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.taken = folder, 0
+
+    def take(self, what: str, size: int, *, written: bool = False) -> None:
+        """DiskError where so many bytes are not there beside those that are taken; what is written now is not counted again."""
+        free = shutil.disk_usage(self.folder).free
+        if self.taken + size > free:
+            got, wanted = f"{format_bytes(free)} free", format_bytes(self.taken + size)
+            raise DiskError(f"{what} and the points before do not fit on that disk", got=got, wanted=wanted)
+        self.taken += 0 if written else size
 
 
 def refuse(points: Sequence[Point], found: Mapping[str, str]) -> None:

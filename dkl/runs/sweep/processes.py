@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from dkl.stores.private_files import MODE
 
@@ -26,6 +26,12 @@ class Ended:
     code: int
     seconds: float
     cpu_seconds: float
+
+
+def start(words: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """`dkl` with these words, in a session of its own: a terminal sends Ctrl-C to all of a group, and twice is more than once."""
+    command = [sys.executable, "-P", "-m", "dkl.cli.main", *words]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
 
 
 class Processes:
@@ -46,14 +52,7 @@ class Processes:
             began = time.perf_counter()
             self._is_starting = True
             try:
-                # A session of its own: a terminal sends Ctrl-C to all of a group, and twice is more than once.
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "dkl.cli.main", *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
+                process = start(words, output)
                 self._running, self._is_starting = process.pid, False
                 if self.signal:  # it came before there was a process to hand it to
                     self._send(signal.Signals[self.signal])

@@ -15,12 +15,12 @@ from typing import Any
 from dkl.errors import InputError
 from dkl.estimators.common.rules import Flag
 from dkl.estimators.common.settings import Declared, declared
+from dkl.resources import format_bytes
 from dkl.runs.kind import Declaration
 from dkl.stores.sealed_json import read_json
 
-OF_PLACE = ("workers", "threads")
-"""Options of the place that may have several values."""
 CONSTRAINTS = "constraints"
+MEMORY = "memory_limit"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Point:
     @property
     def group(self) -> str:
         """All but n and the repeat, for a line of the picture: "rank 64, workers 2"."""
-        return ", ".join(f"{name.replace('_', '-')} {shown(value)}" for name, value in self.varied.items())
+        return ", ".join(f"{name.replace('_', '-')} {shown(value, name)}" for name, value in self.varied.items())
 
     @property
     def label(self) -> str:
@@ -150,8 +150,10 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def shown(value: Any) -> str:
-    """A value in a line or a column."""
+def shown(value: Any, name: str = "") -> str:
+    """A value of an option in a line or a column."""
+    if name == MEMORY and value is not None:
+        return format_bytes(value)
     if isinstance(value, list):
         return "+".join(map(shown, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

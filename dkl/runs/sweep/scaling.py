@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.common.drawing import colours, grid, legend, log_y, new_figure, panel, save, tidy
+from dkl.estimators.common.drawing import colours, grid, legend, log_y, new_figure, panel, tidy
 from dkl.runs.sweep.request import Point
 from dkl.runs.sweep.results import Line
 from dkl.runs.sweep.table import number
@@ -76,8 +75,8 @@ def stages_of(lines: Sequence[Line]) -> list[str]:
     )
 
 
-def draw(lines: Sequence[Line], varied: Sequence[str], task: str, path: Path) -> Path:
-    """Seconds against n on logarithmic axes, a line a group, beside them the stages of the slowest group."""
+def draw(lines: Sequence[Line], varied: Sequence[str], task: str) -> Any:
+    """A figure: seconds against n on logarithmic axes, a line a group, beside them the stages of the slowest group."""
     found = groups(lines, varied)
     slowest = max(found, key=lambda name: curve(found[name])[1][-1])
     wholes = {name: curve(members) for name, members in found.items()}
@@ -88,7 +87,7 @@ def draw(lines: Sequence[Line], varied: Sequence[str], task: str, path: Path) ->
         panel(_draw_curves, stages, title=f"its stages{', ' + slowest if slowest else ''}"),
     ]
     grid(figure, panels, 2, f"dkl sweep {task}")
-    return save(figure, path)
+    return figure
 
 
 def _draw_curves(axis: Any, curves: dict[str, Curve], *, title: str) -> None:

@@ -18,13 +18,13 @@ import click
 
 from dkl._paths import as_path
 from dkl.errors import InputError
-from dkl.estimators.common.drawing import check_matplotlib
+from dkl.estimators.common.drawing import check_matplotlib, save
 from dkl.runs import registry
 from dkl.runs.files import check_new, check_unchanged, fingerprint
 from dkl.runs.picture import can_draw
 from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data, data_of
-from dkl.runs.sweep.planning import check_data, misfits, refuse
+from dkl.runs.sweep.planning import misfits, refuse
 from dkl.runs.sweep.points import work
 from dkl.runs.sweep.processes import Processes
 from dkl.runs.sweep.request import Point, Request, check_same
@@ -113,8 +113,8 @@ def _swept(request: Request, folder: Path, is_new: bool, processes: Processes, p
     lines = [line for line in results.read(folder).values() if line.get("seconds") is not None]
     for text in slopes(lines, list(request.varied)):
         click.echo(text)
-    if picture is not False and can_draw() and lines:
-        click.echo(f"picture: {draw(lines, list(request.varied), request.task, folder / 'scaling.png')}")
+    if picture is not False and can_draw() and len({line["n"] for line in lines}) > 1:
+        click.echo(f"picture: {save(draw(lines, list(request.varied), request.task), folder / 'scaling.png')}")
     found = {exit_code(results.read(folder)[point.name]) for point in points}
     return next((code for code in WORST_FIRST if code in found), 0)
 
@@ -158,7 +158,6 @@ def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> tuple[Da
 
 def _fitting(request: Request, data: Data, folder: Path, skip: bool) -> list[Point]:
     """The points that are done, or fit here; without `skip` ResourceError where one does not."""
-    check_data(data, request, folder)
     points, lines = request.points(), results.read(folder)
     waiting = [point for point in points if point.name not in lines or not is_finished(lines[point.name])]
     unfit = misfits(waiting, request, data, folder)

@@ -68,7 +68,7 @@ class Table:
 
     def __init__(self, request: Request) -> None:
         self.varied = {
-            name: max(len(name), *(len(shown(value)) for value in values)) + 2
+            name: max(len(name), *(len(shown(value, name)) for value in values)) + 2
             for name, values in request.varied.items()
         }
         self.has_repeats = request.repeat > 1
@@ -84,7 +84,7 @@ class Table:
     def row(self, line: Line) -> str:
         """A point's; with its error below it, if it has one."""
         cells = [f"{line['n']:>{self.n_width},}"]
-        cells += [f"{shown(line['varied'].get(name)):>{width}}" for name, width in self.varied.items()]
+        cells += [f"{shown(line['varied'].get(name), name):>{width}}" for name, width in self.varied.items()]
         cells += [f"{line['repeat']:>8}"] if self.has_repeats else []
         cells += [f"{text(line):>{width + 1}}" for _, width, text in COLUMNS]
         error = f"\n{'':>{self.n_width}}  {line['error']}" if line.get("error") else ""
