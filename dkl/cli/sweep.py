@@ -19,6 +19,8 @@ Each is a run in a process of its own, below FOLDER/points. Data are made up for
 command again continues: finished points stay, a run that was under way is resumed, one that failed is tried again.
 """
 TYPED = "dkl.typed"
+MOST = 2**63
+"""Beyond, an integer of the digits that 1e999999999 stands for would be made first."""
 
 
 class Values(list[Any]):
@@ -50,9 +52,9 @@ class Count(click.ParamType):
         """The number; an error for a fraction, or one that is too small."""
         try:
             number = Decimal(value)
-            if number == number.to_integral_value() and self.rule.accepts(int(number)):
+            if abs(number) < MOST and number == number.to_integral_value() and self.rule.accepts(int(number)):
                 return int(number)
-        except (InvalidOperation, ValueError, OverflowError):
+        except InvalidOperation:
             pass
         return self.fail(f"{value!r} is not {self.rule.wanted}.", param, ctx)
 

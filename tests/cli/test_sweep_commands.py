@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,28 @@ def test_a_sweep_that_was_interrupted_is_continued(here: Path) -> None:
     rows = out.splitlines()
     assert [row.split()[0] for row in rows[:3]] == ["n", "60", "80"] and "seconds grow as n^" in out
     assert call("sweep", "compare", "sweep", "sweep").code == 0
+
+
+def test_a_crash_costs_a_point_and_is_tried_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = iter(["kill -KILL $$", "echo dkl: out of luck >&2; exit 6", "exit 1", "exit 5"])
+    asked = []
+
+    def start(words: Any, output: Any) -> subprocess.Popen:
+        asked.append(words)
+        return subprocess.Popen(["/bin/sh", "-c", next(scripts)], stdout=output, stderr=output)
+
+    monkeypatch.setattr("dkl.runs.sweep.processes.start", start)
+    words = ("sweep", "svc", "--n", "60,70", "--C", "2", "--out", "sweep")
+    answer = call(*words)
+    assert answer.code == 6 and "killed (9)" in answer.out and "dkl: out of luck" in answer.out
+    assert [line["status"] for line in results.read(here / "sweep").values()] == [-9, 6]
+    assert call(*words).code == 1
+    assert [line["status"] for line in results.read(here / "sweep").values()] == [1, 5]
+    assert [line["attempts"] for line in results.read(here / "sweep").values()] == [2, 2]
+    place = here / "sweep"
+    data = ["--data", f"{place}/data/n60/X.npy", "--targets", f"{place}/data/n60/y.npy"]
+    run = ["--out", f"{place}/points/n60_repeat1/run.zarr", "--C", "2.0"]
+    assert asked[0] == asked[2] == ["fit", "svc", "--no-picture", *data, *run]
 
 
 @pytest.mark.exhaustive

@@ -104,12 +104,16 @@ def test_given_rows_keep_their_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {tuple(sorted((chosen[i], chosen[j]))) for i, j in pairs.must_link} == wanted
 
 
+def whole(name: str, n: int) -> results.Line:
+    return line(n, 1.0, point=name, task="svc", environment={})
+
+
 def test_a_line_that_a_crash_cut_short_costs_itself_alone(tmp_path: Path) -> None:
-    results.append(tmp_path, {"point": "one", "n": 1})
+    results.append(tmp_path, whole("one", 1))
     with open(tmp_path / results.FILE, "ab") as file:
         file.write(b'{"point": "two", "n"')
-    results.append(tmp_path, {"point": "three", "n": 3})
-    results.append(tmp_path, {"point": "one", "n": 4})  # tried again
+    results.append(tmp_path, whole("three", 3))
+    results.append(tmp_path, whole("one", 4))  # tried again
     assert {name: found["n"] for name, found in results.read(tmp_path).items()} == {"one": 4, "three": 3}
     assert json.loads((tmp_path / results.FILE).read_text().splitlines()[-1])["n"] == 4
 

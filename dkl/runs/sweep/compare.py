@@ -32,6 +32,8 @@ WORSE = 7
 CHANCE = 0.01
 FLOOR = 0.03
 """A share that a change must exceed, however alike the repeats are."""
+SIZES = ("workers", "threads")
+"""Of a place."""
 GAP_FACTOR = 2.0
 """Of a proven gap that is told as changed."""
 
@@ -95,8 +97,8 @@ def _read(path: str, where: str) -> dict[str, list[Line]]:
 
 
 def _key(line: Line) -> str:
-    """Task, n and every setting, the place's and the learner's, that is not its default; for a person too."""
-    asked = {**line["asked"], **line["place"]}
+    """Task, n, workers or threads, and every setting that was asked for; where a cluster is reached makes no other point."""
+    asked = {**line["asked"], **{name: value for name, value in line["place"].items() if name in SIZES}}
     if line.get(CONSTRAINTS) is not None:
         asked[CONSTRAINTS] = line[CONSTRAINTS]
     data = line["data"]
@@ -183,6 +185,7 @@ def _show(
     common: list[str], changes: list[Change], ends: list[dict[str, Any]], notes: list[str], is_worse: bool
 ) -> None:
     """For a person: a line a cost under each point, then what ended otherwise."""
+    click.echo(f"{'':<16}{'before':>10}{'after':>12}{'change':>10}{'counts from':>13}")
     for key in common:
         click.echo(key)
         for change in changes:
@@ -192,7 +195,7 @@ def _show(
             if end["point"] == key:
                 was, now = (", ".join(one) for one in end["outcome"])
                 gaps = " to ".join(number(gap, ".1e") for gap in end["relative_gap"])
-                click.echo(f"  {'ends otherwise':<14}{was} to {now}; gap {gaps}{'  worse' if end['is_worse'] else ''}")
+                click.echo(f"  {'end':<14}{was} to {now}; gap {gaps}{'  worse' if end['is_worse'] else ''}")
     for note in notes:
         click.echo(f"note: {note}")
     told = [change.verdict for change in changes if change.verdict]
@@ -203,5 +206,5 @@ def _show(
 
 def _line(change: Change) -> str:
     form = format_bytes if change.cost in ("peak memory", "disk") else number
-    figures = f"{form(change.before):>10} to {form(change.after):>9}  {change.growth:>+8.1%}"
-    return f"  {change.cost:<14}{figures}  of {change.counts_from:.0%} that count  {change.verdict}".rstrip()
+    figures = f"{form(change.before):>10}{form(change.after):>12}{change.growth:>+10.1%}{change.counts_from:>13.0%}"
+    return f"  {change.cost:<14}{figures}  {change.verdict}".rstrip()

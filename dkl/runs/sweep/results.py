@@ -19,6 +19,8 @@ from dkl.stores.private_files import MODE
 FILE = "results.jsonl"
 PACKAGES = ("dkl", "numpy", "scipy", "scikit-learn", "numba", "dask", "distributed", "zarr")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+NEEDED = {"point": str, "task": str, "n": int, "status": int, "repeat": int, "varied": dict, "environment": dict}
+"""Of every line; others are left out."""
 
 Line = dict[str, Any]
 
@@ -54,7 +56,7 @@ def read(folder: Path) -> dict[str, Line]:
             line = json.loads(text)
         except ValueError:
             continue
-        if isinstance(line, dict) and isinstance(line.get("point"), str):
+        if isinstance(line, dict) and all(isinstance(line.get(name), kind) for name, kind in NEEDED.items()):
             found[line["point"]] = line
     return found
 

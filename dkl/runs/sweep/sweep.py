@@ -10,7 +10,9 @@ scaling.png      seconds against n
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,8 @@ def _swept(request: Request, folder: Path, is_new: bool, processes: Processes, p
     for point in points:
         line = results.read(folder).get(point.name)
         if line is None or not is_finished(line):
-            line = work(point, request, data, folder, processes)
+            with _under_way(point):
+                line = work(point, request, data, folder, processes)
             results.append(folder, line)
         click.echo(table.row(line))
         if processes.signal:
@@ -117,6 +120,19 @@ def _swept(request: Request, folder: Path, is_new: bool, processes: Processes, p
         click.echo(f"picture: {save(draw(lines, list(request.varied), request.task), folder / 'scaling.png')}")
     found = {exit_code(results.read(folder)[point.name]) for point in points}
     return next((code for code in WORST_FIRST if code in found), 0)
+
+
+@contextmanager
+def _under_way(point: Point) -> Iterator[None]:
+    """On a terminal, what is being worked on."""
+    is_shown = sys.stderr.isatty()
+    if is_shown:
+        click.echo(f"\r{point.label} ...", nl=False, err=True)
+    try:
+        yield
+    finally:
+        if is_shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def is_finished(line: results.Line) -> bool:
