@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 
+from dkl._spent import DISK, spending
 from dkl.errors import InputError
 
 
@@ -97,3 +99,9 @@ def patience(seconds):
     from dkl.blocks import worker_checks
 
     worker_checks.LATE_SECONDS = seconds
+
+
+def wait_for_the_disk(seconds: float) -> None:
+    """As long as a slow one takes."""
+    with spending(DISK):
+        time.sleep(seconds)

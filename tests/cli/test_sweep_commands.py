@@ -127,6 +127,9 @@ def test_a_sweep_that_was_interrupted_is_continued(here: Path) -> None:
         while not (events.exists() and events.read_bytes().count(b'"commit"') > 2):
             assert process.poll() is None and time.monotonic() < deadline, process.errors()
             time.sleep(0.002)
+        answer = call(*LONG)
+        refused(answer)
+        assert "another process works on this sweep" in answer.err
         os.kill(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     finally:

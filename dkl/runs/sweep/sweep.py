@@ -9,6 +9,8 @@ scaling.png      seconds against n
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,6 +35,7 @@ from dkl.runs.sweep.request import Point, Request, check_same
 from dkl.runs.sweep.scaling import draw, slopes
 from dkl.runs.sweep.table import Table
 from dkl.stores.disk import disk_errors
+from dkl.stores.private_files import MODE
 from dkl.stores.sealed_json import read_json, write_json
 
 Given = Mapping[str, Any]
@@ -85,7 +88,13 @@ def sweep(
         check_same(folder / SWEEP, request)
     with Processes() as processes:
         try:
-            return _swept(request, folder, is_new, processes, picture, skip)
+            with _begun(request, folder, is_new, skip) as (data, points):
+                table, lines = Table(request), []
+                click.echo(table.head())
+                for line in _work(points, request, data, folder, processes):
+                    click.echo(table.row(line))
+                    lines.append(line)
+                return _conclude(lines, request, folder, picture)
         except KeyboardInterrupt as stopped:
             signal = processes.signal or "SIGINT"
             raise KeyboardInterrupt(
@@ -100,25 +109,31 @@ def check_settings(request: Request) -> None:
         kind(**request.chosen(point)).checked()
 
 
-def _swept(request: Request, folder: Path, is_new: bool, processes: Processes, picture: bool | None, skip: bool) -> int:
-    data, points = _begun(request, folder, is_new, skip)
-    table = Table(request)
-    click.echo(table.head())
+def _work(
+    points: list[Point], request: Request, data: Data, folder: Path, processes: Processes
+) -> Iterator[results.Line]:
+    """The lines of all points, in order: those that there are, and others as they end."""
+    before = results.read(folder)
     for point in points:
-        line = results.read(folder).get(point.name)
+        line = before.get(point.name)
         if line is None or not is_finished(line):
             with _under_way(point):
                 line = work(point, request, data, folder, processes)
             results.append(folder, line)
-        click.echo(table.row(line))
+        yield line
         if processes.signal:
             raise KeyboardInterrupt
-    lines = [line for line in results.read(folder).values() if line.get("seconds") is not None]
-    for text in slopes(lines, list(request.varied)):
+
+
+def _conclude(lines: list[results.Line], request: Request, folder: Path, picture: bool | None) -> int:
+    """Say how cost grows, and draw it. The exit code."""
+    measured = [line for line in lines if line.get("seconds") is not None]
+    for text in slopes(measured, list(request.varied)):
         click.echo(text)
-    if picture is not False and can_draw() and len({line["n"] for line in lines}) > 1:
-        click.echo(f"picture: {save(draw(lines, list(request.varied), request.task), folder / 'scaling.png')}")
-    found = {exit_code(results.read(folder)[point.name]) for point in points}
+    if picture is not False and can_draw() and len({line["n"] for line in measured}) > 1:
+        figure = draw(measured, list(request.varied), request.task)
+        click.echo(f"picture: {save(figure, folder / 'scaling.png')}")
+    found = {exit_code(line) for line in lines}
     return next((code for code in WORST_FIRST if code in found), 0)
 
 
@@ -146,8 +161,10 @@ def exit_code(line: results.Line) -> int:
     return 5 if status < 0 else status
 
 
-def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> tuple[Data, list[Point]]:
-    """The data, written, and the points that fit; of a new sweep nothing is left where it cannot begin."""
+@contextmanager
+def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> Iterator[tuple[Data, list[Point]]]:
+    """The data, written, and the points that fit, in a folder that is locked; of a new sweep nothing is left where it cannot
+    begin."""
     declaration = registry.declaration(request.task)
     if not is_new:
         known: Any = read_json(folder / SWEEP, sealed=True)["inputs"]
@@ -155,21 +172,34 @@ def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> tuple[Da
             if file.name in known:
                 check_unchanged(known[file.name], file.what)
     data = data_of(request, declaration, folder / "data")
-    was_there = folder.exists()
     with disk_errors("cannot be made", folder, "choose another --out"):
         folder.mkdir(mode=0o700, exist_ok=True)
+    with _locked(folder):
+        try:
+            if is_new:  # first: what is killed from here on can be continued
+                inputs = {name: fingerprint(Path(path)) for name, path in request.files.items()}
+                write_json(folder / SWEEP, {**request.as_dict(), "inputs": inputs})
+            fitting = _fitting(request, data, folder, skip)
+        except BaseException:
+            if is_new:
+                shutil.rmtree(folder)  # made just now, by us
+            raise
+        yield data, fitting
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The sweep is this process' alone, however it ends; InputError where it is another's."""
+    descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
     try:
-        fitting = _fitting(request, data, folder, skip)
-        if is_new:
-            inputs = {name: fingerprint(Path(path)) for name, path in request.files.items()}
-            write_json(folder / SWEEP, {**request.as_dict(), "inputs": inputs})
-    except BaseException:
-        if is_new:
-            shutil.rmtree(folder / "data", ignore_errors=True)  # made just now, by us
-            if not was_there:
-                folder.rmdir()
-        raise
-    return data, fitting
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            remedy = "wait for it to end, or end it"
+            raise InputError("another process works on this sweep", where=str(folder), remedy=remedy) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _fitting(request: Request, data: Data, folder: Path, skip: bool) -> list[Point]:
