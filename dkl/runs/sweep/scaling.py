@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,13 @@ def groups(lines: Sequence[Line], varied: Sequence[str]) -> dict[str, list[Line]
 
 def curve(lines: Sequence[Line], stage: str | None = None) -> Curve:
     """(n ascending, median seconds of the repeats) of a group; of one stage, 0 where it was not run."""
+    return _medians(lines, lambda line: line["seconds"] if stage is None else line["stages"].get(stage, 0.0))
+
+
+def _medians(lines: Sequence[Line], cost: Callable[[Line], float | None]) -> Curve:
+    """(n ascending, medians of a cost over the repeats); 0 where it is not known."""
     sizes = sorted({line["n"] for line in lines})
-
-    def cost(line: Line) -> float:
-        return float(line["seconds"] if stage is None else line["stages"].get(stage, 0.0))
-
-    medians = [float(np.median([cost(line) for line in lines if line["n"] == n])) for n in sizes]
+    medians = [float(np.median([cost(line) or 0.0 for line in lines if line["n"] == n])) for n in sizes]
     return np.array(sizes, dtype=float), np.array(medians)
 
 
@@ -53,16 +54,22 @@ def slopes(lines: Sequence[Line], varied: Sequence[str]) -> list[str]:
     told = []
     for name, members in groups(lines, varied).items():
         n, seconds = curve(members)
-        whole = slope(n, seconds)
-        if whole is None:
+        if len(n) < 2:
             continue
-        last = slope(n[-2:], seconds[-2:])
-        head = f"{name}: " if name else ""
-        told.append(f"{head}seconds grow as n^{whole:.2f}, between the last two n as n^{number(last, '.2f')}")
-        stages = [(stage, *curve(members, stage)) for stage in stages_of(members)]
-        parts = [f"{stage} {number(slope(n, cost), '.2f')} ({number(cost[-1])} s)" for stage, n, cost in stages]
-        told.append(f"  slopes of stages, and seconds at the largest n: {', '.join(parts)}")
+        cpu = _medians(members, lambda line: line.get("cpu_seconds"))[1]
+        grown = [f"{what} {_powers(n, cost)}" for what, cost in (("seconds", seconds), ("processor seconds", cpu))]
+        told.append(
+            f"{name}{': ' if name else ''}grow as n to the power of: {', '.join(grown)} (between the last two n)"
+        )
+        stages = [(stage, curve(members, stage)[1]) for stage in stages_of(members)]
+        parts = [f"{stage} {number(cost[-1])} s {_powers(n, cost)}" for stage, cost in stages]
+        told.append(f"  stages at the largest n: {', '.join(parts)}")
     return told
+
+
+def _powers(n: NDArray[np.float64], seconds: NDArray[np.float64]) -> str:
+    """ "1.24 (1.88)": over all n, between the last two."""
+    return f"{number(slope(n, seconds), '.2f')} ({number(slope(n[-2:], seconds[-2:]), '.2f')})"
 
 
 def stages_of(lines: Sequence[Line]) -> list[str]:
@@ -103,9 +110,9 @@ def _draw_curves(axis: Any, curves: dict[str, Curve], *, title: str) -> None:
             middle = np.exp(np.mean(np.log(seconds)) - power * np.mean(np.log(n)))
             axis.plot(n, middle * n**power, "-", color=colour, linewidth=1.2)
     _draw_slope_one(axis, list(curves.values()))
-    log_y(axis, room=0.15)
+    log_y(axis, room=0.1)
     tidy(axis, title, "n", "seconds")
-    legend(axis)
+    legend(axis, loc="upper left")  # where nothing is that grows with n
 
 
 def _draw_slope_one(axis: Any, curves: list[Curve]) -> None:
