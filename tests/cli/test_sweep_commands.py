@@ -154,6 +154,15 @@ def test_a_sweep_that_was_interrupted_is_continued(here: Path) -> None:
     assert call("sweep", "compare", "sweep", "sweep").code == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_it_plans_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr("dkl.runs.sweep.sweep.misfits", lambda *given: os.kill(os.getpid(), number))
+    answer = call(*TINY)
+    refused(answer, 4)
+    assert f"interrupted by {signal.Signals(number).name}" in answer.err
+    assert "continue with: dkl sweep regression --n 60" in answer.err and not tree(here)
+
+
 def test_a_crash_costs_a_point_and_is_tried_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = iter(["kill -KILL $$", "echo dkl: out of luck >&2; exit 6", "exit 1", "exit 5"])
     asked = []

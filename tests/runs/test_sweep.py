@@ -10,6 +10,7 @@ import pytest
 from dkl.errors import InputError
 from dkl.pairs import load_pairs
 from dkl.runs import registry
+from dkl.runs.files import Files
 from dkl.runs.sweep import data, generated, results
 from dkl.runs.sweep.data import data_of
 from dkl.runs.sweep.request import Point, Request
@@ -73,6 +74,9 @@ def test_rows_made_up_are_the_first_of_more(tmp_path: Path, monkeypatch: pytest.
         assert rows.shape[0] == 150 and len(np.unique(rows, axis=0)) == 150
         assert np.array_equal(np.load(few["data"]), rows[:100])
         assert made.files(100, None) == few  # written once
+        kind = registry.kind(task)
+        inputs = kind.read(Files.of(kind.declaration.files, few), kind.declaration.settings().checked(), values=True)
+        assert inputs.rows.n == 100
         if "targets" in few and few["targets"].endswith("npy"):
             assert np.array_equal(np.load(few["targets"]), np.load(more["targets"])[:100])
 
