@@ -113,7 +113,7 @@ class SymmetricPattern:
         order, first = self._panels
         out = np.empty(len(self))
         values = (u * self.share)[places].astype(K.dtype)
-        given = (K, indptr, indices, values, first, order, self.rows, self.columns)
+        given: Any = (K, indptr, indices, values, first, order, self.rows, self.columns)
         count = len(first) - 1
         if threads == 1 or count < SHARED:
             _sampled(*given, 0, count, LANES, out)
