@@ -18,7 +18,7 @@ from dkl.blocks.aligned import Aligned
 from dkl.blocks.place import WORKER_SHARE
 from dkl.blocks.session import Session
 from dkl.errors import StateLost, WorkersLostError
-from dkl.linalg.one_blas_thread import blas_controller, one_blas_thread
+from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
 
 SHARED_ROWS = 2000
 """Of a square matrix from which on BLAS shares it among its threads. These wait for each other by spinning, hundreds of times in
@@ -75,9 +75,8 @@ def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
         with one_blas_thread():
             yield
         return
-    libraries = blas_controller()
-    now = max((int(one["num_threads"]) for one in libraries.info() if one["user_api"] == "blas"), default=1)
-    with libraries.limit(limits=count if raising else min(count, now), user_api="blas"):
+    limits = count if raising else min(count, blas_thread_count())
+    with blas_controller().limit(limits=limits, user_api="blas"):
         yield
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
+from dkl.linalg.one_blas_thread import blas_thread_count
 from dkl.linalg.sampled_congruence import SymmetricPattern, mirror_upper
 from dkl.linalg.subspace_iteration import first_basis, subspace_iteration
 
@@ -117,11 +118,12 @@ class DenseInverse:
 
     def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
         """See `KernelForm`. A coarse one is in float32, relative to the largest u: half the memory's traffic."""
+        threads = blas_thread_count()
         if not coarse:
-            return self.pattern.congruence(self._current, u)
+            return self.pattern.congruence(self._current, u, threads)
         scale = float(np.abs(u).max(initial=0.0)) or 1.0
         single, unit = self._in_single()
-        return scale * unit**2 * self.pattern.congruence(single, u / scale)
+        return scale * unit**2 * self.pattern.congruence(single, u / scale, threads)
 
     def _in_single(self) -> tuple[NDArray[np.float32], float]:
         """(K / unit, unit), a power of 2 near K's largest entry, so that nothing overflows or is rounded by it."""

@@ -34,6 +34,11 @@ def _controller_beside(modules: int) -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def blas_thread_count() -> int:
+    """Threads that BLAS takes now, and so what dense work of ours may take."""
+    return max((int(one["num_threads"]) for one in blas_controller().info() if one["user_api"] == "blas"), default=1)
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Within, BLAS runs on the calling thread alone. May be nested, and entered by several threads at a time.

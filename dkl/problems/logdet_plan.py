@@ -9,8 +9,8 @@ CONSTRAINT_VECTORS = 24
 """Arrays of one number a constraint: points, PCG's and the loss's."""
 INCIDENCE = 4
 """Numbers that a triplet's row of the incidence holds, kept with its transpose."""
-PANELS = 3 * 64
-"""Columns of the sampled product's buffers."""
+PANELS = 2 * 32
+"""Columns of the sampled product's buffers, for a thread; those of many threads are where `learned` makes four squares."""
 LEADING = 12
 """Eigenvectors of K in a preconditioner, of 78 columns: 6 of ten classes help by half, and 24 hardly more than 10."""
 PIECE = 512

@@ -7,9 +7,9 @@ than at those of its multipliers when gamma grows: there a primal step asks for 
 
 The gap is free: F - D = w sum of the Bregman distances of psi from x_t to a_t.
 
-Three things keep steps long. gamma itself grows along the way, doubled or more after each whole step: the path of solutions is the
-central path of a barrier method (Li et al. 2009, 4.3). A step goes at most REACH of the way to where K^-1 is singular. And l_t
-moves no further than a linear change of x_t would take it, so that it never leaves the slopes of the loss.
+Three things keep steps long. gamma itself grows along the way after each whole step, as far as one step can follow: the path of
+solutions is the central path of a barrier method (Li et al. 2009, 4.3). A step goes at most REACH of the way to where K^-1 is
+singular. And l_t moves no further than a linear change of x_t would take it, so that it never leaves the slopes of the loss.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ SHARE = 0.3
 """Of the gap that is asked for: what the last step aims at."""
 GROWTH = 2.0
 """Of gamma after a whole step of length 1; more after a shorter one, up to its cube."""
+NORM = 2.0
+"""Of the first step after gamma has grown, which the growth aims at. USPS' images, all labelled, take 46 steps of 368 products along
+figure 2's path without it, and 39 of 259 with it or with 1.2 or 3: steps of 5 and more reach for a kernel that others take back."""
+SLOWEST = 0.5
+"""Octaves that gamma grows by at least."""
 
 
 class DualPoint(Point, Protocol):
@@ -72,6 +77,7 @@ def dual_newton(
     """
     point, best, lowest, bound, decrement = start, start, np.inf, problem.lowest, np.inf
     products, is_stiff, stall, ways = 0, False, Stall(IDLE), set[str]()
+    grown, rate = 0.0, 0.0  # octaves that gamma has just grown by, and a step's norm to an octave
     target = problem.with_gamma(min(problem.gamma, GROWTH * gamma))
     x = target.dual_margins(point.multipliers)
     dual = target.dual_objective(point, x)
@@ -98,6 +104,7 @@ def dual_newton(
         is_stiff = is_stiff or step.products > FEW
         ways.add(way)
         products += step.products
+        grown, rate = (0.0, step.norm / grown) if grown > 0 else (grown, rate)
         rise = float((point.margins - x) @ step.step)
         decrement = float(np.sqrt(max(0.0, rise)))
         slack = ROUNDING * (abs(dual) + float(np.abs(point.multipliers * x).sum()))
@@ -108,12 +115,21 @@ def dual_newton(
         stall.check(not is_there or (rise > slack and certificate.gap >= 0))
         point, x, dual = following
         if share == 1.0 and not is_there:
-            growth = GROWTH ** (1.0 / min(1.0, max(step.norm, 1.0 / 3.0)))
-            target = problem.with_gamma(min(problem.gamma, growth * target.gamma))
+            before, target = (
+                target,
+                problem.with_gamma(min(problem.gamma, 2.0 ** _octaves(step.norm, rate) * target.gamma)),
+            )
+            grown = float(np.log2(target.gamma / before.gamma))
             x = target.dual_margins(point.multipliers)
             dual = target.dual_objective(point, x)
     way = ways.pop() if len(ways) == 1 else solver
     return NewtonEnd(best, certificate, ended or Outcome.ITERATION_LIMIT, iteration, products, way)
+
+
+def _octaves(norm: float, rate: float) -> float:
+    """How far gamma may grow after a whole step of this norm, the last growth having made steps of norm `rate` to an octave."""
+    most = np.log2(GROWTH) / min(1.0, max(norm, 1.0 / 3.0))
+    return float(max(SLOWEST, min(most, NORM / max(rate, np.finfo(np.float64).tiny))))
 
 
 def _ascend(

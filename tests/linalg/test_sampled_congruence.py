@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dkl.linalg.inverse_forms import DenseInverse, FactoredInverse, psd_factor
-from dkl.linalg.sampled_congruence import PANEL, SymmetricPattern, mirror_upper
+from dkl.linalg.sampled_congruence import PANEL, SHARED, SymmetricPattern, mirror_upper
 
 
 def pattern_of(rng, n, q):
@@ -39,6 +39,13 @@ def test_entries_of_a_congruence(n, rng):
     held = K.copy()
     pattern.add_to(u, held)
     np.testing.assert_allclose(held, K + V, rtol=1e-14)
+
+
+def test_threads_leave_the_bytes_of_a_congruence(rng):
+    n = SHARED * PANEL + 5
+    pattern, K = pattern_of(rng, n, n), rng.normal(size=(n, 3)).astype(np.float32)
+    K, u = K @ K.T, rng.normal(size=len(pattern))
+    assert pattern.congruence(K, u, threads=3).tobytes() == pattern.congruence(K, u).tobytes()
 
 
 def test_the_gram_of_entries_is_that_of_traces(rng):

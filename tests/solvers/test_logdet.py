@@ -322,7 +322,7 @@ def test_kernels_far_from_the_scale_of_the_loss_take_few_steps(scale):
 
 def test_where_the_dual_takes_long_the_primal_ends_it():
     """Contradictory triplets at a large gamma: the dual alone is 3 % away after 200 steps."""
-    rng = np.random.default_rng(15)
+    rng = np.random.default_rng(12)
     K0, constraints = kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60))
     watch = Watch()
     solution = solved(LogDetKernelProblem(K0, constraints, LogLoss(), 2.0**12), tol=1e-8, watch=watch)
