@@ -33,6 +33,13 @@ def objective(K, laplacian, target, mask, gamma):
     return np.trace(K @ laplacian) + 0.5 * gamma * np.sum(mask * (K - target) ** 2)
 
 
+def charged(n, spread, gamma, diagonal, shift, lift):
+    """What the certificate charges for a shift and a lift of S, beside <S, K>: the lesser of its two bounds."""
+    whole = lift + shift
+    by_trace = shift * (n + np.sqrt(n) * spread) + lift.sum() + np.linalg.norm(lift) * spread
+    return min(by_trace, whole @ diagonal + whole @ whole / (2 * gamma))
+
+
 def plain_iteration(laplacian, target, mask, gamma, rho, V, U, multiplier):
     """One iteration of Algorithm 1 by (9)-(13), pattern by pattern, with dense inverses."""
     n, r = V.shape

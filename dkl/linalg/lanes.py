@@ -116,15 +116,40 @@ def row_dot(typingctx: Any, x: Any, i: Any, y: Any, j: Any, lanes: Any):  # type
         vector, align = _vector_type(context, x_kind, lanes_kind)
         left = builder.load(_row_pointer(builder, _data(context, builder, x_kind, x_value), i, vector), align=align)
         right = builder.load(_row_pointer(builder, _data(context, builder, y_kind, y_value), j, vector), align=align)
-        bits = 64 if isinstance(vector.element, ir.DoubleType) else 32
-        signature_ = ir.FunctionType(vector.element, [vector.element, vector])
-        reduce = cgutils.get_or_insert_function(
-            builder.module, signature_, f"llvm.vector.reduce.fadd.v{vector.count}f{bits}"
-        )
-        # Without "reassoc" the reduction would add lane by lane; with it LLVM adds by halves, in an order that is fixed
-        # for a width, and so for a rank and dtype.
-        product = builder.fmul(left, right)
-        total = builder.call(reduce, [ir.Constant(vector.element, -0.0), product], fastmath=_REASSOCIATE)
-        return total if bits == 64 else builder.fpext(total, ir.DoubleType())
+        return _reduced(builder, builder.fmul(left, right), vector)
 
     return signature, codegen
+
+
+@intrinsic
+def crossed_dot(typingctx: Any, x: Any, y: Any, i: Any, j: Any, lanes: Any):  # type: ignore[no-untyped-def]
+    """sum over c of x[i, c] * y[j, c] + y[i, c] * x[j, c], added lane by lane and reduced once; as float64."""
+    signature = types.float64(x, y, types.int64, types.int64, lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x_kind, y_kind, _, _, lanes_kind = signature.args
+        x_value, y_value, i, j, _ = arguments
+        vector, align = _vector_type(context, x_kind, lanes_kind)
+        bases = _data(context, builder, x_kind, x_value), _data(context, builder, y_kind, y_value)
+        x_i, y_i, x_j, y_j = (
+            builder.load(_row_pointer(builder, base, row, vector), align=align) for row in (i, j) for base in bases
+        )
+        both = builder.call(_fma(builder.module, vector), [x_i, y_j, builder.fmul(y_i, x_j)])
+        return _reduced(builder, both, vector)
+
+    return signature, codegen
+
+
+def _reduced(builder: Any, lanes: Any, vector: Any) -> Any:
+    """The sum of a vector's lanes, as float64.
+
+    Without "reassoc" the reduction would add lane by lane; with it LLVM adds by halves, in an order that is fixed for a width, and
+    so for a rank and dtype.
+    """
+    bits = 64 if isinstance(vector.element, ir.DoubleType) else 32
+    signature = ir.FunctionType(vector.element, [vector.element, vector])
+    reduce = cgutils.get_or_insert_function(
+        builder.module, signature, f"llvm.vector.reduce.fadd.v{vector.count}f{bits}"
+    )
+    total = builder.call(reduce, [ir.Constant(vector.element, -0.0), lanes], fastmath=_REASSOCIATE)
+    return total if bits == 64 else builder.fpext(total, ir.DoubleType())

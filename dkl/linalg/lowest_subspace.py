@@ -4,26 +4,38 @@ A Chebyshev polynomial of the matrix that is small on [cut, top], the unwanted p
 exp(2 degree sqrt((cut - theta) / top)) below, is applied to a block of vectors; Rayleigh-Ritz on what comes out gives the
 next cut (Zhou, Saad, Tiago & Chelikowsky, Journal of Computational Physics 219, 2006). Lanczos resolves eigenvalues one by
 one and needs thousands of steps where some dozens lie next to 0; here they only have to lie below the cut together.
+
+The filter may run in single precision, Rayleigh-Ritz never does: what a Ritz pair is worth is computed from the pair itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numba import njit
+from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.linalg import eigh_tridiagonal, qr
+
+from dkl.linalg.lanes import add_sparse_row, lanes_of
 
 Array = NDArray[np.float64]
-DEGREE = 50
-FIRST_CUT = 0.1
-"""Of the top of the spectrum: where the first filter begins, which knows no Ritz values yet."""
+DEGREE, LEAST_DEGREE = 50, 8
+FIRST_CUT, FIRST_DEGREE = 0.1, 20
+"""The filter that knows no Ritz values yet: where it begins, of the top of the spectrum. A random block is a mixture of all that
+grows, so that what grows e^16 times as much as the rest would be all that is left of it in single precision."""
+MOST_GROWTH = 14.0
+"""log of what a filter may make of the lowest Ritz vector: in single precision the others must not drown in its rounding."""
 LEAST_CUT = 1e-4
 """Of the top: what is below is wanted whatever the block can hold."""
 RESCALE = 10
 """Steps of the recurrence after which its columns are scaled, as they grow exponentially."""
+WIDTH = 16
+"""Columns of a slab of the block: in single precision the length of a cache line."""
+TOP_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -40,44 +52,85 @@ class RitzBlock:
     beyond: float
 
 
-def lowest_subspaces(matrix: sparse.csr_array, start: Array, count: int, passes: int) -> Iterator[RitzBlock]:
-    """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products.
+def lowest_subspaces(
+    matrix: sparse.csr_array, start: Array, count: int, passes: int, dtype: DTypeLike = np.float64
+) -> Iterator[RitzBlock]:
+    """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
 
     start   (n, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
+    dtype   of the filter
     """
-    top = _top(matrix)
-    block, cut = np.linalg.qr(start)[0], FIRST_CUT * top
+    top = spectrum_top(matrix)
+    block, cut, degree = start, FIRST_CUT * top, FIRST_DEGREE
     del start  # a block of memory
     for _ in range(passes):
-        block = np.linalg.qr(_filtered(matrix, block, cut, top))[0]
+        block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype))
         image = matrix @ block
         values, turn = np.linalg.eigh(block.T @ image)
         block, image = block @ turn, image @ turn
         kept, lowest = block[:, :count], values[:count]
         yield RitzBlock(lowest, kept, image[:, :count] - kept * lowest, float(values[count]))
         cut = max(float(values[-1]), LEAST_CUT * top)
+        growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
+        degree = int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))
 
 
-def _filtered(matrix: sparse.csr_array, block: Array, cut: float, top: float) -> Array:
-    """T_DEGREE(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled. Three blocks of memory."""
+def _orthonormal(block: Array) -> Array:
+    """An orthonormal basis of the block's columns, whatever their lengths."""
+    return np.ascontiguousarray(qr(block, mode="economic", overwrite_a=True, check_finite=False)[0])
+
+
+def filtered(matrix: sparse.csr_array, block: Array, cut: float, top: float, degree: int, dtype: DTypeLike) -> Array:
+    """T_degree(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled, (n, m) column by column."""
+    n, count = block.shape
     center, half = 0.5 * (top + cut), 0.5 * (top - cut)
-    twice = sparse.csr_array((matrix - center * sparse.eye_array(matrix.shape[0], format="csr")) * (2 / half))
-    before, now = block, twice @ block
-    now *= 0.5
-    for step in range(2, DEGREE + 1):
-        following = twice @ now
-        following -= before
-        before, now = now, following
-        if step % RESCALE == 0:
-            size = np.abs(now).max(axis=0)
-            before, now = before / size, now / size
-    return now
+    twice = sparse.csr_array((matrix - center * sparse.eye_array(n, format="csr")) * (2 / half))
+    indptr, indices = twice.indptr.astype(np.int64), twice.indices.astype(np.int32, copy=False)
+    data = twice.data.astype(dtype, copy=False)
+    out, lanes = np.empty((n, count), order="F"), lanes_of(WIDTH)
+    for lo in range(0, count, WIDTH):
+        width = min(WIDTH, count - lo)
+        before = np.zeros((n, WIDTH), dtype)
+        before[:, :width] = block[:, lo : lo + width]
+        now = np.zeros((n, WIDTH), dtype)
+        recurrence(indptr, indices, data, before, now, lanes)
+        now *= now.dtype.type(0.5)
+        for step in range(2, degree + 1):
+            recurrence(indptr, indices, data, now, before, lanes)
+            before, now = now, before
+            if step % RESCALE == 0:
+                size = np.maximum(np.abs(now).max(axis=0), np.finfo(now.dtype).tiny)
+                before /= size
+                now /= size
+        out[:, lo : lo + width] = now[:, :width]
+    out /= np.linalg.norm(out, axis=0)
+    return out
 
 
-def _top(matrix: sparse.csr_array) -> float:
-    """A little above the largest eigenvalue; where Lanczos does not find it, the largest row sum of |S|."""
-    try:
-        start = np.random.default_rng(0).standard_normal(matrix.shape[0])
-        return 1.05 * float(eigsh(matrix, k=1, which="LA", tol=1e-2, v0=start, return_eigenvectors=False)[0])
-    except ArpackNoConvergence:
-        return float(abs(matrix).sum(axis=1).max())
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
+def recurrence(indptr, indices, data, now, before, lanes):  # type: ignore[no-untyped-def]
+    """before <- M now - before, for M in CSR (n, n) and blocks (n, w): a step of Chebyshev's recurrence, M twice its matrix."""
+    for i in range(indptr.size - 1):
+        for c in range(len(lanes)):
+            before[i, c] = -before[i, c]
+        add_sparse_row(indices, data, indptr[i], indptr[i + 1], now, before, i, lanes)
+
+
+def spectrum_top(matrix: Any) -> float:
+    """A little above the largest eigenvalue, by TOP_STEPS of Lanczos: the largest Ritz value and its residual."""
+    vector = np.random.default_rng(0).standard_normal(matrix.shape[0])
+    vector /= np.linalg.norm(vector)
+    before, beside = np.zeros_like(vector), 0.0
+    diagonal: list[float] = []
+    off: list[float] = []
+    for _ in range(min(TOP_STEPS, matrix.shape[0])):
+        image = matrix @ vector - beside * before
+        diagonal.append(float(vector @ image))
+        image -= diagonal[-1] * vector
+        beside = float(np.linalg.norm(image))
+        off.append(beside)
+        if beside <= 1e-14 * max(np.abs(diagonal)):
+            break
+        before, vector = vector, image / beside
+    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off[:-1]))
+    return max(1.02 * (float(values[-1]) + abs(off[-1] * vectors[-1, -1])), np.finfo(float).tiny)

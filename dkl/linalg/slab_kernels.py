@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from dkl.linalg.lanes import add_sparse_row, row_dot
+from dkl.linalg.lanes import add_sparse_row, crossed_dot, row_dot
 
 # "reassoc" lets sums over columns run in vector registers; their order is then fixed by the width, hence still the same
 # bits for a rank and dtype. Division by zero gives inf as in NumPy: a check there would forbid vectorization.
@@ -184,7 +184,7 @@ def line_rows(  # type: ignore[no-untyped-def]
         square += row_dot(d, i, ld, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
             j = t_indices[k]
-            a = row_dot(v, i, d, j, lanes) + row_dot(d, i, v, j, lanes)
+            a = crossed_dot(v, d, i, j, lanes)
             b = row_dot(d, i, d, j, lanes)
             first[k] = a
             second[k] = b
@@ -208,7 +208,7 @@ def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, w
             work[k] = weights[k] * residual[k]
         add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = weights[k] * (row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes))
+            work[k] = weights[k] * crossed_dot(v, d, i, t_indices[k], lanes)
         add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, out, i, lanes)
         for c in range(len(lanes)):
             out[i, c] *= gamma
@@ -255,23 +255,3 @@ def dot_rows(lo, hi, x, y):  # type: ignore[no-untyped-def]
             row += x[i, c] * y[i, c]
         result += row
     return result
-
-
-@njit(**_JIT)
-def chebyshev_rows(  # type: ignore[no-untyped-def]
-    lo, hi, t_indptr, t_indices, weights, gamma, shift, v, d, keep, gain, work, rest, out, next_d, lanes
-):
-    """One step of Chebyshev's iteration for A x = r, A = 2 (shift I + gamma J'WJ), J'WJ d = P_T(W (v d' + d v')) v.
-
-    rest -= A d, next_d = keep d + gain rest, out += next_d: rows [lo, hi). `d` is read at all rows, so next_d is another array.
-    """
-    for i in range(lo, hi):
-        for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = weights[k] * (row_dot(v, i, d, t_indices[k], lanes) + row_dot(d, i, v, t_indices[k], lanes))
-        for c in range(len(lanes)):
-            next_d[i, c] = 0.0
-        add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, next_d, i, lanes)
-        for c in range(len(lanes)):
-            rest[i, c] -= 2.0 * (shift * d[i, c] + gamma * next_d[i, c])
-            next_d[i, c] = keep * d[i, c] + gain * rest[i, c]
-            out[i, c] += next_d[i, c]

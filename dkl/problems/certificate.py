@@ -10,9 +10,14 @@ Hence f(K) - f(K*) <= gap = <S, K> + max(0, -lambda_min(S)) (n + sqrt(n) spread)
 The lift. The term in lambda_min counts every pattern with the worst direction, which often lives on a few patterns. For any
 diagonal D >= 0 the same holds of S + D, where <D, K*> = sum D_i + sum D_i (K*_ii - 1) <= sum D_i + |D| spread:
     gap <= <S, K> + max(0, -lambda_min(S + D)) (n + sqrt(n) spread) + sum D_i + |D| spread.
-By Gershgorin D_i = |theta| |x_i| |x|_1 lifts an eigenpair (theta, x) to 0 for |theta| |x|_1^2 instead of |theta| n. `find_lift`
-does that for the localized ones; the smaller of both bounds counts. lambda_min enters as a lower bound, residual and
-rounding taken off.
+Or, by duality: T holds the diagonal, so that Y = gamma W P_T(K - T) + D are multipliers of it for any diagonal D, feasible where
+L + Y = S + D is psd, and of the value -<Y, T> - |W^(-1/2) Y|^2 / (2 gamma). The difference from f(K) is
+    gap <= <S, K> + sum_i D_i K_ii + |D|^2 / (2 gamma),
+in which a shift of all eigenvalues is a part of D. Neither bound is always the smaller one, which counts.
+
+By Gershgorin D_i = |theta| |x_i| |x|_1 lifts an eigenpair (theta, x) to 0 for |theta| |x|_1^2 instead of |theta| n. `find_lift` does
+that for the localized ones; the smaller of the bounds with and without it counts. lambda_min enters as a lower bound, residual
+and rounding taken off.
 
 The relative gap is gap / max(f(K), floor), as an optimum may be 0 (must-links only on an unnormalized Laplacian, cannot-links
 between components), of which nothing is proven relative to itself: f is rounding there, and so is the gap. T holds the
@@ -80,21 +85,22 @@ class Certificate:
 
 @dataclass(frozen=True)
 class TraceBound:
-    """What is known of diag(K*): |diag(K*) - 1| <= spread = sqrt(2 f(K) / gamma), for any K, as f(K*) <= f(K).
-
-    It bounds tr(K*), and with it what a negative eigenvalue of S can cost.
-    """
+    """What a shift and a lift of S cost: of K*, |diag(K*) - 1| <= spread = sqrt(2 f(K) / gamma) for any K, as f(K*) <= f(K); of K,
+    its diagonal (n,)."""
 
     n: int
     spread: float
     scale: float
     """What a gap is relative to: see `gap_scale`."""
+    gamma: float
+    diagonal: Array = field(repr=False)
 
     @classmethod
-    def of(cls, n: int, objective: float, gamma: float) -> TraceBound:
-        """The bound from f at any kernel of `n` patterns; the lower f is, the tighter."""
+    def of(cls, objective: float, gamma: float, diagonal: Array) -> TraceBound:
+        """The bound from f at a kernel, and its diagonal; the lower f is, the tighter."""
+        n = diagonal.size
         spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
-        return cls(n, spread, gap_scale(objective, n, gamma))
+        return cls(n, spread, gap_scale(objective, n, gamma), gamma, diagonal)
 
     @property
     def trace_bound(self) -> float:
@@ -102,13 +108,16 @@ class TraceBound:
         return self.n + float(np.sqrt(self.n)) * self.spread
 
     def gap_term(self, low: float, lift: Array | None = None) -> float:
-        """The gap's second term: -<S, K*> is at most this, `low` being a lower bound on lambda_min(S + lift).
+        """The gap beyond <S, K>, `low` being a lower bound on lambda_min(S + lift): see the head of this file.
 
-        max(0, -low) tr(K*) and, for a lift D >= 0 (n,), sum D_i + |D| spread: see the head of this file.
+        With shift = max(0, -low) and a lift D >= 0 (n,), the lesser of shift tr(K*) + sum D_i + |D| spread and of
+        sum E_i K_ii + |E|^2 / (2 gamma) for E_i = D_i + shift.
         """
-        paid = 0.0 if lift is None else float(lift.sum() + np.linalg.norm(lift) * self.spread)
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
-        return max(-low, 0.0) * self.trace_bound + paid
+        shift = max(-low, 0.0)
+        paid = 0.0 if lift is None else float(lift.sum() + np.linalg.norm(lift) * self.spread)
+        whole = np.full(self.n, shift) if lift is None else lift + shift
+        return min(shift * self.trace_bound + paid, float(whole @ self.diagonal + whole @ whole / (2 * self.gamma)))
 
 
 def weighted(values: Array, weights: Array | None) -> Array:
@@ -149,8 +158,9 @@ def certify(
     inner = smooth + gamma * float(pull @ entries)
     matrix = Shifted.of(gradient, product)
     low, residual, direction = min_eigenvalue(matrix, seed=seed)
+    diagonal = sparse.csr_array((entries, targets.indices, targets.indptr), shape=targets.shape).diagonal()
     return certificate_from_eigenvalue(
-        matrix, TraceBound.of(gradient.shape[0], objective, gamma), objective, inner, low, residual, direction
+        matrix, TraceBound.of(objective, gamma, diagonal), objective, inner, low, residual, direction
     )
 
 

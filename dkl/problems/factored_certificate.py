@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.diagonal_lift import diagonal_above
 from dkl.linalg.extreme_eigenvalues import DENSE
+from dkl.linalg.lowest_outside import lowest_outside
 from dkl.linalg.lowest_subspace import lowest_subspaces
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import truncate_rank
@@ -30,9 +30,14 @@ Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
 """Ritz vectors that are wanted beside as many as V has columns, at most and where few are asked for, and more that only help
 these to converge."""
-PASSES = 8
+PASSES, HOPELESS = 8, 2
+"""Passes over the block at most, and after which it is left as it is where it cannot prove the goal."""
+SINGLE = 1e-6
+"""Relative gaps down to this one are proven by Ritz vectors from a filter in single precision."""
 SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)
 """Shares of the shift that leaves nothing to lift."""
+UNSURE = 0.5
+"""Of the lowest Ritz value beyond the block: what is assumed of S there while it is not known."""
 SLACK, ENOUGH = 0.1, 0.5
 """What unfinished Ritz vectors may cost, of the gap or of the goal; and the share of the goal at which they are as good as finished."""
 
@@ -45,6 +50,9 @@ class Factored(Protocol):
 
     def gradient_matrix(self, point: Any) -> sparse.csr_array:
         """S."""
+
+    def diagonal(self, point: Any) -> Array:
+        """K_ii (n,)."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,16 @@ def certified(
     relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is.
     """
     n, matrix = problem.n, problem.gradient_matrix(point)
-    bound = TraceBound.of(n, point.objective, problem.gamma)
+    bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
     norm = float(abs(matrix).sum(axis=1).max())
     rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
     with one_blas_thread():
         goal = 0.0 if last else relative * bound.scale
-        end, residual = (
-            _dense_end(matrix) if n <= DENSE else _low_end(matrix, *_start(point.v, few, seed), bound, goal, seed)
-        )
-        term, lift = _cheapest(end, bound, rounding)
+        if n <= DENSE:
+            end, residual = _dense_end(matrix), 0.0
+            term, lift = _cheapest(end, bound, rounding)
+        else:
+            end, residual, (term, lift) = _low_end(matrix, *_start(point.v, few, seed), bound, goal, seed, rounding)
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + term
@@ -111,7 +120,7 @@ def certified(
     return certificate, end
 
 
-def _cheapest(end: LowEnd, bound: TraceBound, rounding: float) -> tuple[float, Array]:
+def _cheapest(end: LowEnd, bound: TraceBound, rounding: float = 0.0) -> tuple[float, Array]:
     """(the gap's second term, the lift that gives it) over some shifts between no lift and nothing but a lift."""
     whole = max(-end.lowest, 0.0)
     best = bound.gap_term(-whole - rounding), np.zeros(bound.n)
@@ -120,31 +129,42 @@ def _cheapest(end: LowEnd, bound: TraceBound, rounding: float) -> tuple[float, A
         if end.mu + shift > 0:
             lift = diagonal_above(end.to_lift(shift))
             term = bound.gap_term(-shift - rounding, lift)
+            if term > best[0] and best[1].any():
+                break  # with a larger share it rises further
             if term < best[0]:
                 best = term, lift
     return best
 
 
-def _dense_end(matrix: sparse.csr_array) -> tuple[LowEnd, float]:
+def _dense_end(matrix: sparse.csr_array) -> LowEnd:
     """All of the spectrum."""
     values, vectors = np.linalg.eigh(matrix.toarray())
-    return LowEnd(values, vectors, np.zeros((values.size, values.size)), np.inf), 0.0
+    return LowEnd(values, vectors, np.zeros((values.size, values.size)), np.inf)
 
 
 def _low_end(
-    matrix: sparse.csr_array, start: Array, count: int, bound: TraceBound, goal: float, seed: int
-) -> tuple[LowEnd, float]:
-    """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first)."""
-    for block in lowest_subspaces(matrix, start, count, PASSES):
+    matrix: sparse.csr_array, start: Array, count: int, bound: TraceBound, goal: float, seed: int, rounding: float
+) -> tuple[LowEnd, float, tuple[float, Array]]:
+    """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first; what they prove).
+
+    What finished Ritz vectors would prove is about what the values of these do; where that is beyond the goal, there is nothing to
+    prove yet, and the vectors only serve to go on from.
+    """
+    dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
+    for done, block in enumerate(lowest_subspaces(matrix, start, count, PASSES, dtype), 1):
         coupling = block.remainder.T @ block.remainder
-        told = _cheapest(LowEnd(block.values, block.vectors, coupling, block.beyond), bound, 0.0)[0]
-        if told <= ENOUGH * goal:
-            break
-        exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, 0.0)[0]
-        if told - exact <= SLACK * max(goal, exact):
-            break
-    mu = _lowest_outside(matrix, block.vectors, seed)
-    return LowEnd(block.values, block.vectors, coupling, mu), float(np.linalg.norm(block.remainder[:, 0]))
+        told = _cheapest(LowEnd(block.values, block.vectors, coupling, UNSURE * block.beyond), bound, rounding)[0]
+        exact = 0.0
+        if told > ENOUGH * goal:
+            exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, rounding)[0]
+        is_last = done == PASSES or (goal > 0 and exact > goal and done >= HOPELESS)
+        if is_last or told <= ENOUGH * goal or told - exact <= SLACK * max(goal, exact):
+            mu = lowest_outside(matrix, block.vectors, seed)
+            end = LowEnd(block.values, block.vectors, coupling, mu)
+            proof = _cheapest(end, bound, rounding)
+            if is_last or proof[0] <= max(goal, (1 + SLACK) * told):
+                break
+    return end, float(np.linalg.norm(block.remainder[:, 0])), proof
 
 
 def _start(v: Array, few: bool, seed: int) -> tuple[Array, int]:
@@ -154,36 +174,3 @@ def _start(v: Array, few: bool, seed: int) -> tuple[Array, int]:
     start = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
     start[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
     return start, count
-
-
-def _lowest_outside(matrix: sparse.csr_array, q: Array, seed: int) -> float:
-    """A lower bound on the matrix on the complement of Q's range: Lanczos' Ritz value less the residual, to a factor of 2."""
-    n = matrix.shape[0]
-    shift = float(abs(matrix).sum(axis=1).max())  # S - shift I <= 0 outside Q, 0 on it; ARPACK's tol is relative
-
-    def outside(x: Array) -> Array:
-        return x - q @ (q.T @ x)
-
-    def product(x: Array) -> Array:
-        y = outside(np.ravel(x))
-        return outside(matrix @ y - shift * y)
-
-    operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=product, dtype=float)
-    start = outside(np.random.default_rng(seed).standard_normal((n,)))
-    for tol, size in ((1e-4, 40), (1e-5, 40), (1e-6, 80), (1e-8, 160)):
-        vectors = np.linalg.qr(outside(_lanczos(operator, start, tol, min(size, n - 1))))[0]
-        values, turn = np.linalg.eigh(vectors.T @ (matrix @ vectors))
-        vectors = vectors @ turn
-        residual = float(np.linalg.norm(outside(matrix @ vectors[:, 0]) - values[0] * vectors[:, 0]))
-        if residual <= 0.5 * abs(values[0]):
-            break
-        start = np.asarray(vectors.sum(axis=1))
-    return float(values[0]) - residual
-
-
-def _lanczos(operator: object, start: Array, tol: float, size: int) -> Array:
-    """Two vectors of the lower end, as far as ARPACK gets."""
-    try:
-        return scipy.sparse.linalg.eigsh(operator, k=2, which="SA", ncv=size, tol=tol, maxiter=40, v0=start)[1]
-    except scipy.sparse.linalg.ArpackNoConvergence as unfinished:
-        return unfinished.eigenvectors if unfinished.eigenvectors.size else start[:, None]

@@ -15,22 +15,29 @@ import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.row_sweeps import sweep
 from dkl.linalg.slabs import empty_aligned
+from dkl.linalg.smooth_rows import smooth_rows
 from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
 from dkl.problems.factored_certificate import LowEnd, certified
+from dkl.problems.stiff_preconditioner import StiffPreconditioner, Ties
 
 Array = NDArray[np.float64]
-PARTS = 16
-"""Row ranges that threads share, whatever their number; their sums are added in order."""
+PARTS, LEAST_ROWS = 16, 1024
+"""Row ranges that threads share, whatever their number, of so many rows at least; their sums are added in order."""
 
+SWEEPS = 2
+"""Of Gauss-Seidel, at the start."""
 LEAST_NNZ_FOR_THREADS = 50_000
 """A Laplacian of fewer entries (some 4,000 rows) is multiplied by the calling thread: in 0.3 ms, which handing over would double."""
 
@@ -100,8 +107,7 @@ class FactoredPairwise:
         self.weights = weights
         self._weights = np.ones(self._target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
         self._work = np.empty(self._target.size)
-        bounds = np.linspace(0, self.n, min(PARTS, self.n) + 1).astype(int)
-        self._parts = [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
+        self._ties = Ties(targets)
         self._threads = threads if laplacian.nnz >= LEAST_NNZ_FOR_THREADS else 1
         self._pool = ThreadPoolExecutor(threads) if self._threads > 1 else None
         self._products = [0]  # shared with problems of another gamma
@@ -139,18 +145,31 @@ class FactoredPairwise:
         return certified(self, point, relative, seed, few=few, last=last)
 
     def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
-        """The sum of function(lo, hi) over the row ranges, in order; tuples are summed entry by entry, None gives None."""
-        sums: list[Any] = [None] * len(self._parts)
+        """The sum of function(lo, hi) over the row ranges, in order; tuples are summed entry by entry."""
+        return self._sum(function, self.n)
+
+    def _sum(self, function: Callable[[int, int], Any], count: int) -> Any:
+        """The same over ranges of [0, count)."""
+        parts = _parts(count)
+        sums: list[Any] = [None] * len(parts)
 
         def work(thread: int) -> None:
             for k in range(thread, len(sums), self._threads):
-                sums[k] = function(*self._parts[k])
+                sums[k] = function(*parts[k])
 
+        self._on_threads(work)
+        return np.sum(np.array(sums), axis=0)
+
+    def each(self, function: Callable[[int, int], Any], count: int) -> None:
+        """function(lo, hi) over ranges of [0, count), as many as there are threads: of one that sums nothing."""
+        threads = self._threads
+        self._on_threads(lambda thread: function(thread * count // threads, (thread + 1) * count // threads))
+
+    def _on_threads(self, work: Callable[[int], None]) -> None:
         if self._pool is None:
             work(0)
         else:
             list(self._pool.map(work, range(self._threads)))
-        return None if sums[0] is None else np.sum(np.array(sums), axis=0)
 
     def padded(self, factor: Array) -> Array:
         """A copy of `factor` (n, r) with zero columns up to a width that the kernels take: 4, 8, 16, ..."""
@@ -166,8 +185,8 @@ class FactoredPairwise:
         """The point of a padded factor, which it keeps and `move` will change. One product."""
         lanes = lanes_of(v.shape[1])
         lv, residual = empty_aligned(v.shape, float), np.empty_like(self._target)
-        self.sum_parts(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes))
-        self.sum_parts(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes))
+        self.each(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes), self.n)
+        self.each(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes), self.n)
         self._products[0] += 1
         residual -= self._target
         point = Point(v, lv, residual, empty_aligned(v.shape, float), 0.0, 0.0, 0.0)
@@ -202,8 +221,8 @@ class FactoredPairwise:
 
     def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
         """point <- V + t D, in place, without a product: L V and R follow from what the line holds."""
-        self.sum_parts(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v))
-        self.sum_parts(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv))
+        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v), self.n)
+        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv), self.n)
         # R(t) = R + t first + t^2 second; rounding adds up over many moves, and a new `at` removes it.
         point.residual += t * line.first
         point.residual += (t * t) * line.second
@@ -220,79 +239,38 @@ class FactoredPairwise:
             )
         )
 
-    def preconditioner(self, width: int, seed: int = 0) -> StiffPreconditioner:
-        """A preconditioner for factors of this padded width; it keeps four arrays of that size."""
-        return StiffPreconditioner(self, width, seed)
+    def start(self, width: int, seed: int) -> Array:
+        """(n, width): rows that vary little along the graph, after SWEEPS of Gauss-Seidel over them."""
+        with one_blas_thread():
+            v = self.padded(smooth_rows(self.laplacian, width, seed))
+        lanes = lanes_of(v.shape[1])
+        for k in range(SWEEPS):
+            sweep(*self._l, *self._t, self._target, self._weights, self.gamma, v, k % 2 == 1, lanes)
+        return v[:, :width]
+
+    def preconditioner(self, width: int, seed: int = 0, dtype: DTypeLike = np.float32) -> StiffPreconditioner:
+        """A preconditioner for factors of this padded width; it keeps six arrays of at most that size."""
+        return StiffPreconditioner(self, self._ties, self._weights, width, seed, dtype)
 
     def gradient_matrix(self, point: Point) -> sparse.csr_array:
         """S = L + gamma W R at the point, sparse (n, n), for its certificate."""
         entries = point.residual + self._target
         return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
 
+    def diagonal(self, point: Point) -> Array:
+        """K_ii (n,)."""
+        return sparse.csr_array((self.entries(point), *self._t[1::-1]), shape=self.targets.shape).diagonal()
+
     def entries(self, point: Point) -> Array:
         """K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target
 
 
-class StiffPreconditioner:
-    """M^-1 with M = 2 (a I + gamma J'WJ), J'WJ D = P_T(W (V D' + D V')) V: the Hessian with a I in the place of S.
-
-    gamma J'WJ is the stiff part of the Hessian (up to 2,000 where S ends at 8), and lives on T's pattern, which is far
-    sparser than L. M^-1 is a Chebyshev polynomial in M, hence linear, symmetric and, while `top` bounds the spectrum, positive
-    definite. It treats the part [top / RATIO, top] of the spectrum; what is below is left as it is.
-    """
-
-    DEGREE, RATIO, SHIFT = 10, 100.0, 1.0
-    MARGIN = 1.15  # power iteration approaches the top from below
-
-    def __init__(self, problem: FactoredPairwise, width: int, seed: int) -> None:
-        self.problem, self.lanes = problem, lanes_of(width)
-        self._power, *self._buffers = (empty_aligned((problem.n, width), float) for _ in range(4))
-        self._power[:] = np.random.default_rng(seed).standard_normal(self._power.shape)
-        self.top = 0.0
-
-    def refresh(self, v: Array, steps: int) -> None:
-        """Follow the top of M's spectrum at v by `steps` power iterations, from the vector of the last time."""
-        image, rest, unused = self._buffers
-        for _ in range(steps):
-            self._power /= np.sqrt(self._dot(self._power, self._power))
-            rest[:] = 0.0
-            self._step(v, self._power, 0.0, 0.0, rest, unused, image)
-            self.top = -self._dot(self._power, rest)
-            # `rest` was zero before the step, so it holds -M p now.
-            np.negative(rest, out=self._power)
-
-    def apply(self, v: Array, r: Array, out: Array) -> None:
-        """out <- M^-1 r, M at v, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for sparse
-        linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
-        """
-        # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
-        high = self.MARGIN * self.top
-        low = max(2.0 * self.SHIFT, high / self.RATIO)
-        center, half = 0.5 * (high + low), max(0.5 * (high - low), 1e-3 * high)
-        sigma = center / half
-        rho = 1.0 / sigma
-        d, following, rest = self._buffers
-        np.copyto(rest, r)
-        np.divide(r, center, out=d)
-        np.copyto(out, d)
-        for _ in range(self.DEGREE - 1):
-            next_rho = 1.0 / (2.0 * sigma - rho)
-            self._step(v, d, rho * next_rho, 2.0 * next_rho / half, rest, out, following)
-            d, following, rho = following, d, next_rho
-
-    def _step(self, v: Array, d: Array, keep: float, gain: float, rest: Array, out: Array, following: Array) -> None:
-        """rest -= M d, following = keep d + gain rest, out += following: see `chebyshev_rows`."""
-        p = self.problem
-        known, changed = (v, d, keep, gain, p._work), (rest, out, following)
-        p.sum_parts(
-            lambda lo, hi: kernels.chebyshev_rows(
-                lo, hi, *p._t, p._weights, p.gamma, self.SHIFT, *known, *changed, self.lanes
-            )
-        )
-
-    def _dot(self, x: Array, y: Array) -> float:
-        return float(self.problem.sum_parts(lambda lo, hi: kernels.dot_rows(lo, hi, x, y)))
+@lru_cache(maxsize=64)
+def _parts(count: int) -> list[tuple[int, int]]:
+    """[0, count) cut into PARTS ranges, or fewer."""
+    bounds = np.linspace(0, count, max(1, min(PARTS, count // LEAST_ROWS)) + 1).astype(int)
+    return [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
 def _csr(matrix: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:

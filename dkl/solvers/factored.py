@@ -10,8 +10,8 @@ each other), that replaces thousands of iterations.
 
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
-Memory: 11 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
-and the preconditioner's 4), 2 more while L V is recomputed, and the factor that was handed in; for the certificate 5 of these and
+Memory: 10 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
+and the preconditioner's 6 in single precision), 2 more while L V is recomputed, and the factor that was handed in; for the certificate 5 of these and
 6 blocks of 48 columns more (`dkl/estimators/pairwise/plan.py`).
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +47,6 @@ REFRESH = 20
 POWER_STEPS = 20
 WINDOW = 10
 """Iterations over which progress is judged."""
-WARM_UP = (0.01, 0.1)
-"""Shares of gamma that a random start is minimized at first, to this progress."""
-WARM_UP_PROGRESS = 1e-3
 
 
 class FactoredProblem(RankedProblem, Protocol):
@@ -72,8 +69,8 @@ class FactoredProblem(RankedProblem, Protocol):
 class CertifiedProblem(FactoredProblem, Protocol):
     """One whose points can be compared with the optimum."""
 
-    def with_gamma(self, gamma: float) -> Self:
-        """The same problem with another weight of the pairs, which counts its products in the same place."""
+    def start(self, width: int, seed: int) -> Array:
+        """(n, width): where to begin, knowing nothing."""
 
     def certify(
         self, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False
@@ -193,7 +190,7 @@ def solve_to_gap(
 ) -> FactoredSolution:
     """The factor of a proven relative gap <= target_gap; where that is not reached, the best so far.
 
-    start   (n, any rank), truncated to at most `rank`; None starts from random rows on the unit sphere
+    start   (n, any rank), truncated to at most `rank`; None starts from the problem's own start
     rank    to start at, by default 16; afterwards it follows the optimum, up to max_rank
 
     A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products.
@@ -219,7 +216,7 @@ class _Search:
         problem, rank = self.problem, min(rank or START_RANK, self.max_rank, self.problem.n)
         factor = None if start is None else truncate_rank(np.asarray(start, float), rank)
         if factor is None or factor.shape[1] == 0:  # V = 0 is a saddle point, which no descent leaves
-            factor = self._warm_up(rank)
+            factor = problem.start(rank, self.seed)
         best: tuple[Array, Any] | None = None
         progress, idle = 0.1 * max(self.target, COARSE), Stall(MAX_IDLE)
         for done in range(max_rounds):
@@ -251,14 +248,6 @@ class _Search:
             certificate, _ = self.problem.certify(point, self.target, self.seed, last=True)
             self._record(point, factor.shape[1], certificate.relative_gap)
         return factor, certificate, Outcome.SOLVED if certificate.relative_gap <= self.target else outcome
-
-    def _warm_up(self, rank: int) -> Array:
-        """Random rows on the unit sphere, where K_ii = 1, and a path of gammas up to the problem's."""
-        factor = np.random.default_rng(self.seed).standard_normal((self.problem.n, rank))
-        factor /= np.linalg.norm(factor, axis=1)[:, None]
-        for share in WARM_UP:
-            factor = self._minimize(self.problem.with_gamma(share * self.problem.gamma), factor, WARM_UP_PROGRESS)
-        return factor
 
     def _minimize(self, problem: CertifiedProblem, factor: Array, progress: float) -> Array:
         """The factor lowered, as far as the limits allow; the factor as it is once they do not."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pairwise_cases import dense_targets, objective, random_problem, sdp_optimum
+from pairwise_cases import charged, dense_targets, objective, random_problem, sdp_optimum
 from repeats import but_for
 from scipy import sparse
 
@@ -72,8 +72,7 @@ def plain_gap(case, V, lift):
     K, S = V @ V.T, case.gradient(V)
     spread = np.sqrt(2 * case.value(V) / case.gamma)
     lowest = np.linalg.eigvalsh(S + np.diag(lift))[0]
-    trace = case.n + np.sqrt(case.n) * spread
-    return max(np.sum(S * K), 0.0) + max(-lowest, 0.0) * trace + lift.sum() + np.linalg.norm(lift) * spread
+    return max(np.sum(S * K), 0.0) + charged(case.n, spread, case.gamma, K.diagonal(), max(-lowest, 0.0), lift)
 
 
 @pytest.mark.parametrize("lifted", but_for([False], [True, False]))
@@ -146,7 +145,7 @@ def test_the_optimum_s_trace_is_within_the_bound(case):
     diagonal = np.sum(V**2, axis=1)
     spread = np.sqrt(2 * case.value(V) / case.gamma)
     assert np.linalg.norm(diagonal - 1) <= spread
-    assert diagonal.sum() <= module.TraceBound.of(case.n, case.value(V), case.gamma).trace_bound
+    assert diagonal.sum() <= module.TraceBound.of(case.value(V), case.gamma, diagonal).trace_bound
 
 
 # -- the lift, beyond the size at which all eigenvalues are computed ------------------------------------------------------
@@ -198,9 +197,8 @@ def test_one_bad_pattern_is_charged_for_itself_alone(monkeypatch, bad):
     before, after = np.linalg.eigvalsh(S)[0], np.linalg.eigvalsh(S + np.diag(lift))[0]
     assert before == pytest.approx(found.min_eigenvalue, abs=1e-4) and after > 1e-3 * before
     spread = np.sqrt(2 * case.value(case.V) / case.gamma)
-    trace = case.n + np.sqrt(case.n) * spread
     inner = float(np.sum(case.V * (S @ case.V)))
-    exact = max(inner, 0.0) + max(-after, 0.0) * trace + lift.sum() + np.linalg.norm(lift) * spread
+    exact = max(inner, 0.0) + charged(case.n, spread, case.gamma, np.sum(case.V**2, axis=1), max(-after, 0.0), lift)
     assert exact <= found.gap + 1e-9 * found.gap, "the gap that is told takes Lanczos's residual in"
     assert found.gap == pytest.approx(exact, rel=1e-3)
 

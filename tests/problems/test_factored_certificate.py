@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from pairwise_cases import dense_targets, hard_rows, objective, sdp_optimum
+from pairwise_cases import charged, dense_targets, hard_rows, objective, sdp_optimum
 
 import dkl
 from dkl.blocks.graph import build_graph
@@ -74,7 +74,7 @@ def test_its_proof_holds_by_dense_arithmetic(beyond_dense):
     spread = np.sqrt(2 * value / problem.gamma)
     lift, lowest = found.lift, np.linalg.eigvalsh(S + np.diag(found.lift))[0]
     trace = problem.n + np.sqrt(problem.n) * spread
-    gap = max(np.sum(S * K), 0) + max(-lowest, 0) * trace + lift.sum() + np.linalg.norm(lift) * spread
+    gap = max(np.sum(S * K), 0) + charged(problem.n, spread, problem.gamma, K.diagonal(), max(-lowest, 0), lift)
     assert lift.any() and (lift >= 0).all() and gap <= found.gap * (1 + 1e-9)
     assert found.gap <= 0.5 * -np.linalg.eigvalsh(S)[0] * trace, "less than the trace would be charged"
 

@@ -83,8 +83,9 @@ def test_the_preconditioner_is_symmetric_positive_and_close_to_the_inverse(rng: 
     laplacian, targets = small_problem(rng, 15)
     problem = FactoredPairwise(laplacian, targets, 2.0)
     v = problem.padded(rng.standard_normal((15, 4)))
-    precondition = problem.preconditioner(4)
-    precondition.refresh(v, 40)
+    precondition, single = problem.preconditioner(4, dtype=np.float64), problem.preconditioner(4)
+    for one in (precondition, single):
+        one.refresh(v, 40)
     matrix = np.empty((v.size, v.size))
     stiff = np.empty_like(matrix)
     rows = np.repeat(np.arange(15), np.diff(targets.indptr))
@@ -93,6 +94,8 @@ def test_the_preconditioner_is_symmetric_positive_and_close_to_the_inverse(rng: 
         unit.flat[k] = 1.0
         precondition.apply(v, unit, image)
         matrix[:, k] = image.ravel()
+        single.apply(v, unit, image)
+        np.testing.assert_allclose(image.ravel(), matrix[:, k], atol=1e-6 * np.abs(matrix[:, k]).max())
         cross = np.zeros((15, 15))
         cross[rows, targets.indices] = (v @ unit.T + unit @ v.T)[rows, targets.indices]
         stiff[:, k] = 2.0 * (precondition.SHIFT * unit + 2.0 * cross @ v).ravel()

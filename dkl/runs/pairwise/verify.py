@@ -4,9 +4,10 @@ Nothing here comes from the solvers or the problem: only the stores are read. Wi
 the diagonal, R the entries of K - T on T, W their weights, Q = W R entry by entry:
 
     f = tr(V'LV) + gamma/2 <Q, R>,   S = L + gamma Q,   <S, K> = tr(V'LV) + gamma <Q, K>,
-    f - f* <= max(<S, K>, 0) + max(0, -lambda_min(S + D)) (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma)
+    f - f* <= max(<S, K>, 0) + shift (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma),   shift = max(0, -lambda_min(S + D))
+    f - f* <= max(<S, K>, 0) + sum_i E_i K_ii + |E|^2 / (2 gamma),                                 E_i = D_i + shift
 
-for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smaller counts. A relative gap is to f, but to at
+for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smallest counts. A relative gap is to f, but to at
 least sqrt(eps) gamma n / 2, below which f and its gap are rounding.
 """
 
@@ -100,10 +101,11 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
         raise StoreError("the stored lift is no diagonal of numbers >= 0", where=f"{run.path}/lift")
     spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
     trace_bound = n + float(np.sqrt(n)) * spread
-    charge = max(-lowest, 0.0) * trace_bound
+    diagonal = entries[:n]  # first among the entries
+    charge = _charge(max(-lowest, 0.0), np.zeros(n), diagonal, spread, gamma)
     if lift.any():
-        other = max(-smallest_eigenvalue(gradient + sparse.diags_array(lift)), 0.0) * trace_bound
-        charge = min(charge, other + float(lift.sum() + np.linalg.norm(lift) * spread))
+        shift = max(-smallest_eigenvalue(gradient + sparse.diags_array(lift)), 0.0)
+        charge = min(charge, _charge(shift, lift, diagonal, spread, gamma))
     gap = max(inner, 0.0) + charge
     scale = max(objective, float(np.sqrt(np.finfo(float).eps)) * gamma * n / 2)
 
@@ -111,10 +113,19 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
     on_spread = float(np.sqrt(2 * (max(objective, 0.0) + on["objective"]) / gamma)) - spread
     on["min_eigenvalue"] += UNIT * float(np.sqrt(n)) * (_norm(gradient) + float(lift.max()))
     on["trace_bound"] = float(np.sqrt(n)) * on_spread + UNIT * trace_bound
-    # The charge is a sum of parts that are each at most in proportion to n + sqrt(n) spread, and of lambda_min times that.
-    on["gap"] = on["inner_product"] + on["min_eigenvalue"] * trace_bound + charge * on["trace_bound"] / n
+    # The charge is a sum of parts that are each at most in proportion to n + sqrt(n) spread, or to K_ii, and of lambda_min
+    # times that, or times tr(K) + sum E / gamma.
+    steepest = trace_bound + float(lift.sum() + n * max(-lowest, 0.0)) / gamma
+    on["gap"] = on["inner_product"] + on["min_eigenvalue"] * steepest + charge * on["trace_bound"] / n
     on["relative_gap"] = (on["gap"] + gap * on["objective"] / scale) / scale
     return Recomputed(objective, inner, lowest, trace_bound, gap, scale, on)
+
+
+def _charge(shift: float, lift: NDArray, diagonal: NDArray, spread: float, gamma: float) -> float:
+    """What a shift and a lift of S cost: the lesser of the two bounds in the head of this file."""
+    n, whole = lift.size, lift + shift
+    by_trace = shift * (n + np.sqrt(n) * spread) + lift.sum() + np.linalg.norm(lift) * spread
+    return float(min(by_trace, whole @ diagonal + whole @ whole / (2 * gamma)))
 
 
 def _roundings(

@@ -1,0 +1,97 @@
+"""Problem (1) in V, minimized over one row after the other: a sweep of nonlinear Gauss-Seidel.
+
+In x = v_i alone, the other rows held, f is, up to a constant,
+    L_ii x.x + 2 x . sum_j!=i L_ij v_j + gamma/2 (x.x - 1)^2 + gamma sum_j!=i W_ij (x.v_j - T_ij)^2,
+of gradient 2 g, g = (L V + gamma (W R) V)_i, and Hessian 2 (s I + gamma (2 x x' + sum_j W_ij v_j v_j')), s = L_ii + gamma (x.x - 1).
+Each row takes a Newton step, s raised to where the Hessian is positive definite, and goes along it as far as f, a quartic, falls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from dkl.linalg.lanes import add_sparse_row, row_dot
+
+_JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
+LEAST_CURVATURE = 0.1
+NEWTON_STEPS = 6
+
+
+@njit(**_JIT)
+def sweep(indptr, indices, data, t_indptr, t_indices, t_data, weights, gamma, v, backwards, lanes):  # type: ignore[no-untyped-def]
+    """v (n, w) <- after a sweep over its rows, in order or backwards; L and T in CSR, `weights` of T's entries."""
+    n, width = v.shape
+    g, d = np.zeros((1, width)), np.zeros((1, width))
+    hessian = np.empty((width, width))
+    for q in range(n):
+        i = n - 1 - q if backwards else q
+        g[:] = 0.0
+        add_sparse_row(indices, data, indptr[i], indptr[i + 1], v, g, 0, lanes)
+        own = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            if indices[k] == i:
+                own = data[k]
+        excess = row_dot(v, i, v, i, lanes) - 1.0
+        s = max(own + gamma * excess, LEAST_CURVATURE)
+        hessian[:] = 0.0
+        for k in range(t_indptr[i], t_indptr[i + 1]):
+            j = t_indices[k]
+            pull = gamma * weights[k] * (row_dot(v, i, v, j, lanes) - t_data[k])
+            stiff = gamma * weights[k] * (2.0 if j == i else 1.0)
+            for a in range(width):
+                g[0, a] += pull * v[j, a]
+                for b in range(a + 1):
+                    hessian[a, b] += stiff * v[j, a] * v[j, b]
+        for a in range(width):
+            hessian[a, a] += s
+        solve(hessian, g, d)
+        slope, size = 2.0 * row_dot(g, 0, d, 0, lanes), row_dot(d, 0, d, 0, lanes)
+        along = 2.0 * row_dot(d, 0, v, i, lanes)
+        square = own * size + 0.5 * gamma * (along * along + 2.0 * excess * size)
+        for k in range(t_indptr[i], t_indptr[i + 1]):
+            if t_indices[k] != i:
+                change = row_dot(d, 0, v, t_indices[k], lanes)
+                square += gamma * weights[k] * change * change
+        t = lowest(slope, square, gamma * along * size, 0.5 * gamma * size * size)
+        for a in range(width):
+            v[i, a] += t * d[0, a]
+
+
+@njit(**_JIT)
+def solve(matrix: Any, g: Any, out: Any) -> None:
+    """out (1, w) <- -matrix^-1 g, by Cholesky's factor, which takes the lower half's place; the matrix is positive definite."""
+    width = matrix.shape[0]
+    for a in range(width):
+        for b in range(a + 1):
+            total = matrix[a, b]
+            for c in range(b):
+                total -= matrix[a, c] * matrix[b, c]
+            matrix[a, b] = np.sqrt(total) if a == b else total / matrix[b, b]
+    for a in range(width):
+        total = -g[0, a]
+        for c in range(a):
+            total -= matrix[a, c] * out[0, c]
+        out[0, a] = total / matrix[a, a]
+    for a in range(width - 1, -1, -1):
+        total = out[0, a]
+        for c in range(a + 1, width):
+            total -= matrix[c, a] * out[0, c]
+        out[0, a] = total / matrix[a, a]
+
+
+@njit(**_JIT)
+def lowest(c1, c2, c3, c4):  # type: ignore[no-untyped-def]
+    """t in [0, 2] with c1 t + c2 t^2 + c3 t^3 + c4 t^4 <= 0, near a minimum: Newton's steps from 1, else halving."""
+    t = 1.0
+    for _ in range(NEWTON_STEPS):
+        slope = c1 + t * (2.0 * c2 + t * (3.0 * c3 + t * 4.0 * c4))
+        bend = 2.0 * c2 + t * (6.0 * c3 + t * 12.0 * c4)
+        if bend <= 0.0:
+            break
+        t = min(max(t - slope / bend, 0.1), 2.0)
+    while t > 1e-3 and c1 + t * (c2 + t * (c3 + t * c4)) > 0.0:
+        t *= 0.5
+    return t if t > 1e-3 else 0.0
