@@ -119,7 +119,8 @@ class SymmetricPattern:
             _sampled(*given, 0, count, LANES, out)
             return out
         with ThreadPoolExecutor(threads) as pool:
-            begun = [pool.submit(_sampled, *given, k, min(k + TASK, count), LANES, out) for k in range(0, count, TASK)]
+            pieces = [(k, min(k + TASK, count)) for k in range(0, count, TASK)]
+            begun = [pool.submit(_sampled, *(*given, *piece, LANES, out)) for piece in pieces]
             for one in begun:
                 one.result()
         return out

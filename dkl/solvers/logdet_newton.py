@@ -27,6 +27,8 @@ SUFFICIENT = 1e-4
 """Of the decrease that the gradient promises: Armijo's condition."""
 GOOD, POOR = 0.75, 0.25
 """Shares of the model's decrease beyond which the region grows or shrinks."""
+SMALL = 1.0 / 64.0
+"""Share of a step below which the next may be no longer than what was taken over this."""
 HALVINGS = 40
 IDLE = 3
 """Steps in a row that lower the objective by no more than rounding."""
@@ -191,10 +193,11 @@ def _next_radius(radius: float, step: NewtonStep, share: float, agreement: float
     """A halved step bounds the next by its whole length, a good one lets it grow, whether halved or not, and a poor one halves it.
 
     What bounds a step in K^-1 is its one largest eigenvalue, which a norm over all of them knows little of: a region that
-    followed the halvings further down took a third more steps.
+    followed the halvings further down took a third more steps. One that never did let steps of norm 4e6, of 500 products each, be
+    halved twenty times a step where a start is far off.
     """
     if agreement > GOOD:
         return max(radius, 4.0 * step.norm)
     if share < 1.0:
-        return step.norm
+        return step.norm * min(1.0, share / SMALL)
     return 0.5 * step.norm if agreement < POOR else radius

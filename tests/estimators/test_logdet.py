@@ -257,6 +257,31 @@ def test_matrices_that_are_no_kernels(change, message, X):
         dkl.LogDetKernelLearner(kernel="precomputed").fit(change(X @ X.T), triplets=TRIPLETS)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda P: P[0], r"not pairs of points; got shape \(2, 3\); wanted \(m, 2, 3\)"),
+        (lambda P: P[:, :, :1], "not pairs of points; got shape"),
+        (lambda P: [P[0], P[1][:1]], "not pairs of points; got list"),
+        (lambda P: P.astype(object) + 1j, "not pairs of points; got ndarray"),
+        (lambda P: P + 1j, "not pairs of points; got ndarray"),
+        (lambda P: P.astype(str), "pairs: text, not numbers"),
+        (lambda P: np.where(P[1, 0, 1] == P, np.nan, P), r"pairs\[1, 0, 1\]: not finite"),
+        (lambda P: np.where(P[0, 1, 0] == P, np.inf, P), r"pairs\[0, 1, 0\]: not finite"),
+    ],
+)
+def test_pairs_that_have_no_distance(change, message, X):
+    model, given = dkl.LogDetMetricLearner(loss="log").fit(X, triplets=TRIPLETS), X[:4].reshape(2, 2, -1)
+    assert model.score_pairs(given).shape == (2,)
+    with pytest.raises(ValueError, match=message):
+        model.score_pairs(change(given))
+
+
+def test_rows_too_far_from_the_graph_are_refused(iris, fitted):
+    with pytest.raises(InputError, match=r"X\[1\]: so far away that distances overflow"):
+        fitted.transform([iris[0][0] + 0.1, 1e200 * iris[0][1]])
+
+
 def test_a_width_of_values_whose_variance_underflows(X):
     for tiny in (1e-200 * X, sp.csr_array(1e-200 * X)):
         with pytest.raises(InputError, match="X: values differ, .* variance underflows; scale X"):

@@ -72,10 +72,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     def pair_distance(self, pairs: Any) -> Matrix:
         """(m,) learned distances sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
         check_is_fitted(self)
-        points = np.asarray(pairs, np.float64)
-        if points.ndim != 3 or points.shape[1:] != (2, self.n_features_in_):
-            wanted = f"(m, 2, {self.n_features_in_}), points"
-            raise InputError("not pairs of points", where="pairs", got=f"shape {points.shape}", wanted=wanted)
+        points = _checked_pairs(pairs, self.n_features_in_)
         apart = (points[:, 0] - points[:, 1]) @ self.components_.T
         return np.asarray(np.sqrt(np.einsum("md,md->m", apart, apart)))
 
@@ -90,6 +87,25 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
+
+
+def _checked_pairs(pairs: Any, d: int) -> Matrix:
+    """(m, 2, d) finite points; InputError for what is none."""
+    refuse_masked(pairs, "pairs")
+    refuse_text(pairs, "pairs")
+    wanted = f"(m, 2, {d}), points"
+    try:
+        given = np.asarray(pairs)
+        points = np.asarray(given, np.float64) if given.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):  # rows of different lengths, or objects that are no numbers
+        points = None
+    if points is None or points.ndim != 3 or points.shape[1:] != (2, d):
+        got = type(pairs).__name__ if points is None else f"shape {points.shape}"
+        raise InputError("not pairs of points", where="pairs", got=got, wanted=wanted)
+    if not np.isfinite(points).all():
+        at = ", ".join(map(str, np.argwhere(~np.isfinite(points))[0].tolist()))
+        raise InputError("not finite", where=f"pairs[{at}]", remedy="drop the pair, or fill the gap")
+    return points
 
 
 def _is_list_of_tuples(X: Any) -> bool:

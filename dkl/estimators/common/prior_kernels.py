@@ -219,6 +219,7 @@ def neighbor_means(X: Any, rows: Any, graph: Neighbors) -> sp.csr_array:
     """(m, n) the weights of the graph's rows (n, d) that each row of X (m, d) is the mean of.
 
     Of its nearest, weighted by exp(-d^2 / (2 sigma^2)); a row that is equal to one of them is that; of all n rows, I.
+    InputError for rows so far away that distances overflow.
     """
     n = int(rows.shape[0])
     if sp.issparse(X) != sp.issparse(rows):
@@ -227,6 +228,9 @@ def neighbor_means(X: Any, rows: Any, graph: Neighbors) -> sp.csr_array:
         return sp.eye_array(n, format="csr")
     m, k = int(X.shape[0]), min(graph.n_neighbors, n)
     distances, neighbors = NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(X)
+    if not np.isfinite(distances).all():
+        at = int(np.argmin(np.isfinite(distances).all(axis=1)))
+        raise InputError("so far away that distances overflow", where=f"X[{at}]", remedy="scale the row as the others")
     # Relative to the nearest, so that a far row's weights do not all underflow.
     weights = np.exp(-(distances**2 - distances[:, :1] ** 2) / (2 * (graph.sigma or 1.0) ** 2))
     # Equal rows are compared, for rounding leaves them a distance.
