@@ -29,8 +29,8 @@ FIRST_CUT, FIRST_DEGREE = 0.1, 20
 grows, so that what grows e^16 times as much as the rest would be all that is left of it in single precision."""
 MOST_GROWTH = 14.0
 """log of what a filter may make of the lowest Ritz vector: in single precision the others must not drown in its rounding."""
-LEAST_CUT = 1e-4
-"""Of the top: what is below is wanted whatever the block can hold."""
+LEAST_CUT, MOST_CUT = 1e-4, 0.9
+"""Of the top: what is below is wanted whatever the block can hold, and what is above never."""
 RESCALE = 10
 """Steps of the recurrence after which its columns are scaled, as they grow exponentially."""
 WIDTH = 16
@@ -53,15 +53,23 @@ class RitzBlock:
 
 
 def lowest_subspaces(
-    matrix: sparse.csr_array, start: Array, count: int, passes: int, dtype: DTypeLike = np.float64
+    matrix: sparse.csr_array,
+    start: Array,
+    count: int,
+    passes: int,
+    dtype: DTypeLike = np.float64,
+    known: Array | None = None,
 ) -> Iterator[RitzBlock]:
     """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
 
     start   (n, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
     dtype   of the filter
+    known   ascending Ritz values of the first columns, for a matrix nearby; None: they are random
     """
     top = spectrum_top(matrix)
     block, cut, degree = start, FIRST_CUT * top, FIRST_DEGREE
+    if known is not None:
+        cut, degree = _next_filter(known, top)
     del start  # a block of memory
     for _ in range(passes):
         block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype))
@@ -70,9 +78,14 @@ def lowest_subspaces(
         block, image = block @ turn, image @ turn
         kept, lowest = block[:, :count], values[:count]
         yield RitzBlock(lowest, kept, image[:, :count] - kept * lowest, float(values[count]))
-        cut = max(float(values[-1]), LEAST_CUT * top)
-        growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
-        degree = int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))
+        cut, degree = _next_filter(values, top)
+
+
+def _next_filter(values: Array, top: float) -> tuple[float, int]:
+    """(cut, degree) of the filter that goes on from Ritz values."""
+    cut = min(max(float(values[-1]), LEAST_CUT * top), MOST_CUT * top)
+    growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
+    return cut, int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))
 
 
 def _orthonormal(block: Array) -> Array:

@@ -86,11 +86,19 @@ class LowEnd:
 
 
 def certified(
-    problem: Factored, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False
+    problem: Factored,
+    point: Any,
+    relative: float,
+    seed: int,
+    *,
+    few: bool = False,
+    last: bool = False,
+    near: LowEnd | None = None,
 ) -> tuple[Certificate, LowEnd]:
     """The certificate at a point, and what was found of S's lower end.
 
-    relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is.
+    relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is; `near`: what
+    was found at a point nearby.
     """
     n, matrix = problem.n, problem.gradient_matrix(point)
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
@@ -102,7 +110,8 @@ def certified(
             end, residual = _dense_end(matrix), 0.0
             term, lift = _cheapest(end, bound, rounding)
         else:
-            end, residual, (term, lift) = _low_end(matrix, *_start(point.v, few, seed), bound, goal, seed, rounding)
+            start = _start(point.v, few, seed, near)
+            end, residual, (term, lift) = _low_end(matrix, start, bound, goal, seed, rounding)
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + term
@@ -143,7 +152,7 @@ def _dense_end(matrix: sparse.csr_array) -> LowEnd:
 
 
 def _low_end(
-    matrix: sparse.csr_array, start: Array, count: int, bound: TraceBound, goal: float, seed: int, rounding: float
+    matrix: sparse.csr_array, start: Start, bound: TraceBound, goal: float, seed: int, rounding: float
 ) -> tuple[LowEnd, float, tuple[float, Array]]:
     """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first; what they prove).
 
@@ -151,14 +160,15 @@ def _low_end(
     prove yet, and the vectors only serve to go on from.
     """
     dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
-    for done, block in enumerate(lowest_subspaces(matrix, start, count, PASSES, dtype), 1):
+    blocks = lowest_subspaces(matrix, start.block, start.count, PASSES, dtype, start.known)
+    for done, block in enumerate(blocks, 1):
         coupling = block.remainder.T @ block.remainder
         told = _cheapest(LowEnd(block.values, block.vectors, coupling, UNSURE * block.beyond), bound, rounding)[0]
-        exact = 0.0
-        if told > ENOUGH * goal:
+        is_enough, exact = told <= ENOUGH * goal, 0.0
+        if not is_enough and done >= HOPELESS:
             exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf), bound, rounding)[0]
         is_last = done == PASSES or (goal > 0 and exact > goal and done >= HOPELESS)
-        if is_last or told <= ENOUGH * goal or told - exact <= SLACK * max(goal, exact):
+        if is_last or is_enough or (done >= HOPELESS and told - exact <= SLACK * max(goal, exact)):
             mu = lowest_outside(matrix, block.vectors, seed)
             end = LowEnd(block.values, block.vectors, coupling, mu)
             proof = _cheapest(end, bound, rounding)
@@ -167,10 +177,23 @@ def _low_end(
     return end, float(np.linalg.norm(block.remainder[:, 0])), proof
 
 
-def _start(v: Array, few: bool, seed: int) -> tuple[Array, int]:
-    """(those of V, on which S nearly vanishes, and random columns, as many as are wanted and the guards; how many are wanted)."""
+@dataclass(frozen=True)
+class Start:
+    """What a block starts from, how many Ritz vectors are wanted of it, and Ritz values of its first columns if they are known."""
+
+    block: Array
+    count: int
+    known: Array | None
+
+
+def _start(v: Array, few: bool, seed: int, near: LowEnd | None) -> Start:
+    """The columns of V, on which S nearly vanishes, or what was found nearby; and random ones, as many as are wanted and the guards."""
     n, factor = v.shape[0], truncate_rank(v, v.shape[1])
     count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), n - GUARDS)
-    start = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
-    start[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
-    return start, count
+    block = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
+    if near is None:
+        block[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
+        return Start(block, count, None)
+    kept = min(near.vectors.shape[1], count)
+    block[:, :kept] = near.vectors[:, :kept]
+    return Start(block, count, near.values)

@@ -139,10 +139,17 @@ class FactoredPairwise:
         return other
 
     def certify(
-        self, point: Point, relative: float, seed: int, *, few: bool = False, last: bool = False
+        self,
+        point: Point,
+        relative: float,
+        seed: int,
+        *,
+        few: bool = False,
+        last: bool = False,
+        near: LowEnd | None = None,
     ) -> tuple[Certificate, LowEnd]:
         """(certificate, S's lower end): see problems/factored_certificate.py."""
-        return certified(self, point, relative, seed, few=few, last=last)
+        return certified(self, point, relative, seed, few=few, last=last, near=near)
 
     def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
         """The sum of function(lo, hi) over the row ranges, in order; tuples are summed entry by entry."""

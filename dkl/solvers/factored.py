@@ -11,8 +11,9 @@ each other), that replaces thousands of iterations.
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
 Memory: 10 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
-and the preconditioner's 6 in single precision), 2 more while L V is recomputed, and the factor that was handed in; for the certificate 5 of these and
-6 blocks of 48 columns more (`dkl/estimators/pairwise/plan.py`).
+and the preconditioner's 6 in single precision), 2 more while L V is recomputed, the factor that was handed in and, from the second
+round on, the vectors of the last certificate, at most 48 columns more; for the certificate 5 of these and 6 blocks of 48 columns
+more (`dkl/estimators/pairwise/plan.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ Array = NDArray[np.float64]
 START_RANK = 16
 COARSE = 1e-4
 """The first round aims at this gap: it finds the rank."""
-FINER = 0.2
+FIRST = 0.03
+"""Of that gap, what ends the first round if WINDOW iterations lower f by less."""
+FINER = 0.1
 """How much less progress ends the next round."""
 DROP = 0.1
 """Columns go whose loss raises f by less than this times the progress."""
@@ -73,10 +76,10 @@ class CertifiedProblem(FactoredProblem, Protocol):
         """(n, width): where to begin, knowing nothing."""
 
     def certify(
-        self, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False
+        self, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False, near: Any = None
     ) -> tuple[Any, Any]:
         """(certificate, the lower end of S with `values` (k,) ascending and `vectors` (n, k)), for a relative gap; `few`: of
-        few vectors; `last`: the best bound there is."""
+        few vectors; `last`: the best bound there is; `near`: that lower end at a point nearby."""
 
 
 @dataclass
@@ -218,7 +221,8 @@ class _Search:
         if factor is None or factor.shape[1] == 0:  # V = 0 is a saddle point, which no descent leaves
             factor = problem.start(rank, self.seed)
         best: tuple[Array, Any] | None = None
-        progress, idle = 0.1 * max(self.target, COARSE), Stall(MAX_IDLE)
+        low: Any = None
+        progress, idle = FIRST * max(self.target, COARSE), Stall(MAX_IDLE)
         for done in range(max_rounds):
             few = self.target >= LOOSE and done < FEW_ROUNDS
             factor = self._minimize(problem, factor, progress)
@@ -226,7 +230,7 @@ class _Search:
             point = problem.at(problem.padded(factor))
             factor, point = drop_weak_columns(problem, factor, point, DROP * progress)
             progress *= FINER
-            certificate, low = problem.certify(point, self.target, self.seed, few=few)
+            certificate, low = problem.certify(point, self.target, self.seed, few=few, near=low)
             gap = certificate.relative_gap
             told = self._record(point, factor.shape[1], gap)
             stalled = idle.check(best is None or not gap > 0.9 * best[1].relative_gap)

@@ -64,6 +64,26 @@ def test_a_block_that_proves_half_the_goal_is_not_compared_with_a_finished_one(b
     assert loose.gap == pytest.approx(tight.gap, rel=0.1)
 
 
+def test_what_was_found_nearby_saves_passes_and_proves_as_much(beyond_dense, monkeypatch):
+    problem, _, _, v = beyond_dense
+    point, given, passes = problem.at(v), module.lowest_subspaces, []
+
+    def counted(*arguments):
+        for block in given(*arguments):
+            passes.append(1)
+            yield block
+
+    monkeypatch.setattr(module, "lowest_subspaces", counted)
+    cold, low = problem.certify(point, 1e-4, 0)
+    needed = len(passes)
+    moved = problem.at(v * (1 + 1e-6 * np.random.default_rng(0).standard_normal(v.shape)))
+    warm, again = problem.certify(moved, 1e-4, 0, near=low)
+    assert len(passes) - needed <= needed and again.values.shape == low.values.shape
+    assert warm.gap == pytest.approx(cold.gap, rel=0.1)
+    lowest = np.linalg.eigvalsh(problem.gradient_matrix(moved).toarray())[0]
+    assert warm.min_eigenvalue <= lowest + 1e-12
+
+
 def test_its_proof_holds_by_dense_arithmetic(beyond_dense):
     problem, must, cannot, v = beyond_dense
     found, _ = problem.certify(problem.at(v), 1e-4, 0)

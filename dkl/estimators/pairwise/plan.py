@@ -63,7 +63,8 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
     most = min(MAX_FINISH_RANK, n)
     if settings.memory_limit is None:
         return most
-    matrices = 2 * 12 * laplacian_entries + (64 + 8 * kept) * target_entries
+    # S and the filter's two multiples of it; beside the arrays on T's pattern the pairs as the preconditioner takes them.
+    matrices = 3 * 12 * laplacian_entries + (96 + 8 * kept) * target_entries
     room = settings.memory_limit - PROCESS_BASE - matrices
     width = MAX_FINISH_RANK
     while 8 * n * _columns(width, kept) > room:
