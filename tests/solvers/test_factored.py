@@ -147,8 +147,9 @@ def test_the_iteration_limit_ends_the_run(rng: np.random.Generator) -> None:
     assert found.outcome is Outcome.ITERATION_LIMIT and found.n_iter == len(found.history) <= 7
 
 
-@pytest.mark.parametrize("at", but_for([1, 60], [1, 3, 60]))
+@pytest.mark.parametrize("at", but_for([1, 30], [1, 3, 30]))
 def test_a_callback_ends_the_run_with_the_best_so_far(at: int, rng: np.random.Generator) -> None:
+    """Of the 60 steps or more that a proof of 1e-12 takes."""
     laplacian, targets = small_problem(rng, 50)
     seen: list = []
 
