@@ -37,12 +37,12 @@ LONGEST = [
     "solvers/test_svm_level",
     "estimators/test_kernel_kmeans",
     "cli/test_logdet_commands",
-    "estimators/test_svc_places",
     "cli/test_hostile_runs",
+    "estimators/test_svc_places",
+    "runs/test_memory",
     "estimators/test_pairwise",
     "cli/test_commands",
     "blocks/test_recovery",
-    "runs/test_memory",
     "cli/test_svc_commands",
     "estimators/test_pictures",
     "estimators/test_regression_on_workers",
@@ -75,18 +75,30 @@ LONGEST = [
     "cli/test_hostile_input",
 ]
 """Files that take more than ten seconds, the longest first: begun last, one would keep a process busy when the others have
-ended. Before them one of each learner: what three processes begin with at once is compiled in each of them."""
+ended. Before them one of each learner, and those of pairs one after the other: what three processes begin with at once is
+compiled in each of them."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of the processes that collect all tests each begins a third further on, and loads what the others have compiled."""
+    process = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    tests = Path(__file__).parent
+    if process and [(config.rootpath / place).resolve() for place in config.args] == [tests]:
+        files = sorted(tests.rglob("test_*.py"))
+        first = int(process) * len(files) // 3 % len(files)
+        config.args[:] = map(str, files[first:] + files[:first])
 
 
 @pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, all others in their order. A slow test is no exhaustive one, whatever its fixtures' cases are."""
+    """The longest files first, all others by their paths. A slow test is no exhaustive one, whatever its fixtures' cases are."""
     for item in items:
         if item.get_closest_marker("slow"):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "exhaustive"]
     tests = Path(__file__).parent
     places = {tests / f"{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    # By their paths all others, since processes begin to collect at different ones.
+    items.sort(key=lambda item: (places.get(item.path, len(places)), item.path))
 
 
 @given(st.none())

@@ -32,7 +32,7 @@ OPTIONS = {
     "svc": ("--targets", "labels.npy", "--max-iter", "2"),
     "logdet": ("--targets", "labels.npy", "--n-in", "1", "--n-out", "1", "--max-iter", "2", "--solver", "pcg"),
 }
-FEATURES = {"pairwise": 1000, "regression": 100, "svc": 2500, "logdet": 2000}
+FEATURES = {"pairwise": 2000, "regression": 100, "svc": 2500, "logdet": 2000}
 MOST = {"regression": ROOM, "pairwise": 1.5 * SIZES["pairwise"], "svc": 4 * SIZES["svc"], "logdet": 8 * SIZES["logdet"]}
 """That applying a run is planned to take."""
 SMALL = ("X.npy", "X.zarr")
