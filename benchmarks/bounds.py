@@ -76,7 +76,7 @@ def of_pairs(rng: np.random.Generator, n: int) -> Iterator[tuple[float, float, f
         K = V @ V.T
         S = laplacian + gamma * mask * (K - T)
         value = np.sum(laplacian * K) + 0.5 * gamma * np.sum(mask * (K - T) ** 2)
-        trace = n + np.sqrt(2.0 * n * value / gamma)
+        trace = n + np.sqrt(2.0 * n * max(value, 0.0) / gamma)
         plain = max(np.sum(S * K), 0.0) + max(-np.linalg.eigvalsh(S)[0], 0.0) * trace
         yield value - best, found.gap, float(plain), max(abs(best), 0.5 * gamma * float(np.sum(T**2)))
     problem.close()

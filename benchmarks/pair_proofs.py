@@ -1,12 +1,12 @@
-"""What a proven kernel of pairs costs, one instance a run: `python benchmarks/pair_proofs.py DATA [options]`.
+"""What a proven kernel of pairs costs: `python benchmarks/pair_proofs.py DATA [options]`.
 
-    OMP_NUM_THREADS=1 python benchmarks/pair_proofs.py usps --pairs 0.25 --drawn equal --wrong 0.05 --draw 0 --goal 1e-3
+    OMP_NUM_THREADS=1 python benchmarks/pair_proofs.py usps --pairs 0.25 1 --drawn random equal --wrong 0 0.05 --draw 0 1 2 --admm
 
 DATA: digits (UCI's pendigits.tra in --folder: 7,494 rows), usps, mnist (its first --rows rows), a6a (50 neighbours), gaussians and
 five (groups in 10 dimensions, --rows of them). Normalised Laplacian of 10 neighbours; --pairs times n pairs, random ones or must- and
-cannot-links in equal parts, a share of them told wrongly. The factored solver from its random start, on one thread; with --admm
-Algorithm 1 to its own stop. Graph and compilation are not in the times; --folder keeps graphs. One JSON object a run: PYTHONPATH
-says of which checkout, so that two can take turns.
+cannot-links in equal parts, a share of them told wrongly. Options of several values are crossed. The factored solver from its own start,
+on one thread, to each goal; with --admm Algorithm 1 to its own stop before it. Graph and compilation are not in the times; --folder keeps
+graphs. One JSON object a solve: PYTHONPATH says of which checkout, so that two can take turns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import json
 import time
 import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -120,27 +121,32 @@ def by_admm(problem: PairwiseKernel) -> dict:
 
 
 def main() -> None:
-    """One instance."""
+    """A line a solve."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=SETS)
     parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--pairs", type=float, default=0.25)
-    parser.add_argument("--drawn", choices=("random", "equal"), default="random")
-    parser.add_argument("--wrong", type=float, default=0.0)
-    parser.add_argument("--draw", type=int, default=0)
-    parser.add_argument("--gamma", type=float, default=100.0)
-    parser.add_argument("--goal", type=float, default=1e-3)
+    parser.add_argument("--pairs", type=float, nargs="+", default=[0.25])
+    parser.add_argument("--drawn", choices=("random", "equal"), nargs="+", default=["random"])
+    parser.add_argument("--wrong", type=float, nargs="+", default=[0.0])
+    parser.add_argument("--draw", type=int, nargs="+", default=[0])
+    parser.add_argument("--gamma", type=float, nargs="+", default=[100.0])
+    parser.add_argument("--goal", type=float, nargs="*", default=[1e-3], help="None: --admm alone.")
     parser.add_argument("--limit", type=float, default=600.0, help="CPU seconds.")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--admm", action="store_true")
     asked = parser.parse_args()
     laplacian, y = graph(asked.data, asked.rows, asked.folder)
-    given = pairs(y, int(asked.pairs * len(y)), asked.drawn, asked.wrong, asked.draw)
-    with threadpool_limits(1):
-        problem = make_problem(laplacian, given, asked.gamma)
-        told = by_admm(problem) if asked.admm else by_factored(problem, asked.goal, asked.limit)
-    told = {key: value for key, value in vars(asked).items() if key not in ("folder", "limit")} | {"n": len(y)} | told
-    print(json.dumps(told | {"of": str(Path(dkl.__file__).parents[1].name)}), flush=True)
+    told = {"of": Path(dkl.__file__).parents[1].name, "data": asked.data, "n": len(y)}
+    for share, drawn, wrong, draw, gamma in product(asked.pairs, asked.drawn, asked.wrong, asked.draw, asked.gamma):
+        case = told | {"pairs": share, "drawn": drawn, "wrong": wrong, "draw": draw, "gamma": gamma}
+        given = pairs(y, int(share * len(y)), drawn, wrong, draw)
+        with threadpool_limits(1):
+            problem = make_problem(laplacian, given, gamma)
+            if asked.admm:
+                print(json.dumps(case | {"by": "admm"} | by_admm(problem)), flush=True)
+            for goal in asked.goal:
+                solved = by_factored(problem, goal, asked.limit)
+                print(json.dumps(case | {"by": "factored", "goal": goal} | solved), flush=True)
 
 
 if __name__ == "__main__":
