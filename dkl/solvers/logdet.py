@@ -27,7 +27,7 @@ FIRST = 0.5
 
 
 MOST_ASCENT = 100
-"""Steps of the dual, where few are usual; contradictory constraints at a large gamma may take hundreds, and the primal few."""
+"""Steps of the dual, where few are usual; where it takes more, the primal may take few."""
 
 
 MOST_ALONE = 10
