@@ -59,8 +59,8 @@ class DualProblem(Problem, DualStepProblem, Protocol):
     def with_gamma(self, gamma: float) -> Self:
         """The same at another gamma; what is current stays so."""
 
-    def objective(self, multipliers: Vector, margins: Vector, log_det: float) -> float:
-        """F."""
+    def objective(self, point: Any) -> float:
+        """F of a point made at another gamma."""
 
     def dual_margins(self, multipliers: Vector) -> Vector:
         """x with w psi'(x) = l."""
@@ -88,7 +88,7 @@ def dual_newton(
     dual = target.dual_objective(point, x)
     for iteration in range(max_iter + 1):
         is_there = target.gamma == problem.gamma
-        objective = problem.objective(point.multipliers, point.margins, point.log_det)
+        objective = problem.objective(point)
         bound = max(bound, dual) if is_there else bound
         best, lowest = (point, objective) if objective < lowest else (best, lowest)
         if is_there and problem.certificate(objective, dual).relative_gap <= tol:
