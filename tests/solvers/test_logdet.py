@@ -124,6 +124,17 @@ def test_pairs_that_contradict_each_other_at_a_large_gamma_are_solved(gammas, si
     assert objective(W, np.eye(5), A, loss, 1e3) <= best * (1 + 1e-8)
 
 
+def test_a_metric_that_is_near_when_the_primal_has_had_its_steps_stays_with_it(rng, monkeypatch):
+    ends = pairs(rng, 40, 60)
+    constraints, loss = ConstraintSet.distances(40, ends), ItmlLoss(rng.random(60) < 0.5, 0.3, 30.0)
+    problem = LogDetMetricProblem(rng.normal(size=(40, 5)), constraints, loss, 10.0, normalize_gamma=False)
+    monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", 200)
+    steps = solved(problem).n_iter
+    monkeypatch.setattr("dkl.solvers.logdet.MOST_ALONE", steps - 1)
+    solution = solved(problem)
+    assert (solution.method, solution.n_iter) == ("primal", steps)
+
+
 def test_a_singular_kernel_is_solved_on_its_range(rng):
     """Hoi's constraints see the null space; the oracle works on coordinates of the range."""
     n, rank = 9, 5
