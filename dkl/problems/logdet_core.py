@@ -54,12 +54,14 @@ class LogDetPoint:
     margins      (c,) tr(K A_t)
     objective    F
     log_det      log det(I + K0 U(l))
+    losses       sum of psi(a_t)
     """
 
     multipliers: Vector
     margins: Vector
     objective: float
     log_det: float
+    losses: float
 
 
 class LogDetProblem:
@@ -120,12 +122,12 @@ class LogDetProblem:
         if log_det is None:
             return None
         margins = self.constraints.incidence @ self.form.entries(trial=True)
-        return LogDetPoint(multipliers, margins, self.objective(multipliers, margins, log_det), log_det)
+        losses, rest = float(np.sum(self.loss.value(margins))), float(multipliers @ margins)
+        return LogDetPoint(multipliers, margins, self.weight * losses - rest + log_det, log_det, losses)
 
-    def objective(self, multipliers: Vector, margins: Vector, log_det: float) -> float:
-        """F of a K(l) with these margins and log det(I + K0 U(l)), which depend on no gamma."""
-        loss = self.weight * float(np.sum(self.loss.value(margins)))
-        return loss - float(multipliers @ margins) + log_det
+    def objective(self, point: LogDetPoint) -> float:
+        """F of a point made at another gamma."""
+        return self.weight * point.losses - float(point.multipliers @ point.margins) + point.log_det
 
     def accept(self) -> None:
         """The last point becomes the current one, of which products are asked."""

@@ -27,11 +27,15 @@ FIRST = 0.5
 
 
 MOST_ASCENT = 100
-"""Steps of the dual, where few are usual; contradictory constraints at a large gamma may take hundreds, and the primal few."""
+"""Steps of the dual, where few are usual; where it takes more, the primal may take few."""
 
 
 MOST_ALONE = 10
 """Steps of the primal of a metric under ITML's loss, where few are usual; where more are asked for, along the central path."""
+
+
+NEAR = 0.1
+"""Of a relative gap that is proven after MOST_ALONE steps: the primal goes on, where the central path would begin far away."""
 
 
 class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
@@ -134,6 +138,9 @@ def solve_logdet(
         if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
             return _solution(problem, end, "primal")
         stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
+        if end.certificate.relative_gap <= NEAR:
+            rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
+            return _solution(problem, rest, "primal", before=end)
         begun = _path_start(problem, start)
         rest = central_path(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
         return _solution(problem, rest, "primal, central path", before=end)
