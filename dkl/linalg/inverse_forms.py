@@ -118,7 +118,7 @@ class DenseInverse:
 
     def congruence(self, u: Vector, *, coarse: bool = False) -> Vector:
         """See `KernelForm`. A coarse one is in float32, relative to the largest u: half the memory's traffic."""
-        threads = blas_thread_count()
+        threads = blas_thread_count() if self.pattern.is_worth_threads else 1  # to count them takes 0.1 ms
         if not coarse:
             return self.pattern.congruence(self._current, u, threads)
         scale = float(np.abs(u).max(initial=0.0)) or 1.0

@@ -104,6 +104,11 @@ class SymmetricPattern:
         order = np.lexsort((self.rows, self.columns, panel))
         return order, np.searchsorted(panel, np.arange(-(-self.n // PANEL) + 1))
 
+    @property
+    def is_worth_threads(self) -> bool:
+        """Whether `congruence` cuts its work over threads."""
+        return self.n > (SHARED - 1) * PANEL
+
     def congruence(self, K: NDArray[np.floating[Any]], u: Vector, threads: int = 1) -> Vector:
         """(q,) entries of K V K; K (n, n) symmetric, C-contiguous, float64 or float32, which the arithmetic is done in.
 
@@ -115,7 +120,7 @@ class SymmetricPattern:
         values = (u * self.share)[places].astype(K.dtype)
         given: Any = (K, indptr, indices, values, first, order, self.rows, self.columns)
         count = len(first) - 1
-        if threads == 1 or count < SHARED:
+        if threads == 1 or not self.is_worth_threads:
             _sampled(*given, 0, count, LANES, out)
             return out
         with ThreadPoolExecutor(threads) as pool:

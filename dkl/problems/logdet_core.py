@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -217,8 +217,8 @@ class LogDetProblem:
 
     def dual_margins(self, multipliers: Vector) -> Vector:
         """(c,) x with w psi'(x) = l; not finite where l is no multiplier of the loss."""
-        assert isinstance(self.loss, InvertibleLoss)
-        return self.loss.margins_of(multipliers / self.weight)
+        loss = cast(InvertibleLoss, self.loss)  # as `has_dual_margins` says; asking anew would take 0.1 ms of a step
+        return loss.margins_of(multipliers / self.weight)
 
     def dual_objective(self, point: LogDetPoint, dual_margins: Vector) -> float:
         """D(l) of a point of any gamma, -inf where it is not finite."""

@@ -231,6 +231,8 @@ def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any
         point = problem.point(multipliers) if is_inside else None
         if point is not None:
             problem.accept()
+            if problem.gamma <= GROWTH * gamma:  # the first growth is as far
+                return point, gamma
             reached = _reach(problem, multipliers, gamma)
             return _drawn_on(problem, multipliers, gamma, reached) if reached > GROWTH * gamma else (point, gamma)
     slopes = (

@@ -12,6 +12,11 @@ solutions is the central path of a barrier method (Li et al. 2009, 4.3). A step 
 singular. And l_t moves no further than a linear change of x_t would take it, so that it never leaves the slopes of the loss; or as far
 as the step says, where so much is well inside them: of contradictory constraints K is large where many l_t balance, and bending each by
 itself, a per cent of some, leaves the cone at a hundredth of a step that is good as a whole.
+
+A multiplier that is next to nothing, of a margin that was large and no longer is, has no curvature at x to come back by: a step would
+only multiply it by some number. Where the slope at a is more than FAR times the multiplier, C is that of the secant from x to a,
+    C = (w psi'(a) - l) / (a - x),
+which gives a step towards w psi'(a), as the primal has it, and still one of ascent: C is positive. Near the optimum x is a.
 """
 
 from __future__ import annotations
@@ -30,10 +35,14 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Vector = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 REACH = 0.6
 """Of the way to the end of the cone."""
 INSIDE = 0.9
 """Of the way to the end of the loss's slopes, which a multiplier may go straight."""
+FAR = 1e6
+"""Times the multiplier that the slope at a margin is where the secant leads back to it. Of 300 digits' raw rows, at gammas from 2^-12 to
+2^16, 22 to 46 steps; without the secant 99 to 143, the last of them the primal's. 1e4 takes wine up to a half more."""
 SHARE = 0.3
 """Of the gap that is asked for: what the last step aims at."""
 GROWTH = 2.0
@@ -103,7 +112,7 @@ def dual_newton(
         ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
         if ended is not None:
             break
-        curvatures = target.curvatures(x)
+        curvatures, is_far = _curvatures(target, point, x)
         gap = SHARE * tol * abs(objective)
         way, step = dual_step(problem, solver, point.margins - x, curvatures, gap, is_stiff)
         is_stiff = is_stiff or step.products > FEW
@@ -113,7 +122,7 @@ def dual_newton(
         rise = float((point.margins - x) @ step.step)
         decrement = float(np.sqrt(max(0.0, rise)))
         slack = ROUNDING * (abs(dual) + float(np.abs(point.multipliers * x).sum()))
-        following, share = _ascend(target, point, x, dual, step, curvatures, rise, slack)
+        following, share = _ascend(target, point, x, dual, step, curvatures, is_far, rise, slack)
         if following is None:
             stall.idle = IDLE + 1
             continue
@@ -144,6 +153,7 @@ def _ascend(
     dual: float,
     step: NewtonStep,
     curvatures: Vector,
+    is_far: Mask,
     rise: float,
     slack: float,
 ) -> tuple[tuple[DualPoint, Vector, float] | None, float]:
@@ -152,7 +162,7 @@ def _ascend(
     if step.norm > REACH:  # no eigenvalue is larger than the norm
         share = min(1.0, REACH / max(-target.lowest_growth(step.step), np.finfo(np.float64).tiny))
     for _ in range(HALVINGS):
-        for multipliers in _moved(target, point.multipliers, x, share * step.step, curvatures):
+        for multipliers in _moved(target, point.multipliers, x, share * step.step, curvatures, is_far):
             trial = target.point(multipliers)
             if trial is not None:
                 there = target.dual_margins(multipliers)
@@ -164,12 +174,28 @@ def _ascend(
     return None, 0.0
 
 
-def _moved(target: DualProblem, multipliers: Vector, x: Vector, change: Vector, curvatures: Vector) -> Iterator[Vector]:
-    """Slopes of the loss near l + change: first between l and w psi'(x + change / (w psi''(x))), then where INSIDE allows l + change."""
+def _curvatures(target: DualProblem, point: DualPoint, x: Vector) -> tuple[Vector, Mask]:
+    """(c,) w psi''(x), of the secant to the point's margins where those ask for FAR times the multiplier; and where."""
+    curvatures, slopes = target.curvatures(x), target.forces(point.margins)
+    is_far = np.abs(slopes) > FAR * np.abs(point.multipliers)
+    if is_far.any():
+        secants = (slopes[is_far] - point.multipliers[is_far]) / (point.margins[is_far] - x[is_far])
+        curvatures[is_far] = np.maximum(curvatures[is_far], secants)
+    return curvatures, is_far
+
+
+def _moved(
+    target: DualProblem, multipliers: Vector, x: Vector, change: Vector, curvatures: Vector, is_far: Mask
+) -> Iterator[Vector]:
+    """Slopes of the loss near l + change: first between l and w psi'(x + change / (w psi''(x))), then where INSIDE allows l + change.
+
+    Those that come back from next to nothing go straight at once, which is what their secant is the curvature of.
+    """
     curved = target.forces(x + change / np.maximum(curvatures, np.finfo(np.float64).tiny))
     bent = np.clip(multipliers + change, np.minimum(multipliers, curved), np.maximum(multipliers, curved))
-    yield bent
     is_inside = np.isfinite(target.dual_margins(multipliers + change / INSIDE))
     straight = np.where(is_inside, multipliers + change, bent)
+    bent = np.where(is_far & (np.abs(straight) > np.abs(multipliers)), straight, bent)
+    yield bent
     if not np.array_equal(straight, bent):
         yield straight

@@ -346,6 +346,19 @@ def test_contradictory_triplets_at_a_large_gamma_take_few_steps(seed):
     assert solution.n_iter < 60
 
 
+@pytest.mark.parametrize("seed", but_for([4], [4, 8, 9, 10]))
+def test_margins_that_were_huge_at_k0_have_a_way_back(seed):
+    """Their multipliers are 0 to rounding, without a curvature of their own: without the secant 200 steps did not end it."""
+    rng = np.random.default_rng(seed)
+    K0, constraints = 300.0 * kernel(rng, 8), ConstraintSet.triplets(8, triplets(rng, 8, 30))
+    solution = solved(LogDetKernelProblem(K0, constraints, LogLoss(), 1e4), tol=1e-7)
+    best, _ = optimum(K0, matrices(constraints), LogLoss(), 1e4 / len(constraints.points))
+    assert solution.certificate.bound <= best * (1 + 1e-9)
+    assert solution.certificate.objective <= best * (1 + 1e-7)
+    assert solution.method == "dual"
+    assert solution.n_iter < 40
+
+
 def test_where_the_dual_takes_long_the_primal_ends_it(rng, monkeypatch):
     monkeypatch.setattr("dkl.solvers.logdet.MOST_ASCENT", 3)
     watch = Watch()
