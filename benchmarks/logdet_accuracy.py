@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
+from sklearn.base import clone
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors, NeighborhoodComponentsAnalysis
 
 import dkl
 from dkl.baselines import LaplacianEigenmaps
@@ -47,6 +48,11 @@ KERNELS: dict[str, dict[str, Any]] = {
     "kernel, rbf, all components": {"kernel": "rbf", "n_components": 10_000},
     "kernel, rbf, itml": {"kernel": "rbf", "loss": "itml"},
 }
+PLAIN = {
+    f"kernel, plain Laplacian, {loss}, 10 components": {"kernel": "laplacian", "n_components": 10, "loss": loss}
+    for loss in ("log", "lmnn", "itml", "hoi")
+}
+"""D - W itself, and of a wider similarity: what tables 3 and 4 are of as well (`trin.laplacian_kernel`)."""
 METRICS: dict[str, dict[str, Any]] = {
     "metric, itml": {},
     "metric, itml, covariance": {"prior": "covariance"},
@@ -112,6 +118,14 @@ def learned(learner: Any, gammas: list[float], draw: Draw) -> list[float]:
     return [nearest(model.transform(X), y, model.transform(Z), wanted) for model in models]
 
 
+def plain(learner: Any, gammas: list[float], draw: Draw) -> list[float]:
+    """By D - W of W_ij = exp(-|x_i - x_j|^2 / s^2), s the mean distance to the tenth neighbour."""
+    rows = np.concatenate([draw[0], draw[2]])
+    distances, _ = NearestNeighbors(n_neighbors=11).fit(rows).kneighbors(rows)
+    params = {"laplacian": "unnormalized", "sigma": float(distances[:, -1].mean()) / np.sqrt(2.0)}
+    return learned(clone(learner).set_params(kernel_params=params), gammas, draw)
+
+
 def metric_learn(python: str, name: str, draw: Draw) -> list[float]:
     """metric-learn's learner of this name, in the environment of the interpreter `python`."""
     X, y, Z, wanted = draw
@@ -131,6 +145,8 @@ def methods(old_python: str | None, gammas: list[float]) -> Iterator[tuple[str, 
     yield from (("Euclid", euclid), ("NCA", nca), ("eigenmaps", eigenmaps))
     for name, options in KERNELS.items():
         yield name, partial(learned, dkl.LogDetKernelLearner(**options), gammas)
+    for name, options in PLAIN.items():
+        yield name, partial(plain, dkl.LogDetKernelLearner(**options), gammas)
     for name, options in METRICS.items():
         yield name, partial(learned, dkl.LogDetMetricLearner(**options), gammas)
 

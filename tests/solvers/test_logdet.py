@@ -359,6 +359,14 @@ def test_margins_that_were_huge_at_k0_have_a_way_back(seed):
     assert solution.n_iter < 40
 
 
+def test_a_loose_tolerance_takes_no_more_steps_than_a_tight_one():
+    """Steps on the way were as loose as the last ones may be: of objectives that are large there, 134 steps where 20 led to 1e-6."""
+    rng = np.random.default_rng(1)
+    K0, constraints = kernel(rng, 40), ConstraintSet.triplets(40, triplets(rng, 40, 400))
+    problem = LogDetKernelProblem(K0, constraints, LogLoss(), 2.0**16)
+    assert solved(problem, tol=1e-3).n_iter <= solved(problem, tol=1e-6).n_iter + 2
+
+
 def test_where_the_dual_takes_long_the_primal_ends_it(rng, monkeypatch):
     monkeypatch.setattr("dkl.solvers.logdet.MOST_ASCENT", 3)
     watch = Watch()
