@@ -7,7 +7,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from scipy.sparse import csr_array
 
 from dkl._csv_files import labels_from_csv, numbers_from_csv
 from dkl._npy_headers import check_npy, member_header
-from dkl._paths import as_path, require_file
+from dkl._object_paths import AnyPath, ObjectPath
+from dkl._paths import as_source, require_file
 from dkl.errors import DklError, InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
@@ -30,7 +31,7 @@ _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
+def reading(path: str | AnyPath) -> Iterator[None]:
     """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError` that names it.
 
     DklErrors pass unchanged. Only ordinary files are read: of a pipe or a device there may be no end.
@@ -41,7 +42,8 @@ def reading(path: str | Path) -> Iterator[None]:
             warnings.filterwarnings(
                 "ignore", message=".*required additional header parsing"
             )  # it was read all the same
-            yield
+            with path.telling() if isinstance(path, ObjectPath) else nullcontext():
+                yield
     except DklError:
         raise
     except _UNREADABLE as error:
@@ -51,10 +53,10 @@ def reading(path: str | Path) -> Iterator[None]:
         raise InputError("the file cannot be read", where=str(path), got=error, remedy=remedy) from error
 
 
-def read_array(path: str | Path, key: str | None = None) -> Any:
+def read_array(path: str | AnyPath, key: str | None = None) -> Any:
     """The array in a file, by the file's suffix.
 
-    .npy : memory-mapped, read-only.
+    .npy : memory-mapped, read-only; of an object in a store (s3://bucket/key) in memory.
     .npz : the array `key`; without a key X, else the CSR matrix in data, indices, indptr and shape (also as
         `scipy.sparse.save_npz` writes it), else the only array there is.
     .csv : (n, d) float64, comma-separated, with or without a first line of names, none of them a number.
@@ -63,7 +65,7 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
     A zarr array is not read here: it stays where it is, open it and pass it as it is.
     Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
     """
-    path = as_path(path)
+    path = as_source(path)
     suffix = path.suffix.lower()
     if suffix not in {".npy", ".npz", ".csv"} | _SVMLIGHT:
         remedy = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
@@ -75,12 +77,11 @@ def read_array(path: str | Path, key: str | None = None) -> Any:
         return _from_npz(path, key)
     with reading(path):
         if suffix == ".npy":
-            check_npy(path)
-            return _numbers(np.load(path, mmap_mode="r", allow_pickle=False), path)
+            return _numbers(_from_npy(path), path)
         return numbers_from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
 
 
-def read_labels(path: str | Path, n: int) -> NDArray[Any]:
+def read_labels(path: str | AnyPath, n: int) -> NDArray[Any]:
     """The (n,) class labels in a file, numbers or text.
 
     From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv file of one column, with or without a name in
@@ -88,7 +89,7 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but n labels.
     """
-    path = as_path(path)
+    path = as_source(path)
     suffix = path.suffix.lower()
     if suffix in _SVMLIGHT:
         found = read_array(path, "y")
@@ -101,8 +102,7 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
             found = _member(archive, name, path)
     elif suffix == ".npy":
         with reading(path):
-            check_npy(path)
-            found = np.load(path, allow_pickle=False)
+            found = np.array(_from_npy(path))
     elif suffix == ".csv":
         with reading(path):
             found = labels_from_csv(path, n)
@@ -118,13 +118,13 @@ def read_labels(path: str | Path, n: int) -> NDArray[Any]:
     return found
 
 
-def read_npz(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
+def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name, or those of them among `names`. Errors: `InputError`; nothing is unpickled."""
     with _archive(path) as archive:
         return {name: _member(archive, name, path) for name in archive.files if not names or name in names}
 
 
-def _member(archive: Any, name: str, path: str | Path) -> NDArray[Any]:
+def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray[Any]:
     """An array of an .npz archive, once its header is known to promise no more than there is."""
     member_header(archive.zip, name, path)
     found: NDArray[Any] = archive[name]
@@ -132,10 +132,11 @@ def _member(archive: Any, name: str, path: str | Path) -> NDArray[Any]:
 
 
 @contextmanager
-def _archive(path: str | Path) -> Iterator[Any]:
+def _archive(path: str | AnyPath) -> Iterator[Any]:
     """An open .npz archive."""
+    path = as_source(path)
     # NumPy leaves a file that it opened itself open where the archive is damaged.
-    with reading(path), open(path, "rb") as file:
+    with reading(path), path.open("rb") as file:
         archive = np.load(file, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise InputError("not an .npz archive", where=str(path))
@@ -143,7 +144,7 @@ def _archive(path: str | Path) -> Iterator[Any]:
             yield archive
 
 
-def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr_array:
+def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | AnyPath) -> csr_array:
     """The CSR matrix in data, indices, indptr and shape, with every index checked: scipy would read beyond its arrays.
 
     `where` names the file in errors. Errors: `InputError` for missing parts, another format, and indices out of range.
@@ -162,13 +163,13 @@ def csr_from_parts(arrays: Mapping[str, NDArray[Any]], where: str | Path) -> csr
     return matrix
 
 
-def _no_such_array(path: Path, name: str, names: list[str]) -> InputError:
+def _no_such_array(path: AnyPath, name: str, names: list[str]) -> InputError:
     """The error of an archive without an array; its remedy is one for files, since commands have no option for a key."""
     remedy = f"save the array that is meant under the key {name}: numpy.savez(path, {name}=...)"
     return InputError("no such array", where=str(path), got=repr(name), wanted=", ".join(names), remedy=remedy)
 
 
-def _from_npz(path: Path, key: str | None) -> Any:
+def _from_npz(path: AnyPath, key: str | None) -> Any:
     """The array `key` of an archive, or what `read_array` takes without a key."""
     with _archive(path) as archive:
         names = archive.files
@@ -180,15 +181,25 @@ def _from_npz(path: Path, key: str | None) -> Any:
     return _numbers(read_npz(path, wanted)[wanted], path)
 
 
-def _from_svmlight(path: Path, key: str | None) -> Any:
+def _from_npy(path: AnyPath) -> Any:
+    """The array of a .npy file, mapped into memory where that can be."""
+    check_npy(path)
+    if isinstance(path, Path):
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    with path.open("rb") as file:
+        return np.load(file, allow_pickle=False)
+
+
+def _from_svmlight(path: AnyPath, key: str | None) -> Any:
     """X (n, d) CSR or, for key="y", the labels (n,)."""
     from sklearn.datasets import load_svmlight_file
 
-    X, y = load_svmlight_file(str(path))
+    with path.open("rb") as file:
+        X, y = load_svmlight_file(file)
     return y if key == "y" else csr_array(X)
 
 
-def _numbers(array: Any, where: str | Path) -> Any:
+def _numbers(array: Any, where: str | AnyPath) -> Any:
     """The array itself; InputError for objects, text, dates and complex numbers."""
     if not isinstance(array, np.ndarray):  # of a member that is no .npy file, numpy returns the bytes
         raise InputError("not an array", where=str(where), got=type(array).__name__, wanted="integers or floats")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._object_paths import AnyPath
 from dkl.errors import InputError
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name, not a number
@@ -19,9 +20,9 @@ _COUNTING = frozenset({"id", "index"})
 WITHOUT_INDEX = "write it without: to_csv(path, index=False)"
 
 
-def labels_from_csv(path: Path, n: int) -> NDArray[Any]:
+def labels_from_csv(path: AnyPath, n: int) -> NDArray[Any]:
     """The labels of a one-column file; one line more than n is a header."""
-    with open(path, encoding="utf-8-sig", newline="") as text:
+    with path.open("r", encoding="utf-8-sig", newline="") as text:
         rows = [row for row in csv.reader(text) if row]
     for number, row in enumerate(rows, 1):
         if len(row) != 1:
@@ -37,9 +38,9 @@ def labels_from_csv(path: Path, n: int) -> NDArray[Any]:
     return np.array(cells, np.str_)
 
 
-def numbers_from_csv(path: Path) -> NDArray[np.float64]:
+def numbers_from_csv(path: AnyPath) -> NDArray[np.float64]:
     """(n, d) float64 of a comma-separated file; the line that is no numbers is named by the error."""
-    with open(path, encoding="utf-8-sig") as text:
+    with path.open("r", encoding="utf-8-sig") as text:
         first = text.readline().split(",")
         second = next((line for line in text if line.strip()), "")
     _refuse_unnamed(first, path)
@@ -48,7 +49,9 @@ def numbers_from_csv(path: Path) -> NDArray[np.float64]:
         raise InputError("no rows in the file", where=str(path))
     _refuse_numbered(first, second, path)
     try:
-        X = np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=2, comments=None, encoding="utf-8-sig")
+        with path.open("r", encoding="utf-8-sig") as text:  # of a name NumPy reads larger pieces than of an open file
+            source = path if isinstance(path, Path) else text
+            X = np.loadtxt(source, delimiter=",", skiprows=int(header), ndmin=2, comments=None, encoding="utf-8-sig")
         if X.shape[1] != len(first):
             raise ValueError("header and rows differ in length")
     except ValueError as error:
@@ -65,7 +68,7 @@ def is_unnamed(cell: str) -> bool:
     return not name or name.startswith("unnamed:")
 
 
-def _refuse_unnamed(first: list[str], path: Path) -> None:
+def _refuse_unnamed(first: list[str], path: AnyPath) -> None:
     """InputError for a first column without a name beside others: an index would be learned from as a feature."""
     names = [cell.strip() for cell in first[1:]]
     numbered = names == [str(k) for k in range(len(names))]
@@ -75,7 +78,7 @@ def _refuse_unnamed(first: list[str], path: Path) -> None:
         raise InputError("its first column is an index", where=f"{path}, line 1", got=got, remedy=WITHOUT_INDEX)
 
 
-def _refuse_numbered(first: list[str], second: str, path: Path) -> None:
+def _refuse_numbered(first: list[str], second: str, path: AnyPath) -> None:
     """InputError for a first line 0,1,2,...: pandas' names of columns that have none. As a row it would shift all others.
 
     A single 0 is as good as any number, unless a fraction follows: pandas writes a float 0 as 0.0.
@@ -92,9 +95,9 @@ def _counts_rows(column: NDArray[np.float64]) -> bool:
     return bool(column[0] in (0, 1) and len(column) > 1 and (np.diff(column) == 1).all())
 
 
-def _malformed_line(path: Path, header: bool, width: int) -> InputError | None:
+def _malformed_line(path: AnyPath, header: bool, width: int) -> InputError | None:
     """The error that names the first line of a CSV file that is not `width` numbers."""
-    with open(path, encoding="utf-8-sig") as text:
+    with path.open("r", encoding="utf-8-sig") as text:
         for number, line in enumerate(text, 1):
             cells = line.split(",")
             good = len(cells) == width and all(map(_is_number, cells))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import zipfile
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from dkl._object_paths import AnyPath
 from dkl.errors import DklError, InputError
 
 _READERS: dict[tuple[int, int], Any] = {
@@ -37,7 +37,7 @@ class Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(file: IO[bytes], size: int, where: str | Path) -> Header:
+def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
     """Of the array that starts where `file`, of `size` bytes, stands, which then stands at its entries; InputError for one
     that the file cannot hold."""
     try:
@@ -59,21 +59,21 @@ def read_header(file: IO[bytes], size: int, where: str | Path) -> Header:
     return found
 
 
-def require_sizes(shape: tuple[Any, ...], where: str | Path) -> None:
+def require_sizes(shape: tuple[Any, ...], where: str | AnyPath) -> None:
     """InputError for a shape that no array has: with a size below 0, or beyond 64 bits."""
     if any(isinstance(size, bool) or not 0 <= size <= _MOST for size in shape):
         raise InputError("no shape of an array", where=str(where), got=f"shape {tuple(shape)}")
 
 
-def check_npy(path: str | Path) -> None:
+def check_npy(path: AnyPath) -> None:
     """InputError for a .npy file that does not hold the array that its header claims; an ordinary file is expected."""
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
         read_header(file, size, path)
 
 
-def member_header(archive: zipfile.ZipFile, name: str, where: str | Path) -> Header:
+def member_header(archive: zipfile.ZipFile, name: str, where: str | AnyPath) -> Header:
     """Of the array `name` in an archive; InputError for what is none, and for more than it can hold.
 
     KeyError for a name that is not there.

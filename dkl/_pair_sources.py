@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from scipy.sparse import coo_array, csr_array, issparse
 
 from dkl._array_files import read_npz, reading
 from dkl._csv_files import WITHOUT_INDEX, is_unnamed
+from dkl._object_paths import AnyPath
 from dkl._pair_checks import Integers
-from dkl._paths import as_path
+from dkl._paths import as_source
 from dkl._plain_arrays import refuse_masked
 from dkl.datasets import generator
 from dkl.errors import InputError
@@ -143,9 +143,10 @@ def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
     return ends[must & apart], ends[cannot]
 
 
-def read_pair_file(path: str | Path) -> tuple[Any, Any, Any]:
+def read_pair_file(path: str | AnyPath) -> tuple[Any, Any, Any]:
     """(must_link, cannot_link, weights) as written in a .csv or .npz file (see `dkl.pairs.load_pairs`); None for a missing array."""
-    suffix = as_path(path).suffix.lower()
+    path = as_source(path)
+    suffix = path.suffix.lower()
     if suffix == ".csv":
         with reading(path):
             return _read_csv(path)
@@ -158,13 +159,13 @@ def read_pair_file(path: str | Path) -> tuple[Any, Any, Any]:
     return arrays.get("must_link"), arrays.get("cannot_link"), arrays.get("weights")
 
 
-def _read_csv(path: str | Path) -> tuple[Any, Any, Any]:
+def _read_csv(path: AnyPath) -> tuple[Any, Any, Any]:
     """The two lists of pairs of a .csv file, in the order of its lines, and their weights; None where it has no such column."""
     must: list[tuple[int, int]] = []
     cannot: list[tuple[int, int]] = []
     weights: dict[bool, list[float]] = {True: [], False: []}
     columns: list[str] | None = None
-    with open(path, newline="", encoding="utf-8-sig") as text:
+    with path.open("r", encoding="utf-8-sig", newline="") as text:
         lines = csv.reader(text)
         for line in lines:
             cells = [cell.strip().lower() for cell in line]
@@ -182,7 +183,7 @@ def _read_csv(path: str | Path) -> tuple[Any, Any, Any]:
     return must, cannot, weights[True] + weights[False] if columns and "weight" in columns else None
 
 
-def _is_must(row: dict[str, str], path: str | Path, number: int, line: list[str]) -> bool:
+def _is_must(row: dict[str, str], path: AnyPath, number: int, line: list[str]) -> bool:
     """Whether one line of a CSV file is a must-link pair. InputError, with its number, where it is malformed."""
     ends = [row.get(name, "") for name in ("i", "j")]
     label = row.get("label", "")

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from dkl._object_paths import AnyPath, ObjectPath, is_address
 from dkl.errors import InputError
 
 _SHOWN = 40  # characters of a name that is too long to be shown
@@ -22,6 +23,9 @@ def as_path(path: Any, where: str = "path") -> Path:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError("not a path", where=where, got=repr(path), wanted="a string or pathlib.Path")
+    if is_address(path):
+        wanted, remedy = "a path on this machine", "copy it from or to there with the store's own tools"
+        raise InputError("an address of a store", where=where, got=path, wanted=wanted, remedy=remedy)
     named = Path(os.fsdecode(path))
     try:
         # The system is asked: how long a name may be differs from one file system to the next.
@@ -36,8 +40,21 @@ def as_path(path: Any, where: str = "path") -> Path:
     return named
 
 
-def require_file(path: str | Path) -> None:
+def as_source(path: Any, where: str = "path") -> AnyPath:
+    """As `as_path`, of what is read: the address of an object in a store too.
+
+    >>> as_source("ftp://bucket/X.npy", "--data")
+    Traceback (most recent call last):
+    dkl.errors.InputError: --data: not a kind of store that is known; got ftp://; wanted s3://, gs:// or memory://
+    """
+    return ObjectPath.of(path, where) if is_address(path) else as_path(path, where)
+
+
+def require_file(path: str | AnyPath) -> None:
     """InputError for anything but an ordinary file: of a pipe, or of /dev/zero, reading would never end."""
+    if isinstance(path, ObjectPath):
+        path.require_file()
+        return
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError as error:

@@ -1,7 +1,7 @@
 """Arrays whose entries stand in a file as they would in memory: .npy files, and members of .npz archives that are not packed.
 
-They are read a few rows at a time by ordinary reads. A memory map would do too, but its pages count as this process'
-memory, and the system alone decides when they go.
+They are read a few rows at a time by ordinary reads, or from a store by requests for their bytes. A memory map would do
+too, but its pages count as this process' memory, and the system alone decides when they go.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._npy_headers import Header, member_header, read_header
+from dkl._object_paths import AnyPath
 from dkl.errors import InputError
 
 _LOCAL_HEADER, _ENCRYPTED = 30, 1
@@ -24,7 +25,7 @@ _LOCAL_HEADER, _ENCRYPTED = 30, 1
 class RawArray:
     """An array of `header` in the file `path`, whose entries begin at byte `offset`."""
 
-    path: Path
+    path: AnyPath
     offset: int
     header: Header
 
@@ -32,21 +33,28 @@ class RawArray:
         """Rows start to stop of a 2-d array, (stop - start, d), C-contiguous. InputError where the file has become shorter."""
         n, d = self.header.shape
         if not self.header.fortran:
-            return self._entries(start * d, (stop - start) * d).reshape(stop - start, d)
+            return self._entries([start * d], (stop - start) * d)[0].reshape(stop - start, d)
         rows = np.empty((stop - start, d), self.header.dtype)
-        for column in range(d):
-            rows[:, column] = self._entries(column * n + start, stop - start)
+        for column, entries in enumerate(self._entries([column * n + start for column in range(d)], stop - start)):
+            rows[:, column] = entries
         return rows
 
-    def _entries(self, first: int, count: int) -> NDArray:
+    def _entries(self, firsts: list[int], count: int) -> list[NDArray]:
+        """`count` entries from each of the `firsts` on."""
         dtype = self.header.dtype
-        found = np.fromfile(self.path, dtype, count, offset=self.offset + first * dtype.itemsize)
-        if len(found) < count:
+        starts = [self.offset + first * dtype.itemsize for first in firsts]
+        if isinstance(self.path, Path):
+            found = [np.fromfile(self.path, dtype, count, offset=start) for start in starts]
+        else:
+            pieces = self.path.read_ranges(starts, [start + count * dtype.itemsize for start in starts])
+            whole = dtype.itemsize * count
+            found = [np.frombuffer(bytearray(piece if len(piece) == whole else b""), dtype) for piece in pieces]
+        if any(len(entries) < count for entries in found):
             raise InputError("shorter than its header says", where=str(self.path), got=f"shape {self.header.shape}")
         return found
 
 
-def raw_array(path: Path, name: str | None = None) -> RawArray | None:
+def raw_array(path: AnyPath, name: str | None = None) -> RawArray | None:
     """The array in a .npy file, or the array `name` of an .npz archive; None where that is packed or encrypted.
 
     An ordinary file is expected. Errors: `InputError` for a header that is none, or that claims more than the file holds, and for objects;
@@ -54,13 +62,13 @@ def raw_array(path: Path, name: str | None = None) -> RawArray | None:
     """
     begin, size = 0, path.stat().st_size
     if name is not None:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             member_header(archive, name, path)
             info = archive.getinfo(f"{name}.npy")
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
             return None
         begin = info.header_offset + _LOCAL_HEADER
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         if name is not None:
             file.seek(begin - 4)  # the lengths of the name and of what else stands before the member
             begin += sum(np.frombuffer(file.read(4), "<u2").tolist())

@@ -56,6 +56,12 @@ class DklError(Exception):
         # One line, whatever a library put into `got`: logs and the command line print errors by lines.
         super().__init__("; ".join(" ".join(str(part).split()) for part in parts))
 
+    def named(self, old: str, new: str) -> DklError:
+        """The same error, which says `new` where it says `old`: the name that the user knows a thing by."""
+        parts = (self.where, self.got, self.wanted, self.remedy)
+        where, got, wanted, remedy = (part.replace(old, new) if isinstance(part, str) else part for part in parts)
+        return type(self)(self.what, where=where, got=got, wanted=wanted, remedy=remedy)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Keyword-only arguments do not survive the default pickling, and errors cross process borders here.
         keywords = {"where": self.where, "got": self.got, "wanted": self.wanted, "remedy": self.remedy}

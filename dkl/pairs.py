@@ -6,12 +6,12 @@ Sources: admm_hu_kwok_2013, section 1 (what the pairs mean) and section 4 (how m
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
+from dkl._object_paths import AnyPath
 from dkl._pair_checks import (
     Integers,
     as_ids,
@@ -236,7 +236,7 @@ class Pairs:
         return Pairs, (self._must, self._cannot, None, self._weights)
 
 
-def load_pairs(path: str | Path) -> Pairs:
+def load_pairs(path: str | AnyPath) -> Pairs:
     """Pairs from a file; what they mean for n rows is checked later, by `check(n)`.
 
     .csv : lines i,j,label, label one of must, cannot, 1, 0, -1 (0 and -1 are both cannot-link), or i,j,label,weight in

@@ -6,12 +6,12 @@ Source: trin_li_2009, section 6.2 and table 2 (what triplets mean, and how many 
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dkl._array_files import read_array, read_npz
+from dkl._object_paths import AnyPath
 from dkl._pair_checks import (
     Integers,
     as_ids,
@@ -22,7 +22,7 @@ from dkl._pair_checks import (
     shown,
 )
 from dkl._pair_sources import encode_labels
-from dkl._paths import as_path
+from dkl._paths import as_source
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
 from dkl.pairs import Pairs
 
@@ -190,13 +190,13 @@ class Triplets:
         return Triplets, (self._triplets,)
 
 
-def load_triplets(path: str | Path) -> Triplets:
+def load_triplets(path: str | AnyPath) -> Triplets:
     """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv of
     whole numbers with or without a first line of names.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
     """
-    suffix = as_path(path).suffix.lower()
+    suffix = as_source(path).suffix.lower()
     if suffix not in (".npy", ".npz", ".csv"):
         raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .npy or .npz")
     names = read_npz(path).keys() if suffix == ".npz" else ()

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from dkl._spent import DISK, spending
 from dkl.errors import InputError
-from dkl.stores.rows import StoredRows, stored_rows
+from dkl.stores.rows import StoredRows, held_rows, stored_rows
 
 Rows = Any
 """(m, r) C-contiguous, aligned ndarray of float32 or float64, or scipy.sparse.csr_array of one of them."""
@@ -111,12 +111,13 @@ class RowSource:
 
 
 def row_source(X: Any, *, where: str = "X") -> RowSource:
-    """A source on `X`: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr, or any other 2-d
-    object with shape, dtype and slices of rows; or a source already. Raises InputError when it is none of these, or
-    empty, or not real numbers.
+    """A source on `X`: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr or the address of one
+    in a store, or any other 2-d object with shape, dtype and slices of rows; or a source already. Raises InputError when
+    it is none of these, or empty, or not real numbers.
     """
     if isinstance(X, RowSource):
         return X
+    X = held_rows(X)
     # First what a worker can open by itself: a memory map is an ndarray too.
     array = stored_rows(X)
     if array is None:

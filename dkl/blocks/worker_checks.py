@@ -5,7 +5,6 @@ Workers of our own are this process' children, on this machine: they need no ask
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import sys
@@ -17,8 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dkl._object_paths import AnyPath
+from dkl._paths import as_source
 from dkl.blocks.session import Session
-from dkl.errors import DiskError, InputError, MemoryBudgetError
+from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
 from dkl.resources import format_bytes, machine_memory
 
 ALIKE = ("dkl", "numpy", "scipy", "zarr", "numba", "scikit-learn")
@@ -137,9 +138,11 @@ def _amiss(needed: Needed) -> tuple[str, str, str] | None:
     """(path, what is the matter, what was found) of the first path that is not as it should be."""
     for path, size in needed.files.items():
         try:
-            found = bytes_of(Path(path))
+            found = bytes_of(as_source(path))
         except OSError as error:
             return path, "not to be read there", str(error.strerror)
+        except DklError as error:  # of a store that it cannot reach, or has no package for
+            return path, "not to be read there", f"{error.what}: {error.got}"
         if found != size:
             return path, "another file there", f"{found} bytes in place of {size}"
     for number, folder in enumerate(needed.folders):
@@ -153,8 +156,8 @@ def _amiss(needed: Needed) -> tuple[str, str, str] | None:
     return None
 
 
-def bytes_of(path: Path) -> int:
+def bytes_of(path: AnyPath) -> int:
     """Of a file; of a folder, those of its `zarr.json`. It must be readable."""
     file = path / "zarr.json" if path.is_dir() else path
-    with open(file, "rb"):
-        return os.stat(file).st_size
+    with file.open("rb"):
+        return int(file.stat().st_size)

@@ -49,7 +49,7 @@ def named(comparisons: Iterable[Comparison], which: str, *, quiet: bool = False)
 def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:
     """Print all; StoreError names those that differ."""
     wrong, hidden = [], 0
-    click.echo(f"{run.path}\n  {'':<32}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
+    click.echo(f"{run.name}\n  {'':<32}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
     for one in comparisons:
         if not one.agrees:
             wrong.append(one.name)
@@ -62,6 +62,6 @@ def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:
         click.echo(f"  and {hidden} numbers more that agree")
     if wrong:
         raise StoreError(
-            "the report is not what the stored result gives", where=str(run.path), got=f"other {', '.join(wrong)}"
+            "the report is not what the stored result gives", where=run.name, got=f"other {', '.join(wrong)}"
         )
     click.echo("  they agree")

@@ -6,7 +6,6 @@ same verbs for Python are in `dkl/runs/public.py`.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
@@ -31,6 +30,7 @@ from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request, check_output, write_rows
 from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
+from dkl.runs.places import new_run
 from dkl.runs.row_files import is_peeked
 from dkl.runs.spent import Spending
 from dkl.runs.stored import open_run, settings_of
@@ -50,16 +50,16 @@ def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> No
     """Print what a fit takes, or refuse it as the fit would. Reads shapes, writes nothing."""
     kind = registry.kind(task)
     settings: Any = kind.declaration.settings(**chosen).checked()
-    path = check_new(out, may_be_empty_folder=True)
+    place = new_run(out, writes=False)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     inputs = kind.read(Files.of(kind.declaration.files, files), settings, values=False)
     settings = kind.adapted(settings, inputs)
     with cluster.planned() as session:
-        made, disk = check_fits(kind, inputs, settings, session, path.parent)
+        made, disk = check_fits(kind, inputs, settings, session, place.parent)
         estimate = kind.estimate(inputs, settings, made, session)
     rows = inputs.rows
     drawing = describe_picture(picture_bytes(kind, rows.n, rows.n_features, rows.own_bytes))
-    for line in (*estimate.before, made.describe(), drawing, describe_disk(disk, path.parent), *estimate.after):
+    for line in (*estimate.before, made.describe(), drawing, describe_disk(disk, place.parent), *estimate.after):
         click.echo(line)
 
 
@@ -80,13 +80,13 @@ def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given
     settings: Any = kind.declaration.settings(**chosen).checked()
     if picture and not can_draw():
         raise InputError("matplotlib is missing", where="--picture", remedy="pip install 'dkl[report]'")
-    path = check_new(out, may_be_empty_folder=True)
+    place = new_run(out)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     planned = cluster.planned() if cluster.address is None else None  # one that runs is asked when we are connected
-    inputs, settings = ready(kind, files, settings, planned, path.parent)
-    interrupt = kind.interrupt(resume_command(path), settings)
+    inputs, settings = ready(kind, files, settings, planned, place.parent)
+    interrupt = kind.interrupt(resume_command(place.name), settings)
     with interrupt, cluster.session() as session:
-        run = RunStore.create(path, config_of(kind, inputs, settings, picture is not False))
+        run = place.create(config_of(kind, inputs, settings, picture is not False))
         with _worth_keeping(kind, run):
             held = Lazy(lambda: read_again(kind, run, settings), inputs)
             del inputs  # for a fit to release them
@@ -151,7 +151,7 @@ def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
         yield
     except (InputError, MemoryBudgetError):
         if not kind.is_begun(run):
-            shutil.rmtree(run.path)  # made just now, by us
+            run.remove()  # made just now, by us
         raise
     finally:
         run.close()
@@ -159,7 +159,7 @@ def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
 
 def resume(path: str, changes: Given, placing: Given) -> int:
     """Continue a run from its last commit to its end. The exit code."""
-    run = open_run(path)
+    run = open_run(path, to_work=True)
     kind = registry.kind(registry.task_of(run))
     settings = settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
@@ -168,13 +168,13 @@ def resume(path: str, changes: Given, placing: Given) -> int:
         if run.is_complete and not kind.goes_further(run, dict(changes)):
             damage = damaged_result(kind, run)
             if damage is None:
-                click.echo(f"{run.path}: complete, nothing to do")
+                click.echo(f"{run.name}: complete, nothing to do")
                 click.echo(report.describe_result(kind.facts(run), run.report()))
                 return SOLVED
             click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
         if kind.needs_inputs(run):
             inputs()  # an error of theirs comes before any cluster is started
-    interrupt = kind.interrupt(resume_command(run.path, dict(changes)), settings)
+    interrupt = kind.interrupt(resume_command(run.name, dict(changes)), settings)
     with resumed(kind, run), interrupt, cluster.session() as session:
         check_places(kind, run, inputs, settings, session)
         return conclude(kind, run, work(kind, run, inputs, settings, session, interrupt))
@@ -197,6 +197,7 @@ def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
     """
     try:
         run.lock()
+        run.take_over()
         run.remove_leftovers()
         if run.is_complete:  # its report is kept beside
             with report.damages(run):
@@ -242,6 +243,7 @@ def work(
         raise
     if run.config.get("picture", True) and can_draw():
         _draw(kind, run, inputs, settings.memory_limit)
+    run.publish()
     return result
 
 
@@ -249,16 +251,17 @@ def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limi
     """report.png. The run is complete without it, so what is amiss is printed, no more."""
     try:
         if not has_room(kind, run, memory_limit):
-            click.echo(f"note: no picture within memory_limit: dkl info {run.path} --picture FILE draws it", err=True)
+            click.echo(f"note: no picture within memory_limit: dkl info {run.name} --picture FILE draws it", err=True)
             return
-        click.echo(f"picture: {draw_picture(kind, run, inputs, run.path / 'report.png')}")
+        draw_picture(kind, run, inputs, run.path / "report.png")
+        click.echo(f"picture: {run.name}/report.png")
     except (OSError, DklError) as error:
         click.echo(f"note: no picture: {' '.join(str(error).split())}", err=True)
 
 
 def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
     """Print how it ended, and what to do where it did not converge. The exit code."""
-    click.echo(f"{run.path}: {result.outcome.value}")
+    click.echo(f"{run.name}: {result.outcome.value}")
     click.echo(report.describe_result(kind.facts(run), run.report()))
     if result.outcome.converged:
         return SOLVED

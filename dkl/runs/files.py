@@ -12,7 +12,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from dkl._paths import as_path
+from dkl._object_paths import AnyPath, ObjectPath
+from dkl._paths import as_path, as_source
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.runs.kind import InputFile
 from dkl.stores.beginnings import is_unbegun
@@ -26,23 +27,26 @@ PIECES, PIECE_BYTES = 64, 1 << 20
 
 @dataclass(frozen=True)
 class Files:
-    """Absolute paths by the inputs' names; None for an input that stands beside another, or is not given."""
+    """Absolute paths, or addresses of objects, by the inputs' names; None for an input that stands beside another, or is not
+    given."""
 
     declared: tuple[InputFile, ...]
-    paths: Mapping[str, Path | None]
+    paths: Mapping[str, AnyPath | None]
 
     @classmethod
-    def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, str | Path | None]) -> Files:
+    def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, str | AnyPath | None]) -> Files:
         """From what was typed."""
         paths = {file.name: given.get(file.name) for file in declared}
-        found = {name: None if path is None else as_path(path, f"--{name}").absolute() for name, path in paths.items()}
+        found = {
+            name: None if path is None else as_source(path, f"--{name}").absolute() for name, path in paths.items()
+        }
         return cls(declared, found)
 
     @classmethod
     def again(cls, run: RunStore, declared: tuple[InputFile, ...]) -> Files:
         """Those that a run was begun with, if they are still what they were; InputError names the first that is not."""
         known: Any = run.config.get("inputs")
-        found: dict[str, Path | None] = {}
+        found: dict[str, AnyPath | None] = {}
         for file in declared:
             try:
                 entry = known[file.name]
@@ -53,13 +57,13 @@ class Files:
             except (KeyError, TypeError) as error:
                 raise StoreError(
                     "the run does not say what it learns from",
-                    where=str(run.path),
+                    where=run.name,
                     remedy="fit again, with the data in files",
                 ) from error
             found[file.name] = None if beside else check_unchanged(entry, file.what)
         return cls(declared, found)
 
-    def __getitem__(self, name: str) -> Path:
+    def __getitem__(self, name: str) -> AnyPath:
         found = self.paths[name]
         assert found is not None, name
         return found
@@ -96,12 +100,14 @@ def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: st
     return path
 
 
-def fingerprint(path: Path, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def fingerprint(path: AnyPath, like: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Absolute path, bytes and a checksum of all bytes of a file, or of the files in a folder with their names.
 
     Read once, at the speed of the disk. like: a fingerprint that it is to be compared with, whose checksum earlier versions
     took of pieces of a large file, or by another formula.
     """
+    if isinstance(path, ObjectPath):
+        return _fingerprint_of_objects(path)
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     found = {"path": str(path), "size": sum(file.stat().st_size for file in files)}
     name, whole = "crc32c", True
@@ -114,6 +120,22 @@ def fingerprint(path: Path, like: Mapping[str, Any] | None = None) -> dict[str, 
         for piece in _pieces(file, whole=whole, count=max(2, PIECES // len(files))):
             checksum = extended(piece, checksum)
     return {**found, name: checksum, "checksum_of": "whole" if whole else f"pieces of {PIECE_BYTES} bytes"}
+
+
+def _fingerprint_of_objects(path: ObjectPath) -> dict[str, Any]:
+    """Of an object, or all objects below: their bytes, and a checksum of their names and of what the store knows their
+    content by (ETag: another where another content is written). Where it knows nothing, of their content."""
+    found, checksum = path.listed(), 0
+    if not found:
+        raise InputError("no such object", where=str(path))
+    by_tags = all("ETag" in info or "etag" in info for info in found.values())
+    for name, info in found.items():
+        tag = str(info.get("ETag") or info.get("etag")).strip('"').encode() if by_tags else None
+        checksum = _crc32c(name.encode(), checksum)
+        checksum = _crc32c((path / name if name else path).read() if tag is None else tag, checksum)
+    size = sum(int(info["size"]) for info in found.values())
+    checksum_of = "tags" if by_tags else "whole"
+    return {"path": str(path), "size": size, "crc32c": checksum, "checksum_of": checksum_of}
 
 
 def _crc32c(piece: bytes, checksum: int) -> int:
@@ -132,9 +154,9 @@ def _pieces(file: Path, *, whole: bool, count: int) -> Iterator[bytes]:
             yield content.read(PIECE_BYTES)
 
 
-def check_unchanged(known: dict[str, Any], what: str) -> Path:
+def check_unchanged(known: dict[str, Any], what: str) -> AnyPath:
     """The path of an input that is still what it was when the run began."""
-    path = Path(str(known["path"]))
+    path = as_source(str(known["path"]))
     if not path.exists():
         raise InputError(f"the {what} of this run are gone", where=str(path), remedy="put the file back")
     now = fingerprint(path, known)

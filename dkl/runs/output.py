@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._object_paths import AnyPath
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
@@ -34,8 +35,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 class Request:
     """Which rows, beside which targets, and how. decision: decision values in place of labels."""
 
-    data: str | Path
-    targets: str | Path | None = None
+    data: str | AnyPath
+    targets: str | AnyPath | None = None
     decision: bool = False
     memory_limit: int | None = None
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dkl._paths import as_source
 from dkl.estimators.common import drawing
 from dkl.resources import current_rss
 from dkl.runs.kind import RunKind
@@ -35,7 +36,7 @@ def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -
     if memory_limit is None:
         return True
     known = run.config["inputs"]["data"]
-    path = Path(known["path"])
+    path = as_source(known["path"])
     again = reading_bytes(path) if kind.reads_to_draw and path.exists() else 0
     n, n_features = known["shape"]
     return current_rss() + picture_bytes(kind, n, n_features, again) <= memory_limit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import click
@@ -111,8 +110,3 @@ def _in_order(rows: RowBlocks, predictor: Predictor, step: int, score: Score | N
         if score is not None:
             score.see(block)
         yield np.ascontiguousarray(block, predictor.dtype)
-
-
-def data_path(request: Request) -> Path:
-    """The file of the request's rows, absolute."""
-    return Path(request.data).absolute()

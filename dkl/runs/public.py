@@ -39,11 +39,11 @@ class Run:
         self._kind = registry.kind(registry.task_of(self._store))
 
     def __repr__(self) -> str:
-        return f"<run of {self.task} at {self.path}: {self.state}>"
+        return f"<run of {self.task} at {self._store.name}: {self.state}>"
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Its folder; of a run in an object store, that of a copy of it, which lasts as long as this process."""
         return self._store.path
 
     @property
@@ -152,7 +152,7 @@ def resume(
     InputError for a change that is not possible, or inputs that are not what they were; InterruptedRunError where a
     callback with `comes_back` ends it.
     """
-    run: RunStore = open_store(path)
+    run: RunStore = open_store(path, to_work=True)
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)
     with damages(run, "run", "."):
         is_done = run.is_complete and not kind.goes_further(run, changes) and driver.damaged_result(kind, run) is None
@@ -162,6 +162,7 @@ def resume(
             inputs()
         with driver.resumed(kind, run), watch_for(callbacks, verbose) as watch:
             kind.fit(run, inputs, settings, Session.find(client, threads=n_jobs), watch)
+            run.publish()
     if not run.is_complete:
-        raise StoreError("the run ended without a result", where=str(run.path), remedy="resume it again")
+        raise StoreError("the run ended without a result", where=run.name, remedy="resume it again")
     return kind.load(run)

@@ -40,7 +40,7 @@ def task_of(run: Any) -> str:
     task = run.config.get("task", OLDEST_TASK)
     if not isinstance(task, str) or task not in TASKS:
         wanted = " or ".join(TASKS)
-        raise StoreError("a run of a kind that is not understood", where=str(run.path), got=task, wanted=wanted)
+        raise StoreError("a run of a kind that is not understood", where=run.name, got=task, wanted=wanted)
     return task
 
 
@@ -50,7 +50,7 @@ def require_verb(run: Any, verb: str) -> str:
     if declaration(task).verb != verb:
         wanted = " or ".join(f"`dkl fit {name}`" for name in TASKS if declaration(name).verb == verb)
         remedy = f"use `dkl {declaration(task).verb}` for it"
-        raise InputError(f"not a run of {wanted}", where=str(run.path), got=task, remedy=remedy)
+        raise InputError(f"not a run of {wanted}", where=run.name, got=task, remedy=remedy)
     return task
 
 

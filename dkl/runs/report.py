@@ -39,20 +39,21 @@ def require(run: RunStore) -> dict[str, Any]:
     """The report of a complete run; StoreError where there is none."""
     found: dict[str, Any] = run.report()
     if not found:
-        raise StoreError("no result yet", where=str(run.path), remedy="`dkl resume` it first")
+        raise StoreError("no result yet", where=run.name, remedy="`dkl resume` it first")
     return found
 
 
 @contextmanager
 def damages(run: RunStore, part: str = "report", file: str = "report.json") -> Iterator[None]:
     """A report, or another part of a run, that lacks something is a StoreError, whoever reads it."""
-    try:
-        yield
-    except DklError:  # an InputError is a ValueError too
-        raise
-    except DAMAGED as error:
-        got = f"{type(error).__name__}: {error}"[:SHOWN]
-        raise StoreError(f"a damaged {part}", where=str(run.path / file), got=got) from error
+    with run.telling():
+        try:
+            yield
+        except DklError:  # an InputError is a ValueError too
+            raise
+        except DAMAGED as error:
+            got = f"{type(error).__name__}: {error}"[:SHOWN]
+            raise StoreError(f"a damaged {part}", where=str(run.path / file), got=got) from error
 
 
 # -- parts of a learner's facts -------------------------------------------------------------------------------------------
@@ -107,10 +108,10 @@ def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -
     """Print where a run stands, what it was begun with, what it found, a table of its learner's, and its plan."""
     report = run.report()
     if as_json:
-        shown = {"path": str(run.path), "state": facts.state, "config": run.config, "report": report}
+        shown = {"path": run.name, "state": facts.state, "config": run.config, "report": report}
         click.echo(json.dumps({**shown, **facts.details}, indent=1))
         return
-    click.echo(f"{run.path}: {facts.state}")
+    click.echo(f"{run.name}: {facts.state}")
     click.echo("\n".join(_config(run, facts, inputs)))
     if report:
         click.echo(describe_result(facts, report))

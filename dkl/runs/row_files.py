@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from pathlib import Path
 
 import numpy as np
 
 from dkl._array_files import read_array, reading
 from dkl._npy_headers import Header, member_header
+from dkl._object_paths import AnyPath
 from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl.blocks.neighbor_search import NeighborSearch
@@ -35,7 +35,7 @@ COUNTED_BYTES = 1 << 22
 """Of a text that are counted at a time."""
 
 
-def load_rows(path: Path, memory_limit: int | None = None) -> RowSource:
+def load_rows(path: AnyPath, memory_limit: int | None = None) -> RowSource:
     """The rows in a file or zarr array. MemoryBudgetError for a file that must be read at once and does not fit."""
     if path.is_dir():
         return row_source(str(path), where=str(path))
@@ -46,7 +46,7 @@ def load_rows(path: Path, memory_limit: int | None = None) -> RowSource:
     return _owned(row_source(read_array(path), where=str(path)))
 
 
-def peek_rows(path: Path, memory_limit: int | None = None) -> RowSource:
+def peek_rows(path: AnyPath, memory_limit: int | None = None) -> RowSource:
     """As `load_rows`; of a dense array in an .npz file, whose entries are not needed, only shape and dtype are read."""
     header = _npz_header(path) if path.is_file() and path.suffix.lower() == ".npz" else None
     if header is None or header.dtype.kind not in "biuf":
@@ -70,7 +70,7 @@ def check_values(rows: RowSource) -> None:
     NeighborSearch(rows, Session(None, threads=1), rows.n, block, 1).check_values()
 
 
-def require_room_for_targets(path: Path, memory_limit: int | None) -> None:
+def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
     """MemoryBudgetError where the y of an archive, unpacked and made numbers, is more than a process may use."""
     header = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None
     if header is not None:
@@ -88,26 +88,26 @@ def _owned(rows: RowSource) -> RowSource:
     return rows
 
 
-def _require_room(path: Path, memory_limit: int | None) -> None:
+def _require_room(path: AnyPath, memory_limit: int | None) -> None:
     """MemoryBudgetError where reading the file at once takes more than a process may use."""
     remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
     what = "the rows do not fit: such a file is read at once"
     _require(reading_bytes(path), memory_limit, what, path, remedy)
 
 
-def _require(needed: int, memory_limit: int | None, what: str, where: Path, remedy: str) -> None:
+def _require(needed: int, memory_limit: int | None, what: str, where: AnyPath, remedy: str) -> None:
     """MemoryBudgetError where so many bytes are beyond the limit; of few bytes the plan has more to say."""
     limit = int(MEMORY_SHARE * machine_memory()) if memory_limit is None else memory_limit
     if needed > READ_AT_ONCE and PROCESS_BASE + needed > limit:
         raise _too_little(what, where, limit, PROCESS_BASE + needed, remedy)
 
 
-def _too_little(what: str, where: Path, limit: int, needed: int, remedy: str) -> MemoryBudgetError:
+def _too_little(what: str, where: AnyPath, limit: int, needed: int, remedy: str) -> MemoryBudgetError:
     got, wanted = f"memory_limit {format_bytes(limit)}", f"at least {format_bytes(needed)}"
     return MemoryBudgetError(what, where=str(where), got=got, wanted=wanted, remedy=remedy)
 
 
-def reading_bytes(path: Path) -> int:
+def reading_bytes(path: AnyPath) -> int:
     """Bytes that reading a file at once takes at its peak, from headers or by counting; 0 for what is streamed or refused."""
     if _is_streamed(path):
         return 0
@@ -121,9 +121,9 @@ def reading_bytes(path: Path) -> int:
     return SVMLIGHT_ENTRY * _counted(path, b":")[1] if suffix in (".svmlight", ".svm", ".libsvm") else 0
 
 
-def _counted(path: Path, mark: bytes) -> tuple[bytes, int]:
+def _counted(path: AnyPath, mark: bytes) -> tuple[bytes, int]:
     """(first line, how often `mark` stands in the file)."""
-    with reading(path), open(path, "rb") as file:
+    with reading(path), path.open("rb") as file:
         first, count = file.readline(COUNTED_BYTES), 0
         file.seek(0)
         while piece := file.read(COUNTED_BYTES):
@@ -131,7 +131,7 @@ def _counted(path: Path, mark: bytes) -> tuple[bytes, int]:
     return first, count
 
 
-def _raw(path: Path) -> RawArray | None:
+def _raw(path: AnyPath) -> RawArray | None:
     """The array of a file as it stands there, if its entries need no unpacking."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
@@ -143,7 +143,7 @@ def _raw(path: Path) -> RawArray | None:
         return raw_array(path, _array_name(path))
 
 
-def _is_streamed(path: Path) -> bool:
+def _is_streamed(path: AnyPath) -> bool:
     """Whether the rows are read a few at a time, from where they stand."""
     if path.is_dir():
         return True
@@ -151,26 +151,26 @@ def _is_streamed(path: Path) -> bool:
     return raw is not None and (path.suffix.lower() == ".npy" or raw.header.nbytes > READ_AT_ONCE)
 
 
-def _array_name(path: Path, wanted: str = "X") -> str:
+def _array_name(path: AnyPath, wanted: str = "X") -> str:
     """The array that is meant in an archive: the one wanted, or the only one there is."""
-    with zipfile.ZipFile(path) as archive:
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
     return wanted if f"{wanted}.npy" in names or len(names) != 1 else names[0].removesuffix(".npy")
 
 
-def _npz_header(path: Path, wanted: str = "X") -> Header | None:
+def _npz_header(path: AnyPath, wanted: str = "X") -> Header | None:
     """Of the array that is meant in an archive; None for whatever `read_array` should take or refuse."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return member_header(archive, f"{_array_name(path, wanted)}.npy", path)
     except (OSError, ValueError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return None
 
 
-def _csr_bytes(path: Path) -> int:
+def _csr_bytes(path: AnyPath) -> int:
     """Of the parts of a sparse matrix in an archive, twice: scipy may copy the indices to another type. 0 for no archive."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return 2 * sum(info.file_size for info in archive.infolist())
     except (OSError, zipfile.BadZipFile):
         return 0

@@ -9,13 +9,15 @@ from typing import Any
 from dkl.errors import InputError, StoreError
 from dkl.estimators.common.settings import Settings, declared
 from dkl.runs import registry
+from dkl.runs.places import found_run
 from dkl.stores.run import RunStore
 
 
-def open_run(path: Any) -> RunStore:
-    """The run at `path`, of a learner that is known, with settings that are understood."""
-    run = RunStore.open(path)
-    settings_of(run, {})
+def open_run(path: Any, *, to_work: bool = False) -> RunStore:
+    """The run at `path`, of a learner that is known, with settings that are understood. to_work: not to read alone."""
+    run = found_run(path, to_work=to_work)
+    with run.telling():
+        settings_of(run, {})
     return run
 
 

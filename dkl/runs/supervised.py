@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._object_paths import AnyPath
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
@@ -42,7 +42,7 @@ def read_rows(files: Files, memory_limit: int | None, *, values: bool, square: b
     return rows
 
 
-def file_of_targets(files: Files) -> Path:
+def file_of_targets(files: Files) -> AnyPath:
     """The file that has the targets; InputError where there can be none."""
     targets, data = files.paths["targets"], files["data"]
     if targets is None and data.suffix.lower() not in WITH_LABELS:

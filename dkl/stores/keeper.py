@@ -91,6 +91,14 @@ class CommitRule:
         self.committed, self.last = self.step, time.monotonic()
         self.cost = self.last - start
 
+    @contextmanager
+    def prolonged(self) -> Iterator[None]:
+        """What a commit takes beyond `committing`."""
+        before = self.cost
+        with self.committing():
+            yield
+        self.cost += before
+
 
 class RunKeeper(ABC, Generic[State]):
     """A keeper in a run's folder: the rule, and a line in the run's log for every commit."""
@@ -115,6 +123,8 @@ class RunKeeper(ABC, Generic[State]):
         with self.rule.committing():
             told = self.write(state)
         self.run.log(event="commit", **told, cost=self.rule.cost)
+        with self.rule.prolonged():
+            self.run.publish()
 
 
 class HoldingKeeper(RunKeeper[State]):

@@ -44,10 +44,24 @@ FILES = {
     "tmp-*, del-*": "Being written, or on its way out; what a dead attempt has left goes when the run is resumed.",
 }
 
+OBJECTS = {
+    "commits/00000007.json": "A commit: who made it, when, and its manifest's checksum; created only where there is none, by "
+    "one conditional put.",
+    "files/00000007-*.json": "Its manifest: of every file of the run the folder that it is in, its bytes and crc32c.",
+    "files/00000007-*/": "Its files that were not in the commit before, by their names in a run's folder; an array that came "
+    "whole with one commit opens as zarr there.",
+}
+
 
 def render() -> str:
     """The page, Markdown, on the learners of this package."""
     parts = [INTRODUCTION, "## Files of every run\n", *_files(FILES)]
+    parts += [
+        "\n## A run in an object store\n",
+        *_files(OBJECTS),
+        "",
+        "The highest number counts; `object_runs.py` says more.",
+    ]
     for learner in learners():
         arrays = arrays_of(learner)
         assert arrays is not None

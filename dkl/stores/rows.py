@@ -1,4 +1,4 @@
-"""Rows that stand on disk, which any process can open for itself: .npy files, memory maps, zarr arrays.
+"""Rows that stand on disk or in a store, which any process can open for itself: .npy files, memory maps, zarr arrays.
 
 A `StoredRows` is small to send: it carries where the rows stand, and opens them when first asked in a process.
 """
@@ -9,7 +9,7 @@ import math
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,8 @@ import zarr
 from numpy.typing import NDArray
 
 from dkl._npy_headers import require_sizes
-from dkl._paths import as_path, require_file
+from dkl._object_paths import AnyPath, ObjectPath, is_address
+from dkl._paths import as_source, require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl.errors import DklError, InputError
 from dkl.resources import format_bytes, machine_memory
@@ -45,11 +46,11 @@ class PlainFiles(zarr.storage.LocalStore):
 
 @dataclass
 class StoredRows:
-    """A 2-d array on disk.
+    """A 2-d array on disk, or in a store.
 
     mapped: the file's own bytes, of which the system keeps in memory what it can. rows_per_chunk: what a read costs at
-    least, 1 where rows stand as they are. location: a path, an array that stands raw in a file, the five facts of a memory
-    map, or a zarr array that opens itself.
+    least, 1 where rows stand as they are. location: a path, an object's address, an array that stands raw in a file, the
+    five facts of a memory map, or a zarr array that opens itself.
     """
 
     shape: tuple[int, int]
@@ -104,32 +105,40 @@ class StoredRows:
 
 
 def stored_rows(X: Any) -> StoredRows | None:
-    """`X` as rows on disk, if that is what it is: a path to a .npy file or a zarr array, a raw array, a memory map, a zarr
-    array.
+    """`X` as rows on disk, if that is what it is: a path to a .npy file or a zarr array or the address of one in a store, a
+    raw array, a memory map, a zarr array.
 
     None for anything else, and for what other processes cannot open: arrays in a MemoryStore, private memory maps.
     Raises InputError for a path that does not lead to a 2-d array of numbers.
     """
     if isinstance(X, (str, os.PathLike)):
-        return _from_path(Path(X))
+        return _from_path(as_source(X, "X").absolute())
     if isinstance(X, RawArray):
         return StoredRows(X.header.shape, X.header.dtype, False, 1, X)  # type: ignore[arg-type]
     if isinstance(X, np.memmap):
         return _from_memmap(X)
-    if isinstance(X, zarr.Array) and not isinstance(X.store, zarr.storage.MemoryStore):
+    if isinstance(X, zarr.Array) and not _is_of_this_process(X.store):
         return _from_zarr(X, X)
     return None
+
+
+def _is_of_this_process(store: Any) -> bool:
+    """Whether no other process can open what is in the store: it stands in the memory of this one, fsspec's or zarr's."""
+    files = getattr(store, "fs", None)
+    kind = getattr(getattr(files, "sync_fs", files), "protocol", ())
+    return isinstance(store, zarr.storage.MemoryStore) or "memory" in ([kind] if isinstance(kind, str) else kind)
 
 
 @contextmanager
 def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
     """An InputError for a chunk that cannot be read: codecs fail in as many ways as there are codecs."""
     try:
-        yield
+        with location.telling() if isinstance(location, ObjectPath) else nullcontext():
+            yield
     except (DklError, MemoryError):
         raise
     except Exception as error:
-        where = str(location if isinstance(location, Path) else getattr(location, "store_path", location))
+        where = str(location if isinstance(location, AnyPath) else getattr(location, "store_path", location))
         raise InputError(
             "a chunk cannot be read",
             where=f"{where}, rows {start} to {stop - 1}",
@@ -138,8 +147,18 @@ def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
         ) from error
 
 
-def _from_path(path: Path) -> StoredRows | None:
-    path = as_path(path, "X").absolute()
+def held_rows(X: Any) -> Any:
+    """`X`; of an address in this process' own memory, which no worker can open, the array that stands there."""
+    if isinstance(X, str) and is_address(X) and (path := ObjectPath.of(X, "X")).is_of_this_process:
+        X = _open(path)
+        if isinstance(X, zarr.Array):
+            _check_layout(X, path)
+    if isinstance(X, RawArray) and isinstance(X.path, ObjectPath) and X.path.is_of_this_process:
+        return X.read(0, X.header.shape[0])
+    return X
+
+
+def _from_path(path: AnyPath) -> StoredRows | None:
     array = _open(path)
     return stored_rows(array) if isinstance(array, RawArray) else _from_zarr(array, path)
 
@@ -153,7 +172,7 @@ def _from_zarr(array: Any, location: Any) -> StoredRows:
 
 def _check_layout(array: Any, location: Any) -> None:
     """InputError for what no array of a user's has, but metadata may claim: it would be worked on for hours, as zeros."""
-    where = str(location if isinstance(location, Path) else array.store_path)
+    where = str(location if isinstance(location, AnyPath) else array.store_path)
     require_sizes(array.shape, where)
     if min(array.chunks, default=1) < 1:
         raise InputError("no chunks of an array", where=where, got=f"chunks {array.chunks}")
@@ -161,18 +180,18 @@ def _check_layout(array: Any, location: Any) -> None:
     if chunk_bytes > (most := machine_memory()):
         got, wanted = f"chunks {array.chunks}, {format_bytes(chunk_bytes)} each", f"at most {format_bytes(most)}"
         raise InputError("a chunk is larger than the memory", where=where, got=got, wanted=wanted, remedy=SMALLER)
-    if isinstance(location, Path) and 0 not in array.shape:
+    if isinstance(location, AnyPath) and 0 not in array.shape:
         _check_stored(array, location)
 
 
-def _check_stored(array: Any, path: Path) -> None:
+def _check_stored(array: Any, path: AnyPath) -> None:
     """InputError where fewer than one chunk in SPARSEST is stored: zarr reads the others as fill values without a word."""
     expected = math.prod(
         -(-size // chunk) for size, chunk in zip(array.shape, array.shards or array.chunks, strict=True)
     )
     enough = -(-expected // SPARSEST)
-    files = (name for _, _, names in os.walk(path) for name in names if name not in METADATA)
-    found = sum(1 for _ in islice(files, enough))
+    names = path.listed() if isinstance(path, ObjectPath) else (name for _, _, some in os.walk(path) for name in some)
+    found = sum(1 for _ in islice((name for name in names if name not in METADATA), enough))
     if found < enough:
         got, wanted = f"{found} of {expected} chunks", "an array that has been written"
         remedy = "write it again, also chunks of fill values alone (config={'write_empty_chunks': True})"
@@ -201,17 +220,22 @@ def _address(array: NDArray) -> int:
 
 
 def _open(location: Any) -> Any:
-    """The array that stands at `location`: a path, the five facts of a memory map, or a zarr array that opens itself."""
+    """The array that stands at `location`: a path, an object's address, the five facts of a memory map, or a zarr array that
+    opens itself."""
     if isinstance(location, (zarr.Array, RawArray)):
         return location
-    path = location if isinstance(location, Path) else location[0]
+    path: AnyPath = location if isinstance(location, AnyPath) else location[0]
     try:
         if isinstance(location, tuple):
-            _, dtype, offset, shape, order = location
-            return np.memmap(path, dtype, "r", offset, shape, order)
+            file, dtype, *rest = location
+            return np.memmap(file, dtype, "r", *rest)
         if path.suffix == ".npy":
             require_file(path)
             return raw_array(path)
+        if isinstance(path, ObjectPath):
+            with path.telling():
+                store = zarr.storage.FsspecStore.from_url(path.url, {"use_listings_cache": False}, read_only=True)
+                return zarr.open_array(store, mode="r")
         return zarr.open_array(PlainFiles(path, read_only=True), mode="r")
     except DklError:
         raise

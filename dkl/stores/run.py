@@ -7,7 +7,6 @@ whose run it is has declared them.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import socket
@@ -27,8 +26,11 @@ from dkl.stores.arrays import create_array, declaration_of, open_array, read_arr
 from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
+from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
+from dkl.stores.object_runs import ObjectRun
 from dkl.stores.private_files import MODE, PrivateFiles, require_plain_tree
+from dkl.stores.published import Published
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.unsealed import unsealed_damages
@@ -54,22 +56,25 @@ LIFT = StoredArray(
 )
 
 
-class RunStore:
+class RunStore(Published):
     """One run's folder, locked while it is worked on."""
 
-    def __init__(self, path: Path, config: dict[str, Any]) -> None:
-        self.path, self.config = path, config
+    def __init__(self, path: Path, config: dict[str, Any], objects: ObjectRun | None = None) -> None:
+        super().__init__(path, uuid.uuid4().hex[:8], objects)
+        self.config = config
         self.is_sealed = True
         """Whether its parts have seals, as those of runs since they were introduced; older ones are read without."""
-        self.attempt = uuid.uuid4().hex[:8]
         self._lock: int | None = None
-        self._log_is_whole = False
+        self._log = EventLog(path / "events.jsonl")
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], config: dict[str, Any]) -> RunStore:
-        """A new run, locked. The folder must not exist (or be empty); nothing that exists is ever overwritten."""
+    def create(cls, path: str | os.PathLike[str], config: dict[str, Any], objects: ObjectRun | None = None) -> RunStore:
+        """A new run, locked. The folder must not exist (or be empty); nothing that exists is ever overwritten.
+
+        objects: of a run in an object store, which is worked on in the folder.
+        """
         folder = as_path(path, "run").absolute()
         taken = InputError(
             "exists already and is never overwritten",
@@ -81,7 +86,7 @@ class RunStore:
             raise taken
         if not folder.parent.is_dir():
             raise InputError("its parent folder does not exist", where=str(folder), remedy="create the parent folder")
-        run, is_new = cls(folder, config), not folder.exists()
+        run, is_new = cls(folder, config, objects), not folder.exists()
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # an empty folder that was there may be open to others
@@ -92,6 +97,7 @@ class RunStore:
             zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION, "seals": 1})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
+            run.publish()
         except (OSError, DiskError) as error:
             if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
                 shutil.rmtree(folder, ignore_errors=True)
@@ -107,8 +113,11 @@ class RunStore:
         return run
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunStore:
-        """An existing run, not locked; StoreError if it is none, damaged, or of another version."""
+    def open(cls, path: str | os.PathLike[str], objects: ObjectRun | None = None) -> RunStore:
+        """An existing run, not locked; StoreError if it is none, damaged, or of another version.
+
+        objects: of a run in an object store, of which the folder is a copy.
+        """
         folder = as_path(path, "run").absolute()
         if not folder.is_dir():
             raise InputError("no such run", where=str(folder), wanted="a folder made by `dkl fit`")
@@ -124,7 +133,7 @@ class RunStore:
             raise StoreError(
                 "a run of another version", where=str(folder), got=attributes.get("version"), wanted=VERSION
             )
-        run = cls(folder, read_json(folder / "config.json", sealed=True))
+        run = cls(folder, read_json(folder / "config.json", sealed=True), objects)
         run.is_sealed = "seals" in attributes
         return run
 
@@ -180,37 +189,11 @@ class RunStore:
 
     def log(self, **event: Any) -> None:
         """Append an event to events.jsonl, a line. Raises DiskError."""
-        line = json.dumps({"at": round(time.time(), 3), "attempt": self.attempt, **event}, default=float) + "\n"
-        path = self.path / "events.jsonl"
-        with disk_errors("the log could not be written", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
-            try:
-                size = os.fstat(descriptor).st_size
-                if not self._log_is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":
-                    line = "\n" + line  # a crash cut the last line short; ours is not to be lost with it
-                self._log_is_whole = False  # should the write fail
-                rest = line.encode()
-                while rest:  # a disk that fills up takes a part, and says why of the rest alone
-                    rest = rest[os.write(descriptor, rest) :]
-                self._log_is_whole = True
-            finally:
-                os.close(descriptor)
+        self._log.append({"at": round(time.time(), 3), "attempt": self.attempt, **event})
 
     def events(self) -> list[dict[str, Any]]:
         """All events; lines that were cut short by a crash are left out."""
-        try:
-            lines = (self.path / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return []
-        events = []
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                events.append(event)
-        return events
+        return self._log.read()
 
     def fsync(self) -> None:
         """See that what was written so far (configuration, graph, pairs) outlasts a power cut, as commits do."""
@@ -218,6 +201,7 @@ class RunStore:
             for part in ("graph", "pairs", "zarr.json", "config.json"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
+        self.publish()
 
     def write_pairs(
         self,
@@ -271,6 +255,7 @@ class RunStore:
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
         write_json(self.path / "report.json", {**report, SEALS: self._parts()})
+        self.publish()
 
     def _parts(self) -> dict[str, int]:
         """The checksums of the manifests of all parts, by which a report knows them."""
@@ -322,6 +307,7 @@ class RunStore:
             for name, values in arrays.items():
                 write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
             seals.seal_folder(partial, folder)
+        self.publish()
 
     def read_arrays(self, folder: str) -> dict[str, NDArray]:
         """What `write_arrays` wrote, by name.

@@ -9,6 +9,7 @@ from typing import Any
 
 import google_crc32c
 
+from dkl._object_paths import ObjectPath
 from dkl.errors import StoreError
 from dkl.stores.commits import fsync
 from dkl.stores.disk import disk_errors, write_all
@@ -29,7 +30,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def replace_json(path: Path, content: dict[str, Any]) -> None:
     """`write_json`, as part of a commit that has an error message of its own: raises OSError."""
     temporary = path.with_name(path.name + ".partial")
-    text = json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
+    text = sealed_text(content)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         write_all(descriptor, memoryview(text.encode()), 0)
@@ -46,16 +47,34 @@ def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any]:
     sealed: it was written by `write_json`, so its checksum must be there and right.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError("not readable as JSON", where=str(path), got=f"{type(error).__name__}: {error}") from error
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return parsed_json(text, path, sealed=sealed)
+
+
+def sealed_text(content: dict[str, Any]) -> str:
+    """What `write_json` writes."""
+    return json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
+
+
+def parsed_json(text: bytes, path: Path | ObjectPath, *, sealed: bool = False) -> dict[str, Any]:
+    """As `read_json`, of what stands there."""
+    try:
+        content = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from error
     if not isinstance(content, dict):
         raise StoreError("not a JSON object", where=str(path), got=type(content).__name__)
     seal = content.pop(SEAL, None)
     if sealed and seal != _seal(content):
         raise StoreError("not what was written: its checksum does not match", where=str(path))
     return content
+
+
+def _unreadable(path: Path | ObjectPath, error: Exception) -> StoreError:
+    return StoreError("not readable as JSON", where=str(path), got=f"{type(error).__name__}: {error}")
 
 
 def _seal(content: dict[str, Any]) -> int:

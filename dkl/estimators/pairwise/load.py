@@ -49,5 +49,5 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
     learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
     learner.gamma_, learner.cv_ = float(report.get("gamma", learner.gamma)), None if known is None else known[0]
     learner._pairs_kept = run.read_pairs()
-    learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, str(run.path)
+    learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, run.name
     return learner

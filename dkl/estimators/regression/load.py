@@ -33,7 +33,7 @@ def load_regressor(run: RunStore) -> LowRankKernelRegressor:
     found.weights_ = arrays["kernel_weights"][0] if found._is_flat else arrays["kernel_weights"]
     found.nu_, found.nu_max_ = float(report["nu"]), float(report["nu_max"])
     found.refit_ = _refit(report.get("refit"), arrays)
-    found.cv_, found.run_path_ = _cross_validation(arrays, found.nu_), str(run.path)
+    found.cv_, found.run_path_ = _cross_validation(arrays, found.nu_), run.name
     found.result_, found.n_iter_ = result, result.n_iter
     is_precomputed = settings["kernel"] == "precomputed"
     shape = run.config.get("inputs", {}).get("data", {}).get("shape")

@@ -55,7 +55,7 @@ def submit(task: str, files: Given, out: str, picture: bool | None, chosen: Give
 
 def resubmit(path: str, changes: Given, placing: Given, how: Given) -> int:
     """A run that stands is resumed by another job. The exit code."""
-    run = open_run(path)
+    run = open_run(as_path(path, "run"))
     settings = settings_of(run, changes)
     before = recorded(run.path)
     if before is not None and (state := system(before.system).state(before)) is not State.ENDED:

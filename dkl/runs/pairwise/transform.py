@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._object_paths import AnyPath
+from dkl._paths import as_source
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError, StoreError
@@ -32,13 +33,13 @@ INDEX_SHARE = 0.25
 def transformed(run: RunStore, request: Request) -> Output:
     """The factor's rows for the patterns of a file, those of the run under any name or others of as many features."""
     stored = open_factor(run)
-    known, file = training_data(run), Path(request.data).absolute()
+    known, file = training_data(run), as_source(request.data, "--data").absolute()
     if known is not None and _is_same(file, known):
         return _as_stored(run, stored)
     rows = load_rows(file, request.memory_limit)
     if known is None:
         remedy = "use the learner's transform"
-        raise StoreError("the run does not say what it was learned from", where=str(run.path), remedy=remedy)
+        raise StoreError("the run does not say what it was learned from", where=run.name, remedy=remedy)
     learned = Patterns(known, request.memory_limit)()
     if rows.n_features == learned.n_features and is_same(rows, learned):
         return _as_stored(run, stored)
@@ -109,7 +110,7 @@ def training_data(run: RunStore) -> dict[str, Any] | None:
     return inputs.get("data") if isinstance(inputs, dict) else None
 
 
-def _is_same(file: Path, known: dict[str, Any]) -> bool:
+def _is_same(file: AnyPath, known: dict[str, Any]) -> bool:
     """Whether it is the very data of the run, also under another name."""
     if not file.exists():
         raise InputError("no such file", where=str(file))

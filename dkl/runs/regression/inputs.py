@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._object_paths import AnyPath
 from dkl.datasets import read_array
 from dkl.errors import InputError, StoreError
 from dkl.estimators.columns.targets import LEAST, are_too_small
@@ -74,7 +74,7 @@ def read_targets(files: Files, n: int) -> NDArray[np.float64]:
     return y
 
 
-def _own_file(path: Path) -> Any:
+def _own_file(path: AnyPath) -> Any:
     """y where an archive has it, else its only array."""
     try:
         return read_array(path, "y" if path.suffix.lower() == ".npz" else None)

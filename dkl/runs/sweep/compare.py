@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -104,7 +104,7 @@ def _key(line: Line) -> str:
     data = line["data"]
     told = [line["task"], f"n {line['n']:,}", *(f"{flag(name)} {shown(asked[name], name)}" for name in sorted(asked))]
     files = data.get("files") or {}
-    told += [f"{flag(name)} {Path(files[name]).name}" for name in sorted(files)]
+    told += [f"{flag(name)} {PurePath(files[name]).name}" for name in sorted(files)]
     return " ".join([*told, *([f"--data-seed {data['seed']}"] if data["seed"] else [])])
 
 

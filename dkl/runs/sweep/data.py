@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._object_paths import AnyPath
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
@@ -178,17 +179,17 @@ def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any
             yield source.read(lo, min(lo + height, source.n))[inside - lo]
 
 
-def _selected_pairs(path: Path, chosen: NDArray[np.int64]) -> dict[str, Any]:
+def _selected_pairs(path: AnyPath, chosen: NDArray[np.int64]) -> dict[str, Any]:
     found = load_pairs(path).select(chosen)
     weights = {"weights": found.weights} if found.is_weighted else {}
     return {"must_link": found.must_link, "cannot_link": found.cannot_link, **weights}
 
 
-def _selected_triplets(path: Path, chosen: NDArray[np.int64]) -> dict[str, Any]:
+def _selected_triplets(path: AnyPath, chosen: NDArray[np.int64]) -> dict[str, Any]:
     return {"triplets": load_triplets(path).select(chosen).triplets}
 
 
-_SELECTED: Mapping[str, Callable[[Path, NDArray[np.int64]], dict[str, Any]]] = {
+_SELECTED: Mapping[str, Callable[[AnyPath, NDArray[np.int64]], dict[str, Any]]] = {
     "pairs": _selected_pairs,
     "triplets": _selected_triplets,
 }

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from dkl._paths import as_path
+from dkl._paths import as_path, as_source
 from dkl.errors import InputError
 from dkl.estimators.common.drawing import check_matplotlib, save
 from dkl.runs import registry
@@ -65,7 +65,7 @@ def sweep(
     """
     if picture:
         check_matplotlib("--picture")
-    given = {name: str(as_path(path, f"--{name}").absolute()) for name, path in files.items() if path is not None}
+    given = {name: str(as_source(path, f"--{name}").absolute()) for name, path in files.items() if path is not None}
     if given and "data" not in given:
         raise InputError("for rows of --data alone", where=f"--{min(given)}", remedy="name their file, or leave it out")
     request = Request(
@@ -177,7 +177,7 @@ def _begun(request: Request, folder: Path, is_new: bool, skip: bool) -> Iterator
     with _locked(folder):
         try:
             if is_new:  # first: what is killed from here on can be continued
-                inputs = {name: fingerprint(Path(path)) for name, path in request.files.items()}
+                inputs = {name: fingerprint(as_source(path)) for name, path in request.files.items()}
                 write_json(folder / SWEEP, {**request.as_dict(), "inputs": inputs})
             fitting = _fitting(request, data, folder, skip)
         except BaseException:

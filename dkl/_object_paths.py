@@ -1,0 +1,199 @@
+"""Addresses of objects in stores beyond the disk, as s3://bucket/key: as much of `pathlib.Path` as reading takes.
+
+fsspec opens them, by the package that speaks to their store (s3fs, gcsfs), with what that finds in the environment:
+credentials, region, and AWS_ENDPOINT_URL for a server that is not Amazon's. An address alone is sent to a worker, which
+opens it for itself; no credential ever stands in one, or goes with one. Imports fsspec when an object is first asked for.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader, TextIOWrapper
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import IO, Any
+
+from dkl.errors import DiskError, DklError, InputError, ResourceError
+
+EXTRAS = {"s3": "s3", "gs": "gcs", "memory": None}
+"""The extra of dkl that reads each kind of address; `memory` is this process' own, to try things with."""
+WANTED = "s3://, gs:// or memory://"
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or GOOGLE_APPLICATION_CREDENTIALS, here and where "
+    "workers run, for who may read and write there"
+)
+_REFUSED = {"NoCredentialsError", "PartialCredentialsError", "NoAuthTokenError", "TokenRetrievalError"}
+_AWAY = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "ClientError"}
+"""Errors of the packages below, which are told by their names: none of the packages need be there."""
+
+
+def is_address(path: Any) -> bool:
+    """Whether it is the address of an object, of whatever kind, and no path on this machine."""
+    return isinstance(path, ObjectPath) or (isinstance(path, str) and _ADDRESS.match(path) is not None)
+
+
+@dataclass(frozen=True)
+class ObjectPath:
+    """An object, or all objects below a prefix; of these `is_dir` says so. Its methods raise InputError for what is not
+    there or not to be read, and ResourceError for a store that cannot be reached."""
+
+    url: str
+
+    @classmethod
+    def of(cls, path: Any, where: str = "path") -> ObjectPath:
+        """From an address; InputError for a kind that is not read, or one that names no object."""
+        if isinstance(path, ObjectPath):
+            return path
+        found = _ADDRESS.match(path)
+        scheme = found[1] if found else ""
+        rest = path[len(scheme) + 3 :].strip("/")
+        if scheme not in EXTRAS:
+            raise InputError("not a kind of store that is known", where=where, got=f"{scheme}://", wanted=WANTED)
+        if "@" in rest.partition("/")[0]:  # not shown: it may be a password
+            raise InputError(
+                "a name or password in an address", where=where, got=f"{scheme}://...", remedy=_CREDENTIALS
+            )
+        if not rest or (scheme != "memory" and "/" not in rest) or {"", ".", ".."} & {*rest.split("/")}:
+            raise InputError("no object's address", where=where, got=path, wanted=f"{scheme}://bucket/key")
+        return cls(f"{scheme}://{rest}")
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(f"{self.url}/{name}")
+
+    @property
+    def scheme(self) -> str:
+        """The kind of store."""
+        return self.url.partition("://")[0]
+
+    @property
+    def key(self) -> str:
+        """Bucket and key, as fsspec has them."""
+        return ("/" if self.scheme == "memory" else "") + self.url.partition("://")[2]
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return PurePosixPath(self.url).name
+
+    @property
+    def suffix(self) -> str:
+        """Of the name, as ".npy"."""
+        return PurePosixPath(self.url).suffix
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether no other process sees it."""
+        return self.scheme == "memory"
+
+    @property
+    def files(self) -> Any:
+        """fsspec's file system of it. Listings are not kept: others write there too."""
+        with self.telling():
+            import fsspec
+
+            return fsspec.filesystem(self.scheme, use_listings_cache=False)
+
+    def absolute(self) -> ObjectPath:
+        """Itself."""
+        return self
+
+    def exists(self) -> bool:
+        """Whether there is such an object, or any below."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        """Whether there is such an object."""
+        with self.telling():
+            return bool(self.files.isfile(self.key))
+
+    def is_dir(self) -> bool:
+        """Whether there are objects below."""
+        with self.telling():
+            return bool(self.files.isdir(self.key))
+
+    def stat(self) -> SimpleNamespace:
+        """Its bytes, as st_size."""
+        with self.telling():
+            return SimpleNamespace(st_size=int(self.files.size(self.key)))
+
+    def open(self, mode: str = "rb", encoding: str | None = None, newline: str | None = None) -> IO[Any]:
+        """To be read, by requests for some megabytes at a time."""
+        with self.telling():
+            file = BufferedReader(self.files.open(self.key, "rb"))  # with all that Python's own files can do
+        return file if "b" in mode else TextIOWrapper(file, encoding=encoding, newline=newline)
+
+    def read(self) -> bytes:
+        """All of it."""
+        with self.telling():
+            content: bytes = self.files.cat_file(self.key)
+            return content
+
+    def write(self, content: bytes) -> None:
+        """Another content, or the first."""
+        with self.telling():
+            self.files.pipe_file(self.key, content)
+
+    def read_ranges(self, starts: list[int], stops: list[int]) -> list[bytes]:
+        """The bytes of each range, by as many requests, several under way at once."""
+        with self.telling():
+            found: list[bytes] = self.files.cat_ranges([self.key] * len(starts), starts, stops)
+            return found
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        """What the store says of each object below, by its name from here on, in order; of an object, of itself as ""."""
+        with self.telling():
+            files = self.files
+            files.invalidate_cache()
+            found = files.find(self.key, detail=True)
+        skipped = len(self.key) + 1
+        return {name[skipped:]: info for name, info in sorted(found.items())}
+
+    def require_file(self) -> None:
+        """InputError where there is no such object."""
+        with self.telling():
+            info = self.files.info(self.key)
+        if info["type"] != "file":
+            raise InputError("a folder cannot be read as a file", where=self.url)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Whatever the packages below raise, as an error of ours that says what to do."""
+        try:
+            yield
+        except DklError:
+            raise
+        except ImportError as error:
+            remedy = f"pip install 'dkl[{EXTRAS[self.scheme]}]'" if EXTRAS[self.scheme] else None
+            raise InputError("a package is missing", where=self.url, got=error, remedy=remedy) from error
+        except Exception as error:
+            if (told := _told(error, self.url)) is None:
+                raise
+            raise told from error
+
+
+def _told(error: Exception, url: str) -> DklError | None:
+    """What a package below has raised, as our error; None for what is none of theirs."""
+    name, got = type(error).__name__, str(error) or type(error).__name__
+    if isinstance(error, FileNotFoundError) and "bucket" in got.lower():
+        return InputError("no such bucket", where=url, remedy="make it first")
+    if isinstance(error, FileNotFoundError):
+        return InputError("no such object", where=url, got=got if got not in url else None)
+    if isinstance(error, PermissionError) or name in _REFUSED or "credentials" in got.lower():
+        return InputError("its store lets nobody in by these credentials", where=url, got=got, remedy=_CREDENTIALS)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return DiskError("no space on its store", where=url, got=got)
+    if isinstance(error, OSError) or name in _AWAY:
+        remedy = "try again once the network is there; AWS_ENDPOINT_URL names a server that is not Amazon's"
+        return ResourceError("its store cannot be reached", where=url, got=f"{name}: {got}", remedy=remedy)
+    return None
+
+
+AnyPath = Path | ObjectPath

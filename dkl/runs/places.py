@@ -1,0 +1,100 @@
+"""Where runs are: in a folder of a disk, or at an address of an object store, as s3://bucket/run, with a folder to work in.
+
+The folder of a run in a store is one of the system's temporary folders (TMPDIR, which must be of a disk with space for the
+run, and seen by the workers of a cluster): it has all that a run in a folder has, and goes when this process ends. What a
+process that was killed has left there goes when another works on the same run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import uuid
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dkl._object_paths import ObjectPath, is_address
+from dkl.estimators.common.work_folder import locked_folder
+from dkl.runs.files import check_new
+from dkl.stores.object_commits import Commit
+from dkl.stores.object_runs import ObjectRun
+from dkl.stores.run import RunStore
+
+_held = ExitStack()
+atexit.register(_held.close)
+_copies: dict[str, tuple[Path, ObjectRun]] = {}
+"""Of runs that were read, by address; a copy serves until there is a newer commit."""
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """Where a run is to be made. name: as the user has it. parent: of its folder, for the disk's space."""
+
+    name: str
+    parent: Path
+    path: Path | None
+    objects: ObjectRun | None = None
+
+    def create(self, config: dict[str, Any]) -> RunStore:
+        """The run, locked; errors as of `RunStore.create`."""
+        return RunStore.create(self.path or _folder_of(str(self.objects)), config, self.objects)
+
+
+def new_run(out: Any, *, writes: bool = True) -> NewRun:
+    """A place where nothing is yet, and where runs can be committed; errors say why not.
+
+    writes: whether the store may be asked by writing to it.
+    """
+    if not is_address(out):
+        path = check_new(out, may_be_empty_folder=True)
+        return NewRun(str(path), path.parent, path)
+    objects = ObjectRun(ObjectPath.of(out, "--out"))
+    objects.require_new()
+    if writes:
+        objects.commits.require_conditional_puts()
+    return NewRun(str(objects), Path(tempfile.gettempdir()), None, objects)
+
+
+def found_run(path: Any, *, to_work: bool = False) -> RunStore:
+    """An existing run; of one in a store a copy, which is this caller's own where it is `to_work` on it.
+
+    Errors as of `RunStore.open`; StoreError for objects that are damaged.
+    """
+    if not is_address(path):
+        return RunStore.open(path)
+    objects = ObjectRun(ObjectPath.of(path, "run"))
+    name = str(objects)
+    if to_work:
+        folder = _folder_of(name)
+        objects.fetch(folder)
+        objects.commits.require_conditional_puts()
+    else:
+        folder, objects = _copy_of(name, objects)
+    with RunStore(folder, {}, objects).telling():
+        return RunStore.open(folder, objects)
+
+
+def _copy_of(name: str, objects: ObjectRun) -> tuple[Path, ObjectRun]:
+    """A folder with what reading the run's newest commit takes."""
+    if name in _copies:
+        folder, before = _copies[name]
+        if before.last is not None and objects.commits.newest_number() == before.last.number:
+            return folder, before
+    folder = _folder_of(name)
+    objects.fetch(folder, _is_read)
+    _copies[name] = folder, objects
+    return folder, objects
+
+
+def _is_read(name: str, commit: Commit) -> bool:
+    """Whether a file is any reader's: of a complete run its checkpoints are not."""
+    return "report.json" not in commit.files or not name.startswith("generations/")
+
+
+def _folder_of(name: str) -> Path:
+    """A path in a new folder that is this process' alone."""
+    kind = f"dkl-run-{zlib.crc32(name.encode()):08x}"
+    return _held.enter_context(locked_folder(tempfile.gettempdir(), kind, uuid.uuid4().hex[:8])) / Path(name).name

@@ -1,0 +1,52 @@
+"""A run's log: a line an iteration and a line an event, as JSON. Lines that a crash cut short are nobody's."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from dkl.stores.disk import disk_errors
+from dkl.stores.private_files import MODE
+
+
+class EventLog:
+    """The lines in a file, which one process adds to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_whole = False
+
+    def append(self, event: dict[str, Any]) -> None:
+        """A line more. Raises DiskError."""
+        line = json.dumps(event, default=float) + "\n"
+        with disk_errors("the log could not be written", self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
+            try:
+                size = os.fstat(descriptor).st_size
+                if not self._is_whole and size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    line = "\n" + line  # a crash cut the last line short; ours is not to be lost with it
+                self._is_whole = False  # should the write fail
+                rest = line.encode()
+                while rest:  # a disk that fills up takes a part, and says why of the rest alone
+                    rest = rest[os.write(descriptor, rest) :]
+                self._is_whole = True
+            finally:
+                os.close(descriptor)
+
+    def read(self) -> list[dict[str, Any]]:
+        """All events, as they came."""
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
+        events = []
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+        return events

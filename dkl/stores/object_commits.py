@@ -1,0 +1,161 @@
+"""Commits in an object store: numbered objects, each created once, by one put that the store refuses to all others.
+
+    s3://bucket/run/commits/00000007.json       who made it, when, and the checksum of its manifest; sealed
+                    files/00000007-3f2a9c1b.json    the manifest: of every file of the run its object, bytes and crc32c
+
+What a commit names is written before it. The put is conditional (If-None-Match: *): of two writers that both go on from
+commit 7 one creates commit 8, and the other is told. commits/ only grows: a number that was removed could be given again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import google_crc32c
+
+from dkl._object_paths import ObjectPath
+from dkl.errors import DklError, InputError, StoreError
+from dkl.stores.sealed_json import parsed_json, sealed_text
+
+KIND, VERSION = "dkl-commit", 1
+PLACE = re.compile(r"[0-9]{8}-[0-9a-f]{8}")
+"""A folder below files/: number and attempt of the commit that its files came with."""
+_IN_MEMORY = threading.Lock()
+"""fsspec's files in memory look, and then write."""
+
+
+class Entry(NamedTuple):
+    """Where a file of the run is: below files/, in the folder of the commit that it came with."""
+
+    place: str
+    size: int
+    checksum: int
+
+
+def _myself() -> str:
+    return f"pid {os.getpid()} on {socket.gethostname()}"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit says of the run: its files, and who made it."""
+
+    number: int
+    attempt: str
+    files: dict[str, Entry]
+    holder: str = field(default_factory=_myself)
+
+    @property
+    def place(self) -> str:
+        """Of its new files."""
+        return f"{self.number:08d}-{self.attempt}"
+
+    def objects(self) -> set[str]:
+        """Names, below files/, of all that it needs."""
+        return {f"{self.place}.json", *(f"{entry.place}/{name}" for name, entry in self.files.items())}
+
+
+class Commits:
+    """Those of one run."""
+
+    def __init__(self, root: ObjectPath) -> None:
+        self.root = root
+
+    def require_conditional_puts(self) -> None:
+        """InputError for a store that creates an object where there is one: of two writers both would believe that they
+        had committed."""
+        probe = self.root / f"probe-{uuid.uuid4().hex[:8]}"
+        created = [_create(probe, b"one"), _create(probe, b"two")]
+        with self.root.telling():
+            self.root.files.rm([probe.key])
+        if created != [True, False]:
+            raise InputError(
+                "its store cannot commit safely: it creates an object where there is one",
+                where=str(self.root),
+                wanted="conditional puts (If-None-Match: *)",
+                remedy="fit to a folder of a disk and copy that",
+            )
+
+    def newest_number(self) -> int:
+        """Of the newest commit; 0 where there is none."""
+        names = (self.root / "commits").listed()
+        return max((int(name[:8]) for name in names if re.fullmatch(r"[0-9]{8}[.]json", name)), default=0)
+
+    def read(self, number: int) -> Commit:
+        """A commit; StoreError for one that is damaged, or whose manifest is."""
+        where, record = self._of(number), self._record(number)
+        try:
+            attempt, holder, checksum = str(record["attempt"]), str(record["holder"]), int(record["manifest"])
+            if (record["kind"], record["version"]) != (KIND, VERSION) or not PLACE.fullmatch(f"00000000-{attempt}"):
+                raise StoreError("not a commit of this version", where=str(where), got=record["version"])
+            where = self.root / "files" / f"{number:08d}-{attempt}.json"
+            text = where.read()
+            if google_crc32c.value(text) != checksum:
+                raise StoreError("not the manifest that was committed", where=str(where))
+            listed = parsed_json(text, where, sealed=True)["files"]
+            files = {name: Entry(str(place), int(size), int(crc)) for name, (place, size, crc) in listed.items()}
+        except DklError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise StoreError("a damaged commit", where=str(where), got=f"{type(error).__name__}: {error}") from error
+        for name, entry in files.items():
+            if not _is_inside(name) or not PLACE.fullmatch(entry.place) or entry.size < 0:
+                raise StoreError("a commit of files that no run has", where=str(where), got=repr(name))
+        return Commit(number, attempt, files, holder)
+
+    def create(self, commit: Commit) -> None:
+        """Write its manifest, and make it what readers see; its files are written.
+
+        InputError where somebody else has made a commit of that number.
+        """
+        listed = {name: list(entry) for name, entry in sorted(commit.files.items())}
+        text = sealed_text({"files": listed}).encode()
+        (self.root / "files" / f"{commit.place}.json").write(text)
+        told = {"kind": KIND, "version": VERSION, "attempt": commit.attempt, "holder": commit.holder}
+        record = {**told, "at": time.time(), "manifest": int(google_crc32c.value(text)), "token": uuid.uuid4().hex}
+        path, ours = self._of(commit.number), sealed_text(record).encode()
+        try:
+            if _create(path, ours):
+                return
+        except DklError:
+            # The put may have been heard all the same, and its answer lost.
+            if not path.exists():
+                raise
+        if path.read() != ours:
+            raise InputError(
+                "another process works on this run",
+                where=str(self.root),
+                got=f"commit {commit.number} by {self._record(commit.number).get('holder')}",
+                remedy="let it go on, or `dkl resume` the run; what this process did since its last commit is not kept",
+            )
+
+    def _of(self, number: int) -> ObjectPath:
+        return self.root / "commits" / f"{number:08d}.json"
+
+    def _record(self, number: int) -> dict[str, Any]:
+        return parsed_json(self._of(number).read(), self.root, sealed=True)
+
+
+def _create(path: ObjectPath, content: bytes) -> bool:
+    """Whether this was the first to create the object."""
+    with path.telling(), _IN_MEMORY if path.is_of_this_process else nullcontext():
+        try:
+            path.files.pipe_file(path.key, content, mode="create")
+        except FileExistsError:
+            return False
+    return True
+
+
+def _is_inside(name: str) -> bool:
+    """Whether it is the name of a file below a folder."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and str(path) == name and name not in (".", "LOCK")

@@ -1,0 +1,300 @@
+"""Runs in an object store: a commit is there whole or not at all, of two writers one commits, and nothing is lost in between.
+
+In fsspec's files in memory, which are as the store of tests/cli/test_object_stores.py in what commits need.
+"""
+
+import json
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from repeats import but_for
+
+from dkl._object_paths import ObjectPath
+from dkl.errors import DiskError, InputError, ResourceError, StoreError
+from dkl.runs.places import found_run, new_run
+from dkl.stores import object_runs
+from dkl.stores.object_runs import ObjectRun
+from dkl.stores.run import RunStore
+
+ONE, OTHER = "00000001", "0000000f"
+
+
+@pytest.fixture
+def root():
+    """An address where nothing is."""
+    path = ObjectPath(f"memory://{uuid.uuid4().hex}/run.zarr")
+    yield path
+    files = fsspec.filesystem("memory")
+    if files.exists(path.key):
+        files.rm(path.key, recursive=True)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of a run: a file in it, one that is large, and what is no reader's business."""
+    work = tmp_path / "work"
+    for name, content in {"a/c/0": b"first", "config.json": b"{}", "large": bytes(1000)}.items():
+        write(work, name, content)
+    for name in ("LOCK", "tmp-1/a", "del-1/a", "scratch-1/V/c", "a/c/1.partial", "gen/tmp-1/a"):
+        write(work, name, b"not a file of the run")
+    return work
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(object_runs, "SENT_TOGETHER", 1000)  # so that `large` goes by itself
+
+
+def write(folder, name, content):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+def content_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def fetched(root, place):
+    """(run as a reader has it, its files)."""
+    run = ObjectRun(root)
+    run.fetch(place)
+    return run, content_of(place)
+
+
+def test_what_is_committed_is_what_is_read(root, folder, tmp_path):
+    run = ObjectRun(root)
+    run.publish(folder, ONE)
+    wanted = {"a/c/0": b"first", "config.json": b"{}", "large": bytes(1000)}
+    assert fetched(root, tmp_path / "one")[1] == wanted
+    write(folder, "a/c/0", b"second")
+    write(folder, "b", b"new")
+    (folder / "config.json").unlink()
+    run.publish(folder, ONE)
+    assert sorted(root.listed()) == [
+        *("commits/00000001.json", "commits/00000002.json"),
+        *(f"files/00000001-{ONE}.json", f"files/00000001-{ONE}/a/c/0", f"files/00000001-{ONE}/config.json"),
+        *(f"files/00000001-{ONE}/large", f"files/00000002-{ONE}.json", f"files/00000002-{ONE}/a/c/0"),
+        f"files/00000002-{ONE}/b",  # and not `large` again
+    ]
+    assert fetched(root, tmp_path / "two")[1] == {"a/c/0": b"second", "b": b"new", "large": bytes(1000)}
+    run.publish(folder, ONE)
+    assert run.last.number == 2, "nothing new is no commit"
+    (folder / "b").unlink()
+    run.publish(folder, ONE)  # what only the first commit named is gone now, all else is there
+    there = sorted(name for name in root.listed() if name.startswith("files/00000001"))
+    assert there == [f"files/00000001-{ONE}/large"]
+    assert fetched(root, tmp_path / "three")[1] == {"a/c/0": b"second", "large": bytes(1000)}
+
+
+def test_of_two_writers_one_commits(root, folder, tmp_path):
+    ObjectRun(root).publish(folder, ONE)
+    first, second = (fetched(root, tmp_path / name)[0] for name in ("first", "second"))
+    write(tmp_path / "first", "by", b"first")
+    write(tmp_path / "second", "by", b"second")
+    second.publish(tmp_path / "second", OTHER)
+    with pytest.raises(InputError, match=r"run.zarr: another process works on this run; got commit 2 by pid \d+ on .*"):
+        first.publish(tmp_path / "first", ONE)
+    assert fetched(root, tmp_path / "read")[1]["by"] == b"second"
+    with pytest.raises(InputError, match="another process works on this run"):  # nor at its next attempt
+        first.publish(tmp_path / "first", ONE)
+    second.remove_leftovers()
+    assert not any(ONE in name for name in root.listed() if name.startswith("files/00000002"))
+    assert fetched(root, tmp_path / "again")[1]["by"] == b"second"
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def killing(monkeypatch, place, after):
+    """Ends the process, as it were, at its put number `place`: before it, or `after` it is done."""
+    count = iter(range(1000))
+    put = MemoryFileSystem.pipe_file
+
+    def pipe_file(self, *arguments, **options):
+        here = next(count) == place
+        if here and not after:
+            raise Killed
+        put(self, *arguments, **options)
+        if here:
+            raise Killed
+
+    def put_file(self, source, key, **options):
+        self.pipe_file(key, Path(source).read_bytes())
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put_file)
+
+
+PUTS = 5  # large, two small ones, the manifest, the number
+
+
+@pytest.mark.parametrize(
+    ("place", "after"),
+    but_for(
+        [(0, False), (0, True), (1, True), (2, False), (3, False)], [(k, x) for k in range(PUTS) for x in (False, True)]
+    ),
+)
+def test_a_writer_killed_at_any_put_leaves_a_whole_commit(place, after, root, folder, tmp_path, monkeypatch):
+    run = ObjectRun(root)
+    run.publish(folder, ONE)
+    old = fetched(root, tmp_path / "old")[1]
+    for name in old:
+        write(folder, name, old[name][::-1] + b"2")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killing(patch, place, after)
+        run.publish(folder, ONE)
+    is_made = (place, after) == (PUTS - 1, True)
+    new = {name: content[::-1] + b"2" for name, content in old.items()}
+    again, found = fetched(root, tmp_path / "found")
+    assert found == (new if is_made else old)
+    again.publish(tmp_path / "found", OTHER, always=True)  # whoever resumes it takes it over, and clears up
+    again.remove_leftovers()
+    needed = again.last.objects() | again._before.objects()
+    assert {f"files/{name}" for name in needed} == {name for name in root.listed() if name.startswith("files/")}
+    assert fetched(root, tmp_path / "after")[1] == found
+    # The same process, had it lived on, would have known.
+    write(folder, "more", b"3")
+    with pytest.raises(InputError, match="another process works on this run"):
+        run.publish(folder, ONE)
+
+
+def test_a_commit_whose_answer_was_lost_is_made(root, folder, tmp_path, monkeypatch):
+    put = MemoryFileSystem.pipe_file
+
+    def deaf(self, path, value, mode="overwrite", **options):
+        put(self, path, value, mode=mode, **options)
+        if mode == "create":
+            raise TimeoutError("no answer")
+
+    run = ObjectRun(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "pipe_file", deaf)
+        run.publish(folder, ONE)
+        patch.setattr(MemoryFileSystem, "exists", lambda *arguments, **options: False)
+        patch.setattr(MemoryFileSystem, "isfile", lambda *arguments, **options: False)
+        patch.setattr(MemoryFileSystem, "isdir", lambda *arguments, **options: False)
+        write(folder, "a/c/0", b"second")
+        with pytest.raises(ResourceError, match="its store cannot be reached; got TimeoutError: no answer"):
+            run.publish(folder, ONE)
+    write(folder, "a/c/0", b"third")
+    run.publish(folder, ONE)  # that commit is not written to again
+    assert run.last.number == 3
+    assert fetched(root, tmp_path / "found")[1]["a/c/0"] == b"third"
+    assert (root / f"files/00000002-{ONE}/a/c/0").read() == b"second"
+
+
+def test_a_store_without_conditional_puts_is_refused(root, monkeypatch):
+    put = MemoryFileSystem.pipe_file
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda self, path, value, mode="": put(self, path, value))
+    with pytest.raises(InputError, match="cannot commit safely.*wanted conditional puts.*fit to a folder of a disk"):
+        new_run(str(root))
+    assert not root.exists()
+
+
+def test_nothing_that_exists_is_written_to(root, folder):
+    (root / "thesis.txt").write(b"precious")
+    with pytest.raises(InputError, match="exists already and is never overwritten"):
+        new_run(str(root))
+    one, other = ObjectRun(root), ObjectRun(root)  # both had found nothing
+    one.publish(folder, ONE)
+    with pytest.raises(InputError, match="another process works on this run"):
+        other.publish(folder, OTHER)
+    assert (root / "thesis.txt").read() == b"precious"
+
+
+def test_a_reader_meets_a_writer_that_clears_up(root, folder, tmp_path, monkeypatch):
+    run = ObjectRun(root)
+    run.publish(folder, ONE)
+    read = object_runs.Commits.read
+
+    def slow(self, number):
+        found = read(self, number)
+        if number == 1:  # two commits while the reader has the list of the first
+            for content in (b"second", b"third"):
+                write(folder, "a/c/0", content)
+                run.publish(folder, ONE)
+        return found
+
+    monkeypatch.setattr(object_runs.Commits, "read", slow)
+    assert fetched(root, tmp_path / "found")[1]["a/c/0"] == b"third"
+
+
+def spoil(root, name, change):
+    path = root / name
+    path.write(change(path.read()))
+
+
+def listing(change):
+    """Of a manifest, another list of files, sealed as if it had been written so; its commit tells its checksum."""
+
+    def spoiled(root, run):
+        content = run.last.files
+        change(content)
+        object.__setattr__(run.last, "number", 2)
+        run.commits.create(run.last)
+
+    return spoiled
+
+
+DAMAGES = {
+    "an object is gone": (
+        lambda root, run: root.files.rm((root / f"files/00000001-{ONE}/large").key),
+        "an object of this run is gone",
+    ),
+    "another content": (
+        lambda root, run: spoil(root, f"files/00000001-{ONE}/a/c/0", lambda old: old[::-1]),
+        "not the file that was committed",
+    ),
+    "an edited manifest": (
+        lambda root, run: spoil(root, f"files/00000001-{ONE}.json", lambda old: old.replace(b"1000", b"1001")),
+        "not the manifest that was committed",
+    ),
+    "a commit cut short": (
+        lambda root, run: spoil(root, "commits/00000001.json", lambda old: old[:20]),
+        "not readable as JSON",
+    ),
+    "a commit of another kind": (
+        lambda root, run: spoil(root, "commits/00000001.json", lambda old: json.dumps({}).encode()),
+        "its checksum does not match",
+    ),
+    "a file outside": (listing(lambda files: files.update({"../outside": files["large"]})), "files that no run has"),
+    "an absolute one": (listing(lambda files: files.update({"/tmp/outside": files["large"]})), "files that no run has"),
+    "an object outside": (
+        listing(lambda files: files.update(large=files["large"]._replace(place="../../other"))),
+        "files that no run has",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_told(damage, root, folder, tmp_path):
+    run = ObjectRun(root)
+    run.publish(folder, ONE)
+    spoiled, told = DAMAGES[damage]
+    spoiled(root, run)
+    with pytest.raises(StoreError, match=told) as error:
+        fetched(root, tmp_path / "inner" / "found" if (tmp_path / "inner").mkdir() else tmp_path / "inner" / "found")
+    assert str(root) in str(error.value)
+    assert not any((tmp_path / "inner").iterdir()) and not (tmp_path / "outside").exists()
+
+
+def test_a_copy_that_does_not_fit_is_not_begun(root, folder, tmp_path, monkeypatch):
+    ObjectRun(root).publish(folder, ONE)
+    usage = object_runs.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(object_runs.shutil, "disk_usage", lambda path: usage._replace(free=10))
+    with pytest.raises(DiskError, match="no space for a copy of the run; got 10 B free; wanted .*TMPDIR"):
+        fetched(root, tmp_path / "found")
+
+
+def test_a_run_that_was_not_begun_is_not_there(root, monkeypatch):
+    run = new_run(str(root)).create({"task": "none"})
+    assert found_run(str(root)).config == {"task": "none"}
+    run.close()
+    run.remove()
+    assert not root.exists() and not run.path.exists()
+    with pytest.raises(InputError, match=r"run.zarr: no such run; wanted one made by `dkl fit`"):
+        RunStore.open(found_run(str(root)).path)
