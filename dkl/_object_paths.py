@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader, TextIOWrapper
+from functools import lru_cache
+from io import BufferedReader, BytesIO, TextIOWrapper
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import IO, Any
@@ -22,6 +23,8 @@ from dkl.errors import DiskError, DklError, InputError, ResourceError
 EXTRAS = {"s3": "s3", "gs": "gcs", "memory": None}
 """The extra of dkl that reads each kind of address; `memory` is this process' own, to try things with."""
 WANTED = "s3://, gs:// or memory://"
+HELD, HELD_BYTES = 4, 4_000_000
+"""Objects of at most so many bytes that are kept in memory."""
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or GOOGLE_APPLICATION_CREDENTIALS, here and where "
@@ -125,9 +128,13 @@ class ObjectPath:
             return SimpleNamespace(st_size=int(self.files.size(self.key)))
 
     def open(self, mode: str = "rb", encoding: str | None = None, newline: str | None = None) -> IO[Any]:
-        """To be read, by requests for some megabytes at a time."""
+        """To be read, by requests for some megabytes at a time; a small object is fetched once for as long as it is the same."""
         with self.telling():
-            file = BufferedReader(self.files.open(self.key, "rb"))  # with all that Python's own files can do
+            info = self.files.info(self.key)
+            if info["size"] <= HELD_BYTES and (tag := tag_of(info)):
+                file: Any = BytesIO(_held(self, tag))
+            else:
+                file = BufferedReader(self.files.open(self.key, "rb"))  # with all that Python's own files can do
         return file if "b" in mode else TextIOWrapper(file, encoding=encoding, newline=newline)
 
     def read(self) -> bytes:
@@ -156,6 +163,15 @@ class ObjectPath:
         skipped = len(self.key) + 1
         return {name[skipped:]: info for name, info in sorted(found.items())}
 
+    def names(self) -> list[str]:
+        """Of what stands directly below."""
+        with self.telling():
+            try:
+                found = self.files.ls(self.key, detail=False)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != self.key]
+
     def require_file(self) -> None:
         """InputError where there is no such object."""
         with self.telling():
@@ -177,6 +193,17 @@ class ObjectPath:
             if (told := _told(error, self.url)) is None:
                 raise
             raise told from error
+
+
+def tag_of(info: Mapping[str, Any]) -> str:
+    """By what a store knows the content of an object (ETag), from what it says of it; "" where it does not."""
+    return str(info.get("ETag") or info.get("etag") or "").strip('"')
+
+
+@lru_cache(HELD)
+def _held(path: ObjectPath, tag: str) -> bytes:
+    """The content of an object that has this tag: headers are looked at again and again."""
+    return path.read()
 
 
 def _told(error: Exception, url: str) -> DklError | None:

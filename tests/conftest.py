@@ -18,6 +18,7 @@ import numpy as np
 import preloaded
 import psutil
 import pytest
+import s3_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
@@ -174,6 +175,23 @@ def interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def s3_environment() -> Iterator[dict[str, str]]:
+    """What reaching a server of S3 on 127.0.0.1 takes; it runs for the whole session."""
+    with s3_server.s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture
+def bucket(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, seed: int) -> s3_server.Bucket:
+    """A new bucket there, which this process can reach for this test."""
+    for name, value in s3_environment.items():
+        monkeypatch.setenv(name, value)
+    made = s3_server.Bucket(f"test-{seed:010d}", s3_environment)
+    made.files.mkdir(made.name)
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,10 @@ from dkl._spent import DISK, spending
 from dkl.errors import InputError
 
 
+def set_environment(values):
+    os.environ.update(values)
+
+
 class Foreign:
     """Shape, dtype and slices of rows, and nothing else."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from dkl._object_paths import AnyPath, ObjectPath
+from dkl._object_paths import AnyPath, ObjectPath, tag_of
 from dkl._paths import as_path, as_source
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.runs.kind import InputFile
@@ -128,11 +128,11 @@ def _fingerprint_of_objects(path: ObjectPath) -> dict[str, Any]:
     found, checksum = path.listed(), 0
     if not found:
         raise InputError("no such object", where=str(path))
-    by_tags = all("ETag" in info or "etag" in info for info in found.values())
+    by_tags = all(map(tag_of, found.values()))
     for name, info in found.items():
-        tag = str(info.get("ETag") or info.get("etag")).strip('"').encode() if by_tags else None
         checksum = _crc32c(name.encode(), checksum)
-        checksum = _crc32c((path / name if name else path).read() if tag is None else tag, checksum)
+        known = tag_of(info).encode() if by_tags else (path / name if name else path).read()
+        checksum = _crc32c(known, checksum)
     size = sum(int(info["size"]) for info in found.values())
     checksum_of = "tags" if by_tags else "whole"
     return {"path": str(path), "size": size, "crc32c": checksum, "checksum_of": checksum_of}

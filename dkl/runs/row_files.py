@@ -172,5 +172,9 @@ def _csr_bytes(path: AnyPath) -> int:
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return 2 * sum(info.file_size for info in archive.infolist())
-    except (OSError, zipfile.BadZipFile):
+    except (
+        OSError,
+        ValueError,
+        zipfile.BadZipFile,
+    ):  # of an object that ends before an archive's end could, ValueError
         return 0

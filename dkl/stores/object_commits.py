@@ -29,6 +29,8 @@ from dkl.stores.sealed_json import parsed_json, sealed_text
 KIND, VERSION = "dkl-commit", 1
 PLACE = re.compile(r"[0-9]{8}-[0-9a-f]{8}")
 """A folder below files/: number and attempt of the commit that its files came with."""
+PROBE = "probe-"
+"""What the name of an object begins with that is made to try the store."""
 _IN_MEMORY = threading.Lock()
 """fsspec's files in memory look, and then write."""
 
@@ -73,7 +75,7 @@ class Commits:
     def require_conditional_puts(self) -> None:
         """InputError for a store that creates an object where there is one: of two writers both would believe that they
         had committed."""
-        probe = self.root / f"probe-{uuid.uuid4().hex[:8]}"
+        probe = self.root / f"{PROBE}{uuid.uuid4().hex[:8]}"
         created = [_create(probe, b"one"), _create(probe, b"two")]
         with self.root.telling():
             self.root.files.rm([probe.key])

@@ -24,7 +24,7 @@ from dkl._object_paths import ObjectPath
 from dkl.errors import DiskError, DklError, InputError, StoreError
 from dkl.resources import format_bytes
 from dkl.stores.disk import disk_errors
-from dkl.stores.object_commits import PLACE, Commit, Commits, Entry
+from dkl.stores.object_commits import PLACE, PROBE, Commit, Commits, Entry
 
 SENT_TOGETHER = 16_000_000
 """Bytes that are under way at once: of small files together, of a large one in pieces."""
@@ -56,10 +56,15 @@ class ObjectRun:
         return str(self.root)
 
     def require_new(self) -> None:
-        """InputError where there is anything already."""
-        if self.root.exists():
+        """InputError where there is anything already, but what a run that was killed before its first commit has left."""
+        if not self._is_unbegun():
             remedy = "choose another path, or `dkl resume` it if it is a run"
             raise InputError("exists already and is never overwritten", where=str(self), remedy=remedy)
+
+    def _is_unbegun(self) -> bool:
+        names, places = self.root.names(), (self.root / "files").names()
+        mine = all(name == "files" or name.startswith(PROBE) for name in names) and all(map(PLACE.match, places))
+        return mine and not self.root.is_file()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

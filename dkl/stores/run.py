@@ -97,7 +97,7 @@ class RunStore(Published):
             zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION, "seals": 1})
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
-            run.publish()
+            run.take_over()
         except (OSError, DiskError) as error:
             if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,328 @@
+"""Data and runs in an object store, by the commands, against a server of S3 on 127.0.0.1: the bytes of a run in a folder,
+whatever interrupts it, and one line where it cannot be."""
+
+import builtins
+import functools
+import json
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_blocks
+import zarr
+from command_line import call, write_inputs
+from command_runs import bytes_of, refused
+from repeats import but_for
+from run_cases import CASES
+from scipy.sparse import csr_array
+from sklearn.datasets import dump_svmlight_file
+
+import dkl
+from dkl._object_paths import ObjectPath
+from dkl._paths import as_source
+from dkl.datasets import read_array, read_labels
+from dkl.errors import InputError, ResourceError
+from dkl.pairs import load_pairs
+from dkl.runs.files import fingerprint
+from dkl.runs.row_files import load_rows
+from dkl.stores.object_commits import Commits
+from dkl.stores.object_runs import ObjectRun
+from dkl.triplets import load_triplets
+
+pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+
+
+def options(task, files):
+    case = CASES[task]
+    named = [word if word.startswith("--") else files(word) for word in case.files]
+    return ["fit", task, *named, *case.options, "--threads", "1", "--no-picture"]
+
+
+def test_every_kind_of_input_is_read(bucket, rng, tmp_path):
+    X, y = rng.standard_normal((50, 3)), np.arange(50) % 3
+    zarr.create_array(str(tmp_path / "X.zarr"), shape=X.shape, chunks=(7, 3), dtype="f8")[...] = X
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "columns.npy", np.asfortranarray(X))
+    np.savez(tmp_path / "X.npz", X=X, y=y)
+    np.savetxt(tmp_path / "X.csv", X, delimiter=",", fmt="%.17g", header="a,b,c", comments="")
+    dump_svmlight_file(csr_array(X), y, str(tmp_path / "X.svm"))
+    np.savez(tmp_path / "triplets.npz", triplets=[[0, 3, 1]])
+    (tmp_path / "pairs.csv").write_text("i,j,label\n0,3,must\n0,1,cannot\n")
+    bucket.upload(*tmp_path.iterdir())
+    for name, is_streamed in {
+        "X.zarr": True,
+        "X.npy": True,
+        "columns.npy": True,
+        "X.npz": False,
+        "X.csv": False,
+    }.items():
+        rows = load_rows(as_source(bucket / name))
+        assert rows.is_stored == is_streamed, name
+        sent = pickle.dumps(rows)
+        assert bucket.environment["AWS_SECRET_ACCESS_KEY"].encode() not in sent
+        np.testing.assert_array_equal(pickle.loads(sent).read(5, 20), X[5:20], err_msg=name)
+    here = read_array(tmp_path / "X.svm")
+    np.testing.assert_array_equal(load_rows(as_source(bucket / "X.svm")).read(0, 50).toarray(), here.toarray())
+    for found in (
+        read_labels(bucket / "X.npz", 50),
+        read_array(bucket / "X.svm", "y"),
+        read_array(bucket / "X.npz", "y"),
+    ):
+        np.testing.assert_array_equal(found, y)
+    assert load_pairs(bucket / "pairs.csv") == load_pairs(tmp_path / "pairs.csv")
+    assert load_triplets(bucket / "triplets.npz") == load_triplets(tmp_path / "triplets.npz")
+    for name in ("X.npy", "X.zarr"):
+        known = fingerprint(as_source(bucket / name))
+        assert known == fingerprint(as_source(bucket / name))
+        assert known["size"] == fingerprint(tmp_path / name)["size"]
+        changed = f"{bucket.name}/{name}" + ("/c/3/0" if name == "X.zarr" else "")
+        content = bucket.files.cat_file(changed)
+        bucket.files.pipe_file(changed, content[:-1] + bytes([content[-1] ^ 1]))
+        now = fingerprint(as_source(bucket / name))
+        assert now["size"] == known["size"] and now["crc32c"] != known["crc32c"]
+
+
+def test_what_is_of_this_process_alone_is_sent_as_rows():
+    X = np.arange(12.0).reshape(6, 2)
+    address = "memory://of-this-process/X.zarr"
+    stored = zarr.create_array(zarr.storage.FsspecStore.from_url(address), shape=X.shape, chunks=(2, 2), dtype="f8")
+    stored[...] = X
+    for given in (address, stored):
+        rows = dkl.blocks.row_sources.row_source(given)
+        assert rows.is_foreign and np.array_equal(rows.read(1, 5), X[1:5])
+
+
+def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
+    """Of a fit, and of what is asked of it afterwards; nothing tells of the folder that it is worked on in."""
+    monkeypatch.chdir(tmp_path)
+    CASES["regression"].write(tmp_path)
+    bucket.upload(tmp_path / "X.npz")
+    run = bucket / "runs/one.zarr"
+    assert call(*options("regression", str), "--out", "run.zarr").code == 0
+    planned = call("plan", *options("regression", lambda name: bucket / name)[1:-1], "--out", run)
+    assert planned.code == 0 and bucket.names("runs") == [], planned.err
+    answer = call(*options("regression", lambda name: bucket / name), "--out", run)
+    assert answer.code == 0 and f"{run}: solved" in answer.out, answer.err
+    opened, parts = dkl.open_run(run), CASES["regression"].result
+    assert bytes_of(opened.path, *parts) == bytes_of(Path("run.zarr"), *parts)
+    assert opened.state == "complete, solved" and str(run) in repr(opened) and opened.path.stat().st_mode & 0o77 == 0
+    assert call("predict", run, "--data", bucket / "X.npz", "--out", "predicted.npy").code == 0
+    model = dkl.load("run.zarr")
+    np.testing.assert_array_equal(np.load("predicted.npy"), model.predict(load_rows(Path("X.npz")).array))
+    assert dkl.resume(run).run_path_ == run
+    told = [call("verify", run), call("resume", run), call("info", run, "--json")]
+    assert [one.code for one in told] == [0, 0, 0]
+    shown = json.loads(told[-1].out)
+    assert shown["path"] == run and shown["config"]["inputs"]["data"]["path"] == bucket / "X.npz"
+    everything = "".join(one.out + one.err for one in (answer, *told))
+    for key in bucket.names("runs"):
+        everything += bucket.files.cat_file(f"{bucket.name}/runs/{key}").decode("latin-1")
+    for hidden in (tempfile.gettempdir() + "/dkl-", bucket.environment["AWS_SECRET_ACCESS_KEY"]):
+        assert hidden not in everything
+    # A changed number is seen, and told by the name that the user has.
+    (chunk,) = (key for key in bucket.names("runs") if key.endswith("model/weights/c/0/0"))
+    bucket.files.pipe_file(f"{bucket.name}/runs/{chunk}", bytes(100))
+    monkeypatch.setattr("dkl.runs.places._copies", {})
+    refused(damaged := call("info", run), 6)
+    assert f"{run}/files/" in damaged.err and "not the file that was committed" in damaged.err
+
+
+def often(task):
+    steps = {"pairwise": "10", "regression": "1", "svc": "1"}
+    return ["--checkpoint-every", steps[task]] if task in steps else []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Of a learner, a folder with its inputs and the run of them, made when it is first asked for."""
+
+    @functools.cache
+    def folder(task):
+        made = tmp_path_factory.mktemp(task)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(made)
+            small_blocks.make_small(patch.setattr)
+            CASES[task].write(made)
+            assert call(*options(task, str), *often(task), "--out", "run.zarr").code in (0, 3)
+        return made
+
+    return folder
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def killing(monkeypatch, number, after):
+    create = Commits.create
+
+    def killed(self, commit):
+        if commit.number == number and not after:
+            raise Killed
+        create(self, commit)
+        if commit.number == number:
+            raise Killed
+
+    monkeypatch.setattr(Commits, "create", killed)
+
+
+KILLS = [(task, number, after) for task in CASES for number in (1, 2, 3, 4, 6) for after in (False, True)]
+SHOWN = [("regression", 1, False), ("pairwise", 4, False), ("regression", 3, True)]
+
+
+@pytest.mark.parametrize(("task", "number", "after"), but_for([kill for kill in KILLS if kill not in SHOWN], KILLS))
+def test_a_run_killed_at_any_commit_is_resumed_to_the_same_bytes(
+    task, number, after, undisturbed, tmp_path, monkeypatch
+):
+    """In fsspec's files in memory, which are as the server in what a commit needs, and cost less."""
+    small_blocks.make_small(monkeypatch.setattr)
+    monkeypatch.chdir(folder := undisturbed(task))
+    words = [*options(task, str), *often(task), "--out", run := f"memory://{tmp_path.name}/run.zarr"]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        killing(patch, number, after)
+        call(*words)
+        raise Killed  # it has not come to so many
+    answer = call(*words) if (number, after) == (1, False) else call("resume", run)
+    assert answer.code in (0, 3), answer.err
+    assert bytes_of(dkl.open_run(run).path, *CASES[task].result) == bytes_of(folder / "run.zarr", *CASES[task].result)
+    newest = ObjectRun(ObjectPath(run))
+    newest.fetch(tmp_path / "newest")
+    before = newest.commits.read(newest.last.number - 1)
+    there = {*(newest.root / "files").listed()}
+    assert there == newest.last.objects() | before.objects(), "what no commit needs is gone"
+
+
+def test_of_two_who_work_on_a_run_one_goes_on(bucket, tmp_path, monkeypatch):
+    """The server decides; who resumes a run has it from then on, and the other ends with one line."""
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    run = bucket / "run.zarr"
+    fit = [
+        "fit",
+        "pairwise",
+        "--no-picture",
+        "--data",
+        "X.npz",
+        "--pairs",
+        "pairs.csv",
+        "--max-iter",
+        "20",
+        "--tol",
+        "0",
+    ]
+    fit += ["--target-gap", "none", "--checkpoint-every", "5", "--out", run]
+    create, others = Commits.create, []
+
+    def overtaken(self, commit):
+        if commit.number == 4 and not others:
+            others.append(None)
+            others[0] = call("resume", run)
+        create(self, commit)
+
+    monkeypatch.setattr(Commits, "create", overtaken)
+    first = call(*fit)
+    assert first.code == 2
+    assert f"dkl: {run}: another process works on this run; got commit 4 by pid" in first.err.splitlines()[-1]
+    assert others[0].code == 3 and call("verify", run).code == 0, others[0].err
+    refused(again := call(*fit), 2)
+    assert f"{run}: exists already and is never overwritten" in again.err
+
+
+WRONG = {
+    "no such object": (["--data", "{bucket}/none.npy"], "{bucket}/none.npy: no such object"),
+    "no such array": (["--data", "{bucket}/none.zarr"], "{bucket}/none.zarr: no such object"),
+    "no such bucket": (["--data", "s3://none/X.npy"], "s3://none/X.npy: no such bucket; make it first"),
+    "a bucket alone": (["--data", "{bucket}"], "--data: no object's address; got {bucket}; wanted s3://bucket/key"),
+    "another kind": (["--data", "https://127.0.0.1/X.npy"], "--data: not a kind of store that is known; got https://"),
+    "a password": (
+        ["--data", "s3://me:secret@host/X.npy"],
+        "--data: a name or password in an address; got s3://...; set AWS",
+    ),
+    "not an archive": (["--data", "{bucket}/text.npz"], "{bucket}/text.npz: "),
+    "a run in no bucket": (["--out", "s3://none/run"], "s3://none/run/probe-"),
+    "a run in a bucket's place": (["--out", "{bucket}"], "--out: no object's address"),
+    "a run over something": (["--out", "{bucket}/taken"], "{bucket}/taken: exists already and is never overwritten"),
+    "a run over an object": (
+        ["--out", "{bucket}/text.npz"],
+        "{bucket}/text.npz: exists already and is never overwritten",
+    ),
+    "a run of another kind": (["--out", "ftp://host/run"], "--out: not a kind of store that is known; got ftp://"),
+}
+
+
+def test_what_cannot_be_is_one_line(bucket, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    for name in ("text.npz", "taken/thesis.txt"):
+        bucket.files.pipe_file(f"{bucket.name}/{name}", b"text")
+    before = bucket.names()
+    for case, (words, told) in WRONG.items():
+        words = [word.replace("{bucket}", f"s3://{bucket.name}") for word in words]
+        words += ["--data", "X.npz"] if words[0] == "--out" else ["--out", bucket / "run.zarr"]
+        answer = call("fit", "pairwise", "--pairs", "pairs.csv", *words)
+        assert answer.code == 2, (case, answer.err)
+        refused(answer)
+        assert told.replace("{bucket}", f"s3://{bucket.name}") in answer.err and "secret" not in answer.err, (
+            case,
+            answer.err,
+        )
+    for words in (
+        ["submit", "pairwise", "--data", "X.npz", "--pairs", "pairs.csv", "--on", "ssh"],
+        ["transform", "run.zarr", "--data", "X.npz"],
+    ):
+        refused(answer := call(*words, "--out", bucket / "run.npz"))
+        assert "wanted a path on this machine" in answer.err or "no such run" in answer.err
+    for words in (["info"], ["resume"], ["verify"]):
+        refused(answer := call(*words, bucket / "none"))
+        assert f"{bucket / 'none'}: no such run; wanted one made by `dkl fit`" in answer.err
+    assert bucket.names() == before
+
+
+class NoCredentialsError(Exception):
+    """As the package below has it."""
+
+
+class EndpointConnectionError(Exception):
+    """As the package below has it."""
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "told"),
+    [
+        (
+            PermissionError("Access Denied"),
+            InputError,
+            "lets nobody in by these credentials; got Access Denied; set AWS_",
+        ),
+        (
+            NoCredentialsError("Unable to locate credentials"),
+            InputError,
+            "these credentials; got Unable to locate.*AWS_PROFILE",
+        ),
+        (
+            EndpointConnectionError("no route"),
+            ResourceError,
+            "cannot be reached; got EndpointConnectionError: no route; try",
+        ),
+        (OSError(28, "No space left"), dkl.errors.DiskError, "no space on its store"),
+    ],
+)
+def test_what_a_store_says_is_told(raised, kind, told):
+    with pytest.raises(kind, match=f"s3://a/b: .*{told}"), ObjectPath("s3://a/b").telling():
+        raise raised
+
+
+@pytest.mark.parametrize(("address", "extra"), [("s3://bucket/X.npy", "s3"), ("gs://bucket/X.npy", "gcs")])
+def test_a_missing_package_is_told(address, extra, monkeypatch):
+    imported = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name == "fsspec":
+            raise ImportError("no package for such addresses")
+        return imported(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(InputError, match=rf"a package is missing; got no package .*; pip install 'dkl\[{extra}\]'"):
+        ObjectPath.of(address).exists()

@@ -1,0 +1,60 @@
+"""A server of S3 on 127.0.0.1, and what its users have in their environment."""
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One of a server's. environment: what reaching it takes."""
+
+    name: str
+    environment: dict[str, str]
+
+    def __truediv__(self, key: str) -> str:
+        return f"s3://{self.name}/{key}"
+
+    @property
+    def files(self) -> Any:
+        """fsspec's, under this environment."""
+        import fsspec
+
+        return fsspec.filesystem("s3", use_listings_cache=False)
+
+    def upload(self, *paths: Path) -> None:
+        """Files, by their names; of a folder all of it."""
+        for path in paths:
+            inside = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+            for one in inside:
+                self.files.pipe_file(f"{self.name}/{one.relative_to(path.parent)}", one.read_bytes())
+
+    def names(self, below: str = "") -> list[str]:
+        """Of all objects below a prefix, from there on."""
+        start = f"{self.name}/{below}"
+        return [name[len(start) :].lstrip("/") for name in self.files.find(start)]
+
+
+@contextmanager
+def s3_server() -> Iterator[dict[str, str]]:
+    """The environment of its users; it ends with the block."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": f"secret-{uuid.uuid4().hex}",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+    finally:
+        server.stop()
