@@ -40,6 +40,11 @@ def is_address(path: Any) -> bool:
     return isinstance(path, ObjectPath) or (isinstance(path, str) and _ADDRESS.match(path) is not None)
 
 
+def is_shortened(path: Any) -> bool:
+    """Whether it is an address that `pathlib` has taken a slash from."""
+    return not isinstance(path, str) and re.match(rf"({'|'.join(EXTRAS)}):/[^/]", str(path)) is not None
+
+
 @dataclass(frozen=True)
 class ObjectPath:
     """An object, or all objects below a prefix; of these `is_dir` says so. Its methods raise InputError for what is not
@@ -212,7 +217,7 @@ def _told(error: Exception, url: str) -> DklError | None:
     if isinstance(error, FileNotFoundError) and "bucket" in got.lower():
         return InputError("no such bucket", where=url, remedy="make it first")
     if isinstance(error, FileNotFoundError):
-        return InputError("no such object", where=url, got=got if got not in url else None)
+        return InputError("no such object", where=url)
     if isinstance(error, PermissionError) or name in _REFUSED or "credentials" in got.lower():
         return InputError("its store lets nobody in by these credentials", where=url, got=got, remedy=_CREDENTIALS)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from dkl._object_paths import AnyPath, ObjectPath, is_address
+from dkl._object_paths import AnyPath, ObjectPath, is_address, is_shortened
 from dkl.errors import InputError
 
 _SHOWN = 40  # characters of a name that is too long to be shown
@@ -23,6 +23,8 @@ def as_path(path: Any, where: str = "path") -> Path:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputError("not a path", where=where, got=repr(path), wanted="a string or pathlib.Path")
+    if is_shortened(path):
+        raise InputError("an address is no pathlib.Path", where=where, got=path, remedy="pass it as a string")
     if is_address(path):
         wanted, remedy = "a path on this machine", "copy it from or to there with the store's own tools"
         raise InputError("an address of a store", where=where, got=path, wanted=wanted, remedy=remedy)

@@ -142,7 +142,7 @@ def _amiss(needed: Needed) -> tuple[str, str, str] | None:
         except OSError as error:
             return path, "not to be read there", str(error.strerror)
         except DklError as error:  # of a store that it cannot reach, or has no package for
-            return path, "not to be read there", f"{error.what}: {error.got}"
+            return path, "not to be read there", error.what if error.got is None else f"{error.what}: {error.got}"
         if found != size:
             return path, "another file there", f"{found} bytes in place of {size}"
     for number, folder in enumerate(needed.folders):

@@ -71,6 +71,7 @@ def found_run(path: Any, *, to_work: bool = False) -> RunStore:
         folder = _folder_of(name)
         objects.fetch(folder)
         objects.commits.require_conditional_puts()
+        objects.remove_leftovers()
     else:
         folder, objects = _copy_of(name, objects)
     with RunStore(folder, {}, objects).telling():

@@ -180,9 +180,10 @@ class ObjectRun:
     # -- clearing up --------------------------------------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
-        """What attempts that died have sent and not committed; only after a commit of our own.
+        """What attempts that died have sent and not committed, or committed and not removed.
 
-        Places of higher numbers than ours are left: they are of whoever goes on after us.
+        Places of higher numbers than that of the commit we know are left: they are of whoever goes on after it, who needs
+        of the others no more than that commit names.
         """
         if self.last is None:
             return

@@ -6,6 +6,7 @@ import tracemalloc
 
 import dask.array as da
 import numpy as np
+import on_workers
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -14,9 +15,11 @@ from on_workers import Foreign, describe, describe_sparse, die_once, fail, gram,
 from patience import PATIENCE
 from threadpoolctl import threadpool_info
 
-from dkl.blocks import row_blocks, waiting
+from dkl._object_paths import ObjectPath
+from dkl.blocks import row_blocks, waiting, worker_checks
 from dkl.blocks.row_blocks import RowBlocks, row_bounds
 from dkl.blocks.session import Session
+from dkl.blocks.worker_checks import Needed, bytes_of, look
 from dkl.errors import InputError, MemoryBudgetError, WorkersLostError
 from dkl.linalg.one_blas_thread import one_blas_thread
 
@@ -237,6 +240,22 @@ def test_cluster_gives_the_same_bits(X, tmp_path, client):
     assert sparse == RowBlocks(sp.csr_array(X), Session(threads=1)).map(describe_sparse)
     with pytest.raises(InputError, match="bad rows"):
         rows.map(fail)
+
+
+def test_workers_read_from_a_store_by_themselves(X, tmp_path, client, bucket):
+    """They have what reaching it takes in their environment; what they are sent is an address."""
+    client.run(on_workers.set_environment, bucket.environment)
+    zarr.create_array(str(tmp_path / "X.zarr"), shape=X.shape, chunks=(101, R), dtype="f8")[...] = X
+    np.save(tmp_path / "X.npy", X)
+    bucket.upload(tmp_path / "X.zarr", tmp_path / "X.npy")
+    want = RowBlocks(X, Session(threads=2)).map(describe, 2.0)
+    for name in ("X.zarr", "X.npy"):
+        rows = RowBlocks(bucket / name, Session(client))
+        assert rows.map(describe, 2.0) == want, name
+    seen = client.run(look, Needed({bucket / "X.zarr": bytes_of(ObjectPath(bucket / "X.zarr"))}))
+    assert [one.amiss for one in seen.values()] == [None, None]
+    gone = bucket / "gone.npy"
+    assert worker_checks._amiss(Needed({gone: 1})) == (gone, "not to be read there", "no such object")
 
 
 def test_cluster_keeps_memos_and_sends_rows_once(X, client):
