@@ -16,6 +16,8 @@ from dkl.runs.kind import Declaration
 
 FIT_HELP = """{help}
 
+Files and --out may be addresses of an object store, as s3://bucket/key.
+
 Works on threads of this process; --workers starts worker processes on 127.0.0.1, --scheduler submits to a cluster. Ctrl-C
 commits what is done; `dkl resume` continues from it.
 """

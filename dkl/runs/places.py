@@ -8,6 +8,7 @@ process that was killed has left there goes when another works on the same run.
 from __future__ import annotations
 
 import atexit
+import os
 import tempfile
 import uuid
 import zlib
@@ -24,9 +25,15 @@ from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
 
 _held = ExitStack()
-atexit.register(_held.close)
 _copies: dict[str, tuple[Path, ObjectRun]] = {}
 """Of runs that were read, by address; a copy serves until there is a newer commit."""
+
+
+@atexit.register
+def _let_go(owner: int = os.getpid()) -> None:
+    """At this process' end, not at that of one forked from it."""
+    if os.getpid() == owner:
+        _held.close()
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class Run:
 
 
 def open_run(path: PathLike) -> Run:
-    """A run's folder, to look at: state, settings, history, report; verified, drawn, loaded.
+    """A run's folder, or its address in an object store, to look at: state, settings, history, report; verified, drawn, loaded.
 
     InputError where there is none; StoreError for one that is damaged, or of a learner that is not known.
     """
@@ -126,7 +126,7 @@ def open_run(path: PathLike) -> Run:
 
 
 def load(path: PathLike) -> Any:
-    """The fitted estimator that a complete run holds; needs no training data.
+    """The fitted estimator that a complete run in a folder, or at an address of an object store, holds; needs no training data.
 
     A `PairwiseKernelLearner` that transforms new patterns reads those it learned from, where the run has them from a file.
     InputError, StoreError as `open_run`; StoreError where there is no result yet.
