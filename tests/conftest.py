@@ -45,6 +45,7 @@ LONGEST = [
     "cli/test_commands",
     "blocks/test_recovery",
     "cli/test_svc_commands",
+    "cli/test_object_stores",
     "estimators/test_pictures",
     "estimators/test_regression_on_workers",
     "estimators/test_pairwise_outcomes",

@@ -40,6 +40,28 @@ def options(task, files):
     return ["fit", task, *named, *case.options, "--threads", "1", "--no-picture"]
 
 
+def often(task):
+    steps = {"pairwise": "10", "regression": "1", "svc": "1"}
+    return ["--checkpoint-every", steps[task]] if task in steps else []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Of a learner, a folder with its inputs and the run of them, made when it is first asked for."""
+
+    @functools.cache
+    def folder(task):
+        made = tmp_path_factory.mktemp(task)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(made)
+            small_blocks.make_small(patch.setattr)
+            CASES[task].write(made)
+            assert call(*options(task, str), *often(task), "--out", "run.zarr").code in (0, 3)
+        return made
+
+    return folder
+
+
 def test_every_kind_of_input_is_read(bucket, rng, tmp_path):
     X, y = rng.standard_normal((50, 3)), np.arange(50) % 3
     zarr.create_array(str(tmp_path / "X.zarr"), shape=X.shape, chunks=(7, 3), dtype="f8")[...] = X
@@ -94,13 +116,12 @@ def test_what_is_of_this_process_alone_is_sent_as_rows():
         assert rows.is_foreign and np.array_equal(rows.read(1, 5), X[1:5])
 
 
-def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
+def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, undisturbed, tmp_path, monkeypatch):
     """Of a fit, and of what is asked of it afterwards; nothing tells of the folder that it is worked on in."""
-    monkeypatch.chdir(tmp_path)
-    CASES["regression"].write(tmp_path)
-    bucket.upload(tmp_path / "X.npz")
-    run = bucket / "runs/one.zarr"
-    assert call(*options("regression", str), "--out", "run.zarr").code == 0
+    small_blocks.make_small(monkeypatch.setattr)
+    monkeypatch.chdir(undisturbed("regression"))
+    bucket.upload(Path("X.npz").absolute())
+    run, predicted = bucket / "runs/one.zarr", tmp_path / "predicted.npy"
     planned = call("plan", *options("regression", lambda name: bucket / name)[1:-1], "--out", run)
     assert planned.code == 0 and bucket.names("runs") == [], planned.err
     answer = call(*options("regression", lambda name: bucket / name), "--out", run)
@@ -108,9 +129,9 @@ def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
     opened, parts = dkl.open_run(run), CASES["regression"].result
     assert bytes_of(opened.path, *parts) == bytes_of(Path("run.zarr"), *parts)
     assert opened.state == "complete, solved" and str(run) in repr(opened) and opened.path.stat().st_mode & 0o77 == 0
-    assert call("predict", run, "--data", bucket / "X.npz", "--out", "predicted.npy").code == 0
+    assert call("predict", run, "--data", bucket / "X.npz", "--out", predicted).code == 0
     model = dkl.load("run.zarr")
-    np.testing.assert_array_equal(np.load("predicted.npy"), model.predict(load_rows(Path("X.npz")).array))
+    np.testing.assert_array_equal(np.load(predicted), model.predict(load_rows(Path("X.npz")).array))
     assert dkl.resume(run).run_path_ == run
     told = [call("verify", run), call("resume", run), call("info", run, "--json")]
     assert [one.code for one in told] == [0, 0, 0]
@@ -127,28 +148,6 @@ def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr("dkl.runs.places._copies", {})
     refused(damaged := call("info", run), 6)
     assert f"{run}/files/" in damaged.err and "not the file that was committed" in damaged.err
-
-
-def often(task):
-    steps = {"pairwise": "10", "regression": "1", "svc": "1"}
-    return ["--checkpoint-every", steps[task]] if task in steps else []
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """Of a learner, a folder with its inputs and the run of them, made when it is first asked for."""
-
-    @functools.cache
-    def folder(task):
-        made = tmp_path_factory.mktemp(task)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(made)
-            small_blocks.make_small(patch.setattr)
-            CASES[task].write(made)
-            assert call(*options(task, str), *often(task), "--out", "run.zarr").code in (0, 3)
-        return made
-
-    return folder
 
 
 class Killed(BaseException):
@@ -193,6 +192,17 @@ def test_a_run_killed_at_any_commit_is_resumed_to_the_same_bytes(
     if there != needed:
         needed |= newest.commits.read(newest.last.number - 1).objects()
     assert there == needed, "what no commit needs is gone"
+
+
+@pytest.mark.exhaustive
+def test_a_large_file_goes_in_pieces(bucket, rng, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "large").write_bytes(content := rng.bytes(21_000_000))
+    ObjectRun(ObjectPath(bucket / "run")).publish(tmp_path / "work", "00000001")
+    ObjectRun(ObjectPath(bucket / "run")).fetch(tmp_path / "found")
+    assert (tmp_path / "found" / "large").read_bytes() == content
+    tag = bucket.files.info(f"{bucket.name}/run/files/00000001-00000001/large")["ETag"]
+    assert tag.strip('"').endswith("-3"), "as many pieces"
 
 
 def test_of_two_who_work_on_a_run_one_goes_on(bucket, tmp_path, monkeypatch):
