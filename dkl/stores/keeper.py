@@ -124,7 +124,7 @@ class RunKeeper(ABC, Generic[State]):
             told = self.write(state)
         self.run.log(event="commit", **told, cost=self.rule.cost)
         with self.rule.prolonged():
-            self.run.publish()
+            self.run.publish_if_reachable()
 
 
 class HoldingKeeper(RunKeeper[State]):

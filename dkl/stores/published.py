@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dkl.errors import DklError
+from dkl.errors import DiskError, DklError, ResourceError
 from dkl.stores.object_runs import ObjectRun
 
 
@@ -39,6 +40,15 @@ class Published:
         """
         if self.objects is not None:
             self.objects.publish(self.path, self.attempt)
+
+    def publish_if_reachable(self) -> None:
+        """As `publish`, in the midst of a fit: while the store cannot be reached a warning, and the next commit has it all."""
+        try:
+            self.publish()
+        except DiskError:
+            raise
+        except ResourceError as error:
+            warnings.warn(f"not committed yet, the fit goes on: {error}", RuntimeWarning, stacklevel=2)
 
     def take_over(self) -> None:
         """Of a run in an object store, and under the lock: whoever worked on it before fails at its next commit."""

@@ -16,6 +16,7 @@ from dkl._object_paths import ObjectPath
 from dkl.errors import DiskError, InputError, ResourceError, StoreError
 from dkl.runs.places import found_run, new_run
 from dkl.stores import object_runs
+from dkl.stores.keeper import RunKeeper
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
 
@@ -185,6 +186,37 @@ def test_a_commit_whose_answer_was_lost_is_made(root, folder, tmp_path, monkeypa
     assert run.last.number == 3
     assert fetched(root, tmp_path / "found")[1]["a/c/0"] == b"third"
     assert (root / f"files/00000002-{ONE}/a/c/0").read() == b"second"
+
+
+class Keeper(RunKeeper):
+    """Of a number, in a file."""
+
+    def load(self):
+        raise NotImplementedError
+
+    def write(self, state):
+        write(self.run.path, "state", state)
+        return {}
+
+
+def test_a_fit_goes_on_while_its_store_is_away(root, tmp_path, monkeypatch):
+    run = new_run(str(root)).create({"task": "none"})
+    keeper = Keeper(run)
+
+    def away(self, *arguments, **options):
+        raise TimeoutError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "pipe_file", away)
+        with pytest.warns(RuntimeWarning, match="not committed yet, the fit goes on: .*no answer"):
+            keeper.commit(b"one")
+        with pytest.raises(ResourceError, match="no answer"):  # but does not end without it
+            run.publish()
+    assert "state" not in fetched(root, tmp_path / "before")[1]
+    keeper.commit(b"two")
+    found = fetched(root, tmp_path / "after")[1]
+    assert found["state"] == b"two" and found["events.jsonl"].count(b'"commit"') == 2
+    run.close()
 
 
 def test_a_store_without_conditional_puts_is_refused(root, monkeypatch):

@@ -50,7 +50,7 @@ class StoredFolds:
         number = len(path.errors)
         self._states(fold).write(number, {"factor": np.ascontiguousarray(path.factor)}, {"gammas": self.gammas, **told})
         self.run.log(event="commit", fold=fold, gamma=self.gammas[number - 1])
-        self.run.publish()
+        self.run.publish_if_reachable()
 
     def drop(self) -> None:
         """Remove the paths, once the choice is stored."""
