@@ -1,8 +1,6 @@
 """Data and runs in an object store, by the commands, against a server of S3 on 127.0.0.1: the bytes of a run in a folder,
 whatever interrupts it, and one line where it cannot be."""
 
-import builtins
-import functools
 import json
 import pickle
 import tempfile
@@ -14,7 +12,6 @@ import small_blocks
 import zarr
 from command_line import call, write_inputs
 from command_runs import bytes_of, refused
-from repeats import but_for
 from run_cases import CASES
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file
@@ -23,7 +20,6 @@ import dkl
 from dkl._object_paths import ObjectPath
 from dkl._paths import as_source
 from dkl.datasets import read_array, read_labels
-from dkl.errors import InputError, ResourceError
 from dkl.pairs import load_pairs
 from dkl.runs.files import fingerprint
 from dkl.runs.row_files import load_rows
@@ -38,28 +34,6 @@ def options(task, files):
     case = CASES[task]
     named = [word if word.startswith("--") else files(word) for word in case.files]
     return ["fit", task, *named, *case.options, "--threads", "1", "--no-picture"]
-
-
-def often(task):
-    steps = {"pairwise": "10", "regression": "1", "svc": "1"}
-    return ["--checkpoint-every", steps[task]] if task in steps else []
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """Of a learner, a folder with its inputs and the run of them, made when it is first asked for."""
-
-    @functools.cache
-    def folder(task):
-        made = tmp_path_factory.mktemp(task)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(made)
-            small_blocks.make_small(patch.setattr)
-            CASES[task].write(made)
-            assert call(*options(task, str), *often(task), "--out", "run.zarr").code in (0, 3)
-        return made
-
-    return folder
 
 
 def test_every_kind_of_input_is_read(bucket, rng, tmp_path):
@@ -106,20 +80,12 @@ def test_every_kind_of_input_is_read(bucket, rng, tmp_path):
         assert now["size"] == known["size"] and now["crc32c"] != known["crc32c"]
 
 
-def test_what_is_of_this_process_alone_is_sent_as_rows():
-    X = np.arange(12.0).reshape(6, 2)
-    address = "memory://of-this-process/X.zarr"
-    stored = zarr.create_array(zarr.storage.FsspecStore.from_url(address), shape=X.shape, chunks=(2, 2), dtype="f8")
-    stored[...] = X
-    for given in (address, stored):
-        rows = dkl.blocks.row_sources.row_source(given)
-        assert rows.is_foreign and np.array_equal(rows.read(1, 5), X[1:5])
-
-
-def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, undisturbed, tmp_path, monkeypatch):
+def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
     """Of a fit, and of what is asked of it afterwards; nothing tells of the folder that it is worked on in."""
     small_blocks.make_small(monkeypatch.setattr)
-    monkeypatch.chdir(undisturbed("regression"))
+    monkeypatch.chdir(tmp_path)
+    CASES["regression"].write(tmp_path)
+    assert call(*options("regression", str), "--out", "run.zarr").code == 0
     bucket.upload(Path("X.npz").absolute())
     run, predicted = bucket / "runs/one.zarr", tmp_path / "predicted.npy"
     planned = call("plan", *options("regression", lambda name: bucket / name)[1:-1], "--out", run)
@@ -148,50 +114,6 @@ def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, undisturbed, tmp_path, 
     monkeypatch.setattr("dkl.runs.places._copies", {})
     refused(damaged := call("info", run), 6)
     assert f"{run}/files/" in damaged.err and "not the file that was committed" in damaged.err
-
-
-class Killed(BaseException):
-    """What nothing catches."""
-
-
-def killing(monkeypatch, number, after):
-    create = Commits.create
-
-    def killed(self, commit):
-        if commit.number == number and not after:
-            raise Killed
-        create(self, commit)
-        if commit.number == number:
-            raise Killed
-
-    monkeypatch.setattr(Commits, "create", killed)
-
-
-KILLS = [(task, number, after) for task in CASES for number in (1, 2, 3, 4, 6) for after in (False, True)]
-SHOWN = [("regression", 1, False), ("pairwise", 4, False), ("regression", 3, True)]
-
-
-@pytest.mark.parametrize(("task", "number", "after"), but_for([kill for kill in KILLS if kill not in SHOWN], KILLS))
-def test_a_run_killed_at_any_commit_is_resumed_to_the_same_bytes(
-    task, number, after, undisturbed, tmp_path, monkeypatch
-):
-    """In fsspec's files in memory, which are as the server in what a commit needs, and cost less."""
-    small_blocks.make_small(monkeypatch.setattr)
-    monkeypatch.chdir(folder := undisturbed(task))
-    words = [*options(task, str), *often(task), "--out", run := f"memory://{tmp_path.name}/run.zarr"]
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        killing(patch, number, after)
-        call(*words)
-        raise Killed  # it has not come to so many
-    answer = call(*words) if (number, after) == (1, False) else call("resume", run)
-    assert answer.code in (0, 3), answer.err
-    assert bytes_of(dkl.open_run(run).path, *CASES[task].result) == bytes_of(folder / "run.zarr", *CASES[task].result)
-    newest = ObjectRun(ObjectPath(run))
-    newest.fetch(tmp_path / "newest")
-    there, needed = {*(newest.root / "files").listed()}, newest.last.objects()
-    if there != needed:
-        needed |= newest.commits.read(newest.last.number - 1).objects()
-    assert there == needed, "what no commit needs is gone"
 
 
 @pytest.mark.exhaustive
@@ -289,56 +211,3 @@ def test_what_cannot_be_is_one_line(bucket, tmp_path, monkeypatch):
         refused(answer := call(*words, bucket / "none"))
         assert f"{bucket / 'none'}: no such run; wanted one made by `dkl fit`" in answer.err
     assert bucket.names() == before
-
-
-class NoCredentialsError(Exception):
-    """As the package below has it."""
-
-
-class EndpointConnectionError(Exception):
-    """As the package below has it."""
-
-
-@pytest.mark.parametrize(
-    ("raised", "kind", "told"),
-    [
-        (
-            PermissionError("Access Denied"),
-            InputError,
-            "lets nobody in by these credentials; got Access Denied; set AWS_",
-        ),
-        (
-            NoCredentialsError("Unable to locate credentials"),
-            InputError,
-            "these credentials; got Unable to locate.*AWS_PROFILE",
-        ),
-        (
-            EndpointConnectionError("no route"),
-            ResourceError,
-            "cannot be reached; got EndpointConnectionError: no route; try",
-        ),
-        (OSError(28, "No space left"), dkl.errors.DiskError, "no space on its store"),
-    ],
-)
-def test_what_a_store_says_is_told(raised, kind, told):
-    with pytest.raises(kind, match=f"s3://a/b: .*{told}"), ObjectPath("s3://a/b").telling():
-        raise raised
-
-
-def test_an_address_is_a_string():
-    with pytest.raises(InputError, match="X: an address is no pathlib.Path; got s3:/bucket/X.npy; pass it as a string"):
-        dkl.blocks.row_sources.row_source(Path("s3://bucket/X.npy"))
-
-
-@pytest.mark.parametrize(("address", "extra"), [("s3://bucket/X.npy", "s3"), ("gs://bucket/X.npy", "gcs")])
-def test_a_missing_package_is_told(address, extra, monkeypatch):
-    imported = builtins.__import__
-
-    def missing(name, *arguments, **options):
-        if name == "fsspec":
-            raise ImportError("no package for such addresses")
-        return imported(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(InputError, match=rf"a package is missing; got no package .*; pip install 'dkl\[{extra}\]'"):
-        ObjectPath.of(address).exists()

@@ -3,66 +3,19 @@
 In fsspec's files in memory, which are as the store of tests/cli/test_object_stores.py in what commits need.
 """
 
-import json
-import uuid
 from pathlib import Path
 
-import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from object_folders import ONE, OTHER, fetched, write
 from repeats import but_for
 
-from dkl._object_paths import ObjectPath
-from dkl.errors import DiskError, InputError, ResourceError, StoreError
+from dkl.errors import DiskError, InputError, ResourceError
 from dkl.runs.places import found_run, new_run
 from dkl.stores import object_runs
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
-
-ONE, OTHER = "00000001", "0000000f"
-
-
-@pytest.fixture
-def root():
-    """An address where nothing is."""
-    path = ObjectPath(f"memory://{uuid.uuid4().hex}/run.zarr")
-    yield path
-    files = fsspec.filesystem("memory")
-    if files.exists(path.key):
-        files.rm(path.key, recursive=True)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder of a run: a file in it, one that is large, and what is no reader's business."""
-    work = tmp_path / "work"
-    for name, content in {"a/c/0": b"first", "config.json": b"{}", "large": bytes(1000)}.items():
-        write(work, name, content)
-    for name in ("LOCK", "tmp-1/a", "del-1/a", "scratch-1/V/c", "a/c/1.partial", "gen/tmp-1/a"):
-        write(work, name, b"not a file of the run")
-    return work
-
-
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch):
-    monkeypatch.setattr(object_runs, "SENT_TOGETHER", 1000)  # so that `large` goes by itself
-
-
-def write(folder, name, content):
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(content)
-
-
-def content_of(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def fetched(root, place):
-    """(run as a reader has it, its files)."""
-    run = ObjectRun(root)
-    run.fetch(place)
-    return run, content_of(place)
 
 
 def test_what_is_committed_is_what_is_read(root, folder, tmp_path):
@@ -253,65 +206,6 @@ def test_a_reader_meets_a_writer_that_clears_up(root, folder, tmp_path, monkeypa
 
     monkeypatch.setattr(object_runs.Commits, "read", slow)
     assert fetched(root, tmp_path / "found")[1]["a/c/0"] == b"third"
-
-
-def spoil(root, name, change):
-    path = root / name
-    path.write(change(path.read()))
-
-
-def listing(change):
-    """Of a manifest, another list of files, sealed as if it had been written so; its commit tells its checksum."""
-
-    def spoiled(root, run):
-        content = run.last.files
-        change(content)
-        object.__setattr__(run.last, "number", 2)
-        run.commits.create(run.last)
-
-    return spoiled
-
-
-DAMAGES = {
-    "an object is gone": (
-        lambda root, run: root.files.rm((root / f"files/00000001-{ONE}/large").key),
-        "an object of this run is gone",
-    ),
-    "another content": (
-        lambda root, run: spoil(root, f"files/00000001-{ONE}/a/c/0", lambda old: old[::-1]),
-        "not the file that was committed",
-    ),
-    "an edited manifest": (
-        lambda root, run: spoil(root, f"files/00000001-{ONE}.json", lambda old: old.replace(b"1000", b"1001")),
-        "not the manifest that was committed",
-    ),
-    "a commit cut short": (
-        lambda root, run: spoil(root, "commits/00000001.json", lambda old: old[:20]),
-        "not readable as JSON",
-    ),
-    "a commit of another kind": (
-        lambda root, run: spoil(root, "commits/00000001.json", lambda old: json.dumps({}).encode()),
-        "its checksum does not match",
-    ),
-    "a file outside": (listing(lambda files: files.update({"../outside": files["large"]})), "files that no run has"),
-    "an absolute one": (listing(lambda files: files.update({"/tmp/outside": files["large"]})), "files that no run has"),
-    "an object outside": (
-        listing(lambda files: files.update(large=files["large"]._replace(place="../../other"))),
-        "files that no run has",
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_told(damage, root, folder, tmp_path):
-    run = ObjectRun(root)
-    run.publish(folder, ONE)
-    spoiled, told = DAMAGES[damage]
-    spoiled(root, run)
-    with pytest.raises(StoreError, match=told) as error:
-        fetched(root, tmp_path / "inner" / "found" if (tmp_path / "inner").mkdir() else tmp_path / "inner" / "found")
-    assert str(root) in str(error.value)
-    assert not any((tmp_path / "inner").iterdir()) and not (tmp_path / "outside").exists()
 
 
 def test_a_copy_that_does_not_fit_is_not_begun(root, folder, tmp_path, monkeypatch):
