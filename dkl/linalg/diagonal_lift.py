@@ -22,7 +22,7 @@ def diagonal_above(u: Array) -> Array:
     best, least = np.zeros(u.shape[0]), np.inf
     weight = np.diag(np.abs(u).sum(axis=0) ** 2)
     for _ in range(STEPS if u.any() else 0):
-        diagonal = np.sqrt(np.maximum(((u @ weight) * u).sum(axis=1), 0.0))
+        diagonal = np.sqrt(np.maximum(np.einsum("ij,ij->i", u @ weight, u), 0.0))
         # Rows of zeros need nothing, and those that underflow next to nothing.
         diagonal += np.finfo(float).eps ** 2 * diagonal.max()
         root_of_gram, largest = _root((u / diagonal[:, None]).T @ u)

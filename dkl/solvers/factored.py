@@ -37,7 +37,7 @@ COARSE = 1e-4
 """The first round aims at this gap: it finds the rank."""
 FIRST = 0.03
 """Of that gap, what ends the first round if WINDOW iterations lower f by less."""
-FINER = 0.1
+FINER = 0.2
 """How much less progress ends the next round."""
 DROP = 0.1
 """Columns go whose loss raises f by less than this times the progress."""
@@ -78,7 +78,7 @@ class CertifiedProblem(FactoredProblem, Protocol):
     def certify(
         self, point: Any, relative: float, seed: int, *, few: bool = False, last: bool = False, near: Any = None
     ) -> tuple[Any, Any]:
-        """(certificate, the lower end of S with `values` (k,) ascending and `vectors` (n, k)), for a relative gap; `few`: of
+        """(certificate, the lower end of S with `values` (k,) ascending and `directions` (n, k)), for a relative gap; `few`: of
         few vectors; `last`: the best bound there is; `near`: that lower end at a point nearby."""
 
 
@@ -240,7 +240,7 @@ class _Search:
             outcome = verdict(told or self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
             if outcome is not None:
                 return self._end(best, outcome)
-            factor = mix_in(problem, factor, low.values, low.vectors, self.max_rank, relative=self.target, few=few)
+            factor = mix_in(problem, factor, low.values, low.directions, self.max_rank, relative=self.target, few=few)
         assert best is not None
         return self._end(best, Outcome.ITERATION_LIMIT)
 

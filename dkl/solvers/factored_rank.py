@@ -118,12 +118,14 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     normal, right = np.zeros((a.size, a.size)), np.zeros(a.size)
     for lo in range(0, i.size, CHUNK):
         part = slice(lo, lo + CHUNK)
-        x, y = q[i[part]], q[j[part]]
-        rows = (0.5 * count[part])[:, None] * weight * (x[:, a] * y[:, b] + x[:, b] * y[:, a])
-        normal += rows.T @ rows
-        right += rows.T @ (count[part] * wanted[part])
+        x, y = (np.ascontiguousarray(q[ends[part]].T) for ends in (i, j))
+        rows = x[a] * y[b]
+        rows += x[b] * y[a]
+        rows *= 0.5 * count[part]
+        normal += rows @ rows.T
+        right += rows @ (count[part] * wanted[part])
     smooth = svec(q.T @ (problem.laplacian @ q))
-    return normal, smooth / problem.gamma - right
+    return weight[:, None] * normal * weight, smooth / problem.gamma - weight * right
 
 
 def _upper(targets: sparse.csr_array, weights: Array | None) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from pairwise_cases import charged, dense_targets, hard_rows, objective, sdp_optimum
+from scipy import sparse
 
 import dkl
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.problems import factored_certificate as module
+from dkl.problems.certificate import TraceBound
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import minimize, solve_to_gap
 from dkl.solvers.result import Outcome
@@ -30,16 +32,47 @@ def beyond_dense():
     return problem, must, cannot, minimize(problem, start, tol=0.0, max_iter=150).v
 
 
+def by_all_eigenvectors(problem, point):
+    """(gap, S, B^1/2, eigenvalues of B^-1/2 S B^-1/2), B = max(1, diag S), from dense arithmetic."""
+    S = problem.gradient_matrix(point).toarray()
+    root = np.sqrt(np.maximum(S.diagonal(), 1.0))
+    end = module._dense_end(sparse.csr_array(S / np.outer(root, root)), root)
+    bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
+    return max(0.5 * np.sum(point.v * point.gradient), 0.0) + module._cheapest(end, bound)[0], S, root, end.values
+
+
 def test_a_block_of_ritz_vectors_proves_what_all_eigenvectors_prove(beyond_dense, monkeypatch):
     problem, _, _, v = beyond_dense
     assert problem.n > module.DENSE
     found, low = problem.certify(problem.at(v), 1e-4, 0)
     assert low.values.size < 60 and (low.values < -1e-6).sum() >= 5, "many directions at once"
+    gap, S, root, values = by_all_eigenvectors(problem, problem.at(v))
+    assert 0.999 * gap <= found.gap <= 1.2 * gap and (root > 1).any()
+    assert low.lowest <= values[0] + 1e-12 and low.lowest == pytest.approx(values[0], rel=0.1)
+    lowest = np.linalg.eigvalsh(S)[0]
+    assert 1.5 * lowest <= found.min_eigenvalue <= lowest + 1e-12
     monkeypatch.setattr(module, "DENSE", problem.n)
-    exact, _ = problem.certify(problem.at(v), 1e-4, 0)
-    assert 0.999 * exact.gap <= found.gap <= 1.2 * exact.gap
-    assert found.min_eigenvalue <= exact.min_eigenvalue + 1e-12
-    assert found.min_eigenvalue == pytest.approx(exact.min_eigenvalue, rel=0.1)
+    unscaled, _ = problem.certify(problem.at(v), 1e-4, 0)
+    assert unscaled.min_eigenvalue == pytest.approx(lowest, rel=1e-9)
+    assert found.gap <= 1.2 * unscaled.gap, "the scale costs nothing"
+
+
+def test_ritz_vectors_turned_back_are_directions_of_the_ritz_values_curvature(beyond_dense):
+    problem, _, _, v = beyond_dense
+    _, low = problem.certify(problem.at(v), 1e-4, 0)
+    x, S = low.directions, problem.gradient_matrix(problem.at(v))
+    np.testing.assert_allclose(np.sum(x * (S @ x), axis=0), low.values, atol=1e-12)
+
+
+def test_large_multipliers_do_not_hide_the_lower_end(monkeypatch):
+    """Wrong pairs at a large gamma: S ends far beyond its lowest modes, its scaled form does not, and one pass finds them."""
+    problem, _, _ = hard_problem(450, 10, 3000.0, 1)
+    point = problem.at(minimize(problem, problem.padded(problem.start(16, 0)), tol=0.0, max_iter=150).v)
+    gap, S, _, values = by_all_eigenvectors(problem, point)
+    assert np.linalg.eigvalsh(S)[-1] > 30 > 8 * values[-1]
+    monkeypatch.setattr(module, "PASSES", 1)
+    found, _ = problem.certify(point, 1e-6, 0)
+    assert 0.999 * gap <= found.gap <= 1.05 * gap, "four times as much of S itself"
 
 
 def test_a_narrow_block_proves_what_a_loose_goal_asks(beyond_dense):
@@ -49,8 +82,9 @@ def test_a_narrow_block_proves_what_a_loose_goal_asks(beyond_dense):
     narrow, few = problem.certify(problem.at(v), 1e-2, 0, few=True)
     assert few.values.size == low.values.size - module.BESIDE + module.FEW_BESIDE
     assert 0.9 * wide.gap <= narrow.gap <= 1.5 * wide.gap
-    lowest = np.linalg.eigvalsh(problem.gradient_matrix(problem.at(v)).toarray())[0]
-    assert narrow.min_eigenvalue <= lowest <= few.values[0] <= 0.9 * lowest
+    _, S, _, values = by_all_eigenvectors(problem, problem.at(v))
+    assert narrow.min_eigenvalue <= np.linalg.eigvalsh(S)[0]
+    assert few.lowest <= values[0] <= few.values[0] <= 0.9 * values[0]
 
 
 def test_a_block_that_proves_half_the_goal_is_not_compared_with_a_finished_one(beyond_dense, monkeypatch):
