@@ -26,8 +26,8 @@ def normal(name: str) -> str:
 
 
 def bounds(requirements: list[str]) -> dict[str, str]:
-    """{distribution: what follows its name, as in ">=1.2"}, without the extras of dkl that an extra takes in."""
-    named = [re.fullmatch(r"([\w.-]+)(.*)", requirement) for requirement in requirements]
+    """{distribution: what follows its name, as in ">=1.2"}, without their extras, and without those of dkl that an extra takes in."""
+    named = [re.fullmatch(r"([\w.-]+)(?:\[[\w,-]+\])?(.*)", requirement) for requirement in requirements]
     return {normal(found[1]): found[2] for found in named if found and not found[0].startswith("dkl[")}
 
 
