@@ -202,7 +202,7 @@ class Run:
     """What RunCheckpoints asks of a run and a placement."""
 
     def __init__(self):
-        self.logged, self.committed, self.fsynced, self.abandoned, self.full = [], [], 0, 0, False
+        self.logged, self.committed, self.published, self.fsynced, self.abandoned, self.full = [], [], [], 0, 0, False
 
     def generations(self):
         return self
@@ -222,6 +222,9 @@ class Run:
     def abandon(self):
         self.abandoned += 1
 
+    def publish_if_reachable(self):
+        self.published.append(self.committed[-1])
+
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -237,7 +240,7 @@ def test_commits_come_every_so_many_iterations_and_at_the_end(lookahead, every, 
     run = Run()
     stepper = Counter(lookahead=lookahead)
     Loop(7, RunCheckpoints(run, lambda: run, every)).run(stepper)
-    assert run.committed == wanted and run.fsynced == 1
+    assert run.committed == run.published == wanted and run.fsynced == 1
     assert [event["iteration"] for event in run.logged if event["event"] == "iteration"] == list(range(1, 8))
     assert [event["iteration"] for event in run.logged if event["event"] == "commit"] == wanted
 
