@@ -56,7 +56,7 @@ class LogDetKernelLearner(KernelLearner):
         rows are (m, n). Of "laplacian" unseen rows are the means of their nearest neighbours, weighted by similarity.
     kernel_params : dict or None
         Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma` and `laplacian`, as in
-        `dkl.PairwiseKernelLearner`. The paper's Laplacian is "unnormalized", of wider similarities (benchmarks/logdet_accuracy.md, table 5).
+        `dkl.PairwiseKernelLearner`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet_accuracy.md).
     n_neighbors : int
         Neighbours of a row in the graph.
     normalize_gamma : bool
