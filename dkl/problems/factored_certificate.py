@@ -137,6 +137,7 @@ def certified(
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + term
+    direction = end.vectors[:, 0] / root
     certificate = Certificate(
         point.objective,
         gap,
@@ -145,7 +146,7 @@ def certified(
         residual,
         inner,
         bound.trace_bound,
-        direction=end.vectors[:, 0] / root,
+        direction=direction / np.linalg.norm(direction),
         lift=lift,
     )
     return certificate, end

@@ -59,8 +59,9 @@ def test_a_block_of_ritz_vectors_proves_what_all_eigenvectors_prove(beyond_dense
 
 def test_ritz_vectors_turned_back_are_directions_of_the_ritz_values_curvature(beyond_dense):
     problem, _, _, v = beyond_dense
-    _, low = problem.certify(problem.at(v), 1e-4, 0)
+    found, low = problem.certify(problem.at(v), 1e-4, 0)
     x, S = low.directions, problem.gradient_matrix(problem.at(v))
+    assert np.linalg.norm(found.direction) == pytest.approx(1.0)
     np.testing.assert_allclose(np.sum(x * (S @ x), axis=0), low.values, atol=1e-12)
 
 
