@@ -2,85 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, get_args
 
 from dkl.errors import InputError
-from dkl.solvers.logdet_central_path import MetricProblem, central_path
-from dkl.solvers.logdet_dual import GROWTH, DualProblem, dual_newton
-from dkl.solvers.logdet_narrowing import SoftenedProblem, narrowing_losses
-from dkl.solvers.logdet_newton import HALVINGS, NewtonEnd, Stop, trust_region_newton
+from dkl.solvers.logdet_central_path import central_path
+from dkl.solvers.logdet_dual import dual_newton
+from dkl.solvers.logdet_narrowing import narrowing_losses
+from dkl.solvers.logdet_newton import NewtonEnd, Stop, trust_region_newton
+from dkl.solvers.logdet_path import LogDetSolution as LogDetSolution
+from dkl.solvers.logdet_path import PathProblem, central_start, dual_start, primal_start
 from dkl.solvers.logdet_step import Region, Solver
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
-Vector = NDArray[np.float64]
-
-
-FIRST = 0.5
-"""Length of the first multipliers of a dual ascent, in the norm of the kernel they are taken at: a whole one may leave the cone."""
-
-
+Primal = Callable[..., NewtonEnd]
+"""trust_region_newton with its options but max_iter and watch."""
 MOST_ASCENT = 100
 """Steps of the dual, where few are usual; where it takes more, the primal may take few."""
-
-
 MOST_ALONE = 10
 """Steps of the primal of a metric under ITML's loss, where few are usual; where more are asked for, along the central path."""
-
-
 NEAR = 0.1
 """Of a relative gap that is proven after MOST_ALONE steps: the primal goes on, where the central path would begin far away."""
-
-
-class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
-    """A problem that can be asked at another gamma."""
-
-    @property
-    def has_corner(self) -> bool:
-        """Whether the loss has no curvature, and is approached by smooth ones."""
-
-    @property
-    def has_central_path(self) -> bool:
-        """Whether it is of a metric that can be stepped itself, and should."""
-
-    @property
-    def has_dual_margins(self) -> bool:
-        """Whether the loss has an inverse of its slope: then the dual is solved."""
-
-    def check(self) -> None:
-        """InputError where F has no minimum."""
-
-
-@dataclass(frozen=True)
-class LogDetSolution:
-    """What is handed out at one gamma.
-
-    outcome      SOLVED: the proven relative duality gap is at most tol; STATIONARY: at rest by `stop`
-    gamma        as in the problem
-    multipliers  (c,) l of which K is made: K^-1 = K0^-1 + U(l); `problem.learned(multipliers)` is the kernel
-    margins      (c,) tr(K A_t)
-    certificate  with objective, bound, gap, relative_gap, of this K
-    n_iter       Newton steps
-    n_products   Hessian products
-    solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
-    method       whose steps they were: "primal", "dual", "central path", or what followed on what: "dual, primal"
-    """
-
-    outcome: Outcome
-    gamma: float
-    multipliers: Vector = field(repr=False)
-    margins: Vector = field(repr=False)
-    certificate: Any
-    n_iter: int
-    n_products: int
-    solver: str
-    method: str
 
 
 def solve_logdet(
@@ -106,20 +51,9 @@ def solve_logdet(
     of a hinge they are those of the smooth one under way.
     InputError where F has no minimum or is infinite at K0.
     """
-    for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
-        if given not in get_args(known):
-            raise InputError("unknown", where=name, got=repr(given), wanted=f"one of {', '.join(get_args(known))}")
-    if not (tol >= 0 and max_iter >= 0):
-        raise InputError("negative", where="tol or max_iter", got=(tol, max_iter), wanted="0 or more")
-    problem.check()
     watch = Watch() if watch is None else watch
-    if start is not None and start.multipliers.shape != (len(problem),):
-        raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
+    _check(problem, solver, tol, stop, region, max_iter, start)
     is_default = (stop, region) == ("gap", "local")
-    if problem.has_corner and not is_default:
-        raise InputError(
-            "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
-        )
     if problem.has_corner:
         smooth = partial(solve_logdet, solver=solver)
         narrowed = narrowing_losses(problem, smooth, start, tol=tol, max_iter=max_iter, watch=watch)
@@ -130,29 +64,82 @@ def solve_logdet(
             n_iter=narrowed.n_iter,
             n_products=narrowed.n_products,
         )
-    primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region, watch=watch)
-    if not (is_default and problem.has_dual_margins):
-        has_path = is_default and solver != "pcg" and problem.has_central_path
-        most = min(max_iter, MOST_ALONE) if has_path else max_iter
-        end = primal(problem, _start(problem, None if start is None else start.multipliers), max_iter=most)
-        if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
-            return _solution(problem, end, "primal")
-        stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
-        if end.certificate.relative_gap <= NEAR:
-            rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
-            return _solution(problem, rest, "primal", before=end)
-        begun = _path_start(problem, start)
-        rest = central_path(problem, *begun, tol=tol, max_iter=max_iter - end.n_iter, watch=stage)
-        return _solution(problem, rest, "primal, central path", before=end)
+    primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region)
+    if is_default and problem.has_dual_margins:
+        return _by_dual(problem, start, primal, solver, tol, max_iter, watch)
+    has_path = is_default and solver != "pcg" and problem.has_central_path
+    return _by_primal(problem, start, primal, has_path, tol, max_iter, watch)
+
+
+def _check(
+    problem: PathProblem, solver: str, tol: float, stop: str, region: str, max_iter: int, start: LogDetSolution | None
+) -> None:
+    """InputError, before any work."""
+    for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
+        if given not in get_args(known):
+            raise InputError("unknown", where=name, got=repr(given), wanted=f"one of {', '.join(get_args(known))}")
+    if not (tol >= 0 and max_iter >= 0):
+        raise InputError("negative", where="tol or max_iter", got=(tol, max_iter), wanted="0 or more")
+    problem.check()
+    if start is not None and start.multipliers.shape != (len(problem),):
+        raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
+    if problem.has_corner and (stop, region) != ("gap", "local"):
+        raise InputError(
+            "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
+        )
+
+
+def _by_dual(
+    problem: PathProblem,
+    start: LogDetSolution | None,
+    primal: Primal,
+    solver: Solver,
+    tol: float,
+    max_iter: int,
+    watch: Watch,
+) -> LogDetSolution:
+    """By the dual; where that takes long, or stalls, the primal ends it."""
     most = min(max_iter, MOST_ASCENT)
-    end = dual_newton(problem, *_dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
+    end = dual_newton(problem, *dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
     if end.outcome is not Outcome.STALLED and not is_slow:
         return _solution(problem, end, "dual")
     # A multiplier that is 0 to rounding, of a margin that turned out to be violated, has no way back in the dual, or a long one.
-    stage = watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
-    rest = primal(problem, _start(problem, end.point.multipliers), max_iter=max_iter - end.n_iter, watch=stage)
+    rest = primal(
+        problem,
+        primal_start(problem, end.point.multipliers),
+        max_iter=max_iter - end.n_iter,
+        watch=_continued(watch, end),
+    )
     return _solution(problem, rest, "dual, primal", before=end)
+
+
+def _by_primal(
+    problem: PathProblem,
+    start: LogDetSolution | None,
+    primal: Primal,
+    has_path: bool,
+    tol: float,
+    max_iter: int,
+    watch: Watch,
+) -> LogDetSolution:
+    """By the primal; where it has a central path and the primal takes long, along that."""
+    most = min(max_iter, MOST_ALONE) if has_path else max_iter
+    begun = primal_start(problem, None if start is None else start.multipliers)
+    end = primal(problem, begun, max_iter=most, watch=watch)
+    if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
+        return _solution(problem, end, "primal")
+    left, stage = max_iter - end.n_iter, _continued(watch, end)
+    if end.certificate.relative_gap <= NEAR:
+        rest = primal(problem, primal_start(problem, end.point.multipliers), max_iter=left, watch=stage)
+        return _solution(problem, rest, "primal", before=end)
+    rest = central_path(problem, *central_start(problem, start), tol=tol, max_iter=left, watch=stage)
+    return _solution(problem, rest, "primal, central path", before=end)
+
+
+def _continued(watch: Watch, end: NewtonEnd) -> Watch:
+    """The watch of what follows on `end`, whose steps and products count on."""
+    return watch.stage(start={"iteration": end.n_iter, "products": end.n_products})
 
 
 def _solution(problem: PathProblem, end: NewtonEnd, method: str, before: NewtonEnd | None = None) -> LogDetSolution:
@@ -185,77 +172,3 @@ def solve_logdet_path(
         stage = shown.stage("path", gamma=float(gamma))
         solutions.append(solve_logdet(problem.with_gamma(gamma), start=before, watch=stage, **options))
     return solutions
-
-
-def _start(problem: PathProblem, multipliers: Vector | None) -> Any:
-    """The better of K0 and K(multipliers), as the current point."""
-    best = problem.point(np.zeros(len(problem)))
-    problem.accept()
-    if multipliers is not None:
-        warm = problem.point(multipliers)
-        if warm is not None and (best is None or warm.objective < best.objective):
-            problem.accept()
-            best = warm
-    if best is None or not np.isfinite(best.objective):
-        raise InputError(
-            "the loss is infinite at K0",
-            where="constraints",
-            wanted="finite losses",
-            remedy="drop duplicates, or lower gamma",
-        )
-    return best
-
-
-def _path_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Vector, float]:
-    """(multipliers, gamma): those of `start`, drawn back to a smaller gamma; or slopes at K0, as long as FIRST at most."""
-    at_K0 = _start(problem, None)
-    if start is not None:
-        gamma = min(start.gamma, problem.gamma)
-        multipliers = start.multipliers * (gamma / start.gamma)
-        if problem.point(multipliers) is not None:
-            return multipliers, gamma
-    slopes = problem.forces(at_K0.margins) / problem.gamma
-    gamma = _reach(problem, slopes, 1.0)
-    return (gamma * slopes, gamma) if problem.point(gamma * slopes) is not None else (0.0 * slopes, gamma)
-
-
-def _dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:
-    """(the current point, the gamma of whose slopes its multipliers are): the kernel of `start`, or one by the slopes at K0.
-
-    A kernel of a larger gamma is drawn back to slopes of this one, between it and K0.
-    """
-    if start is not None:
-        gamma = min(start.gamma, problem.gamma)
-        multipliers = start.multipliers * (gamma / start.gamma)
-        is_inside = np.isfinite(problem.with_gamma(gamma).dual_margins(multipliers)).all()
-        point = problem.point(multipliers) if is_inside else None
-        if point is not None:
-            problem.accept()
-            if problem.gamma <= GROWTH * gamma:  # the first growth is as far
-                return point, gamma
-            reached = _reach(problem, multipliers, gamma)
-            return _drawn_on(problem, multipliers, gamma, reached) if reached > GROWTH * gamma else (point, gamma)
-    slopes = (
-        problem.forces(_start(problem, None).margins) / problem.gamma
-    )  # of gamma 1: of a huge one products would overflow
-    return _drawn_on(problem, slopes, 1.0, _reach(problem, slopes, 1.0))
-
-
-def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
-    """The gamma, at most the problem's, up to which multipliers of `gamma` may grow with it: to a length of FIRST, while K is near K0."""
-    size = float(np.sqrt(max(0.0, float(multipliers @ problem.product(multipliers, coarse=True)))))
-    return min(problem.gamma, gamma * (FIRST / max(size, np.finfo(float).tiny)))
-
-
-def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
-    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone.
-
-    Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
-    """
-    for _ in range(HALVINGS):
-        point = problem.point(multipliers * (reached / gamma))
-        if point is not None:
-            problem.accept()
-            return point, reached
-        reached /= 2.0
-    return _start(problem, None), reached

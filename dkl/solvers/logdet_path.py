@@ -1,0 +1,139 @@
+"""A path of problem (3) over gamma: what is solved at each, and where the next begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import InputError
+from dkl.solvers.logdet_central_path import MetricProblem
+from dkl.solvers.logdet_dual import GROWTH, DualProblem
+from dkl.solvers.logdet_narrowing import SoftenedProblem
+from dkl.solvers.logdet_newton import HALVINGS
+from dkl.solvers.result import Outcome
+
+Vector = NDArray[np.float64]
+FIRST = 0.5
+"""Length of the first multipliers of a dual ascent, in the norm of the kernel they are taken at: a whole one may leave the cone."""
+
+
+class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
+    """A problem that can be asked at another gamma."""
+
+    @property
+    def has_corner(self) -> bool:
+        """Whether the loss has no curvature, and is approached by smooth ones."""
+
+    @property
+    def has_central_path(self) -> bool:
+        """Whether it is of a metric that can be stepped itself, and should."""
+
+    @property
+    def has_dual_margins(self) -> bool:
+        """Whether the loss has an inverse of its slope: then the dual is solved."""
+
+    def check(self) -> None:
+        """InputError where F has no minimum."""
+
+
+@dataclass(frozen=True)
+class LogDetSolution:
+    """What is handed out at one gamma.
+
+    outcome      SOLVED: the proven relative duality gap is at most tol; STATIONARY: at rest by `stop`
+    gamma        as in the problem
+    multipliers  (c,) l of which K is made: K^-1 = K0^-1 + U(l); `problem.learned(multipliers)` is the kernel
+    margins      (c,) tr(K A_t)
+    certificate  with objective, bound, gap, relative_gap, of this K
+    n_iter       Newton steps
+    n_products   Hessian products
+    solver       how Newton's systems were solved: "pcg", "direct", or "auto" where both were or there was no step
+    method       whose steps they were: "primal", "dual", "central path", or what followed on what: "dual, primal"
+    """
+
+    outcome: Outcome
+    gamma: float
+    multipliers: Vector = field(repr=False)
+    margins: Vector = field(repr=False)
+    certificate: Any
+    n_iter: int
+    n_products: int
+    solver: str
+    method: str
+
+
+def primal_start(problem: PathProblem, multipliers: Vector | None) -> Any:
+    """The better of K0 and K(multipliers), as the current point."""
+    best = problem.point(np.zeros(len(problem)))
+    problem.accept()
+    if multipliers is not None:
+        warm = problem.point(multipliers)
+        if warm is not None and (best is None or warm.objective < best.objective):
+            problem.accept()
+            best = warm
+    if best is None or not np.isfinite(best.objective):
+        raise InputError(
+            "the loss is infinite at K0",
+            where="constraints",
+            wanted="finite losses",
+            remedy="drop duplicates, or lower gamma",
+        )
+    return best
+
+
+def central_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Vector, float]:
+    """(multipliers, gamma): those of `start`, drawn back to a smaller gamma; or slopes at K0, as long as FIRST at most."""
+    at_K0 = primal_start(problem, None)
+    if start is not None:
+        gamma = min(start.gamma, problem.gamma)
+        multipliers = start.multipliers * (gamma / start.gamma)
+        if problem.point(multipliers) is not None:
+            return multipliers, gamma
+    slopes = problem.forces(at_K0.margins) / problem.gamma
+    gamma = _reach(problem, slopes, 1.0)
+    return (gamma * slopes, gamma) if problem.point(gamma * slopes) is not None else (0.0 * slopes, gamma)
+
+
+def dual_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[Any, float]:
+    """(the current point, the gamma of whose slopes its multipliers are): the kernel of `start`, or one by the slopes at K0.
+
+    A kernel of a larger gamma is drawn back to slopes of this one, between it and K0.
+    """
+    if start is not None:
+        gamma = min(start.gamma, problem.gamma)
+        multipliers = start.multipliers * (gamma / start.gamma)
+        is_inside = np.isfinite(problem.with_gamma(gamma).dual_margins(multipliers)).all()
+        point = problem.point(multipliers) if is_inside else None
+        if point is not None:
+            problem.accept()
+            if problem.gamma <= GROWTH * gamma:  # the first growth is as far
+                return point, gamma
+            reached = _reach(problem, multipliers, gamma)
+            return _drawn_on(problem, multipliers, gamma, reached) if reached > GROWTH * gamma else (point, gamma)
+    slopes = (
+        problem.forces(primal_start(problem, None).margins) / problem.gamma
+    )  # of gamma 1: of a huge one products would overflow
+    return _drawn_on(problem, slopes, 1.0, _reach(problem, slopes, 1.0))
+
+
+def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
+    """The gamma, at most the problem's, up to which multipliers of `gamma` may grow with it: to a length of FIRST, while K is near K0."""
+    size = float(np.sqrt(max(0.0, float(multipliers @ problem.product(multipliers, coarse=True)))))
+    return min(problem.gamma, gamma * (FIRST / max(size, np.finfo(float).tiny)))
+
+
+def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
+    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone.
+
+    Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
+    """
+    for _ in range(HALVINGS):
+        point = problem.point(multipliers * (reached / gamma))
+        if point is not None:
+            problem.accept()
+            return point, reached
+        reached /= 2.0
+    return primal_start(problem, None), reached
