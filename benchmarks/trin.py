@@ -26,7 +26,7 @@ from dkl.datasets import load
 from dkl.problems.logdet import LogDetKernelProblem
 from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.problems.logdet_loss_choice import as_loss
-from dkl.solvers.logdet import solve_logdet
+from dkl.solvers.logdet import LogDetSolution, led_by, solve_logdet
 
 SETS = {"breast": "breast_w", "sonar": "sonar", "ionosphere": "ionosphere", "heart": "heart", "wine": "wine"}
 LOWEST, HIGHEST = -12, 16
@@ -115,25 +115,25 @@ def run(name: str, stored: str, share: float, each: int, steps: int, options: ar
     print(
         f"{'log2 gamma':>10} {'objective':>14} {'proven gap':>10} {'steps':>5} {'products':>8} {'seconds':>8}  outcome, solver"
     )
-    before, sums = None, np.zeros(2, dtype=int)
+    found: list[LogDetSolution] = []
     for exponent in [] if options.cold else exponents:
         started = time.process_time()
-        before = solve_logdet(
+        solution = solve_logdet(
             problem.with_gamma(2.0**exponent),
-            start=before,
+            **led_by(found),
             tol=options.tol,
             solver=options.solver,
             region=options.region,
         )
-        sums += before.n_iter, before.n_products
+        found.append(solution)
         print(
-            f"{exponent:10.0f} {before.certificate.objective:14.8g} {before.certificate.relative_gap:10.1e} {before.n_iter:5d} "
-            f"{before.n_products:8d} {time.process_time() - started:8.2f}  {before.outcome.value}, {before.solver}",
+            f"{exponent:10.0f} {solution.certificate.objective:14.8g} {solution.certificate.relative_gap:10.1e} {solution.n_iter:5d} "
+            f"{solution.n_products:8d} {time.process_time() - started:8.2f}  {solution.outcome.value}, {solution.solver}",
             flush=True,
         )
         if options.errors:
             paused = time.process_time()
-            kernel, y = problem.learned(before.multipliers), rows_of(stored)[1]
+            kernel, y = problem.learned(solution.multipliers), rows_of(stored)[1]
             beside = K0[:, kernel.points]
             K, labelled = kernel.of(K0, beside, beside), np.unique(triplets[:, 0])
             shown = ", ".join(f"{error_of(K, y, labelled, k):.1f} % by {k or 'all'}" for k in (10, 30, None))
@@ -150,7 +150,8 @@ def run(name: str, stored: str, share: float, each: int, steps: int, options: ar
         )
         return
     print(
-        f"{name}: {len(exponents)} gammas, {sums[0]} steps, {sums[1]} products, {time.process_time() - began:.2f} s\n",
+        f"{name}: {len(exponents)} gammas, {sum(one.n_iter for one in found)} steps, "
+        f"{sum(one.n_products for one in found)} products, {time.process_time() - began:.2f} s\n",
         flush=True,
     )
 

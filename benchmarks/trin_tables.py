@@ -25,7 +25,7 @@ from dkl.baselines.logdet_gradient import Objective, descend
 from dkl.problems.logdet import LogDetKernelProblem
 from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.problems.logdet_losses import LogLoss
-from dkl.solvers.logdet import solve_logdet
+from dkl.solvers.logdet import LogDetSolution, led_by, solve_logdet
 
 MULTIPLIERS = (2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 1000
@@ -50,14 +50,13 @@ def path(
     began = time.process_time()
     loss = LogLoss() if method == "dual" else PlainLogLoss()
     problem = LogDetKernelProblem(K0, ConstraintSet.triplets(len(K0), triplets), loss, 1.0, n_labelled=m)
-    before, steps, solved = None, 0, True
+    found: list[LogDetSolution] = []
     region = "frobenius" if method == "paper" else "local"
     for exponent in exponents:
         at = problem.with_gamma(2.0**exponent)
-        before = solve_logdet(at, start=before, tol=options.tol, region=region, max_iter=MOST_STEPS)
-        steps += before.n_iter
-        solved = solved and before.certificate.relative_gap <= options.tol
-    return steps, time.process_time() - began, solved
+        found.append(solve_logdet(at, **led_by(found), tol=options.tol, region=region, max_iter=MOST_STEPS))
+    solved = all(one.certificate.relative_gap <= options.tol for one in found)
+    return sum(one.n_iter for one in found), time.process_time() - began, solved
 
 
 def gradient(K0: Array, triplets: Array, m: int, exponents: list[float], options: argparse.Namespace) -> Counted:

@@ -62,7 +62,8 @@ class LogLoss:
 
     def value(self, margins: Vector, /) -> Vector:
         """psi (c,)."""
-        return np.logaddexp(0.0, -2.0 * margins)
+        exponents = -2.0 * margins  # not by logaddexp, which takes half as long again
+        return np.maximum(exponents, 0.0) + np.log1p(np.exp(-np.abs(exponents)))
 
     def first(self, margins: Vector, /) -> Vector:
         """-2 / (1 + exp(2 x))."""

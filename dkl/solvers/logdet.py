@@ -37,9 +37,11 @@ def solve_logdet(
     region: Region = "local",
     max_iter: int = 200,
     start: LogDetSolution | None = None,
+    earlier: LogDetSolution | None = None,
     watch: Watch | None = None,
 ) -> LogDetSolution:
-    """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another.
+    """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another, from which
+    it begins; `earlier`: the one that led to `start` on a path, so that the two lead on (of the dual; elsewhere it is of no use).
 
     Where the loss tells the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of
     which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
@@ -52,7 +54,7 @@ def solve_logdet(
     InputError where F has no minimum or is infinite at K0.
     """
     watch = Watch() if watch is None else watch
-    _check(problem, solver, tol, stop, region, max_iter, start)
+    _check(problem, solver, tol, stop, region, max_iter, start, earlier)
     is_default = (stop, region) == ("gap", "local")
     if problem.has_corner:
         smooth = partial(solve_logdet, solver=solver)
@@ -66,13 +68,13 @@ def solve_logdet(
         )
     primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region)
     if is_default and problem.has_dual_margins:
-        return _by_dual(problem, start, primal, solver, tol, max_iter, watch)
+        return _by_dual(problem, start, earlier, primal, solver, tol, max_iter, watch)
     has_path = is_default and solver != "pcg" and problem.has_central_path
     return _by_primal(problem, start, primal, has_path, tol, max_iter, watch)
 
 
 def _check(
-    problem: PathProblem, solver: str, tol: float, stop: str, region: str, max_iter: int, start: LogDetSolution | None
+    problem: PathProblem, solver: str, tol: float, stop: str, region: str, max_iter: int, *before: LogDetSolution | None
 ) -> None:
     """InputError, before any work."""
     for name, given, known in (("solver", solver, Solver), ("stop", stop, Stop), ("region", region, Region)):
@@ -81,8 +83,9 @@ def _check(
     if not (tol >= 0 and max_iter >= 0):
         raise InputError("negative", where="tol or max_iter", got=(tol, max_iter), wanted="0 or more")
     problem.check()
-    if start is not None and start.multipliers.shape != (len(problem),):
-        raise InputError("of another problem", where="start", got=start.multipliers.shape, wanted=(len(problem),))
+    for name, one in zip(("start", "earlier"), before, strict=True):
+        if one is not None and one.multipliers.shape != (len(problem),):
+            raise InputError("of another problem", where=name, got=one.multipliers.shape, wanted=(len(problem),))
     if problem.has_corner and (stop, region) != ("gap", "local"):
         raise InputError(
             "not of a loss with a corner", where="stop or region", got=(stop, region), wanted=("gap", "local")
@@ -92,6 +95,7 @@ def _check(
 def _by_dual(
     problem: PathProblem,
     start: LogDetSolution | None,
+    earlier: LogDetSolution | None,
     primal: Primal,
     solver: Solver,
     tol: float,
@@ -100,7 +104,7 @@ def _by_dual(
 ) -> LogDetSolution:
     """By the dual; where that takes long, or stalls, the primal ends it."""
     most = min(max_iter, MOST_ASCENT)
-    end = dual_newton(problem, *dual_start(problem, start), solver=solver, tol=tol, max_iter=most, watch=watch)
+    end = dual_newton(problem, *dual_start(problem, start, earlier), solver=solver, tol=tol, max_iter=most, watch=watch)
     is_slow = end.outcome is Outcome.ITERATION_LIMIT and most < max_iter
     if end.outcome is not Outcome.STALLED and not is_slow:
         return _solution(problem, end, "dual")
@@ -161,14 +165,19 @@ def _solution(problem: PathProblem, end: NewtonEnd, method: str, before: NewtonE
 def solve_logdet_path(
     problem: PathProblem, gammas: Sequence[float], *, watch: Watch | None = None, **options: Any
 ) -> list[LogDetSolution]:
-    """One solution for each gamma, in the order given; each starts from the one before. Options as for `solve_logdet`.
+    """One solution for each gamma, in the order given; each starts from the one before, or where the two before lead. Options as for
+    `solve_logdet`.
 
     Each is a stage of the watch, "gamma" in its rows. A run that has ended leaves the rest of the path where it begins.
     """
     shown = Watch() if watch is None else watch
-    solutions: list[LogDetSolution] = []
+    found: list[LogDetSolution] = []
     for gamma in gammas:
-        before = solutions[-1] if solutions else None
         stage = shown.stage("path", gamma=float(gamma))
-        solutions.append(solve_logdet(problem.with_gamma(gamma), start=before, watch=stage, **options))
-    return solutions
+        found.append(solve_logdet(problem.with_gamma(gamma), **led_by(found), watch=stage, **options))
+    return found
+
+
+def led_by(found: Sequence[LogDetSolution]) -> dict[str, Any]:
+    """`start` and `earlier` of what follows these on a path."""
+    return dict(zip(("start", "earlier"), reversed(found), strict=False))

@@ -387,6 +387,38 @@ def test_multipliers_grow_with_gamma_near_k0(rng):
     assert first.gamma < second.gamma
 
 
+@pytest.mark.parametrize("towards", [1, -1], ids=["up", "down"])
+def test_two_solutions_lead_on_to_the_next(towards, rng):
+    """By octaves: a fifth less of the steps of a path whose gammas each know the last alone, and the same optima."""
+    problem, gammas = grown_case(rng)(LogLoss()), [2.0**e for e in range(-8, 17)][::towards]
+    led, alone = solve_logdet_path(problem, gammas), []
+    for gamma in gammas:
+        alone.append(solve_logdet(problem.with_gamma(gamma), start=alone[-1] if alone else None))
+    for one, other in zip(led, alone, strict=True):
+        assert one.outcome is other.outcome is Outcome.SOLVED
+        assert one.certificate.bound <= other.certificate.objective * (1 + 1e-12)
+        assert other.certificate.bound <= one.certificate.objective * (1 + 1e-12)
+    assert sum(one.n_iter for one in led) < 0.8 * sum(one.n_iter for one in alone)
+
+
+@pytest.mark.parametrize("wrong", ["signs", "gamma", "nan", "outside"])
+def test_two_solutions_that_lead_nowhere_are_left(wrong, rng):
+    problem = path_case(rng)
+    earlier, start = solve_logdet_path(problem, [1.0, 2.0])
+    changes = {
+        "signs": {"multipliers": -earlier.multipliers},
+        "gamma": {"gamma": start.gamma},
+        "nan": {"multipliers": np.full_like(earlier.multipliers, np.nan)},
+        "outside": {"multipliers": 1e-9 * earlier.multipliers},
+    }
+    at = problem.with_gamma(4.0)
+    found = solve_logdet(at, start=start, earlier=replace(earlier, **changes[wrong]), tol=1e-9)
+    assert found.outcome is Outcome.SOLVED
+    assert found.certificate.objective == pytest.approx(solved(at).certificate.objective, rel=1e-8)
+    with pytest.raises(InputError, match="earlier"):
+        solve_logdet(at, start=start, earlier=replace(earlier, multipliers=earlier.multipliers[:-1]))
+
+
 def test_a_start_that_holds_no_slopes_is_left(rng):
     problem = path_case(rng)
     before = solved(problem)

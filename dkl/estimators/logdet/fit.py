@@ -22,7 +22,7 @@ from dkl.estimators.logdet.settings import LogDetSettings
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
 from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.resources import peak_rss
-from dkl.solvers.logdet import LogDetSolution, solve_logdet
+from dkl.solvers.logdet import LogDetSolution, led_by, solve_logdet
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
@@ -60,21 +60,21 @@ class Posed:
             return LogDetKernelProblem(base, self.constraints, self.loss, 1.0, **given)
         return LogDetMetricProblem(base, self.constraints, self.loss, 1.0, W0=self.W0, **given)
 
-    def solve(self, gamma: float, start: LogDetSolution | None, watch: Watch) -> LogDetSolution:
-        """At one gamma, from the solution at another."""
+    def solve(self, gamma: float, before: Sequence[LogDetSolution], watch: Watch) -> LogDetSolution:
+        """At one gamma, from where the solutions of a path before it lead, the last two at most."""
         kept = self.settings
         options: dict[str, Any] = {"solver": kept.solver, "tol": kept.tol, "max_iter": kept.max_iter}
-        return solve_logdet(self.problem.with_gamma(gamma), start=start, watch=watch, **options)
+        return solve_logdet(self.problem.with_gamma(gamma), **led_by(before), watch=watch, **options)
 
     def learned(self, solution: LogDetSolution) -> Any:
         """The kernel, or the metric, of a solution."""
         return self.problem.with_gamma(solution.gamma).learned(solution.multipliers)
 
     def solved(self, gammas: Sequence[float], watch: Watch) -> tuple[list[LogDetSolution], Result]:
-        """A solution for each gamma, in that order, each begun at the one before; warns where one did not converge."""
+        """A solution for each gamma, in that order, each begun where those before lead; warns where one did not converge."""
         start, found = time.perf_counter(), list[LogDetSolution]()
         for gamma in gammas:
-            found.append(self.solve(gamma, found[-1] if found else None, stage_of(watch, gammas, gamma)))
+            found.append(self.solve(gamma, found, stage_of(watch, gammas, gamma)))
         result = result_of(found, {"solve": time.perf_counter() - start}, watch)
         warn_of(result, stacklevel=3)
         return found, result

@@ -35,18 +35,18 @@ Codes = NDArray[np.int64] | None
 def follow(
     posed: Posed, codes: Codes, gammas: list[float], work: DenseWork, keeper: StoredPath, watch: Watch
 ) -> list[Solved]:
-    """All gammas in their order, each begun at the one before, from where the keeper's path ends."""
+    """All gammas in their order, each begun where those before lead, from where the keeper's path ends."""
     path = keeper.begun(gammas, len(posed.constraints))
     for one in path:
         stage_of(watch, gammas, one.solution.gamma).resume(one.rows)
     for gamma in gammas[len(path) :]:
-        start, stage = path[-1].solution if path else None, stage_of(watch, gammas, gamma)
+        before, stage = [one.solution for one in path[-2:]], stage_of(watch, gammas, gamma)
         if work.is_here:
             with blas_threads(work.place.threads):
-                one = _solve(posed, gamma, start, codes, False, stage)
+                one = _solve(posed, gamma, before, codes, False, stage)
         else:
             is_ended = watch.outcome is not None  # then the rest of the path is left where it begins
-            one = work.call(_solve, gamma, start, codes, is_ended)
+            one = work.call(_solve, gamma, before, codes, is_ended)
             if not is_ended:
                 stage.record_all(one.rows)
         path.append(one)
@@ -57,11 +57,11 @@ def follow(
 
 
 def _solve(
-    posed: Posed, gamma: float, start: LogDetSolution | None, codes: Codes, is_ended: bool, watch: Watch | None = None
+    posed: Posed, gamma: float, before: list[LogDetSolution], codes: Codes, is_ended: bool, watch: Watch | None = None
 ) -> Solved:
     """At one gamma, wherever this runs; without a watch its rows come back with the solution. is_ended: at its start."""
     stage = watch or Watch([_stop] if is_ended else ())
-    solution = posed.solve(gamma, start, stage)
+    solution = posed.solve(gamma, before, stage)
     error = None if codes is None else neighbor_error(posed.learned(solution).block, codes)
     return Solved(solution, stage.history, error)
 
