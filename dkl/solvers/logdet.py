@@ -41,7 +41,7 @@ def solve_logdet(
     watch: Watch | None = None,
 ) -> LogDetSolution:
     """The kernel of `problem` (a LogDetKernelProblem or a LogDetMetricProblem) at its gamma; `start`: a solution at another, from which
-    it begins; `earlier`: the one that led to `start` on a path, so that the two lead on (of the dual; elsewhere it is of no use).
+    it begins; `earlier`: the one that led to `start` on a path, so that the two lead on (the dual alone goes by it).
 
     Where the loss tells the inverse of its slope (`InvertibleLoss`: the log-loss), by Newton's method on the dual (`logdet_dual`), of
     which `stop` and `region` must be the defaults; else, or where that takes long, on the primal (`logdet_newton`).
