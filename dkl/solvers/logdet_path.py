@@ -103,8 +103,12 @@ def central_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[V
 def dual_start(
     problem: PathProblem, start: LogDetSolution | None, earlier: LogDetSolution | None
 ) -> tuple[DualState, DualProblem]:
-    """(the state of the current point, the problem at the gamma that it is of): where `start` and `earlier` lead, if D is higher there
-    than at `start` itself; else that, or a kernel by the slopes at K0, at most GROWTH times the gamma that it solves."""
+    """(the state of the current point, the problem at the gamma that it is of): where `start` and `earlier` lead, if D is higher and the
+    gap smaller there than at `start` itself; else that, or a kernel by the slopes at K0, at most GROWTH times the gamma that it solves.
+
+    D alone does not tell: of contradictory constraints it was higher at a kernel from which three steps led back in place of one, and of
+    a loss with a domain where F is infinite.
+    """
     point, gamma = _kernel_start(problem, start)
     target = problem.with_gamma(min(problem.gamma, GROWTH * gamma))
     begun = DualState.of(target, point)
@@ -112,15 +116,17 @@ def dual_start(
     if x is None:
         return begun, target
     stayed = begun if target.gamma == problem.gamma else DualState.of(problem, point)
-    led = problem.point(problem.forces(x)) if problem.bound(x) > stayed.dual else None
-    if led is None:
+    there = problem.point(problem.forces(x)) if problem.bound(x) > stayed.dual else None
+    led = None if there is None else DualState.of(problem, there)
+    if led is None or not led.point.objective - led.dual < point.objective - stayed.dual:
         return begun, target
     problem.accept()
-    return DualState.of(problem, led), problem
+    return led, problem
 
 
 def _led_on(problem: PathProblem, start: LogDetSolution, earlier: LogDetSolution) -> Vector | None:
-    """(c,) dual margins that go on, over log gamma, as they went from `earlier` to `start`; None further than FURTHEST.
+    """(c,) dual margins that go on, over log gamma, as they went from `earlier` to `start`; None further than FURTHEST, and where they
+    are not finite.
 
     Margins hardly move along a path where multipliers grow with gamma, near K0, and move with log gamma where gamma is large: there
     they end on this line to a thousandth of the gap that `start` would begin with. Between these two they may turn, and it is not taken.
@@ -129,6 +135,8 @@ def _led_on(problem: PathProblem, start: LogDetSolution, earlier: LogDetSolution
     if not (0 < ahead * went <= 2.0 * went**2 and abs(ahead) <= FURTHEST):
         return None
     here, there = (problem.with_gamma(one.gamma).dual_margins(one.multipliers) for one in (start, earlier))
+    if not (np.isfinite(here).all() and np.isfinite(there).all()):
+        return None
     return here + (ahead / went) * (here - there)
 
 
@@ -142,7 +150,7 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
         multipliers = start.multipliers * (gamma / start.gamma)
         is_inside = np.isfinite(problem.with_gamma(gamma).dual_margins(multipliers)).all()
         point = problem.point(multipliers) if is_inside else None
-        if point is not None:
+        if point is not None and np.isfinite(point.objective):
             problem.accept()
             if problem.gamma <= GROWTH * gamma:  # the first growth is as far
                 return point, gamma
@@ -161,13 +169,14 @@ def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
 
 
 def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:
-    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone.
+    """(the current point, `reached`): multipliers of `gamma` grown with it; shorter than 1, they leave the cone by rounding alone, but
+    margins may leave the loss's domain.
 
     Where rounding is all there is, the point is K0, whose multipliers are those of no gamma: the dual stalls there.
     """
     for _ in range(HALVINGS):
         point = problem.point(multipliers * (reached / gamma))
-        if point is not None:
+        if point is not None and np.isfinite(point.objective):
             problem.accept()
             return point, reached
         reached /= 2.0
