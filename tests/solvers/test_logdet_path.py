@@ -54,7 +54,7 @@ def test_a_path_begins_where_the_loss_is_finite(towards, seed):
 
 @pytest.mark.parametrize("factor", [1.05, 2.0])
 def test_two_solutions_do_not_lead_away(factor):
-    """Contradictory triplets of a large K0 leave one step to go from multipliers that balance; where two lead D is higher, F far too high."""
+    """Contradictory triplets of a large K0 leave one step from multipliers that balance; where two lead D is higher, F far too high."""
     rng = np.random.default_rng(0)
     rows = triplets(rng, 12, 60)
     both = ConstraintSet.triplets(12, np.concatenate([rows, rows[:, [0, 2, 1]]]))
