@@ -115,6 +115,9 @@ def _by_dual(
         max_iter=max_iter - end.n_iter,
         watch=_continued(watch, end),
     )
+    # The dual's bound holds for any kernel.
+    if rest.outcome is not Outcome.SOLVED and rest.certificate.bound < end.certificate.bound:
+        rest = replace(rest, certificate=problem.certificate(rest.certificate.objective, end.certificate.bound))
     return _solution(problem, rest, "dual, primal", before=end)
 
 

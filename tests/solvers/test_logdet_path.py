@@ -52,18 +52,35 @@ def test_a_path_begins_where_the_loss_is_finite(towards, seed):
     assert all(np.isfinite(one.certificate.objective) for one in found)
 
 
-@pytest.mark.parametrize("factor", [1.05, 2.0])
-def test_two_solutions_do_not_lead_away(factor):
-    """Contradictory triplets of a large K0 leave one step from multipliers that balance; where two lead D is higher, F far too high."""
+def contradictory_case():
+    """Each triplet and its opposite, of a K0 that has to become a thousandth of itself where they count."""
     rng = np.random.default_rng(0)
     rows = triplets(rng, 12, 60)
     both = ConstraintSet.triplets(12, np.concatenate([rows, rows[:, [0, 2, 1]]]))
-    problem = LogDetKernelProblem(1e4 * kernel(rng, 12), both, LogLoss(), 1.0)
+    return LogDetKernelProblem(1e4 * kernel(rng, 12), both, LogLoss(), 1.0)
+
+
+@pytest.mark.parametrize("factor", [1.05, 2.0])
+def test_two_solutions_do_not_lead_away(factor):
+    """Contradictory triplets of a large K0 leave one step from multipliers that balance; where two lead D is higher, F far too high."""
+    problem = contradictory_case()
     led, alone = solve_logdet_path(problem, [factor**k for k in range(12)]), []
     for one in led:
         alone.append(solve_logdet(problem.with_gamma(one.gamma), start=alone[-1] if alone else None))
         assert one.outcome is Outcome.SOLVED
     assert sum(one.n_iter for one in led) <= sum(one.n_iter for one in alone)
+
+
+def test_what_the_dual_has_proven_stays_proven(monkeypatch):
+    """The primal goes on where K is too large for a bound of its own."""
+    problem = contradictory_case()
+    before = solve_logdet(problem, max_iter=20)
+    monkeypatch.setattr("dkl.solvers.logdet.MOST_ASCENT", 20)
+    found = solve_logdet(problem, max_iter=22)
+    assert (before.method, found.method) == ("dual", "dual, primal")
+    assert found.outcome is Outcome.ITERATION_LIMIT
+    assert found.certificate.bound >= before.certificate.bound > 0
+    assert found.certificate.objective <= before.certificate.objective
 
 
 class LogLossAlone(LogLoss):
