@@ -16,7 +16,7 @@ from dkl.errors import InputError
 from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss, SoftenedLoss
+from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss, SmoothedHingeLoss, SoftenedLoss
 from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes, is_preconditioned
 from dkl.problems.logdet_preconditioner import LeadingPreconditioner
 
@@ -85,6 +85,11 @@ class LogDetProblem:
     def has_corner(self) -> bool:
         """Whether the loss is a hinge, which has no curvature and is approached by smooth ones: `softened`."""
         return isinstance(self.loss, HingeLoss)
+
+    @property
+    def has_bend(self) -> bool:
+        """Whether the loss has curvature in places alone, and can be approached by smooth ones as a hinge is: `softened`."""
+        return isinstance(self.loss, SmoothedHingeLoss)
 
     def softened(self, width: float) -> Self:
         """The same problem with the loss softened; shares what `with_gamma` shares."""

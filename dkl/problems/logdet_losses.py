@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from dkl.errors import InputError
-from dkl.problems.logdet_soft_losses import SoftHingeLoss
+from dkl.problems.logdet_soft_losses import SoftBendLoss, SoftHingeLoss
 
 Vector = NDArray[np.float64]
 
@@ -108,6 +108,14 @@ class SmoothedHingeLoss:
     def second(self, margins: Vector, /) -> Vector:
         """4 / ((1 - t)(3 + t)) between t and 1, else 0."""
         return np.where((margins > self.t) & (margins < 1.0), 4.0 / ((1.0 - self.t) * (3.0 + self.t)), 0.0)
+
+    def softened(self, width: float, /) -> SoftBendLoss:
+        """Within 4 / (3 + t) width log 2 of it."""
+        return SoftBendLoss(self.t, width)
+
+    def supports(self, slopes: Vector, /) -> Vector:
+        """1 + y (1 - t) (3 + t) / 4 of slopes y from -4 / (3 + t) to 0."""
+        return 1.0 + np.clip(slopes * (3.0 + self.t) / 4.0, -1.0, 0.0) * (1.0 - self.t)
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,17 @@ from dkl.solvers.watch import Watch
 
 Primal = Callable[..., NewtonEnd]
 """trust_region_newton with its options but max_iter and watch."""
+After = tuple[int, Callable[..., LogDetSolution]]
+"""After how many steps of the primal another method takes over, called with max_iter and watch."""
 MOST_ASCENT = 100
 """Steps of the dual, where few are usual; where it takes more, the primal may take few."""
 MOST_ALONE = 10
 """Steps of the primal of a metric under ITML's loss, where few are usual; where more are asked for, along the central path."""
+MOST_BENT = 40
+"""Steps of the primal of a smoothed hinge, where some 30 are usual; where margins were huge at K0, as of 300 digits' raw rows, 200 prove
+nothing, and ever narrower losses on the dual take 72 to 142."""
 NEAR = 0.1
-"""Of a relative gap that is proven after MOST_ALONE steps: the primal goes on, where the central path would begin far away."""
+"""Of a relative gap that is proven by then: the primal goes on, where what would follow begins far away."""
 
 
 def solve_logdet(
@@ -48,29 +53,26 @@ def solve_logdet(
     solver: how Newton's systems are solved: "pcg" (Table 1), "direct" (the active system by Cholesky, `logdet_direct`), or "auto": by
     PCG, and directly where PCG has done as many operations as that would take.
     A metric under ITML's loss where the primal takes long: along its central path (`logdet_central_path`), but for "pcg".
-    A hinge, which has a corner, by ever narrower smooth ones (`logdet_hinge`), each on the dual: again with these defaults.
+    A hinge, which has a corner, by ever narrower smooth ones (`logdet_narrowing`), each on the dual: again with these defaults; so too
+    the smoothed hinge of (8) where the primal takes long.
     Rows of the history: iteration, objective, gap, relative_gap, decrement (Newton's, or |K^1/2 G K^1/2|_F, which bounds it), products;
-    of a hinge they are those of the smooth one under way.
+    of hinges on the dual they are those of the smooth one under way.
     InputError where F has no minimum or is infinite at K0.
     """
     watch = Watch() if watch is None else watch
     _check(problem, solver, tol, stop, region, max_iter, start, earlier)
     is_default = (stop, region) == ("gap", "local")
     if problem.has_corner:
-        smooth = partial(solve_logdet, solver=solver)
-        narrowed = narrowing_losses(problem, smooth, start, tol=tol, max_iter=max_iter, watch=watch)
-        return replace(
-            narrowed.solution,
-            outcome=narrowed.outcome,
-            certificate=narrowed.certificate,
-            n_iter=narrowed.n_iter,
-            n_products=narrowed.n_products,
-        )
+        return _by_narrowing(problem, start, solver, tol, max_iter, watch)
     primal = partial(trust_region_newton, solver=solver, tol=tol, stop=stop, region=region)
     if is_default and problem.has_dual_margins:
         return _by_dual(problem, start, earlier, primal, solver, tol, max_iter, watch)
-    has_path = is_default and solver != "pcg" and problem.has_central_path
-    return _by_primal(problem, start, primal, has_path, tol, max_iter, watch)
+    after: After | None = None
+    if is_default and solver != "pcg" and problem.has_central_path:
+        after = MOST_ALONE, partial(_by_central_path, problem, start, tol)
+    elif is_default and problem.has_bend:
+        after = MOST_BENT, partial(_by_narrowing, problem, start, solver, tol)
+    return _by_primal(problem, start, primal, after, max_iter, watch)
 
 
 def _check(
@@ -125,23 +127,56 @@ def _by_primal(
     problem: PathProblem,
     start: LogDetSolution | None,
     primal: Primal,
-    has_path: bool,
-    tol: float,
+    after: After | None,
     max_iter: int,
     watch: Watch,
 ) -> LogDetSolution:
-    """By the primal; where it has a central path and the primal takes long, along that."""
-    most = min(max_iter, MOST_ALONE) if has_path else max_iter
+    """By the primal; where that takes more steps than `after` has, and is not near, by what `after` has."""
+    most, follow = after or (max_iter, None)
     begun = primal_start(problem, None if start is None else start.multipliers)
-    end = primal(problem, begun, max_iter=most, watch=watch)
-    if end.outcome is not Outcome.ITERATION_LIMIT or most == max_iter:
+    end = primal(problem, begun, max_iter=min(most, max_iter), watch=watch)
+    if end.outcome is not Outcome.ITERATION_LIMIT or follow is None or end.n_iter >= max_iter:
         return _solution(problem, end, "primal")
     left, stage = max_iter - end.n_iter, _continued(watch, end)
     if end.certificate.relative_gap <= NEAR:
         rest = primal(problem, primal_start(problem, end.point.multipliers), max_iter=left, watch=stage)
         return _solution(problem, rest, "primal", before=end)
-    rest = central_path(problem, *central_start(problem, start), tol=tol, max_iter=left, watch=stage)
-    return _solution(problem, rest, "primal, central path", before=end)
+    return _joined(problem, end, follow(max_iter=left, watch=stage))
+
+
+def _joined(problem: PathProblem, end: NewtonEnd, rest: LogDetSolution) -> LogDetSolution:
+    """The steps of both; of two that are not solved, the lower objective with the higher bound, which holds for any kernel."""
+    solver = rest.solver if rest.solver == end.solver else "auto"
+    n_iter, n_products = end.n_iter + rest.n_iter, end.n_products + rest.n_products
+    rest = replace(rest, n_iter=n_iter, n_products=n_products, solver=solver, method=f"primal, {rest.method}")
+    if rest.outcome is Outcome.SOLVED or rest.certificate.objective <= end.certificate.objective:
+        return rest
+    bound = max(rest.certificate.bound, end.certificate.bound)
+    certificate = problem.certificate(end.certificate.objective, bound)
+    return replace(rest, multipliers=end.point.multipliers, margins=end.point.margins, certificate=certificate)
+
+
+def _by_central_path(
+    problem: PathProblem, start: LogDetSolution | None, tol: float, *, max_iter: int, watch: Watch
+) -> LogDetSolution:
+    """By Newton's method in a metric itself."""
+    end = central_path(problem, *central_start(problem, start), tol=tol, max_iter=max_iter, watch=watch)
+    return _solution(problem, end, "central path")
+
+
+def _by_narrowing(
+    problem: PathProblem, start: LogDetSolution | None, solver: Solver, tol: float, max_iter: int, watch: Watch
+) -> LogDetSolution:
+    """By ever narrower smooth losses, each on the dual."""
+    smooth = partial(solve_logdet, solver=solver)
+    narrowed = narrowing_losses(problem, smooth, start, tol=tol, max_iter=max_iter, watch=watch)
+    return replace(
+        narrowed.solution,
+        outcome=narrowed.outcome,
+        certificate=narrowed.certificate,
+        n_iter=narrowed.n_iter,
+        n_products=narrowed.n_products,
+    )
 
 
 def _continued(watch: Watch, end: NewtonEnd) -> Watch:

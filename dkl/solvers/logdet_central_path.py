@@ -30,6 +30,9 @@ CENTRED = 1.0
 GROWTH = 2.0
 """Of gamma: 3 and 4 take one and a half and two and a half times the steps of 2 on 800 contradictory pairs."""
 BISECTIONS = 50
+SHRINK = 0.5
+"""What a step may take of an eigenvalue of W. All of it, as far as the objective falls: 229 steps of 800 contradictory pairs at gamma = 1e4
+for 127, as Newton's method gives back a factor of two a step; 0.7 and 0.3 take 150 and 158."""
 
 
 class MetricProblem(Protocol):
@@ -160,7 +163,7 @@ def _moved(problem: MetricProblem, R: Matrix, margins: Vector, step: _Step) -> M
         return rest + size - float(np.sum(values / (1.0 + share * values)))
 
     low, high = 0.0, 1.0
-    end = (1.0 - 1e-9) / max(-float(values[0]), np.finfo(np.float64).tiny)
+    end = SHRINK / max(-float(values[0]), np.finfo(np.float64).tiny)
     while high < end and slope(high) < 0.0:
         low, high = high, 2.0 * high
     high = min(high, end)

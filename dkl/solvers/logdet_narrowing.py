@@ -19,6 +19,9 @@ from dkl.solvers.watch import Watch
 
 Vector = NDArray[np.float64]
 WIDEST, NARROWEST = 0.5, 1e-14
+OF_MARGINS = 0.05
+"""Of the furthest margin where it begins, the first width: at less, multipliers of margins in the hundreds are at their bounds to rounding,
+and have no way back."""
 NARROWER = 8.0
 """Times, from one width to the next."""
 SHARE = 0.1
@@ -27,6 +30,12 @@ SHARE = 0.1
 
 class SoftenedProblem(Protocol):
     """Problem (3) with a loss that is approached by smooth ones."""
+
+    def __len__(self) -> int:
+        """c."""
+
+    def point(self, multipliers: Vector) -> Any:
+        """K(l), with `margins`; K0 for 0."""
 
     def softened(self, width: float) -> Self:
         """With a smooth loss."""
@@ -53,7 +62,9 @@ def narrowing_losses(
 
     Each width is a stage of the watch, whose iterations and products count on.
     """
-    width, gap, n_iter, n_products, solution = WIDEST, 1.0, 0, 0, start
+    begun = problem.point(np.zeros(len(problem))) if start is None else start
+    width = max(WIDEST, OF_MARGINS * float(np.abs(begun.margins).max()))
+    gap, n_iter, n_products, solution = 1.0, 0, 0, start
     while True:
         solution = solve(
             problem.softened(width),

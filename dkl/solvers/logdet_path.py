@@ -31,6 +31,10 @@ class PathProblem(DualProblem, SoftenedProblem, MetricProblem, Protocol):
         """Whether the loss has no curvature, and is approached by smooth ones."""
 
     @property
+    def has_bend(self) -> bool:
+        """Whether the loss has curvature in places alone, and can be approached by smooth ones."""
+
+    @property
     def has_central_path(self) -> bool:
         """Whether it is of a metric that can be stepped itself, and should."""
 

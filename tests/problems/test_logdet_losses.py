@@ -2,16 +2,19 @@
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from dkl.errors import InputError
 from dkl.problems.logdet_loss_choice import as_loss, check_loss
 from dkl.problems.logdet_losses import HingeLoss, ItmlLoss, LinearLoss, LogLoss, SmoothedHingeLoss
-from dkl.problems.logdet_soft_losses import SoftHingeLoss
+from dkl.problems.logdet_soft_losses import SoftBendLoss, SoftHingeLoss
 
 SIMILAR = np.arange(40) % 2 == 0
 LOSSES = [
     LogLoss(),
     SoftHingeLoss(0.3),
+    SoftBendLoss(0.7, 0.3),
+    SoftBendLoss(-1.0, 0.05),
     SmoothedHingeLoss(),
     SmoothedHingeLoss(0.2),
     LinearLoss(),
@@ -59,6 +62,36 @@ def test_a_soft_hinge_is_near_the_hinge_and_knows_the_margin_of_a_slope():
     assert (above >= 0).all() and (above <= 0.1 * np.log(2) * (1 + 1e-12)).all()
     np.testing.assert_allclose(soft.margins_of(soft.first(x)), x, rtol=1e-6, atol=1e-6)
     assert np.isnan(soft.margins_of(np.array([-1.1, 0.1]))).all()
+
+
+@pytest.mark.parametrize(("t", "width"), [(0.7, 0.5), (0.7, 0.01), (-2.0, 0.2), (0.999, 0.05)])
+def test_a_soft_bend_is_the_mean_of_soft_hinges(t, width):
+    """By quadrature over their corners; and near what it softens, whose subgradients its slopes are."""
+    x, steepest = np.array([-40.0, -1.0, t, 0.5 * (1 + t), 0.95, 1.0, 1.2, 4.0]), 4 / (3 + t)
+    soft, hinge, loss = SoftBendLoss(t, width), SoftHingeLoss(width), SmoothedHingeLoss(t)
+    for name in ("value", "first"):
+        means = [
+            quad(lambda corner: getattr(hinge, name)(np.array([1 + one - corner]))[0], t, 1, points=(one,))[0]  # noqa: B023
+            for one in x
+        ]
+        np.testing.assert_allclose(getattr(soft, name)(x), steepest * np.array(means) / (1 - t), rtol=1e-7, atol=1e-10)
+    above = soft.value(x) - loss.value(x)
+    assert (above >= -1e-12).all() and (above <= steepest * width * np.log(2) * (1 + 1e-9)).all()
+    inner = soft.second(x) > 1e-3
+    np.testing.assert_allclose(soft.margins_of(soft.first(x))[inner], x[inner], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(loss.first(loss.supports(soft.first(x))), soft.first(x), rtol=1e-12, atol=1e-12)
+    assert np.isnan(soft.margins_of(np.array([-1.01 * steepest, 0.01]))).all()
+    assert np.isfinite(soft.margins_of(np.array([-steepest, 0.0]))).all()
+    check_loss(soft)
+
+
+@pytest.mark.parametrize("width", [1e-6, 1e-13])
+def test_a_narrow_soft_bend_is_the_smoothed_hinge(width):
+    x = np.concatenate([X, [-1e6, -1.0, 0.7, 1.0, 1e6]])
+    np.testing.assert_allclose(
+        SoftBendLoss(0.7, width).value(x), SmoothedHingeLoss(0.7).value(x), rtol=1e-9, atol=1e-10
+    )
+    np.testing.assert_allclose(SoftBendLoss(0.7, width).first(x), SmoothedHingeLoss(0.7).first(x), rtol=1e-9, atol=1e-5)
 
 
 def test_margins_far_out_stay_finite():

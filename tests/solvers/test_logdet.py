@@ -265,6 +265,36 @@ def test_the_hinge_itself_is_solved_to_its_own_gap(n, c, gamma, rng):
     assert objective(learned, K0, matrices(constraints), HingeLoss(), gamma) == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.parametrize("gamma", [3.0, 100.0])
+def test_a_smoothed_hinge_whose_primal_takes_long_is_solved_on_the_dual(gamma, rng, monkeypatch):
+    """By ever narrower neighbours of it, to the gap of the loss itself. Against a conic program."""
+    monkeypatch.setattr("dkl.solvers.logdet.MOST_BENT", 1)
+    K0, constraints, watch = kernel(rng, 7), ConstraintSet.triplets(7, triplets(rng, 7, 25)), Watch()
+    problem = LogDetKernelProblem(K0, constraints, SmoothedHingeLoss(0.5), gamma, normalize_gamma=False)
+    solution = solved(problem, tol=1e-7, watch=watch)
+    exact = hinge_program(K0, matrices(constraints), 0.5, gamma)
+    assert solution.method == "primal, dual"
+    assert solution.certificate.bound <= exact * (1 + 1e-7)
+    assert solution.certificate.objective == pytest.approx(exact, rel=1e-6)
+    assert [row["iteration"] for row in watch.history] == sorted(row["iteration"] for row in watch.history)
+    limited = solve_logdet(problem, max_iter=2)
+    assert limited.outcome is Outcome.ITERATION_LIMIT
+    assert limited.certificate.bound <= exact * (1 + 1e-7) <= limited.certificate.objective * (1 + 2e-7)
+
+
+@pytest.mark.parametrize("loss", [SmoothedHingeLoss(), HingeLoss()], ids=["smoothed", "corner"])
+def test_a_hinge_of_margins_that_are_huge_at_k0_is_solved(loss):
+    """200 steps of the primal prove nothing of the one, and of the other a first width of 0.5 stalls."""
+    rng = np.random.default_rng(5)
+    K0, constraints = 300.0 * kernel(rng, 8), ConstraintSet.triplets(8, triplets(rng, 8, 30))
+    problem = LogDetKernelProblem(K0, constraints, loss, 3.0, normalize_gamma=False)
+    solution = solved(problem, tol=1e-6)
+    learned = problem.learned(solution.multipliers).block
+    told = objective(learned, K0, matrices(constraints), loss, 3.0)
+    assert solution.certificate.objective == pytest.approx(told, rel=1e-6)
+    assert solution.certificate.bound <= told * (1 + 1e-9)
+
+
 def path_case(rng):
     return LogDetKernelProblem(kernel(rng, 10), ConstraintSet.triplets(10, triplets(rng, 10, 60)), LogLoss(), 1.0)
 
