@@ -178,7 +178,7 @@ class LogDetKernelLearner(KernelLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LogDetPath:
-        """The kernels at each of `gammas`, in the order given, each begun at the one before; `model(i)` is the learner of
+        """The kernels at each of `gammas`, in the order given, each begun where those before lead; `model(i)` is the learner of
         gammas[i], fitted. By default 2^-12, 2^-8, ... 2^16, as in the paper. The learner's own gamma plays no part.
         """
         values = values_of_gamma(gammas)

@@ -49,7 +49,7 @@ class LogDetRunSettings(LogDetKernelSettings):
     gamma: Annotated[
         Any,
         Either(Real(above=0), ListOf(Real(above=0))),
-        "Weight of the loss against the divergence; given several times, a path, each begun at the one before.",
+        "Weight of the loss against the divergence; given several times, a path, each begun where those before lead.",
     ] = 16.0
     kernel_gamma: Annotated[
         float | None, Either(Real(above=0), NotGiven()), "gamma of a kernel of rows [as SVC's scale]."
