@@ -68,19 +68,22 @@ def interrupt(run: Running) -> None:
     """By SIGTERM to the command or, as a terminal does, SIGINT to all of its group; Python's own start is over by then."""
     while not (run.out / "config.json").exists() and run.goes_on(0.01):
         pass
-    if not run.comes_to_a_moment():
+    if not run.goes_on(run.rng.uniform(0, run.seconds / 2)):
         return
     number = run.rng.choice([signal.SIGTERM, signal.SIGINT])
     everyone = family(run.process.pid)
     run.hit(everyone if number == signal.SIGINT else everyone[:1], number)
 
 
-KILLS, LEAST, MOST = 8, 0.3, 1.5
+KILLS, LEAST, MOST = 8, 0.0, 1.0
 """Kills of workers in a run, at most, and the seconds between them."""
 
 
 def kill_workers(run: Running) -> None:
-    """One after the other, by SIGKILL; who has none that comes back by itself gets another."""
+    """One after the other, by SIGKILL; who has none that comes back by itself gets another. From when both are there: a command
+    whose own workers do not start ends with exit 5."""
+    while len(run.servers()) < 2 and run.goes_on(0.05):
+        pass
     for _ in range(KILLS):
         if not run.goes_on(run.rng.uniform(LEAST, MOST)):
             return
@@ -125,5 +128,5 @@ def cut_link(run: Running, *, seconds: float | None = None) -> None:
     run.kin.update(family(run.process.pid))
     run.cluster.hosts.cut(place)
     run.count(True)
-    time.sleep(run.rng.uniform(0.5, 5.0) if seconds is None else seconds)
+    run.goes_on(run.rng.uniform(0.5, 5.0) if seconds is None else seconds)
     run.cluster.hosts.mend(place)

@@ -28,7 +28,9 @@ class Hosts:
         self._ip("link", "set", "bridge", "up")
         self._ip("link", "set", "lo", "up")
         for place in range(1, len(self.pids)):
-            self._ip("link", "add", f"to{place}", "type", "veth", "peer", "name", "port", "netns", str(self.pids[place]))
+            self._ip(
+                "link", "add", f"to{place}", "type", "veth", "peer", "name", "port", "netns", str(self.pids[place])
+            )
             self._ip("link", "set", f"to{place}", "master", "bridge", "up")
             self._ip("address", "add", f"{self.address(place)}/24", "dev", "port", place=place)
             self._ip("link", "set", "port", "up", place=place)
@@ -55,7 +57,20 @@ def _within(pid: int) -> list[str]:
 def why_not() -> str:
     """Why there can be no hosts here; nothing where there can."""
     try:
-        given = ["unshare", "--map-root-user", "--net", "ip", "link", "add", "a", "type", "veth", "peer", "name", "b"]
+        given = [
+            "unshare",
+            "--map-root-user",
+            "--net",
+            "ip",
+            "link",
+            "add",
+            "here",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "there",
+        ]
         tried = subprocess.run(given, capture_output=True, text=True, timeout=60)
     except OSError as error:
         return str(error)

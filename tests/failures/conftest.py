@@ -10,13 +10,11 @@ from typing import Any
 
 import hostile_runs_trials
 import pytest
-from disturbed_runs import Runs, Trial
+from disturbed_runs import DONE, Runs, Trial
 from network_hosts import network_hosts, why_not
 from separate_cluster import Cluster
 
 TRIALS = 1
-FIGURES = pytest.StashKey[dict[str, list[list[str]]]]()
-COLUMNS = ("trials", "hits", "resumed", "same bytes", "bad", "worst s", "of quiet", "answer s")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -72,52 +70,56 @@ def runs_at(inputs: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def checked(record_property: Callable[[str, object], None]) -> Callable[[str, str, Iterable[Trial]], list[Trial]]:
-    """checked(figure, case, trials): tells them in the table; all have to be good."""
+def told(record_property: Callable[[str, object], None]) -> Callable[[str, str, dict[str, Any]], None]:
+    """told(figure, case, counts): a row of the figure's table, at the end of pytest's report."""
+    return lambda figure, case, counts: record_property(figure, [case, counts])
+
+
+@pytest.fixture
+def checked(told: Callable[..., None]) -> Callable[[str, str, Iterable[Trial]], list[Trial]]:
+    """checked(figure, case, trials): all have to be good."""
 
     def check(figure: str, case: str, trials: Iterable[Trial]) -> list[Trial]:
         found = list(trials)
-        record_property(figure, [case, *_cells(found)])
+        told(figure, case, _counts(found))
         assert not [trial for trial in found if not trial.is_good]
         return found
 
     return check
 
 
-def _cells(found: Sequence[Trial]) -> list[Any]:
-    told = Counter(trial.told for trial in found)
-    bad = ", ".join(f"{count} {name}" for name, count in told.items() if name != "same bytes")
+def _counts(found: Sequence[Trial]) -> dict[str, Any]:
     shares = [trial.seconds / trial.quiet for trial in found if trial.quiet]
-    return [
-        len(found),
-        sum(trial.hits for trial in found),
-        sum(len(trial.codes) > 1 for trial in found),
-        told["same bytes"],
-        bad or 0,
-        round(max(trial.seconds for trial in found), 1),
-        round(statistics.mean(shares), 2) if shares else "",
-        round(max(trial.answer for trial in found), 1),
-    ]
+    return {
+        "trials": len(found),
+        "hits": sum(trial.hits for trial in found),
+        "resumed": sum(len(trial.codes) > 1 for trial in found),
+        **Counter(f"exit {code}" for trial in found for code in trial.codes if code not in DONE),
+        **Counter(trial.told for trial in found),
+        "worst s": round(max(trial.seconds for trial in found), 1),
+        "answer s": round(max(trial.answer for trial in found), 1),
+        "mean of quiet": round(statistics.mean(shares), 2) if shares else 0.0,
+    }
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    figures: dict[str, list[list[Any]]] = {}
+    figures: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             if getattr(report, "when", "") == "call":
                 for name, row in report.user_properties:
-                    figures.setdefault(name, []).append(row)
+                    figures.setdefault(name, []).append(tuple(row))
     for name, rows in sorted(figures.items()):
         terminalreporter.section(name)
-        terminalreporter.write_line(f"{'':<34}" + "".join(f"{column:>12}" for column in COLUMNS))
-        for row in [*sorted(rows), ["all", *_total([row[1:] for row in rows])]]:
-            terminalreporter.write_line(f"{row[0]:<34}" + "".join(f"{cell:>12}" for cell in row[1:]))
+        columns = list(dict.fromkeys(column for _, counts in rows for column in counts))
+        terminalreporter.write_line(f"{'':<34}" + "".join(f"{column:>15}" for column in columns))
+        for case, counts in [*sorted(rows), ("all", {column: _all(column, rows) for column in columns})]:
+            terminalreporter.write_line(f"{case:<34}" + "".join(f"{counts.get(column, 0):>15}" for column in columns))
 
 
-def _total(rows: list[list[Any]]) -> list[Any]:
-    """Sums of counts, the worst of seconds, the mean of ratios."""
-    columns = list(zip(*rows, strict=True))
-    shares = [share for share in columns[6] if share != ""]
-    bad = sum(row[0] - row[3] for row in rows)
-    sums = [sum(column) for column in columns[:4]]
-    return [*sums, bad, max(columns[5]), round(statistics.mean(shares), 2) if shares else "", max(columns[7])]
+def _all(column: str, rows: list[tuple[str, dict[str, Any]]]) -> Any:
+    """The sum of counts, the worst of seconds, the mean of ratios."""
+    values = [counts.get(column, 0) for _, counts in rows]
+    if column.endswith(" s"):
+        return max(values)
+    return round(statistics.mean(values), 2) if column.startswith("mean") else sum(values)
