@@ -37,6 +37,12 @@ class Running:
     def comes_to_a_moment(self) -> bool:
         return self.goes_on(self.rng.uniform(0, self.seconds))
 
+    def has_workers(self) -> bool:
+        """Whether it still runs when both have come; its own take most of the time. One that does not start is told by exit 5."""
+        while len(self.servers()) < 2 and self.goes_on(0.02):
+            pass
+        return self.process.poll() is None
+
     def hit(self, processes: list[psutil.Process], number: int) -> bool:
         self.kin.update(family(self.process.pid))
         is_hit = strike(processes, number)
@@ -80,10 +86,8 @@ KILLS, LEAST, MOST = 8, 0.0, 1.0
 
 
 def kill_workers(run: Running) -> None:
-    """One after the other, by SIGKILL; who has none that comes back by itself gets another. From when both are there: a command
-    whose own workers do not start ends with exit 5."""
-    while len(run.servers()) < 2 and run.goes_on(0.05):
-        pass
+    """One after the other, by SIGKILL; who has none that comes back by itself gets another."""
+    run.has_workers()
     for _ in range(KILLS):
         if not run.goes_on(run.rng.uniform(LEAST, MOST)):
             return
@@ -94,6 +98,12 @@ def kill_workers(run: Running) -> None:
             run.cluster.start()
 
 
+def kill_all_workers(run: Running) -> None:
+    """Those of a cluster, by SIGKILL, and none comes until the command has ended."""
+    if run.comes_to_a_moment() and (servers := run.servers()):
+        run.hit(servers, signal.SIGKILL)
+
+
 def kill_scheduler(run: Running) -> None:
     assert run.cluster is not None and run.cluster.scheduler is not None
     if run.comes_to_a_moment():
@@ -102,13 +112,13 @@ def kill_scheduler(run: Running) -> None:
 
 def stop_worker(run: Running) -> None:
     """One that hangs from then on."""
-    if run.comes_to_a_moment() and (servers := run.servers()):
+    if run.has_workers() and run.goes_on(run.rng.uniform(0, run.seconds / 4)) and (servers := run.servers()):
         run.hit([run.rng.choice(servers)], signal.SIGSTOP)
 
 
 def pause_worker(run: Running) -> None:
     """One that hangs for a while."""
-    if run.comes_to_a_moment() and (servers := run.servers()):
+    if run.has_workers() and run.goes_on(run.rng.uniform(0, run.seconds / 2)) and (servers := run.servers()):
         victim = run.rng.choice(servers)
         run.hit([victim], signal.SIGSTOP)
         time.sleep(run.rng.uniform(0.2, 3.0))

@@ -24,6 +24,7 @@ from preloaded import Forked
 from separate_cluster import Cluster, family, strike
 
 from dkl.blocks.column_plan import WORKER_EXTRA
+from dkl.blocks.place import WORKER_SHARE
 
 DONE = (0, 3)
 RESUMES = 20
@@ -85,9 +86,12 @@ class Runs:
         return Forked(within, str(host), "0", *given, *self.options())
 
     def _limit(self, name: str) -> str:
-        """Too little for the Gram matrix in memory; of workers more, as each takes more before it holds anything."""
+        """Too little for the Gram matrix in memory; of workers more, as each takes more before it holds anything, and of a limit
+        of its own only a part."""
         bytes_ = int((self.base / name / "limit").read_text())
-        return str(bytes_ if self.place == "threads" else bytes_ + WORKER_EXTRA)
+        if self.place == "threads":
+            return str(bytes_)
+        return str(int((bytes_ + WORKER_EXTRA) / (WORKER_SHARE if self.place == "own" else 1.0)))
 
     def undisturbed(self, name: str) -> Undisturbed:
         """A run of the case in the same place."""
@@ -128,6 +132,7 @@ class Runs:
     def _ended(self, running: Running, trial: Trial, told: Sequence[int]) -> str:
         """ "ended", what was wrong, or nothing where the run has to be resumed."""
         process, err = running.process, ""
+        trial.hits += running.hits
         try:
             _, err = process.communicate(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -136,7 +141,6 @@ class Runs:
                 process.communicate(PATIENCE)
             return "hung"
         trial.codes.append(process.returncode)
-        trial.hits += running.hits
         if running.at is not None:
             trial.answer = max(trial.answer, time.monotonic() - running.at)
         _, left = psutil.wait_procs(running.kin, timeout=GONE_SECONDS)

@@ -1,7 +1,7 @@
 """Links of hosts that are cut and mended while runs of every learner are under way; hosts are network namespaces, which a
 machine may not allow.
 
-pytest -m slow tests/failures -k link --trials 2 prints what came of two cuts of each learner's.
+pytest -m slow -n0 tests/failures -k link --trials 2 prints what came of two cuts of each learner's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Processes that are killed, interrupted or stopped at random moments of runs of every learner: each run ends, or is resumed,
 with the bytes of an undisturbed one, nothing of it stays behind, and nothing that it had started lives on.
 
-pytest -m slow tests/failures -k R3 --trials 10 prints what came of ten trials of each case; CONTRIBUTING.md names the figures.
+pytest -m slow -n0 tests/failures -k R3 --trials 10 prints what came of ten trials of each case. Seconds are told and not judged: how soon a
+command ends that was interrupted (R4), or lost its scheduler (R5), and how long a worker that hangs holds one up (R6).
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from hostile_runs_trials import CASES
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", CASES)]
 KILLED, INTERRUPTED, LACKING = -signal.SIGKILL, 4, 5
-INTERRUPTED_SECONDS, LOST_SECONDS, HUNG_SECONDS = 10.0, 30.0, 60.0
-"""Within which a command that is interrupted, that has lost its scheduler, that has a worker which hangs, ends or goes on."""
 
 
 class Figure:
@@ -53,23 +52,24 @@ def test_R3_the_whole_tree_is_killed(name, place, figure):
 
 @pytest.mark.parametrize("place", ["threads", "own"])
 def test_R4_an_interrupt(name, place, figure):
-    found = figure("R4: SIGTERM, SIGINT", name, place, d.interrupt, told=[INTERRUPTED])
-    assert all(trial.answer <= INTERRUPTED_SECONDS for trial in found)
+    figure("R4: SIGTERM, SIGINT", name, place, d.interrupt, told=[INTERRUPTED])
 
 
 def test_R5_the_scheduler_is_killed(name, figure):
-    found = figure("R5: the scheduler", name, "cluster", d.kill_scheduler, told=[LACKING])
-    assert all(trial.answer <= LOST_SECONDS for trial in found)
+    figure("R5: the scheduler", name, "cluster", d.kill_scheduler, told=[LACKING])
 
 
 def test_R6_a_worker_hangs(name, figure):
     """Of the command's own, which it gives up after 30 s."""
-    found = figure("R6: SIGSTOP for good", name, "own", d.stop_worker, told=[])
-    assert all(trial.answer <= HUNG_SECONDS + trial.quiet for trial in found)
+    figure("R6: SIGSTOP for good", name, "own", d.stop_worker, told=[])
 
 
 def test_R6_a_worker_pauses(name, figure):
     figure("R6: SIGSTOP, SIGCONT", name, "cluster", d.pause_worker, told=[])
+
+
+def test_R7_all_workers_are_killed(name, figure):
+    figure("R7: all workers", name, "cluster", d.kill_all_workers, told=[LACKING], worker="worker")
 
 
 @pytest.mark.parametrize("place", ["own", "cluster"])
