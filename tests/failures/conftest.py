@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,26 +48,22 @@ def known() -> dict[str, Any]:
 def runs_at(inputs: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Runs]]:
     """runs_at(place, worker): where "cluster" is one that ends with the test, and "hosts" one of several hosts."""
     monkeypatch.chdir(inputs)
-    clusters, contexts = [], []
+    with ExitStack() as stack:
 
-    def made(place: str, worker: str = "nanny") -> Runs:
-        hosts = None
-        if place == "hosts":
-            if reason := why_not():
-                pytest.skip(f"no network namespaces: {reason}")
-            contexts.append(network_hosts(3))
-            hosts = contexts[-1].__enter__()
-        cluster = Cluster(worker, hosts) if place in ("cluster", "hosts") else None
-        clusters.extend([cluster] if cluster else [])
-        runs = Runs(inputs, place, cluster)
-        runs.known = known.setdefault(place, {})
-        return runs
+        def made(place: str, worker: str = "nanny") -> Runs:
+            hosts, cluster = None, None
+            if place == "hosts":
+                if reason := why_not():
+                    pytest.skip(f"no network namespaces: {reason}")
+                hosts = stack.enter_context(network_hosts(3))
+            if place in ("cluster", "hosts"):
+                cluster = Cluster(worker, hosts)
+                stack.callback(cluster.stop)
+            runs = Runs(inputs, place, cluster)
+            runs.known = known.setdefault(place, {})
+            return runs
 
-    yield made
-    for cluster in clusters:
-        cluster.stop()
-    for context in contexts:
-        context.__exit__(None, None, None)
+        yield made
 
 
 @pytest.fixture
@@ -112,9 +109,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for name, rows in sorted(figures.items()):
         terminalreporter.section(name)
         columns = list(dict.fromkeys(column for _, counts in rows for column in counts))
-        terminalreporter.write_line(f"{'':<34}" + "".join(f"{column:>15}" for column in columns))
+        terminalreporter.write_line(f"{'':<34}" + "".join(f"{column:>20}" for column in columns))
         for case, counts in [*sorted(rows), ("all", {column: _all(column, rows) for column in columns})]:
-            terminalreporter.write_line(f"{case:<34}" + "".join(f"{counts.get(column, 0):>15}" for column in columns))
+            terminalreporter.write_line(f"{case:<34}" + "".join(f"{counts.get(column, 0):>20}" for column in columns))
 
 
 def _all(column: str, rows: list[tuple[str, dict[str, Any]]]) -> Any:
