@@ -74,7 +74,7 @@ def interrupt(run: Running) -> None:
     """By SIGTERM to the command or, as a terminal does, SIGINT to all of its group; Python's own start is over by then."""
     while not (run.out / "config.json").exists() and run.goes_on(0.01):
         pass
-    if not run.goes_on(run.rng.uniform(0, run.seconds / 2)):
+    if not run.goes_on(run.rng.uniform(0, run.seconds / 4)):
         return
     number = run.rng.choice([signal.SIGTERM, signal.SIGINT])
     everyone = family(run.process.pid)
