@@ -108,12 +108,13 @@ def write_inputs(folder: Path) -> None:
 
 
 def make_runs(base: Path, names: tuple[str, ...] = tuple(CASES)) -> None:
-    """base/<name>/{complete.zarr, killed.zarr, applied.npy, learned.json}, and the inputs that they name."""
+    """base/<name>/{complete.zarr, killed.zarr, applied.npy, writes}, and the inputs that they name; writes: how many it takes."""
     write_inputs(base)
     for name in names:
         (base / name).mkdir()
         (made,) = trials.run("hostile_runs_trials.made", [(str(base), name, 0)])
         writes = int(made.told)
+        (base / name / "writes").write_text(made.told)
         for share in (0.6, 0.5, 0.7, 0.8, 0.4, 0.9):
             shutil.rmtree(base / name / "killed.zarr", ignore_errors=True)
             (ended,) = trials.run("hostile_runs_trials.made", [(str(base), name, int(share * writes))])
@@ -246,13 +247,22 @@ def damaged(spec: tuple[str, str, str, int, bool]) -> str:
 
 
 def _damage(files: list[Path], rng: random.Random) -> None:
-    file, way = rng.choice(files), rng.randrange(5)
-    if way == 0:
-        file.unlink()
-        return
+    """A file is gone, a folder, another length, or of other bytes: some, or zeros throughout."""
+    file, way = rng.choice(files), rng.randrange(7)
     content = bytearray(file.read_bytes() or b"0")
-    change: Callable[..., Any] = (mutations.flipped, mutations.flipped, mutations.truncated, mutations.zeroed)[way - 1]
+    if way < 2:
+        file.unlink()
+        if way == 1:
+            file.mkdir()
+        return
+    change: Callable[..., Any] = (mutations.flipped, mutations.flipped, mutations.truncated, mutations.zeroed, _empty)[
+        way - 2
+    ]
     file.write_bytes(change(content, rng))
+
+
+def _empty(content: bytearray, rng: random.Random) -> bytes:
+    return bytes(len(content))
 
 
 def _swap(files: list[Path], rng: random.Random) -> None:

@@ -11,10 +11,12 @@ Dask also keeps what does not fit in memory in a folder that it imports from; by
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
@@ -28,6 +30,9 @@ NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role
 UNSEEN: dict[str, Any] = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1 s"}
 """What only those pages show is not measured: with Dask's 100 and 50 looks a second, two workers that wait and their
 scheduler take 12 % of a processor, and 4 % without."""
+
+START_SECONDS = 120.0
+"""A worker that has not come up by then hangs."""
 
 
 @contextmanager
@@ -43,7 +48,7 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
         try:
             folder = stack.enter_context(_private_folder(dask.config.get("temporary-directory")))
             stack.enter_context(dask.config.set({**NO_PAGES, **UNSEEN, "temporary-directory": folder}))
-            with _shielded():
+            with _shielded(), _given_up():
                 cluster = _cluster(count, worker_bytes)
         except (OSError, RuntimeError, TimeoutError) as error:
             raise ResourceError("worker processes did not start", where="--workers", got=error) from error
@@ -83,6 +88,24 @@ def _cluster(count: int, worker_bytes: int) -> Any:
         memory_limit=worker_bytes,
         silence_logs=logging.CRITICAL,
     )
+
+
+@contextmanager
+def _given_up() -> Iterator[None]:
+    """Processes that are started within and have not come up after START_SECONDS are ended, which Dask then raises RuntimeError
+    for. By itself it waits for ever, with its `death_timeout` too, and no signal is answered in the meantime."""
+    others, done = set(multiprocessing.active_children()), threading.Event()
+
+    def end() -> None:
+        while not done.wait(START_SECONDS):
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+
+    threading.Thread(target=end, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 @contextmanager

@@ -6,10 +6,8 @@ whose run it is has declared them.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import socket
 import time
 import uuid
 from pathlib import Path
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.stores import commits, seals
+from dkl.stores import commits, run_lock, seals
 from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, write_array
 from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
@@ -29,7 +27,7 @@ from dkl.stores.disk import disk_errors
 from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
-from dkl.stores.private_files import MODE, PrivateFiles, require_plain_tree
+from dkl.stores.private_files import PrivateFiles, require_plain_tree
 from dkl.stores.published import Published
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.sealed_json import read_json, write_json
@@ -139,21 +137,8 @@ class RunStore(Published):
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
-        descriptor = os.open(self.path / "LOCK", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise InputError(
-                "another process works on this run",
-                where=str(self.path),
-                got=holder or "a lock",
-                remedy="wait for it to end, or end it",
-            ) from error
-        self._lock = descriptor  # ours, whether or not the disk has space to say so
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, attempt {self.attempt}".encode(), 0)
+        self._lock = run_lock.take(self.path)
+        run_lock.sign(self._lock, self.attempt)
 
     def close(self) -> None:
         """Give up the lock; nothing where it is not held."""

@@ -140,3 +140,15 @@ def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
         Cluster(workers=1).session(),
     ):
         pass
+
+
+def test_a_worker_that_hangs_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask
+
+    monkeypatch.setattr("dkl.runs.own_workers.START_SECONDS", 0.2)
+    with (
+        dask.config.set({"distributed.worker.preload": ["import time; time.sleep(3600)"]}),
+        pytest.raises(ResourceError, match="did not start"),
+        Cluster(workers=1).session(),
+    ):
+        pass

@@ -150,6 +150,24 @@ def test_one_at_a_time(run):
     run.close()  # once more changes nothing
 
 
+def test_who_has_just_taken_the_lock_is_waited_for(run, monkeypatch):
+    """What stands there until he has signed is nothing, or of one who was killed."""
+    mine, wrote = (run.path / "LOCK").read_text(), []
+    ended = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    ended.wait()
+
+    def sign(seconds):
+        wrote.append(seconds)
+        (run.path / "LOCK").write_text(mine)
+
+    monkeypatch.setattr("dkl.stores.run_lock.time.sleep", sign)
+    for before in ("", mine.replace(f"pid {os.getpid()} ", f"pid {ended.pid} ")):
+        (run.path / "LOCK").write_text(before)
+        with pytest.raises(InputError, match=f"got pid {os.getpid()} on "):
+            RunStore.open(run.path).lock()
+    assert len(wrote) == 2
+
+
 def test_the_lock_goes_with_its_process(run):
     run.close()
     code = "import sys; from dkl.stores.run import RunStore; r = RunStore.open(sys.argv[1]); r.lock(); print(1, flush=True); input()"
