@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from dkl.errors import InputError
 from dkl.problems.logdet_soft_losses import SoftBendLoss, SoftHingeLoss
@@ -62,8 +62,7 @@ class LogLoss:
 
     def value(self, margins: Vector, /) -> Vector:
         """psi (c,)."""
-        exponents = -2.0 * margins  # not by logaddexp, which takes half as long again
-        return np.maximum(exponents, 0.0) + np.log1p(np.exp(-np.abs(exponents)))
+        return np.asarray(-log_expit(2.0 * margins))  # in a third of logaddexp's time
 
     def first(self, margins: Vector, /) -> Vector:
         """-2 / (1 + exp(2 x))."""

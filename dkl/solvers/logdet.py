@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
+import numpy as np
+
 from dkl.errors import InputError
 from dkl.solvers.logdet_central_path import central_path
 from dkl.solvers.logdet_dual import dual_newton
@@ -94,6 +96,7 @@ def _check(
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of margins near the largest number: it is told by the outcome
 def _by_dual(
     problem: PathProblem,
     start: LogDetSolution | None,
@@ -149,11 +152,12 @@ def _joined(problem: PathProblem, end: NewtonEnd, rest: LogDetSolution) -> LogDe
     solver = rest.solver if rest.solver == end.solver else "auto"
     n_iter, n_products = end.n_iter + rest.n_iter, end.n_products + rest.n_products
     rest = replace(rest, n_iter=n_iter, n_products=n_products, solver=solver, method=f"primal, {rest.method}")
-    if rest.outcome is Outcome.SOLVED or rest.certificate.objective <= end.certificate.objective:
+    if rest.outcome is Outcome.SOLVED:
         return rest
+    if end.certificate.objective < rest.certificate.objective:
+        rest = replace(rest, multipliers=end.point.multipliers, margins=end.point.margins, certificate=end.certificate)
     bound = max(rest.certificate.bound, end.certificate.bound)
-    certificate = problem.certificate(end.certificate.objective, bound)
-    return replace(rest, multipliers=end.point.multipliers, margins=end.point.margins, certificate=certificate)
+    return replace(rest, certificate=problem.certificate(rest.certificate.objective, bound))
 
 
 def _by_central_path(

@@ -19,6 +19,7 @@ from dkl.solvers.result import Outcome
 Vector = NDArray[np.float64]
 FIRST = 0.5
 """Length of the first multipliers of a dual ascent, in the norm of the kernel they are taken at: a whole one may leave the cone."""
+SMALLEST = float(np.finfo(np.float64).tiny)
 FURTHEST = 2.0
 """Octaves of gamma that two solutions lead on for: at three ionosphere's path takes 65 steps in place of 57."""
 
@@ -114,15 +115,15 @@ def dual_start(
     a loss with a domain where F is infinite.
     """
     point, gamma = _kernel_start(problem, start)
-    target = problem.with_gamma(min(problem.gamma, GROWTH * gamma))
+    target = problem.with_gamma(min(problem.gamma, max(SMALLEST, GROWTH * gamma)))
     begun = DualState.of(target, point)
     x = None if start is None or earlier is None else _led_on(problem, start, earlier)
     if x is None:
         return begun, target
     stayed = begun if target.gamma == problem.gamma else DualState.of(problem, point)
-    there = problem.point(problem.forces(x)) if problem.bound(x) > stayed.dual else None
+    there = problem.point(problem.forces(x))
     led = None if there is None else DualState.of(problem, there)
-    if led is None or not led.point.objective - led.dual < point.objective - stayed.dual:
+    if led is None or not (led.dual > stayed.dual and led.point.objective - led.dual < point.objective - stayed.dual):
         return begun, target
     problem.accept()
     return led, problem
@@ -168,8 +169,9 @@ def _kernel_start(problem: PathProblem, start: LogDetSolution | None) -> tuple[A
 
 def _reach(problem: PathProblem, multipliers: Vector, gamma: float) -> float:
     """The gamma, at most the problem's, up to which multipliers of `gamma` may grow with it: to a length of FIRST, while K is near K0."""
-    size = float(np.sqrt(max(0.0, float(multipliers @ problem.product(multipliers, coarse=True)))))
-    return min(problem.gamma, gamma * (FIRST / max(size, np.finfo(float).tiny)))
+    square = float(multipliers @ problem.product(multipliers, coarse=True))
+    size = np.inf if np.isnan(square) else float(np.sqrt(max(0.0, square)))  # of slopes near the largest number
+    return min(problem.gamma, gamma * (FIRST / max(size, SMALLEST)))
 
 
 def _drawn_on(problem: PathProblem, multipliers: Vector, gamma: float, reached: float) -> tuple[Any, float]:

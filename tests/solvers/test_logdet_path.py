@@ -9,8 +9,9 @@ from repeats import but_for
 
 from dkl.problems.logdet import LogDetKernelProblem
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import LogLoss
+from dkl.problems.logdet_losses import LogLoss, SmoothedHingeLoss
 from dkl.solvers.logdet import solve_logdet, solve_logdet_path
+from dkl.solvers.logdet_narrowing import narrowing_losses
 from dkl.solvers.result import Outcome
 
 OCTAVES = [2.0**e for e in range(-8, 13)]
@@ -81,6 +82,55 @@ def test_what_the_dual_has_proven_stays_proven(monkeypatch):
     assert found.outcome is Outcome.ITERATION_LIMIT
     assert found.certificate.bound >= before.certificate.bound > 0
     assert found.certificate.objective <= before.certificate.objective
+
+
+def test_what_the_primal_has_proven_stays_proven(rng, monkeypatch):
+    """Where what follows it finds a better kernel and proves less of it."""
+
+    def proving_nothing(problem, *args, **options):
+        end = narrowing_losses(problem, *args, **options)
+        unproven = problem.certificate(end.certificate.objective, -np.inf)
+        return replace(end, certificate=unproven, outcome=Outcome.STALLED)
+
+    constraints = ConstraintSet.triplets(12, triplets(rng, 12, 60))
+    problem = LogDetKernelProblem(kernel(rng, 12), constraints, SmoothedHingeLoss(), 1.0)
+    steps = solve_logdet(problem).n_iter - 1
+    monkeypatch.setattr("dkl.solvers.logdet.MOST_BENT", steps)
+    monkeypatch.setattr("dkl.solvers.logdet.NEAR", 0.0)
+    monkeypatch.setattr("dkl.solvers.logdet.narrowing_losses", proving_nothing)
+    before, found = solve_logdet(problem, max_iter=steps), solve_logdet(problem)
+    assert (before.method, found.method) == ("primal", "primal, dual")
+    assert found.outcome is Outcome.STALLED
+    assert found.certificate.objective < before.certificate.objective
+    assert found.certificate.bound == before.certificate.bound > 0
+
+
+class ExponentialLoss:
+    """exp(-x), of margins far below 0 near the largest number."""
+
+    lowest = 0.0
+
+    def value(self, margins):
+        return np.exp(-margins)
+
+    def first(self, margins):
+        return -np.exp(-margins)
+
+    def second(self, margins):
+        return np.exp(-margins)
+
+    def margins_of(self, slopes):
+        return -np.log(-np.minimum(slopes, 0.0))
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_slopes_near_the_largest_number_end_as_an_outcome(rng):
+    constraints = ConstraintSet.triplets(10, triplets(rng, 10, 60))
+    K0 = kernel(rng, 10)
+    K0 *= 690.0 / -constraints.values(K0).min()  # exp(690) is finite, its square is not
+    found = solve_logdet(LogDetKernelProblem(K0, constraints, ExponentialLoss(), 1.0))
+    assert found.outcome in (Outcome.NUMERICAL_ERROR, Outcome.STALLED, Outcome.ITERATION_LIMIT)
+    assert not found.certificate.relative_gap <= 1e-6
 
 
 class LogLossAlone(LogLoss):
