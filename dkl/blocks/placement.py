@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks import slab_worker, waiting
+from dkl.blocks.owners import Owners
 from dkl.blocks.session import Session
 from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram, make_storage
-from dkl.errors import StateLost, WorkersLostError
+from dkl.errors import WorkersLostError
 from dkl.linalg.slabs import n_slabs
 from dkl.linalg.tree_sum import group_bounds, share
 from dkl.stores.generations import Generation, Generations
@@ -128,7 +128,7 @@ class LocalPlacement:
         self.owner.close()
 
 
-class ClusterPlacement:
+class ClusterPlacement(Owners):
     """Slabs shared out over the workers of a cluster, in their memory or in a scratch folder that they all see.
 
     `key` names the run on the workers. At most as many workers as groups of slabs get a share. Raises WorkersLostError where
@@ -136,12 +136,11 @@ class ClusterPlacement:
     """
 
     def __init__(self, program: SlabProgram, session: Session, key: str, *, scratch: str | None = None) -> None:
-        self.program, self.session, self.client, self.key = program, session, session.client, key
-        self.slabs = n_slabs(program.rank, program.width)
+        self.program, self.slabs = program, n_slabs(program.rank, program.width)
         addresses = waiting.workers(session)
         # By groups, not slabs: a subtree of the sums must belong to one owner to be sent as one vector.
         self.shares = share(len(group_bounds(self.slabs)), len(addresses))
-        self.addresses = addresses[: len(self.shares)]
+        super().__init__(session, key, addresses[: len(self.shares)])
         self.seconds = (
             BATCH_SECONDS  # of an iteration; at first as long as a batch, so that the first batch is one iteration
         )
@@ -159,61 +158,6 @@ class ClusterPlacement:
                 for k in range(len(self.shares))
             ]
         )
-
-    def _submit(self, k: int, function: Any, *arguments: Any) -> Any:
-        """One task on the worker of share k, and on no other: only that one has the slabs. Never retried by Dask."""
-        return self.client.submit(
-            function, *arguments, pure=False, workers=[self.addresses[k]], allow_other_workers=False, retries=0
-        )
-
-    def _all(self, function: Any, *arguments: Any) -> list[Any]:
-        """The same task on every owner, as they wait for each other."""
-        return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
-
-    def _wait(self, futures: list[Any]) -> list[Any]:
-        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs.
-
-        Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
-        """
-        import distributed
-
-        timeout, held_up, looked = 2.0, waiting.HeldUp(self.session, futures), time.monotonic()
-        while True:
-            self.session.require_scheduler()
-            try:
-                with suppress(TimeoutError), self.client.as_current():  # `wait` takes no client
-                    distributed.wait(futures, timeout=0.5)
-                # Where one has failed the others may wait for it; `forget` closes their inboxes and ends that.
-                failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
-                if failed or all(future.done() for future in futures):
-                    # A worker may die with results that are done: Dask schedules them again on that worker, which never
-                    # comes back. Hence the timeout; it doubles for results that are merely large.
-                    timeout *= 2
-                    return list(self._gathered(failed or futures, timeout))
-            except TimeoutError:
-                pass  # of this gathering: look whether all workers are there, then try again
-            except Exception as error:
-                raise self._lost(error) from error
-            gone = set(self.addresses) - set(self.session.workers())
-            if gone:
-                raise StateLost(f"worker {sorted(gone)[0]} is gone")
-            if (since := time.monotonic() - looked) >= waiting.LOOK_AGAIN_SECONDS:
-                held_up.look(since)
-                looked = time.monotonic()
-
-    def _gathered(self, futures: list[Any], timeout: float) -> Any:
-        """The results themselves; TimeoutError after `timeout` seconds, which Client.gather does not offer."""
-        return self.client.sync(lambda: self.client.gather(futures, asynchronous=True), callback_timeout=timeout)
-
-    def _lost(self, error: Exception) -> Exception:
-        """What to raise for `error`: StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else itself."""
-        if isinstance(error, StateLost) or not slab_worker.is_cluster_failure(error):
-            return error
-        try:
-            self.session.require_scheduler()
-        except WorkersLostError as gone:
-            return gone
-        return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
 
     def start(self, fill: Fill, carry: Carry) -> None:
         """Fill the committed arrays on every owner, set the carry, run the opening phase."""
@@ -259,16 +203,6 @@ class ClusterPlacement:
         """(n, rank): the array `name`, gathered slab by slab into this process."""
         parts = self._wait(self._all(slab_worker.read, name))
         return columns_to_factor(self.program, [slab for part in parts for slab in part])
-
-    def close(self) -> None:
-        """Have the workers forget the slabs; not an error where they are gone."""
-        if self.client.status != "running":
-            return
-        try:
-            self.client.run(slab_worker.forget, self.key, on_error="ignore")
-        except Exception as error:
-            if not slab_worker.is_cluster_failure(error):  # else no worker is left, or its lease runs out (LEASE)
-                raise
 
 
 def columns_to_factor(program: SlabProgram, slabs: list[NDArray]) -> NDArray:

@@ -25,7 +25,7 @@ from dkl.linalg.tree_sum import group_bounds
 LEASE = 900.0
 """Seconds; as long as owners wait for each other (exchange.TAKE_SECONDS)."""
 
-_owners: dict[str, SlabOwner] = {}
+_owners: dict[str, Any] = {}
 _used: dict[str, float] = {}
 _lock = threading.Lock()
 
@@ -60,7 +60,11 @@ def make_owner(
     bounds, groups = group_bounds(n_slabs), shares[index]
     slabs = range(bounds[groups.start][0], bounds[groups.stop - 1][1])
     storage, exchange = make_storage(program, slabs, scratch), Exchange(key, index, addresses)
-    owner = SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, exchange)
+    keep(key, SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, exchange))
+
+
+def keep(key: str, owner: Any) -> None:
+    """Hold `owner`, which has a method `close`, under the name `key` until `forget`, or until its lease runs out."""
     with _lock:
         _owners[key], _used[key] = owner, time.monotonic()
     _drop_unused()
@@ -80,7 +84,7 @@ def _drop_unused() -> None:
 
 
 @contextmanager
-def _using(key: str) -> Iterator[SlabOwner]:
+def using(key: str) -> Iterator[Any]:
     """The owner of run `key`, whose lease does not run out meanwhile. Raises StateLost where there is none."""
     with _lock:
         if key not in _owners:
@@ -94,7 +98,7 @@ def _using(key: str) -> Iterator[SlabOwner]:
                 _used[key] = time.monotonic()
 
 
-def _leave_the_slot() -> None:
+def leave_the_slot() -> None:
     """Let the worker run other tasks meanwhile: of two runs, each could otherwise hold the slots that the other waits for."""
     from distributed import secede
 
@@ -103,46 +107,48 @@ def _leave_the_slot() -> None:
 
 def open_state(key: str) -> None:
     """Task: run the opening phase, together with the other owners."""
-    with _using(key) as owner:
-        _leave_the_slot()
+    with using(key) as owner:
+        leave_the_slot()
         owner.open()
 
 
 def iterate(key: str, steps: int) -> list[Carry]:
     """Task: run up to `steps` iterations, together with the other owners; the carry after each."""
-    with _using(key) as owner:
-        _leave_the_slot()
-        return owner.iterate(steps)
+    with using(key) as owner:
+        leave_the_slot()
+        carries: list[Carry] = owner.iterate(steps)
+        return carries
 
 
 def sums(key: str) -> NDArray[np.float64]:
     """Task: the sums of the last phase over all owners."""
-    with _using(key) as owner:
-        return owner.sums()
+    with using(key) as owner:
+        return np.asarray(owner.sums())
 
 
 def fill(key: str, make: Any, carry: Carry) -> None:
     """Task: set the committed arrays of these slabs by make(name, slab, columns, out), and the carry."""
-    with _using(key) as owner:
+    with using(key) as owner:
         owner.fill(make)
         owner.begin(carry)
 
 
 def restore(key: str, folder: str, files: dict[str, tuple[int, int]], carry: Carry) -> None:
     """Task: read these slabs of a commit. `files` is its manifest: (bytes, crc32c) by file. Raises StoreError."""
-    with _using(key) as owner:
+    with using(key) as owner:
         owner.read_generation(Path(folder), files, carry)
 
 
 def write_generation(key: str, folder: str) -> list[tuple[str, int, int]]:
     """Task: write the committed arrays of these slabs into `folder`; (file, bytes, crc32c) of each chunk."""
-    with _using(key) as owner:
-        return owner.write_generation(Path(folder))
+    with using(key) as owner:
+        written: list[tuple[str, int, int]] = owner.write_generation(Path(folder))
+        return written
 
 
 def read(key: str, name: str) -> list[NDArray]:
     """Task: copies of the array `name` on these slabs, in their order."""
-    with _using(key) as owner:
+    with using(key) as owner:
         return [owner.read(name, slab) for slab in owner.slabs]
 
 

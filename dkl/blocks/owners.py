@@ -1,0 +1,88 @@
+"""State that is shared out over the workers of a cluster, seen from the process that asks for it: tasks of owners, and their end.
+
+Each owner is one object in the memory of one worker (`slab_worker`), outside Dask's own bookkeeping. So a lost worker is not
+repaired in place: what is asked of its owner raises StateLost, and the caller makes new owners.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from dkl.blocks import slab_worker, waiting
+from dkl.blocks.session import Session
+from dkl.errors import StateLost, WorkersLostError
+
+
+class Owners:
+    """Owners on these workers, one each, under the name `key`; whoever derives from this makes them."""
+
+    def __init__(self, session: Session, key: str, addresses: Sequence[str]) -> None:
+        self.session, self.client, self.key, self.addresses = session, session.client, key, list(addresses)
+
+    def _submit(self, k: int, function: Any, *arguments: Any) -> Any:
+        """One task on the worker of share k, and on no other: only that one has the slabs. Never retried by Dask."""
+        return self.client.submit(
+            function, *arguments, pure=False, workers=[self.addresses[k]], allow_other_workers=False, retries=0
+        )
+
+    def _all(self, function: Any, *arguments: Any) -> list[Any]:
+        """The same task on every owner, as they wait for each other."""
+        return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
+
+    def _wait(self, futures: list[Any]) -> list[Any]:
+        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs.
+
+        Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
+        """
+        import distributed
+
+        timeout, held_up, looked = 2.0, waiting.HeldUp(self.session, futures), time.monotonic()
+        while True:
+            self.session.require_scheduler()
+            try:
+                with suppress(TimeoutError), self.client.as_current():  # `wait` takes no client
+                    distributed.wait(futures, timeout=0.5)
+                # Where one has failed the others may wait for it; `forget` closes their inboxes and ends that.
+                failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
+                if failed or all(future.done() for future in futures):
+                    # A worker may die with results that are done: Dask schedules them again on that worker, which never
+                    # comes back. Hence the timeout; it doubles for results that are merely large.
+                    timeout *= 2
+                    return list(self._gathered(failed or futures, timeout))
+            except TimeoutError:
+                pass  # of this gathering: look whether all workers are there, then try again
+            except Exception as error:
+                raise self._lost(error) from error
+            gone = set(self.addresses) - set(self.session.workers())
+            if gone:
+                raise StateLost(f"worker {sorted(gone)[0]} is gone")
+            if (since := time.monotonic() - looked) >= waiting.LOOK_AGAIN_SECONDS:
+                held_up.look(since)
+                looked = time.monotonic()
+
+    def _gathered(self, futures: list[Any], timeout: float) -> Any:
+        """The results themselves; TimeoutError after `timeout` seconds, which Client.gather does not offer."""
+        return self.client.sync(lambda: self.client.gather(futures, asynchronous=True), callback_timeout=timeout)
+
+    def _lost(self, error: Exception) -> Exception:
+        """What to raise for `error`: StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else itself."""
+        if isinstance(error, StateLost) or not slab_worker.is_cluster_failure(error):
+            return error
+        try:
+            self.session.require_scheduler()
+        except WorkersLostError as gone:
+            return gone
+        return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
+
+    def close(self) -> None:
+        """Have the workers forget the slabs; not an error where they are gone."""
+        if self.client.status != "running":
+            return
+        try:
+            self.client.run(slab_worker.forget, self.key, on_error="ignore")
+        except Exception as error:
+            if not slab_worker.is_cluster_failure(error):  # else no worker is left, or its lease runs out (LEASE)
+                raise
