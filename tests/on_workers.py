@@ -35,6 +35,13 @@ def labels_in_a_task(X, n_clusters, given):
     return KernelKMeans(n_clusters, random_state=0, client=get_client() if given else None).fit(X).labels_
 
 
+def owners_held():
+    """How many owners of shared state the worker holds."""
+    from dkl.blocks import slab_worker
+
+    return len(slab_worker._owners)
+
+
 def imported_from():
     """Folders of Dask's own that modules are imported from."""
     return [path for path in sys.path if "dask-scratch-space" in path]

@@ -83,24 +83,37 @@ class Exchange:
         In their order, not as they arrive: sums over them must not depend on the network. Raises StateLost where another owner
         does not answer, or no longer knows the run.
         """
-        from distributed.utils import sync
-
         # All sends at once, then all receives: owners that waited for each other's sends one by one would add up latencies.
         others = [k for k in range(len(self.addresses)) if k != self.index]
         with spending(EXCHANGE):
-            if others:
-                sync(self.worker.loop, self._send, [self.addresses[k] for k in others], step, part)
+            self._send_all(step, dict.fromkeys(others, part))
             return [part if k == self.index else self.inbox.take(step, k) for k in range(len(self.addresses))]
 
-    async def _send(self, addresses: list[str], step: int, part: Any) -> None:
-        """Send `part` to all addresses at once; on the worker's event loop."""
+    def swap(self, step: int, parts: dict[int, Any]) -> dict[int, Any]:
+        """Gives each owner in `parts` its own part at this step, and returns what these have given. Raises as a call does."""
+        with spending(EXCHANGE):
+            self._send_all(step, parts)
+            return {k: self.inbox.take(step, k) for k in parts}
+
+    def _send_all(self, step: int, parts: dict[int, Any]) -> None:
+        """Each owner its part, all at once; returns when they have them."""
+        from distributed.utils import sync
+
+        if parts:
+            sync(self.worker.loop, self._send, step, parts)
+
+    async def _send(self, step: int, parts: dict[int, Any]) -> None:
+        """Send the parts to their owners at once; on the worker's event loop."""
         import asyncio
 
         from distributed.protocol import to_serialize
 
         # to_serialize: arrays travel as raw frames, without a copy into msgpack.
-        message = {"key": self.key, "step": step, "owner": self.index, "part": to_serialize(part)}
-        calls = [getattr(self.worker.rpc(address), OP)(**message) for address in addresses]
+        message = {"key": self.key, "step": step, "owner": self.index}
+        calls = [
+            getattr(self.worker.rpc(self.addresses[k]), OP)(**message, part=to_serialize(part))
+            for k, part in parts.items()
+        ]
         try:
             answers = await asyncio.gather(*calls)
         except OSError as error:  # distributed's own are among them

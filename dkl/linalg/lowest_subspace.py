@@ -36,6 +36,8 @@ RESCALE = 10
 WIDTH = 16
 """Columns of a slab of the block: in single precision the length of a cache line."""
 TOP_STEPS = 20
+LEAST_TOP = 1e-150
+"""Of a matrix that is 0: with room for its inverse."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def lowest_subspaces(
     top = spectrum_top(matrix)
     block, cut, degree = start, FIRST_CUT * top, FIRST_DEGREE
     if known is not None:
-        cut, degree = _next_filter(known, top)
+        cut, degree = next_filter(known, top)
     del start  # a block of memory
     for _ in range(passes):
         block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype))
@@ -78,10 +80,10 @@ def lowest_subspaces(
         block, image = block @ turn, image @ turn
         kept, lowest = block[:, :count], values[:count]
         yield RitzBlock(lowest, kept, image[:, :count] - kept * lowest, float(values[count]))
-        cut, degree = _next_filter(values, top)
+        cut, degree = next_filter(values, top)
 
 
-def _next_filter(values: Array, top: float) -> tuple[float, int]:
+def next_filter(values: Array, top: float) -> tuple[float, int]:
     """(cut, degree) of the filter that goes on from Ritz values."""
     cut = min(max(float(values[-1]), LEAST_CUT * top), MOST_CUT * top)
     growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
@@ -146,4 +148,4 @@ def spectrum_top(matrix: Any) -> float:
             break
         before, vector = vector, image / beside
     values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off[:-1]))
-    return max(1.02 * (float(values[-1]) + abs(off[-1] * vectors[-1, -1])), np.finfo(float).tiny)
+    return max(1.02 * (float(values[-1]) + abs(off[-1] * vectors[-1, -1])), LEAST_TOP)

@@ -2,7 +2,7 @@
 
     n up to DENSE                      LAPACK
     a factor of L + shift within FILL  shift-invert Lanczos
-    beyond                             Chebyshev-filtered subspaces (`lowest_subspace`), which need products alone
+    beyond                             Chebyshev-filtered subspaces (`filtered_rows`), which need products alone, here or on workers
 
 Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and filters many passes. A factor
 of a graph that is locally a plane has some dozen numbers a row, however many rows; in many dimensions it is dense. Which it is, is
@@ -11,6 +11,7 @@ seen from factors of the neighbourhoods of a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
 
-from dkl.linalg.lowest_subspace import lowest_subspaces
+from dkl.linalg.filtered_rows import WIDTH, Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -36,6 +37,7 @@ NUMBER = 24
 SHIFT = 1e-4
 """Of the mean of L's diagonal: what makes L definite."""
 PASSES = 60
+MakePasses = Callable[[sparse.csr_array, int], Passes]
 
 
 @dataclass(frozen=True)
@@ -56,21 +58,29 @@ def basis_bytes(n: int, count: int, entries: int) -> int:
     if n <= FACTORED:
         return 12 * n * n + lanczos
     # Which of the two it is follows from the graph, which a plan does not know.
-    return max(FILL + lanczos, 8 * n * 8 * (count + _guards(count)) + 24 * entries)
+    return max(FILL + lanczos, filter_bytes(n, count + guards(count), entries) + 2 * 8 * n * count)
+
+
+def filter_bytes(n: int, columns: int, entries: int) -> int:
+    """What a filter holds in one process beside the matrix: the block and its image, two slabs, the rows in their order."""
+    return 8 * n * 2 * (columns + WIDTH) + 48 * entries
 
 
 @one_blas_thread()  # the same bits on any machine
-def smoothest(laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8) -> SmoothBasis:
+def smoothest(
+    laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8, passes: MakePasses = PassesHere
+) -> SmoothBasis:
     """The eigenvectors of the lowest `count` eigenvalues of L (n, n), count <= n. Each one's largest entry is positive.
 
-    tol: of `residual`, where the filter's passes end; the other methods go to rounding. Nothing is random but a fixed start.
+    tol: of `residual`, where the filter's passes end; the other methods go to rounding. passes: where the filter's are made, of the
+    Laplacian and a number of columns. Nothing is random but a fixed start.
     """
     n = laplacian.shape[0]
     method, found = "dense", None
     if n > max(DENSE, 2 * count) and (n <= FACTORED or factor_bytes(laplacian) <= FILL):
         method, found = "shift-invert", _factored(laplacian, count)
     if found is None and n > max(DENSE, 2 * count):
-        method, found = "filter", _filtered(laplacian, count, tol)
+        return _filtered(laplacian, count, tol, passes)
     if found is None:
         method, found = "dense", scipy.linalg.eigh(laplacian.toarray(), subset_by_index=[0, count - 1])[1]
     # Rayleigh-Ritz: orthonormal, and ordered, to rounding.
@@ -78,10 +88,21 @@ def smoothest(laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8) -> 
     image = laplacian @ vectors
     values, turn = np.linalg.eigh(vectors.T @ image)
     vectors = vectors @ turn
-    norm = float(abs(laplacian).sum(axis=1).max()) if laplacian.nnz else 1.0
-    residual = float(np.linalg.norm(image @ turn - vectors * values, axis=0).max()) / norm
-    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(count)]
-    return SmoothBasis(values, np.ascontiguousarray(vectors * np.where(largest < 0, -1.0, 1.0)), residual, method)
+    residual = float(np.linalg.norm(image @ turn - vectors * values, axis=0).max()) / _norm(laplacian)
+    return SmoothBasis(values, _signed(np.ascontiguousarray(vectors)), residual, method)
+
+
+def _norm(laplacian: sparse.csr_array) -> float:
+    """|L| by its rows' sums, or 1 of no entries."""
+    return float(abs(laplacian).sum(axis=1).max()) if laplacian.nnz else 1.0
+
+
+def _signed(vectors: Array) -> Array:
+    """Each column's largest entry made positive, in place."""
+    for column in vectors.T:
+        if column[np.abs(column).argmax()] < 0:
+            column *= -1.0
+    return vectors
 
 
 def factor_bytes(laplacian: sparse.csr_array) -> float:
@@ -120,18 +141,21 @@ def _factored(laplacian: sparse.csr_array, count: int) -> Array | None:
     return np.asarray(vectors[:, np.argsort(values)])
 
 
-def _filtered(laplacian: sparse.csr_array, count: int, tol: float) -> Array:
-    """(n, count), as near as PASSES come."""
-    start = np.random.default_rng(0).standard_normal((laplacian.shape[0], count + _guards(count)))
-    norm = float(abs(laplacian).sum(axis=1).max())
-    vectors = start[:, :count]
-    for block in lowest_subspaces(laplacian, start, count, PASSES):
-        vectors = block.vectors
-        if np.linalg.norm(block.remainder, axis=0).max() <= tol * norm:
-            break
-    return vectors
+def _filtered(laplacian: sparse.csr_array, count: int, tol: float, make: MakePasses) -> SmoothBasis:
+    """As near as PASSES come."""
+    norm = _norm(laplacian)
+    passes = make(laplacian, count + guards(count))
+    try:
+        for _ in range(PASSES):
+            ritz = passes.advance(count)
+            residual = float(ritz.residuals.max()) / norm
+            if residual <= tol:
+                break
+        return SmoothBasis(ritz.values, _signed(passes.vectors(count)), residual, "filter")
+    finally:
+        passes.close()
 
 
-def _guards(count: int) -> int:
+def guards(count: int) -> int:
     """Columns that are iterated beside those that are asked for."""
     return max(10, count // 5)

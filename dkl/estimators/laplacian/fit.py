@@ -35,7 +35,7 @@ class PosedPropagation:
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=settings.sigma,
             laplacian="normalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
-        return cls(Basis.of(graph, m), pairs)
+        return cls(Basis.of(graph, m, session), pairs)
 
     @cached_property
     def problem(self) -> QuadraticSDP:

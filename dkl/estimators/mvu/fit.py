@@ -50,7 +50,7 @@ class PosedUnfolding:
         edges, squared = _edges(rows, graph)
         # Unseen rows are means of their neighbours, weighted within the length of an edge.
         near = replace(graph, sigma=0.5 * float(np.sqrt(squared).mean()))
-        return cls(Basis.of(near, m, without_first=True), edges, squared, side, settings)
+        return cls(Basis.of(near, m, session, without_first=True), edges, squared, side, settings)
 
     @property
     def most_axes(self) -> int:

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from dkl.blocks.graph import Graph, build_graph, graph_of
 from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import passes_on
 from dkl.errors import InputError
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
@@ -50,16 +51,17 @@ def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
         got, wanted = f"{count} eigenvectors", f"at most {n}, the number of rows"
         raise InputError("more eigenvectors than the graph has", where="n_components", got=got, wanted=wanted)
     check_size({f"{count:,} eigenvectors": BASES * 8 * n * count}, limit, "take fewer components")
+    session = Session.find(learner.client, threads=learner.n_jobs)
     if learner.affinity == "precomputed":
         graph = graph_of(rows, laplacian="unnormalized")
     else:
         graph = build_graph(
             rows, n_neighbors=min(learner.n_neighbors, n - 1), sigma=learner.sigma, laplacian="unnormalized",
-            memory_limit=limit, session=Session.find(learner.client, threads=learner.n_jobs),
+            memory_limit=limit, session=session,
         )  # fmt: skip
     degrees = graph.laplacian.diagonal()
     affinity = sparse.csr_array(sparse.diags_array(degrees) - graph.laplacian)
     affinity.eliminate_zeros()
-    found = smoothest(laplacian_matrix(affinity)[0], count)
+    found = smoothest(laplacian_matrix(affinity)[0], count, passes=passes_on(session))
     coordinates = found.vectors / np.sqrt(np.where(degrees > 0, degrees, 1.0))[:, None]
     return Maps(rows, graph, with_signs(coordinates), found.values, found.residual)

@@ -1,0 +1,56 @@
+"""Eigenvectors with their rows on workers: the bytes of this process alone, also where a worker has lost its rows."""
+
+import logging
+
+import numpy as np
+import pytest
+from on_workers import owners_held
+from scipy import sparse
+
+from dkl.blocks import slab_worker
+from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import SharedPasses, passes_on
+from dkl.linalg import smooth_basis
+from dkl.linalg.filtered_rows import PassesHere
+from dkl.linalg.smooth_basis import smoothest
+
+
+@pytest.fixture
+def laplacian(rng):
+    i, j = np.arange(900), rng.integers(0, 900, 900)
+    ring = sparse.coo_array((np.ones(1800), (np.tile(i, 2), np.concatenate([(i + 1) % 900, j]))), shape=(900, 900))
+    W = ring + ring.T
+    return sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
+
+
+def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
+    monkeypatch.setattr(smooth_basis, "FACTORED", 0)
+    monkeypatch.setattr(smooth_basis, "FILL", 0)
+    session, made, held = Session(client), [], client.run(owners_held)
+
+    def make(matrix, k):
+        made.append(passes_on(session, least=0)(matrix, k))
+        return made[-1]
+
+    there, here = smoothest(laplacian, 5, passes=make), smoothest(laplacian, 5)
+    assert there.method == here.method == "filter" and isinstance(made[0], SharedPasses)
+    assert there.vectors.tobytes() == here.vectors.tobytes() and there.values.tobytes() == here.values.tobytes()
+    assert there.residual == here.residual <= 1e-8
+    # Workers keep nothing of it.
+    assert client.run(owners_held) == held
+    assert isinstance(passes_on(session)(laplacian, 15), PassesHere)  # too small to be worth it
+
+
+def test_lost_rows_are_sent_again_and_the_passes_made_again(laplacian, client, caplog):
+    here, there = PassesHere(laplacian, 12), SharedPasses(laplacian, 12, Session(client))
+    for step in range(4):
+        if step == 2:
+            first = there.owners.addresses[0]
+            client.run(slab_worker.forget, there.owners.key, workers=[first])
+        with caplog.at_level(logging.WARNING, "dkl"):
+            one, other = here.advance(4), there.advance(4)
+        assert one.values.tobytes() == other.values.tobytes()
+    assert "2 passes for eigenvectors are made again" in caplog.text
+    assert there.vectors(12).tobytes() == here.vectors(12).tobytes()
+    there.close()
+    there.close()
