@@ -27,8 +27,10 @@ def command() -> None:
 
 @dataclass
 class Soak:
-    """samples: by process, (steps done, MiB resident, open files, threads); at: (steps done, seconds); states: the most on disk."""
+    """pid: of the command. samples: by process, (steps done, MiB resident, open files, threads). at: (steps done, seconds).
+    states: the most on disk."""
 
+    pid: int
     samples: Samples = field(default_factory=dict)
     at: list[tuple[float, float]] = field(default_factory=list)
     states: int = 0
@@ -64,7 +66,8 @@ class Soak:
 
 def soak(given: list[str], out: Path, every: float = 0.25) -> Soak:
     """A command watched until it ends, which commits as it goes to `out`."""
-    found, process = Soak(), Forked(command, *given)
+    process = Forked(command, *given)
+    found = Soak(process.pid)
     start = time.monotonic()
     while process.poll() is None:
         assert time.monotonic() - start < 20 * PATIENCE
