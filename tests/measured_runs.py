@@ -88,23 +88,14 @@ def rise(command: list[str]) -> tuple[int, int]:
 
 
 def on_workers() -> None:
-    """Arguments: uses of runs on worker processes as JSON, a file for the peaks of all processes: [code, planned, own, workers'] each.
+    """Arguments: commands as JSON, a file for the peaks of all processes: [code, planned, own, workers'] each.
 
     Resident memory of each process, whole, as the system counts it; of workers the largest that was seen while they lived.
     """
     from dkl.cli.main import dkl
-    from dkl.runs import predictions
 
     commands, target = json.loads(sys.argv[1]), Path(sys.argv[2])
-    planned: list[int] = []
-    applied = predictions.prediction_plan
-
-    def noted(*given: Any) -> Any:
-        made = applied(*given)
-        planned.append(made.process_bytes)
-        return made
-
-    predictions.prediction_plan = noted
+    planned = note_plans(lambda made: made.process_bytes)
     figures = []
     for command in commands:
         planned.clear()
@@ -139,20 +130,26 @@ def peaks_below() -> Iterator[dict[int, int]]:
         watcher.join()
 
 
-def main() -> None:
-    """Arguments: how many of the commands are not measured, the commands as JSON, a file for the others' figures."""
+def note_plans(bytes_of: Callable[[Any], int]) -> list[int]:
+    """A list that takes the bytes of each plan which this process makes from now on, of fits and of uses of runs."""
     from dkl.runs import driver, predictions
 
-    first, commands, target = int(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
-    planned: list[Any] = []
+    planned: list[int] = []
     fits, applied = driver.check_fits, predictions.prediction_plan
 
     def noted(made: Any) -> Any:
-        planned.append(made.process_bytes - made.base)
+        planned.append(bytes_of(made))
         return made
 
     driver.check_fits = lambda *given: (noted((found := fits(*given))[0]), found[1])
     predictions.prediction_plan = lambda *given: noted(applied(*given))
+    return planned
+
+
+def main() -> None:
+    """Arguments: how many of the commands are not measured, the commands as JSON, a file for the others' figures."""
+    first, commands, target = int(sys.argv[1]), json.loads(sys.argv[2]), Path(sys.argv[3])
+    planned = note_plans(lambda made: made.process_bytes - made.base)
     use_blas()
     figures = []
     for command in commands:

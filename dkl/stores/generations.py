@@ -1,7 +1,7 @@
 """Checkpoints as generations: a state is on disk whole, or not at all.
 
     run/generations/gen-000040/{V,U,Lambda}     zarr arrays with checksums
-                               /MANIFEST.json   iteration, carry, and size and crc32c of every file; its own crc32c
+                               /MANIFEST.json   iteration, carry, whose it is, size and crc32c of every file; its own crc32c
     run/generations/tmp-<attempt>-<commit>/     being written; a folder no commit before it had
 
 Workers write whole slabs into their attempt's folder; the driver checks that all came, writes the manifest and commits
@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike
 from dkl.errors import DiskError, StoreError
 from dkl.stores import commits
 from dkl.stores.disk import disk_errors
+from dkl.stores.origins import KEY, origin_of, require_origin
 from dkl.stores.sealed_json import read_json, replace_json
 from dkl.stores.slab_arrays import SlabArray
 
@@ -52,6 +53,7 @@ class Generations:
             with _checkpoint_errors(root):
                 root.mkdir(mode=0o700, parents=True, exist_ok=True)
                 commits.fsync(root.parent)
+        self.origin = origin_of(root.parent)
 
     def begin(self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike) -> Path:
         """A new folder with the metadata of the arrays (n_slabs, n, width), for owners to write their slabs into.
@@ -90,6 +92,7 @@ class Generations:
                     "version": VERSION,
                     "iteration": iteration,
                     "carry": carry,
+                    KEY: self.origin,
                     "files": dict(sorted((chunks | metadata).items())),
                 }
                 replace_json(folder / "MANIFEST.json", manifest)
@@ -98,7 +101,7 @@ class Generations:
             self.abandon()
             raise
         commits.keep_newest(self.root, "gen", iteration, KEPT)
-        return _load(target)
+        return _load(target, self.origin)
 
     def abandon(self) -> None:
         """Remove what this attempt has not committed."""
@@ -109,13 +112,13 @@ class Generations:
         commits.remove_leftovers(self.root)
 
     def newest_first(self, note: Callable[[StoreError], None] = lambda damage: None) -> Iterator[Generation]:
-        """Every generation whose manifest and file sizes are right, newest first.
+        """Every generation of this run whose manifest and file sizes are right, newest first.
 
         Damaged ones are passed over; `note` is called for each. Chunks' checksums are compared when they are read.
         """
         for folder in reversed(commits.numbered_folders(self.root, "gen")):
             try:
-                generation = _load(folder)
+                generation = _load(folder, self.origin)
             except StoreError as damage:
                 note(damage)
                 continue
@@ -145,10 +148,11 @@ def _require_sizes(folder: Path, chunks: dict[str, tuple[int, int]]) -> None:
             raise DiskError("a checkpoint's file is short", where=str(folder / name), wanted=f"{size} bytes")
 
 
-def _load(folder: Path) -> Generation:
+def _load(folder: Path, origin: int | None) -> Generation:
     manifest = read_json(folder / "MANIFEST.json", sealed=True)
     if manifest.get("kind") != "dkl-generation" or manifest.get("version") != VERSION:
         raise StoreError("not a checkpoint of this version", where=str(folder), got=manifest.get("version"))
+    require_origin(manifest, origin, folder)
     iteration, carry, files = _parts(manifest, folder)
     if f"gen-{iteration:06d}" != folder.name:
         raise StoreError("a checkpoint under another's name", where=str(folder), got=iteration)

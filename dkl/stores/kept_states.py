@@ -1,7 +1,7 @@
 """States of work under way, kept in between: each is on disk whole, or not at all (stores/commits.py).
 
     root/state-000012/{name, ...}       an array each, with checksums
-                     /MANIFEST.json     their names and seals, and notes on the state; its own crc32c
+                     /MANIFEST.json     their names and seals, whose they are, notes on the state; its own crc32c
 
 A new state is written beside the old one and committed, and the old one goes: one is kept, as plans count one and one
 in progress, and partial sums may be gigabytes. What is damaged counts as not there: it is computed again.
@@ -20,6 +20,7 @@ from dkl.errors import StoreError
 from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, read_array, write_array
 from dkl.stores.disk import disk_errors
+from dkl.stores.origins import KEY, origin_of, require_origin
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -36,6 +37,7 @@ class KeptStates:
 
     def __init__(self, root: Path, arrays: Arrays, name: str = "state", what: str = "the state") -> None:
         self.root, self.arrays, self.name, self.failure = root, arrays, name, f"could not keep {what}"
+        self.origin = origin_of(root.parent)
 
     def write(self, number: int, arrays: dict[str, NDArray], notes: Notes) -> None:
         """Keep a state in place of those before; `number` grows with each. notes: JSON.
@@ -48,12 +50,18 @@ class KeptStates:
         with commits.replaced_folder(target, self.failure) as folder:
             for name, values in arrays.items():
                 write_array(folder / name, values, self._declared(target, name))
-            content = {"arrays": list(arrays), "of": target.name, "files": seals.files_in(folder), **notes}
+            content = {
+                "arrays": list(arrays),
+                "of": target.name,
+                "files": seals.files_in(folder),
+                KEY: self.origin,
+                **notes,
+            }
             write_json(folder / seals.MANIFEST, content)
         commits.keep_newest(self.root, self.name, number, KEPT)
 
     def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, dict[str, NDArray], Notes]:
-        """(number, arrays, notes) of the newest state that is whole and `wanted`, or nothing for the last two.
+        """(number, arrays, notes) of the newest state of this run that is whole and `wanted`, or nothing for the last two.
 
         No state, wanted or not, has a higher number.
         """
@@ -62,6 +70,7 @@ class KeptStates:
         for folder in reversed(states):
             try:
                 notes = read_json(folder / seals.MANIFEST, sealed=True)
+                require_origin(notes, self.origin, folder)
                 self._require_place(folder, notes)
                 if wanted(notes):
                     return number, self._arrays(folder, notes["arrays"]), notes

@@ -13,6 +13,7 @@ from typing import Any
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
 from dkl.stores.kept_states import KeptStates
+from dkl.stores.origins import KEY, require_origin
 from dkl.stores.registry import Arrays
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -52,12 +53,14 @@ class PartialSums(KeptStates):
         """Note that a pass has ended and its rows of the Gram matrix are stored. Raises DiskError."""
         with disk_errors(self.failure, self.root):
             self.root.mkdir(mode=0o700, exist_ok=True)
-        write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number})})
+        write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number}), KEY: self.origin})
 
     def done(self) -> list[int]:
         """The passes that have ended; none where that is not known, so that they are made again."""
         try:
-            return [int(number) for number in read_json(self.root / "done.json", sealed=True)["passes"]]
+            notes = read_json(self.root / "done.json", sealed=True)
+            require_origin(notes, self.origin, self.root)
+            return [int(number) for number in notes["passes"]]
         except (StoreError, KeyError, TypeError, ValueError, OverflowError):
             return []
 

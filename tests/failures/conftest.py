@@ -116,7 +116,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def _all(column: str, rows: list[tuple[str, dict[str, Any]]]) -> Any:
     """The sum of counts, the worst of seconds, the mean of ratios."""
-    values = [counts.get(column, 0) for _, counts in rows]
-    if column.endswith(" s"):
+    values = [counts[column] for _, counts in rows if column in counts]
+    if column.endswith((" s", " worst")):
         return max(values)
-    return round(statistics.mean(values), 2) if column.startswith("mean") else sum(values)
+    if column.endswith(" least"):
+        return min(values)
+    return round(statistics.mean(values), 2) if "mean" in column else sum(values)

@@ -193,6 +193,12 @@ def test_a_renamed_generation_is_seen(case, run):
     assert case.recover(run) == (5, case.states[5])
 
 
+def test_the_generation_of_another_run_is_passed_over(case, run):
+    """Of the same shape and whole, but of a run with other settings."""
+    write_json(run.path / "config.json", {"settings": {"gamma": 3.0}})
+    assert case.recover(run) is None
+
+
 def test_a_state_of_another_type_or_shape_is_not_taken(case, run):
     """Slabs of 32 single and of 16 double columns have the same bytes, and so the same checksums."""
     generation = next(run.generations().newest_first())

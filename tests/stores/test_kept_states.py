@@ -8,6 +8,7 @@ import pytest
 from dkl.errors import DiskError, StoreError
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.registry import Arrays, StoredArray
+from dkl.stores.sealed_json import read_json, write_json
 
 DECLARED = Arrays(
     StoredArray("alphas/alphas-*/one", ("row", "column"), ("float64",), "Values."),
@@ -52,6 +53,23 @@ def test_the_one_before_stands_in_for_a_damaged_one(states, tmp_path):
     chunk.write_bytes(bytes([content[0] ^ 4]) + content[1:])
     number, found, _ = states.read()
     assert number == 2 and (found["one"] == 1.0).all()
+
+
+def test_the_state_of_another_run_counts_as_not_there(tmp_path):
+    """Of the same shape, but of other settings; one of an earlier version, which does not tell whose it is, is taken."""
+    kept = {}
+    for name, settings in (("one", {"C": 1.0}), ("other", {"C": 2.0}), ("again", {"C": 1.0})):
+        (tmp_path / name).mkdir()
+        write_json(tmp_path / name / "config.json", {"task": "svc", "settings": settings, "graph": name})
+        kept[name] = KeptStates(tmp_path / name / "alphas", DECLARED, "alphas")
+    kept["one"].write(1, arrays(1.0), {})
+    for name in ("other", "again"):
+        shutil.copytree(kept["one"].root, kept[name].root)
+    assert kept["other"].read() == (1, {}, {})
+    assert (kept["again"].read()[1]["one"] == 1.0).all()
+    manifest = kept["other"].root / "alphas-000001" / "MANIFEST.json"
+    write_json(manifest, {name: value for name, value in read_json(manifest).items() if name != "origin"})
+    assert (kept["other"].read()[1]["one"] == 1.0).all()
 
 
 @pytest.mark.parametrize("call", ["commits.fsync_tree", "kept_states.write_json", "kept_states.write_array"])

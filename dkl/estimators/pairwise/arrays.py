@@ -41,6 +41,6 @@ ARRAYS = Arrays(
         "blocks.",
         "graph/block_*/zarr.json": "anndata's csr_matrix; shape, entries and a crc32 of each array.",
         "folds/fold*-*/MANIFEST.json": "A fold's path of gamma: its errors, ranks and seconds so far.",
-        "generations/gen-*/MANIFEST.json": "A checkpoint: iteration, carry, and bytes and crc32c of every file.",
+        "generations/gen-*/MANIFEST.json": "A checkpoint: iteration, carry, whose it is, and bytes and crc32c of every file.",
     },
 )

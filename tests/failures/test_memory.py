@@ -1,0 +1,85 @@
+"""Memory that processes of fits take, over rows, chunks, ranks and limits, against the limit and the plan.
+
+pytest -m slow -n0 tests/failures -k R15 prints of every point the largest resident memory of a whole process that works, as the system
+counts it, over the limit (the least one that is accepted), and the plan over it; -k R17 of rows many times larger than the limit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from memory_points import Point, taken
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no peaks of processes here"),
+]
+MIB = 2**20
+OWN = ("--workers", "2")
+POINTS = {
+    "regression": [
+        Point("regression", n, rank, chunk)
+        for n in (20_000, 80_000, 320_000)
+        for chunk in (1500, 25_000)
+        for rank in (20, 200)
+    ],
+    "pairwise": [
+        Point("pairwise", n, rank, 0, tight)
+        for n in (1000, 4000, 16_000)
+        for rank in (16, 128)
+        for tight in (True, False)
+    ],
+    "svc": [Point("svc", n, 0, 0, tight) for n in (500, 2000, 4000) for tight in (True, False)],
+    "logdet": [Point("logdet", n) for n in (200, 1000)],
+    "mvu": [Point("mvu", n, rank) for n in (1000, 8000) for rank in (16, 64)],
+    "laplacian": [Point("laplacian", n, 16) for n in (1000, 8000)],
+    "workers": [
+        *(Point("regression", n, 200, 25_000, place=OWN) for n in (20_000, 320_000)),
+        *(Point("pairwise", n, 64, place=OWN) for n in (1000, 8000)),
+        Point("svc", 2000, place=OWN),
+    ],
+}
+
+
+@pytest.mark.parametrize("group", POINTS)
+def test_R15_R16_what_a_fit_takes(group, tmp_path, told):
+    """R15: peak / limit <= 0.9. R16: plan / peak in 1 to 2. Where workers do the work the process that asks them is below 400 MiB."""
+    wrong = []
+    for point in POINTS[group]:
+        found = taken(point, tmp_path)
+        counts = {
+            "points": 1,
+            "plan/peak least": round(found.planned / found.peak, 3),
+            "peak MB worst": found.peak // 10**6,
+        }
+        if found.limit:
+            counts |= {
+                "peak/limit worst": round(found.peak / found.limit, 3),
+                "refusal s": round(found.refusal_seconds, 2),
+            }
+        if found.workers:
+            counts["driver MiB worst"] = found.own // MIB
+        told("R15, R16: memory", str(point) + (", workers" if found.workers else ""), counts)
+        if found.planned < found.peak or (found.limit or found.peak) < found.peak:
+            wrong.append((point, found))
+    assert not wrong
+
+
+def test_R17_rows_that_no_process_could_hold(tmp_path, told):
+    """Resident memory stays as n grows eightfold, to nine times the limit: beside rows of 8 kB some bytes a row are held."""
+    peaks = []
+    for n in (62_500, 500_000):
+        found = taken(Point("regression", n, 20, 1000), tmp_path, d=1000)
+        assert found.limit is not None and found.peak <= found.limit
+        peaks.append(found.peak)
+        told(
+            "R17: rows beyond the memory",
+            f"regression, {n} rows",
+            {
+                "rows/limit worst": round(n * 8000 / found.limit, 2),
+                "peak MB worst": found.peak // 10**6,
+                "limit MB": found.limit // 10**6,
+            },
+        )
+    assert peaks[1] <= 1.1 * peaks[0] and found.limit < 500_000 * 8000 / 8
