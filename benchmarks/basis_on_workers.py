@@ -25,8 +25,9 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import passes_on
 from dkl.linalg import smooth_basis
-from dkl.linalg.filtered_rows import WIDTH, PassesHere, band_order, row_groups, rows_in_order
+from dkl.linalg.filtered_rows import WIDTH, PassesHere
 from dkl.linalg.lowest_subspace import lowest_subspaces
+from dkl.linalg.ordered_rows import band_order, row_groups, rows_in_order
 from dkl.linalg.smooth_basis import guards
 
 COUNT, TOL = 20, 1e-8

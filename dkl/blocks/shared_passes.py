@@ -22,18 +22,10 @@ from dkl.blocks.exchange import Exchange
 from dkl.blocks.owners import Owners
 from dkl.blocks.session import Session
 from dkl.errors import StateLost
-from dkl.linalg.filtered_rows import (
-    FilteredRows,
-    Passes,
-    PassesHere,
-    Ritz,
-    band_order,
-    put_together,
-    row_groups,
-    rows_in_order,
-)
+from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.smooth_basis import filter_bytes
 from dkl.linalg.tree_sum import share
 

@@ -11,7 +11,7 @@ entries is that of the matrix. So the same bits come out whoever owns what, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,18 +20,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from dkl.linalg.lanes import add_sparse_row, lanes_of
 from dkl.linalg.lowest_subspace import FIRST_CUT, FIRST_DEGREE, WIDTH, next_filter, spectrum_top
+from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.slabs import empty_aligned
-from dkl.linalg.tree_sum import Partials, absorb, group_bounds, total
+from dkl.linalg.tree_sum import Partials, absorb, total
 
 Array = NDArray[np.float64]
-MOST_GROUPS = 64
-"""Of rows, and so owners, at most."""
-LEAST_ROWS = 256
-"""Of a group: sums over fewer cost more calls than arithmetic."""
 ROOTS = 4
 """Times that a block is multiplied by the root of its Gram matrix at most; two are enough but for columns that are nearly dependent."""
 ORTHONORMAL = 1e-13
@@ -61,41 +57,11 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The rows [bounds[index], bounds[index + 1]) of a matrix (n, n): CSR with the columns of the whole. bounds: of all owners."""
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    data: Array
-    bounds: tuple[int, ...]
-    index: int
-
-
-@dataclass(frozen=True)
 class Ritz:
     """After a pass: the lowest values (count,), and |S q - theta q| of each (count,)."""
 
     values: Array
     residuals: Array
-
-
-def row_groups(n: int) -> list[tuple[int, int]]:
-    """[(first row, last row + 1)] of each group: a power of two of them, from n alone."""
-    count = len(group_bounds(max(1, n // LEAST_ROWS), MOST_GROUPS))
-    return [(k * n // count, (k + 1) * n // count) for k in range(count)]
-
-
-def band_order(matrix: sparse.csr_array) -> NDArray[np.int32]:
-    """(n,) row numbers by reverse Cuthill-McKee: neighbours come near each other, so that halos are small."""
-    return np.asarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
-
-
-def rows_in_order(matrix: sparse.csr_array, order: NDArray[np.int32], bounds: tuple[int, ...], index: int) -> Rows:
-    """Owner `index`'s rows of the matrix (n, n) with rows and columns in this order."""
-    place = np.empty(len(order), np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    part = matrix[order[bounds[index] : bounds[index + 1]]]
-    return Rows(part.indptr.astype(np.int64), place[part.indices], part.data.astype(np.float64), bounds, index)
 
 
 class Passes(Protocol):
@@ -109,15 +75,6 @@ class Passes(Protocol):
 
     def close(self) -> None:
         """Let go of them; harmless if repeated."""
-
-
-def put_together(parts: Iterable[Array], order: NDArray[np.int32], count: int) -> Array:
-    """(n, count) in the matrix' order, from the parts of the owners one after the other."""
-    out, lo = np.empty((len(order), count)), 0
-    for part in parts:
-        out[order[lo : lo + len(part)]] = part
-        lo += len(part)
-    return out
 
 
 class PassesHere:

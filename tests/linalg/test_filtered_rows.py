@@ -10,17 +10,10 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
-from dkl.linalg import filtered_rows
-from dkl.linalg.filtered_rows import (
-    Alone,
-    FilteredRows,
-    PassesHere,
-    band_order,
-    put_together,
-    row_groups,
-    rows_in_order,
-)
+from dkl.linalg import ordered_rows
+from dkl.linalg.filtered_rows import Alone, FilteredRows, PassesHere
 from dkl.linalg.lowest_subspace import spectrum_top
+from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.smooth_basis import smoothest
 
 
@@ -80,7 +73,7 @@ def shared(L, k, owners, passes, threads=1):
 
 @pytest.mark.parametrize(("owners", "threads"), but_for([(2, 1), (5, 1)], [(2, 1), (3, 2), (5, 1)]))
 def test_the_bits_are_those_of_an_owner_that_is_alone(owners, threads, rng, monkeypatch):
-    monkeypatch.setattr(filtered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
     L = neighbours(rng, 611, 3)
     alone = PassesHere(L, 19)
     for _ in range(3):
@@ -108,7 +101,7 @@ def test_they_are_scipy_s(rng):
 
 
 def test_neighbours_alone_are_sent(rng, monkeypatch):
-    monkeypatch.setattr(filtered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
     n = 400
     names = rng.permutation(n)  # of a chain's rows
     path = sparse.coo_array((np.ones(n - 1), (names[:-1], names[1:])), shape=(n, n))

@@ -1,0 +1,58 @@
+"""Rows of a sparse symmetric matrix in an order that keeps neighbours near, cut for owners: groups of rows follow from n alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from dkl.linalg.tree_sum import group_bounds
+
+Array = NDArray[np.float64]
+MOST_GROUPS = 64
+"""Of rows, and so owners, at most."""
+LEAST_ROWS = 256
+"""Of a group: sums over fewer cost more calls than arithmetic."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows [bounds[index], bounds[index + 1]) of a matrix (n, n): CSR with the columns of the whole. bounds: of all owners."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    data: Array
+    bounds: tuple[int, ...]
+    index: int
+
+
+def row_groups(n: int) -> list[tuple[int, int]]:
+    """[(first row, last row + 1)] of each group: a power of two of them, from n alone."""
+    count = len(group_bounds(max(1, n // LEAST_ROWS), MOST_GROUPS))
+    return [(k * n // count, (k + 1) * n // count) for k in range(count)]
+
+
+def band_order(matrix: sparse.csr_array) -> NDArray[np.int32]:
+    """(n,) row numbers by reverse Cuthill-McKee: neighbours come near each other, so that halos are small."""
+    return np.asarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
+
+
+def rows_in_order(matrix: sparse.csr_array, order: NDArray[np.int32], bounds: tuple[int, ...], index: int) -> Rows:
+    """Owner `index`'s rows of the matrix (n, n) with rows and columns in this order."""
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    part = matrix[order[bounds[index] : bounds[index + 1]]]
+    return Rows(part.indptr.astype(np.int64), place[part.indices], part.data.astype(np.float64), bounds, index)
+
+
+def put_together(parts: Iterable[Array], order: NDArray[np.int32], count: int) -> Array:
+    """(n, count) in the matrix' order, from the parts of the owners one after the other."""
+    out, lo = np.empty((len(order), count)), 0
+    for part in parts:
+        out[order[lo : lo + len(part)]] = part
+        lo += len(part)
+    return out
