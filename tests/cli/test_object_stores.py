@@ -36,6 +36,7 @@ def options(task, files):
     return ["fit", task, *named, *case.options, "--threads", "1", "--no-picture"]
 
 
+@pytest.mark.exhaustive
 def test_every_kind_of_input_is_read(bucket, rng, tmp_path):
     X, y = rng.standard_normal((50, 3)), np.arange(50) % 3
     zarr.create_array(str(tmp_path / "X.zarr"), shape=X.shape, chunks=(7, 3), dtype="f8")[...] = X

@@ -221,6 +221,7 @@ def test_a_run_stopped_by_a_callback_resumes_to_the_same_bytes(blobs, tmp_path):
     assert again.n_iter_ == 60
 
 
+@pytest.mark.exhaustive
 def test_a_hub_costs_neither_memory_nor_time(rng):
     n = 900
     X = rng.standard_normal((n, 4))

@@ -386,6 +386,7 @@ def test_what_keeps_the_path_from_going_on_is_told(rows, targets):
     assert f"nu={fitted.nu_:.6g}" in text and "rounding ends the path" in text
 
 
+@pytest.mark.exhaustive
 def test_splitters_lists_generators_and_masks_are_one(rows, targets):
     splits = list(KFold(3).split(rows))
     masks = [tuple(np.isin(np.arange(150), part) for part in split) for split in splits]

@@ -87,6 +87,7 @@ def test_any_number_of_workers_gives_the_same_bits(rows, targets, n_workers, thr
             assert bits(model(client=client, **case).fit(rows, targets)) == wanted[name], name
 
 
+@pytest.mark.exhaustive
 def test_every_kind_of_rows_on_workers(rows, targets, client, tmp_path):
     np.save(tmp_path / "x.npy", rows)
     forms = {

@@ -376,7 +376,7 @@ def test_contradictory_triplets_at_a_large_gamma_take_few_steps(seed):
     assert solution.n_iter < 60
 
 
-@pytest.mark.parametrize("seed", but_for([8, 9, 10], [4, 8, 9, 10]))
+@pytest.mark.parametrize("seed", but_for([4, 8, 10], [4, 8, 9, 10]))
 def test_margins_that_were_huge_at_k0_have_a_way_back(seed):
     """Their multipliers are 0 to rounding, without a curvature of their own: without the secant 200 steps did not end it."""
     rng = np.random.default_rng(seed)
