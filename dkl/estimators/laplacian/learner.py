@@ -42,8 +42,8 @@ class LaplacianKernelLearner(BasisLearner):
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose
-        Where the graph is built; its threads; the seed of pairs that are drawn from labels; functions called with each row of
-        the history (True ends the fit); progress on standard error.
+        Where the graph is built and large bases are found; its threads; the seed of pairs that are drawn from labels; functions
+        called with each row of the history (True ends the fit); progress on standard error.
 
     Attributes
     ----------

@@ -46,8 +46,8 @@ class MaximumVarianceUnfolding(BasisLearner):
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose
-        Where the graph is built; its threads; of no effect, nothing is random; functions called with each row of the history
-        (True ends the fit); progress on standard error.
+        Where the graph is built and large bases are found; its threads; of no effect, nothing is random; functions called with
+        each row of the history (True ends the fit); progress on standard error.
 
     Attributes
     ----------

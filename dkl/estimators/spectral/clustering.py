@@ -35,7 +35,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
     n_init : int
         Starts of k-means, of which the best counts.
     memory_limit, client, n_jobs, random_state
-        Bytes a process may use; where the graph and k-means work; threads of the graph's search; the seed of k-means.
+        Bytes a process may use; where the graph, large eigenvectors and k-means work; threads of the graph's search; the seed of k-means.
 
     Attributes
     ----------

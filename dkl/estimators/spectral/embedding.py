@@ -22,9 +22,9 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
 
     What differs from scikit-learn's: the graph has similarities exp(-d^2 / (2 sigma^2)) where that has ones, is built block by block, on
-    threads or on the workers of a Dask cluster; the eigenvectors are found in this process by whichever method is safe at the graph's
-    size, beyond 10,000 rows by a filter that needs products alone; and unseen rows have coordinates too. Of the same affinity, by
-    affinity="precomputed", the coordinates are the same.
+    threads or on the workers of a Dask cluster; the eigenvectors are found by whichever method is safe at the graph's size, beyond
+    10,000 rows by a filter that needs products alone, on workers where this process would hold half a gigabyte for it; and unseen
+    rows have coordinates too. Of the same affinity, by affinity="precomputed", the coordinates are the same.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     memory_limit : int, str or None
         Bytes a process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state
-        Where the graph is built; its threads; not used, as nothing here is random.
+        Where the graph is built and large eigenvectors are found; its threads; not used, as nothing here is random.
 
     Attributes
     ----------
