@@ -1,9 +1,12 @@
 """A state is there whole or not at all; one that is damaged counts as not there."""
 
 import shutil
+import tracemalloc
 
+import google_crc32c
 import numpy as np
 import pytest
+import zarr
 
 from dkl.errors import DiskError, StoreError
 from dkl.stores.kept_states import KeptStates
@@ -34,6 +37,28 @@ def test_what_was_kept_comes_back(states):
     assert (number, notes["step"], list(found)) == (2, 6, ["one", "none", "counts"])
     assert (found["one"] == 2.0).all() and found["none"].shape == (0,) and found["counts"].dtype == np.arange(4).dtype
     assert [path.name for path in states.root.iterdir()] == ["alphas-000002"]
+
+
+def test_what_is_read_is_held_as_file_and_array_alone(states, rng):
+    """And not copied for its checksum as well: states may be as large as half of what a process may use."""
+    kept = rng.standard_normal((1000, 1000))
+    states.write(1, {"one": kept}, {})
+    tracemalloc.start()
+    try:
+        found = states.read()[1]["one"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(found, kept) and peak < 2.2 * kept.nbytes
+
+
+@pytest.mark.parametrize("turned", [np.asarray, np.transpose, np.asfortranarray, lambda values: values[::2, 1:]])
+def test_the_checksum_is_of_shape_type_and_bytes_row_by_row(states, rng, turned):
+    """As runs have it that were written before."""
+    kept = turned(rng.standard_normal((5, 4)))
+    states.write(1, {"one": kept}, {})
+    told = zarr.open_array(states.root / "alphas-000001" / "one", mode="r").attrs["crc32c"]
+    assert told == google_crc32c.value(f"{kept.shape} <f8 ".encode() + kept.tobytes())
 
 
 def test_one_that_is_not_wanted_is_passed_over_but_counts(states):
