@@ -28,7 +28,9 @@ async def _serve(host: str, what: str, where: str) -> None:
     import dask
     from distributed import Nanny, Scheduler, Worker
 
-    dask.config.set({"distributed.worker.daemon": False})
+    # As its users' nannies start workers. The method of `preloaded` would have each nanny import all of the tests' libraries
+    # for a process of its own, which takes ten seconds beside other programs; one that is killed goes on with it.
+    dask.config.set({"distributed.worker.daemon": False, "distributed.worker.multiprocessing-method": "spawn"})
     given: dict[str, Any] = {"host": host, "dashboard_address": f"{host}:0"}
     if what == "scheduler":
         server: Any = Scheduler(port=0, **given)

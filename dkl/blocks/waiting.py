@@ -22,8 +22,8 @@ LOG = logging.getLogger("dkl")
 
 LOOK_AGAIN_SECONDS = 5.0
 """How often `gather` asks the scheduler whether its tasks can still run."""
-GIVE_UP_SECONDS = 60.0
-"""How long a cluster may be without any worker."""
+GIVE_UP_SECONDS = 25.0
+"""How long a cluster may be without any worker: with a look more, half a minute until the command has ended."""
 RESEND_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0)
 """Seconds before each further attempt at a pass whose rows were lost. They grow, for a busy scheduler may be told of a
 worker's end only after seconds: until then it names that worker, and whatever is sent there fails at once."""

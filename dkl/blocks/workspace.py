@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from dkl.blocks import waiting
 from dkl.blocks.placement import (
     ClusterPlacement,
     LocalPlacement,
@@ -22,8 +23,6 @@ from dkl.stores.generations import Generation
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.run import RunStore
 
-WORKER_TIMEOUT = 60.0
-"""Seconds that a cluster which lost workers is given to bring them back."""
 NOTHING = -1
 """The iteration that was committed, where none was."""
 
@@ -69,14 +68,14 @@ class Workspace:
     def bring_back_workers(self) -> None:
         """Ask a cluster of our own for its workers again (nannies do not always bring them back), and wait.
 
-        Raises WorkersLostError where none has come in WORKER_TIMEOUT seconds.
+        Raises WorkersLostError where none has come in waiting.GIVE_UP_SECONDS.
         """
         cluster = getattr(self.session.client, "cluster", None)
         wanted = self.plan.processes
         if cluster is not None and hasattr(cluster, "scale"):
             with contextlib.suppress(Exception):
                 cluster.scale(max(wanted, len(getattr(cluster, "worker_spec", {}))))
-        wait_for_workers(self.session, wanted, WORKER_TIMEOUT)
+        wait_for_workers(self.session, wanted, waiting.GIVE_UP_SECONDS)
 
     def newest(self, restore: Callable[[Generation], None]) -> Generation | None:
         """`restore` of the newest commit that is whole, of this run; None where there is none."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dkl._paths import as_path
+from dkl.blocks import waiting
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
-from dkl.blocks.waiting import called_for
 from dkl.blocks.worker_checks import check_versions
 from dkl.errors import InputError, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, n_cpus
@@ -19,11 +19,10 @@ from dkl.runs.own_workers import own_workers
 from dkl.runs.scheduler_address import Certificates, address_in, check_address
 
 CONNECT_SECONDS = 10
-WORKER_SECONDS = 30
 PATIENT_SECONDS = 300
 """For workers that are asked for by number: on many machines they start one after the other."""
 DASK = {
-    "distributed.scheduler.worker-ttl": "30 s",  # a worker that hangs is given up after this
+    "distributed.scheduler.worker-ttl": "25 s",  # looked at as often: a worker that hangs is given up after this, or twice this
     "distributed.scheduler.allowed-failures": 10,
 }
 
@@ -109,7 +108,7 @@ class Cluster:
         count = self.workers or 1
         with own_workers(count, self.worker_bytes) as client:
             _wait_for_workers(
-                client, count, "--workers", "take fewer: this machine starts them too slowly", WORKER_SECONDS
+                client, count, "--workers", "take fewer: this machine starts them too slowly", waiting.GIVE_UP_SECONDS
             )
             yield client
 
@@ -127,7 +126,7 @@ class Cluster:
                 f"no scheduler answers within {CONNECT_SECONDS} s", where=address, remedy=remedy
             ) from error
         with client:
-            seconds = WORKER_SECONDS if self.wait_for is None else PATIENT_SECONDS
+            seconds = waiting.GIVE_UP_SECONDS if self.wait_for is None else PATIENT_SECONDS
             _wait_for_workers(client, self.wait_for or 1, address, "start workers", seconds)
             check_versions(client)
             yield client
@@ -159,7 +158,7 @@ def _wait_for_workers(client: Any, count: int, where: str, remedy: str, seconds:
     """Until the first `count` are there. Raises WorkersLostError after so many seconds."""
     if len(Session(client).workers()) >= count:
         return
-    with called_for(client, count, seconds):
+    with waiting.called_for(client, count, seconds):
         try:
             client.wait_for_workers(count, timeout=seconds)
         except TimeoutError as error:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -16,7 +17,9 @@ from dkl.blocks import waiting
 from dkl.blocks.place import Place
 from dkl.blocks.placement import wait_for_workers
 from dkl.blocks.session import Session
+from dkl.blocks.workspace import Workspace
 from dkl.errors import WorkersLostError
+from dkl.runs import cluster
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +103,19 @@ def test_workers_of_our_own_are_nobody_s_to_start(session: Session, monkeypatch:
     with pytest.raises(WorkersLostError, match="start workers") as caught:
         wait_for_workers(session, 2, 0.1)
     assert "--" not in str(caught.value)
+
+
+def test_a_run_that_lost_all_workers_waits_no_longer(nobody: Any, monkeypatch: Any, caplog: Any) -> None:
+    """One limit for whoever waits: with a look at what is under way and the command's end, half a minute."""
+    assert waiting.GIVE_UP_SECONDS + waiting.LOOK_AGAIN_SECONDS <= 30
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.1)
+    with Client(nobody.scheduler_address, set_as_default=False) as client:
+        lost: Any = Workspace(Session(client), SimpleNamespace(processes=2), None)  # type: ignore[arg-type]
+        with caplog.at_level(logging.WARNING, "dkl"), pytest.raises(WorkersLostError, match="none came back"):
+            lost.bring_back_workers()
+        with pytest.raises(WorkersLostError, match="too few workers after 0.1 s"):
+            cluster._wait_for_workers(client, 1, "--scheduler", "start workers", waiting.GIVE_UP_SECONDS)
+    assert set(caplog.messages) <= {f"waiting for {count} worker(s) of the cluster, 0.1 s at most" for count in (1, 2)}
 
 
 def test_an_adaptive_cluster_is_called_for_workers(adaptive: Session) -> None:

@@ -60,7 +60,7 @@ def test_R5_the_scheduler_is_killed(name, figure):
 
 
 def test_R6_a_worker_hangs(name, figure):
-    """Of the command's own, which it gives up after 30 s."""
+    """Of the command's own, which it gives up after 25 to 50 s."""
     figure("R6: SIGSTOP for good", name, "own", d.stop_worker, told=[])
 
 
