@@ -1,5 +1,6 @@
 """Workers of our own: what other accounts of the machine could reach is closed to them."""
 
+import gc
 import json
 import os
 import stat
@@ -11,15 +12,17 @@ from ssl import SSLContext
 from typing import Any
 from unittest.mock import AsyncMock
 
+import dask
 import numpy as np
 import psutil
 import pytest
+from dask_processes import wait_until
 from on_workers import imported_from
 
 from dkl.blocks.session import Session
 from dkl.errors import ResourceError
 from dkl.runs.cluster import Cluster
-from dkl.runs.own_workers import _private_folder
+from dkl.runs.own_workers import KEPT, _private_folder
 
 STRANGER = Path(__file__).parents[1] / "stranger.py"
 PAGES = ["info/main/workers.html", "json/counts.json", "metrics"]
@@ -40,8 +43,6 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own(cluster: Any, key_files: list[tuple[Path, int]], temporary: Path) -> Iterator[Any]:
     """A Client of ours. The tests' own cluster is there before: not to be started with the configuration for this one."""
-    import dask
-
     load = SSLContext.load_cert_chain
 
     def seen(self: SSLContext, certificate: Any, key: Any = None, *more: Any) -> None:
@@ -95,6 +96,27 @@ def test_what_is_sent_goes_straight_to_the_worker(own: Any, monkeypatch: pytest.
     assert own.gather(own.submit(np.sum, sent)) == 499_500.0 and not through.called
 
 
+def test_a_task_that_is_over_leaves_nothing(own: Any) -> None:
+    """A fit of a day asks for millions of tasks, of each of which Dask would keep some kB, and logs of thousands of entries."""
+    from distributed.scheduler import TaskGroup
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(one) is TaskGroup for one in gc.get_objects())
+
+    before = kept()
+    for _ in range(20):
+        own.submit(abs, -1, pure=False).result()
+        wait_until(lambda: not own.cluster.scheduler.tasks)  # each is let go of before the next comes, as of a fit
+    assert kept() <= before + 1  # the last one's
+    assert set(own.run(dask.config.get, "distributed.admin.low-level-log-length").values()) == {KEPT}
+
+
+def test_a_worker_that_hangs_is_given_up_within_a_minute(own: Any) -> None:
+    """The scheduler looks as often as it has patience, so at worst after twice that."""
+    assert 2 * own.cluster.scheduler.worker_ttl <= 50
+
+
 def test_nothing_is_imported_from_a_folder_that_others_can_write_to(own: Any, temporary: Path) -> None:
     """Dask's servers have their scratch folder on sys.path; by default one in /tmp, whoever made it there."""
     (ours,) = temporary.iterdir()
@@ -131,8 +153,6 @@ except ResourceError:
 
 
 def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
-    import dask
-
     (tmp_path / "file").touch()
     with (
         dask.config.set({"temporary-directory": str(tmp_path / "file")}),
@@ -143,8 +163,6 @@ def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_hangs_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    import dask
-
     monkeypatch.setattr("dkl.runs.own_workers.START_SECONDS", 0.2)
     with (
         dask.config.set({"distributed.worker.preload": ["import time; time.sleep(3600)"]}),

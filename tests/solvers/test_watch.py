@@ -1,5 +1,6 @@
 """History, callbacks and limits of a run, by themselves."""
 
+import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +53,15 @@ def test_a_row_may_say_its_own_seconds():
     watch = Watch(clock=Clock())
     watch.record(row(1, seconds=77.0))
     assert watch.history[0]["seconds"] == 77.0
+
+
+def test_rows_of_workers_share_the_names_of_their_columns():
+    """Each that is read from bytes has its own, which are most of what a history of ten thousand rows takes."""
+    watch = Watch()
+    for _ in range(2):
+        watch.record(json.loads('{"iteration": 1, "objective of a worker": 1.5}'))
+    first, second = (next(name for name in row if name.startswith("obj")) for row in watch.history)
+    assert first is second
 
 
 def test_the_history_is_in_the_order_of_the_stages_whenever_they_record():
