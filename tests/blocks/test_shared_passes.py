@@ -41,7 +41,7 @@ def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
     assert isinstance(passes_on(session)(laplacian, 15), PassesHere)  # too small to be worth it
 
 
-def test_lost_rows_are_sent_again_and_the_passes_made_again(laplacian, client, caplog):
+def test_lost_rows_are_sent_again_and_one_pass_is_made_again(laplacian, client, caplog):
     here, there = PassesHere(laplacian, 12), SharedPasses(laplacian, 12, Session(client))
     for step in range(4):
         if step == 2:
@@ -50,7 +50,7 @@ def test_lost_rows_are_sent_again_and_the_passes_made_again(laplacian, client, c
         with caplog.at_level(logging.WARNING, "dkl"):
             one, other = here.advance(4), there.advance(4)
         assert one.values.tobytes() == other.values.tobytes()
-    assert "2 passes for eigenvectors are made again" in caplog.text
+    assert caplog.text.count("a pass for eigenvectors is made again") == 1
     assert there.vectors(12).tobytes() == here.vectors(12).tobytes()
     there.close()
     there.close()
