@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +18,20 @@ from scipy import sparse
 
 from dkl.blocks import slab_worker, waiting
 from dkl.blocks.aligned import Aligned
+from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.exchange import Exchange
 from dkl.blocks.owners import Owners
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
-from dkl.errors import StateLost
+from dkl.errors import MemoryBudgetError, StateLost
 from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz, Standing
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.smooth_basis import filter_bytes
+from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.smooth_basis import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.tree_sum import share
+from dkl.resources import format_bytes
 
 LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]
@@ -36,22 +40,57 @@ WORTHWHILE = 2**29
 rows from the other for every product, and on one machine both take longer than this process alone (benchmarks/basis_on_workers.md)."""
 
 
-def passes_on(session: Session, *, least: int | None = None) -> Callable[[sparse.csr_array, int], Passes]:
-    """What makes `Passes` of a matrix and a block of k columns: on the session's workers where it takes `least` bytes (WORTHWHILE), or here."""
+@dataclass(frozen=True)
+class Room:
+    """Bytes that the search for eigenvectors may take in this process, and in each worker; None: whatever it needs."""
+
+    here: int | None = None
+    worker: int | None = None
+
+    @classmethod
+    def of(cls, place: Place, allowed: int, memory_limit: int | None, held: int) -> Room:
+        """In a process that may use `allowed` bytes and holds so many beside itself, and in workers that memory_limit binds as well."""
+        worker = place.allowed(memory_limit) if place.distributed else None
+        return cls(allowed - PROCESS_BASE - held, None if worker is None else worker - PROCESS_BASE - WORKER_EXTRA)
+
+    def has(self, needed: int) -> bool:
+        """Whether so many bytes are free here."""
+        return self.here is None or needed <= self.here
+
+    def workers_have(self, needed: int) -> bool:
+        """The same of each worker."""
+        return self.worker is None or needed <= self.worker
+
+
+def passes_on(
+    session: Session, *, room: Room | None = None, least: int | None = None
+) -> Callable[[sparse.csr_array, int], Passes]:
+    """What makes `Passes` of a matrix and a block of k columns, here or on the session's workers.
+
+    On workers where they take `least` bytes here (WORTHWHILE) or more and each worker surely has room for a share, and where
+    this process has none.
+    """
+    room, least = room or Room(), WORTHWHILE if least is None else least
 
     def make(matrix: sparse.csr_array, k: int) -> Passes:
-        most = WORTHWHILE if least is None else least
-        shared = session.is_distributed and filter_bytes(matrix.shape[0], k, matrix.nnz) >= most
-        return SharedPasses(matrix, k, session) if shared else PassesHere(matrix, k)
+        sizes = matrix.shape[0], k, matrix.nnz
+        here = filter_bytes(*sizes)
+        if session.is_distributed and not (room.has(here) and here < least):
+            share_fits = room.workers_have(most_owner_bytes(*sizes, len(waiting.workers(session))))
+            if share_fits or not room.has(here):
+                return SharedPasses(matrix, k, session, room)
+        return PassesHere(matrix, k)
 
     return make
 
 
 class SharedPasses:
-    """`Passes` on the workers. WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`."""
+    """`Passes` on the workers. WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`;
+    MemoryBudgetError where a worker has no room for its share, before it is sent.
+    """
 
-    def __init__(self, matrix: sparse.csr_array, k: int, session: Session) -> None:
-        self.matrix, self.k, self.session = matrix, k, session
+    def __init__(self, matrix: sparse.csr_array, k: int, session: Session, room: Room | None = None) -> None:
+        self.matrix, self.k, self.session, self.room = matrix, k, session, room or Room()
         self.order, self.top = band_order(matrix), spectrum_top(matrix)
         self.owners: RowOwners | None = None
         self.standing: Standing | None = None
@@ -63,7 +102,9 @@ class SharedPasses:
                 LOG.warning("a worker was lost: a pass for eigenvectors is made again")
             try:
                 if self.owners is None:
-                    self.owners = RowOwners(self.matrix, self.order, self.k, self.top, self.session, self.standing)
+                    self.owners = RowOwners(
+                        self.matrix, self.order, self.k, self.top, self.session, self.standing, self.room
+                    )
                 found = self.owners.advance(count)
                 self.standing = self.owners.standing()
                 return found
@@ -94,6 +135,7 @@ class RowOwners(Owners):
         top: float,
         session: Session,
         standing: Standing | None,
+        room: Room,
     ) -> None:
         self.n, self.k = len(order), k
         groups, addresses = row_groups(len(order)), waiting.workers(session)
@@ -103,12 +145,25 @@ class RowOwners(Owners):
         try:
             for index, address in enumerate(self.addresses):
                 # One after the other: this process holds one copy of one part beside the matrix.
+                rows = rows_in_order(matrix, order, bounds, index)
+                self._check_room(rows, address, room)
                 begun = standing and replace(standing, block=standing.block[bounds[index] : bounds[index + 1]])
-                part = session.send(Aligned((rows_in_order(matrix, order, bounds, index), begun)), [address])
+                part = session.send(Aligned((rows, begun)), [address])
                 self._wait([self._submit(index, make_rows, self.key, part, k, top, self.addresses)])
         except BaseException:
             self.close()
             raise
+
+    def _check_room(self, rows: Rows, address: str, room: Room) -> None:
+        needed = owner_bytes(rows.n_own, self.k, len(rows.data), rows.n_halo)
+        if room.worker is not None and needed > room.worker:
+            raise MemoryBudgetError(
+                f"the rows of {len(self.addresses)} workers, for eigenvectors, do not fit",
+                where=address,
+                got=f"{format_bytes(room.worker)} beside the process",
+                wanted=f"at least {format_bytes(needed)}",
+                remedy=self.session.more_memory(),
+            )
 
     def advance(self, count: int) -> Ritz:
         """One pass: all owners find the same values."""

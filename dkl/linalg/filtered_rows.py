@@ -108,7 +108,8 @@ class PassesHere:
 class FilteredRows:
     """One owner's rows of a symmetric matrix S (n, n) and of a block (n, k) of vectors, which begins random, or at `standing`.
 
-    top: above the spectrum. standing: these rows of the block, which are copied, and the filter. Every method is called by all owners at a time; small results are the same on all of them.
+    top: above the spectrum. standing: these rows of the block, which are copied, and the filter. Every method is called by all
+    owners at a time; small results are the same on all of them.
     """
 
     def __init__(

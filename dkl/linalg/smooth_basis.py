@@ -23,6 +23,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, spl
 
 from dkl.linalg.filtered_rows import WIDTH, Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.ordered_rows import MOST_GROUPS
 
 Array = NDArray[np.float64]
 DENSE = 600
@@ -78,6 +79,22 @@ def _lanczos_bytes(n: int, count: int, entries: int) -> int:
 def filter_bytes(n: int, columns: int, entries: int) -> int:
     """What a filter holds in one process beside the matrix: the block and its image, two slabs, the rows in their order."""
     return 8 * n * 2 * (columns + WIDTH) + 48 * entries
+
+
+def owner_bytes(own: int, columns: int, entries: int, halo: int) -> int:
+    """The same of an owner of so many rows: that of its block, its slabs with the halo, what of it is sent and comes, its entries."""
+    return 8 * (2 * own * columns + 2 * (own + halo) * WIDTH + 4 * halo * WIDTH) + 32 * entries
+
+
+def most_owner_bytes(n: int, columns: int, entries: int, owners: int) -> int:
+    """The same of the largest of so many owners, where each meets all rows of the others."""
+    own = min(n, -(-n // owners) + n // MOST_GROUPS)
+    return owner_bytes(own, columns, entries * own // n, n - own)
+
+
+def shared_bytes(n: int, count: int, entries: int, owners: int) -> int:
+    """What the process holds that owners of rows find eigenvectors for: the block, old and new, what comes of it; a part it sends."""
+    return 2 * 8 * n * (count + guards(count)) + 2 * 8 * n * count + 48 * entries // owners
 
 
 @one_blas_thread()  # the same bits on any machine
