@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 from on_workers import owners_held
 from scipy import sparse
 from separate_cluster import Cluster, family, strike
@@ -13,7 +13,7 @@ from separate_cluster import Cluster, family, strike
 from dkl.blocks import slab_worker
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import Room, SharedPasses, passes_on
-from dkl.errors import MemoryBudgetError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg import smooth_basis
 from dkl.linalg.filtered_rows import PassesHere
 from dkl.linalg.smooth_basis import smoothest
@@ -111,3 +111,18 @@ def test_rows_are_where_there_is_room(laplacian, client):
     ):
         passes_on(session, room=Room(here - 1, 10_000))(laplacian, k).advance(4)
     assert client.run(owners_held) == held
+
+
+def test_workers_that_share_a_process_are_refused(laplacian):
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        ) as cluster,
+        Client(cluster) as client,
+        pytest.raises(InputError, match="several workers in one process"),
+    ):
+        SharedPasses(laplacian, 12, Session(client)).advance(4)
