@@ -78,7 +78,7 @@ class Runs:
 
     def command(self, name: str, out: Path, *, resumes: bool) -> Forked:
         """`dkl fit`, or `dkl resume`, of a case."""
-        case = runs.CASES[name]
+        case = runs.EVERY[name]
         given = ["resume", str(out)] if resumes else ["fit", *case.given, "--data", case.data, "--out", str(out)]
         if not resumes:
             given += ["--no-picture", *(["--memory-limit", self._limit(name)] if name in runs.LIMITED else [])]

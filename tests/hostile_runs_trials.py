@@ -26,7 +26,7 @@ from hostile_trials import aside, told
 
 from dkl.runs import registry
 
-N, MORE = 36, 200
+N, MORE, MANY = 36, 200, 12_000
 EACH = ("--checkpoint-every", "1")
 PAIRS = ("pairwise", "--pairs", "pairs.csv", "--rank", "4", "--n-neighbors", "4", *EACH)
 COLUMNS = ("regression", "--targets", "t.csv", "--n-columns", "12", "--store-columns", *EACH)
@@ -83,6 +83,9 @@ CASES = {
     "svc, level": Case((*MACHINES, "--solver", "level", "--tol", "5e-2"), SVC, "alphas/alphas-*"),
     "svc, kernels": Case((*MACHINES, "--kernel", "rbf", "--kernel", "poly", "--tol", "1e-3"), SVC, "alphas/alphas-*"),
 }
+SHARED = {"mvu, shared": Case(("mvu", "--n-basis", "20", "--n-neighbors", "8", *EACH), BASIS, data="many.npz")}
+"""Whose eigenvectors are found with their rows on workers, where there are any: for trials with processes alone."""
+EVERY = CASES | SHARED
 LIMITED = ("regression, disk",)
 """With a limit of memory that their plan in memory is just above."""
 STATES = ("complete", "killed")
@@ -128,6 +131,7 @@ def make_runs(base: Path, names: tuple[str, ...] = tuple(CASES)) -> None:
 def make_inputs(base: Path, names: list[str]) -> None:
     """The inputs, and the limits of cases that have one: in base/<name>/limit."""
     write_inputs(base)
+    np.savez(base / "many.npz", X=np.random.default_rng(8).random((MANY, 6)))
     for name in names:
         (base / name).mkdir()
         if name in LIMITED:
@@ -189,7 +193,7 @@ def answers(work: Path, base: Path, name: str) -> tuple[dict[str, Answer], str]:
 
 
 def learned(run: Path, name: str) -> dict[str, bytes]:
-    return bytes_of(run, *CASES[name].parts)
+    return bytes_of(run, *EVERY[name].parts)
 
 
 def copied(base: str, name: str, state: str, work: Path) -> Path:

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from dkl._spent import EXCHANGE, spending
-from dkl.errors import StateLost
+from dkl.errors import InputError, StateLost
 
 TAKE_SECONDS = 900.0
 """How long to wait for another owner: a slow disk is no failure, and the driver notices a dead worker long before."""
@@ -28,7 +28,8 @@ class Inbox:
     Written by the worker's event loop, read by the thread that iterates; hence the lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
         self._parts: dict[tuple[int, int], Any] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -65,14 +66,19 @@ class Inbox:
 class Exchange:
     """One owner's connection to the others: `addresses` of all owners in their order, this one the `index`-th.
 
-    `key` names the run, as several may share a worker. Must be made inside a task of the worker.
+    `key` names the run, as several may share a worker. Must be made inside a task of the worker. InputError where another owner
+    has been made in this process.
     """
 
     def __init__(self, key: str, index: int, addresses: list[str]) -> None:
         from distributed import get_worker
 
         self.key, self.index, self.addresses = key, index, addresses
-        self.worker, self.inbox = get_worker(), Inbox()
+        if key in _inboxes and _inboxes[key].index != index:
+            # State is found by the run's key in a process: of two owners each would wait for ever.
+            remedy = "start workers as processes: LocalCluster(processes=True)"
+            raise InputError("several workers in one process", where="client", remedy=remedy)
+        self.worker, self.inbox = get_worker(), Inbox(index)
         # Registering again for each run is harmless: the handler finds the inbox by the run's key.
         self.worker.handlers[OP] = _receive
         _inboxes[key] = self.inbox

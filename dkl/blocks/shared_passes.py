@@ -1,16 +1,16 @@
 """Filtered subspaces with the rows of the matrix and of the block shared out over the workers of a cluster.
 
 Between products rows stay where they are: an owner sends another what that one's entries meet, and sums of k x k numbers. This process has
-the matrix, which it hands out once, and collects what it is asked for. Where a worker is lost the passes are made again on the
-workers that there are: they begin from the same random block, and give the same bits on any number of workers.
+the matrix, which it hands out once, and after each pass the block, which it is asked for in the end. Where a worker is lost the pass
+that was under way is made again from there, by the workers that there are: the bits are the same on any number of them.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,21 @@ from scipy import sparse
 
 from dkl.blocks import slab_worker, waiting
 from dkl.blocks.aligned import Aligned
+from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.exchange import Exchange
 from dkl.blocks.owners import Owners
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
-from dkl.errors import StateLost
-from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz
+from dkl.errors import MemoryBudgetError, StateLost
+from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz, Standing
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.smooth_basis import filter_bytes
+from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.smooth_basis import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.tree_sum import share
+from dkl.resources import format_bytes
 
-Out = TypeVar("Out")
 LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]
 WORTHWHILE = 2**29
@@ -37,33 +40,82 @@ WORTHWHILE = 2**29
 rows from the other for every product, and on one machine both take longer than this process alone (benchmarks/basis_on_workers.md)."""
 
 
-def passes_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse.csr_array, int], Passes]:
-    """What makes `Passes` of a matrix and a block of k columns: on the session's workers where it takes `least` bytes, or here."""
+@dataclass(frozen=True)
+class Room:
+    """Bytes that the search for eigenvectors may take in this process, and in each worker; None: whatever it needs."""
+
+    here: int | None = None
+    worker: int | None = None
+
+    @classmethod
+    def of(cls, place: Place, allowed: int, memory_limit: int | None, held: int) -> Room:
+        """In a process that may use `allowed` bytes and holds so many beside itself, and in workers that memory_limit binds as well."""
+        worker = place.allowed(memory_limit) if place.distributed else None
+        return cls(allowed - PROCESS_BASE - held, None if worker is None else worker - PROCESS_BASE - WORKER_EXTRA)
+
+    def has(self, needed: int) -> bool:
+        """Whether so many bytes are free here."""
+        return self.here is None or needed <= self.here
+
+    def workers_have(self, needed: int) -> bool:
+        """The same of each worker."""
+        return self.worker is None or needed <= self.worker
+
+
+def passes_on(
+    session: Session, *, room: Room | None = None, least: int | None = None
+) -> Callable[[sparse.csr_array, int], Passes]:
+    """What makes `Passes` of a matrix and a block of k columns, here or on the session's workers.
+
+    On workers where they take `least` bytes here (WORTHWHILE) or more and each worker surely has room for a share, and where
+    this process has none.
+    """
+    room, least = room or Room(), WORTHWHILE if least is None else least
 
     def make(matrix: sparse.csr_array, k: int) -> Passes:
-        shared = session.is_distributed and filter_bytes(matrix.shape[0], k, matrix.nnz) >= least
-        return SharedPasses(matrix, k, session) if shared else PassesHere(matrix, k)
+        sizes = matrix.shape[0], k, matrix.nnz
+        here = filter_bytes(*sizes)
+        if session.is_distributed and not (room.has(here) and here < least):
+            share_fits = room.workers_have(most_owner_bytes(*sizes, len(waiting.workers(session))))
+            if share_fits or not room.has(here):
+                return SharedPasses(matrix, k, session, room)
+        return PassesHere(matrix, k)
 
     return make
 
 
 class SharedPasses:
-    """`Passes` on the workers. WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`."""
+    """`Passes` on the workers. WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`;
+    MemoryBudgetError where a worker has no room for its share, before it is sent.
+    """
 
-    def __init__(self, matrix: sparse.csr_array, k: int, session: Session) -> None:
-        self.matrix, self.k, self.session = matrix, k, session
-        self.order, self.top, self.made = band_order(matrix), spectrum_top(matrix), 0
+    def __init__(self, matrix: sparse.csr_array, k: int, session: Session, room: Room | None = None) -> None:
+        self.matrix, self.k, self.session, self.room = matrix, k, session, room or Room()
+        self.order, self.top = band_order(matrix), spectrum_top(matrix)
         self.owners: RowOwners | None = None
+        self.standing: Standing | None = None
 
     def advance(self, count: int) -> Ritz:
-        """One pass over all rows."""
-        found = self._kept(lambda owners: owners.advance(count))
-        self.made += 1
-        return found
+        """One pass over all rows; where an owner is lost in it, again by new ones."""
+        for attempt in waiting.attempts():
+            if attempt:
+                LOG.warning("a worker was lost: a pass for eigenvectors is made again")
+            try:
+                if self.owners is None:
+                    self.owners = RowOwners(
+                        self.matrix, self.order, self.k, self.top, self.session, self.standing, self.room
+                    )
+                found = self.owners.advance(count)
+                self.standing = self.owners.standing()
+                return found
+            except StateLost:
+                self.close()
+        raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def vectors(self, count: int) -> Array:
-        """(n, count) of the block."""
-        return self._kept(lambda owners: put_together(owners.parts(count), self.order, count))
+        """(n, count) of the block after the last pass."""
+        assert self.standing is not None
+        return put_together([self.standing.block[:, :count]], self.order, count)
 
     def close(self) -> None:
         """Have the workers forget the rows."""
@@ -71,28 +123,21 @@ class SharedPasses:
             self.owners.close()
             self.owners = None
 
-    def _kept(self, ask: Callable[[RowOwners], Out]) -> Out:
-        """What the owners answer; where one is lost, what new ones answer that have made the passes again."""
-        for attempt in waiting.attempts():
-            if attempt:
-                LOG.warning("a worker was lost: %d passes for eigenvectors are made again", self.made)
-            try:
-                if self.owners is None:
-                    self.owners = RowOwners(self.matrix, self.order, self.k, self.top, self.session)
-                    for _ in range(self.made):
-                        self.owners.advance(1)
-                return ask(self.owners)
-            except StateLost:
-                self.close()
-        raise AssertionError("waiting.attempts() ends with WorkersLostError")
-
 
 class RowOwners(Owners):
     """A `FilteredRows` on each worker. Raises StateLost where one is lost, from its making on."""
 
     def __init__(
-        self, matrix: sparse.csr_array, order: NDArray[np.int32], k: int, top: float, session: Session
+        self,
+        matrix: sparse.csr_array,
+        order: NDArray[np.int32],
+        k: int,
+        top: float,
+        session: Session,
+        standing: Standing | None,
+        room: Room,
     ) -> None:
+        self.n, self.k = len(order), k
         groups, addresses = row_groups(len(order)), waiting.workers(session)
         shares = share(len(groups), len(addresses))
         super().__init__(session, uuid.uuid4().hex, addresses[: len(shares)])
@@ -100,29 +145,48 @@ class RowOwners(Owners):
         try:
             for index, address in enumerate(self.addresses):
                 # One after the other: this process holds one copy of one part beside the matrix.
-                rows = session.send(Aligned(rows_in_order(matrix, order, bounds, index)), [address])
-                self._wait([self._submit(index, make_rows, self.key, rows, k, top, self.addresses)])
+                rows = rows_in_order(matrix, order, bounds, index)
+                self._check_room(rows, address, room)
+                begun = standing and replace(standing, block=standing.block[bounds[index] : bounds[index + 1]])
+                part = session.send(Aligned((rows, begun)), [address])
+                self._wait([self._submit(index, make_rows, self.key, part, k, top, self.addresses)])
         except BaseException:
             self.close()
             raise
+
+    def _check_room(self, rows: Rows, address: str, room: Room) -> None:
+        needed = owner_bytes(rows.n_own, self.k, len(rows.data), rows.n_halo)
+        if room.worker is not None and needed > room.worker:
+            raise MemoryBudgetError(
+                f"the rows of {len(self.addresses)} workers, for eigenvectors, do not fit",
+                where=address,
+                got=f"{format_bytes(room.worker)} beside the process",
+                wanted=f"at least {format_bytes(needed)}",
+                remedy=self.session.more_memory(),
+            )
 
     def advance(self, count: int) -> Ritz:
         """One pass: all owners find the same values."""
         found: Ritz = self._wait(self._all(advance, count))[0]
         return found
 
-    def parts(self, count: int) -> Iterator[Array]:
-        """The first columns of the block, owner by owner: one part at a time is here."""
+    def standing(self) -> Standing:
+        """Where they stand: one part at a time is here beside the whole."""
+        block, lo = np.empty((self.n, self.k)), 0
         for k in range(len(self.addresses)):
-            yield self._wait([self._submit(k, part, self.key, count)])[0]
+            part = self._wait([self._submit(k, standing, self.key)])[0]
+            block[lo : lo + len(part.block)] = part.block
+            lo += len(part.block)
+        return Standing(block, part.filter)
 
 
-def make_rows(key: str, rows: Aligned, k: int, top: float, addresses: list[str]) -> None:
-    """Task: hold these rows, with as many threads as the worker has."""
+def make_rows(key: str, part: Aligned, k: int, top: float, addresses: list[str]) -> None:
+    """Task: hold these rows, and where they stand if that is known, with as many threads as the worker has."""
     from distributed import get_worker
 
-    exchange = Exchange(key, rows.value.index, addresses)
-    slab_worker.keep(key, FilteredRows(rows.value, k, top, exchange, get_worker().state.nthreads))
+    rows, begun = part.value
+    exchange = Exchange(key, rows.index, addresses)
+    slab_worker.keep(key, FilteredRows(rows, k, top, exchange, get_worker().state.nthreads, begun))
 
 
 def advance(key: str, count: int) -> Ritz:
@@ -134,7 +198,7 @@ def advance(key: str, count: int) -> Ritz:
             return found
 
 
-def part(key: str, count: int) -> Array:
-    """Task: the first columns of the block on these rows."""
+def standing(key: str) -> Standing:
+    """Task: where these rows stand. Nothing is copied: no pass is made before the block has been sent."""
     with slab_worker.using(key) as owner:
-        return np.ascontiguousarray(owner.block[:, :count])
+        return Standing(owner.block, owner.filter)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +64,14 @@ class Ritz:
     residuals: Array
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where passes stand between two of them: the block (n, k), rows in the owners' order, and (cut, degree) of the next filter."""
+
+    block: Array = field(repr=False)
+    filter: tuple[float, int]
+
+
 class Passes(Protocol):
     """All rows of a matrix and a block, wherever they are."""
 
@@ -98,12 +106,15 @@ class PassesHere:
 
 
 class FilteredRows:
-    """One owner's rows of a symmetric matrix S (n, n) and of a block (n, k) of vectors, which begins random.
+    """One owner's rows of a symmetric matrix S (n, n) and of a block (n, k) of vectors, which begins random, or at `standing`.
 
-    top: above the spectrum. Every method is called by all owners at a time; small results are the same on all of them.
+    top: above the spectrum. standing: these rows of the block, which are copied, and the filter. Every method is called by all
+    owners at a time; small results are the same on all of them.
     """
 
-    def __init__(self, rows: Rows, k: int, top: float, others: Others, threads: int = 1) -> None:
+    def __init__(
+        self, rows: Rows, k: int, top: float, others: Others, threads: int = 1, standing: Standing | None = None
+    ) -> None:
         self.top, self.others, self.step = top, others, 0
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.lo, self.hi = rows.bounds[rows.index], rows.bounds[rows.index + 1]
@@ -117,6 +128,9 @@ class FilteredRows:
         n = self.hi - self.lo
         self.slabs = [empty_aligned((n + halo, WIDTH), np.float64) for _ in range(2)]
         self.block, self.image = (empty_aligned((n, k), np.float64) for _ in range(2))
+        if standing is not None:
+            self.block[:], self.filter = standing.block, standing.filter
+            return
         for number, lo, hi in self.groups:
             # A stream a group: whoever owns it.
             self.block[lo:hi] = np.random.default_rng((0, number)).standard_normal((hi - lo, k))

@@ -29,6 +29,19 @@ class Rows:
     bounds: tuple[int, ...]
     index: int
 
+    @property
+    def n_own(self) -> int:
+        """How many these are."""
+        return self.bounds[self.index + 1] - self.bounds[self.index]
+
+    @property
+    def n_halo(self) -> int:
+        """How many of the others' their entries meet."""
+        met = np.zeros(self.bounds[-1], bool)
+        met[self.indices] = True
+        met[self.bounds[self.index] : self.bounds[self.index + 1]] = False
+        return int(met.sum())
+
 
 def row_groups(n: int) -> list[tuple[int, int]]:
     """[(first row, last row + 1)] of each group: a power of two of them, from n alone."""

@@ -23,6 +23,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, spl
 
 from dkl.linalg.filtered_rows import WIDTH, Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.ordered_rows import MOST_GROUPS
 
 Array = NDArray[np.float64]
 DENSE = 600
@@ -50,15 +51,29 @@ class SmoothBasis:
     method: str
 
 
-def basis_bytes(n: int, count: int, entries: int) -> int:
-    """What `smoothest` holds at most beside a Laplacian of so many entries, with what it hands out."""
+def basis_bytes(n: int, count: int, entries: int, room: int | None = None) -> int:
+    """What `smoothest` holds at most beside a Laplacian of so many entries, with what it hands out, where it may take `room`."""
     if n <= max(DENSE, 2 * count):
         return 8 * (3 * n * n + 4 * n * count)
-    lanczos = 24 * entries + 8 * n * (2 * max(2 * count + 1, 20) + 3 * count)
-    if n <= FACTORED:
-        return 12 * n * n + lanczos
     # Which of the two it is follows from the graph, which a plan does not know.
-    return max(FILL + lanczos, filter_bytes(n, count + guards(count), entries) + 2 * 8 * n * count)
+    factor = factor_room(n, count, entries, room)
+    by_factor = factor + _lanczos_bytes(n, count, entries) if factor else 0
+    return max(by_factor, filter_bytes(n, count + guards(count), entries) + 2 * 8 * n * count)
+
+
+def factor_room(n: int, count: int, entries: int, room: int | None) -> int:
+    """Bytes that a factor may take of `room`, beside what Lanczos takes; 0 where that is less than those by which it is foreseen."""
+    most = _most_of_a_factor(n) if n <= FACTORED else FILL
+    left = most if room is None else min(most, room - _lanczos_bytes(n, count, entries))
+    return left if left >= _most_of_a_factor(min(n, GAUGES[1])) else 0
+
+
+def _most_of_a_factor(n: int) -> int:
+    return NUMBER * n * (n + 1) // 2
+
+
+def _lanczos_bytes(n: int, count: int, entries: int) -> int:
+    return 24 * entries + 8 * n * (2 * max(2 * count + 1, 20) + 3 * count)
 
 
 def filter_bytes(n: int, columns: int, entries: int) -> int:
@@ -66,18 +81,41 @@ def filter_bytes(n: int, columns: int, entries: int) -> int:
     return 8 * n * 2 * (columns + WIDTH) + 48 * entries
 
 
+def owner_bytes(own: int, columns: int, entries: int, halo: int) -> int:
+    """The same of an owner of so many rows: that of its block, its slabs with the halo, what of it is sent and comes, its entries."""
+    return 8 * (2 * own * columns + 2 * (own + halo) * WIDTH + 4 * halo * WIDTH) + 32 * entries
+
+
+def most_owner_bytes(n: int, columns: int, entries: int, owners: int) -> int:
+    """The same of the largest of so many owners, where each meets all rows of the others."""
+    own = min(n, -(-n // owners) + n // MOST_GROUPS)
+    return owner_bytes(own, columns, entries * own // n, n - own)
+
+
+def shared_bytes(n: int, count: int, entries: int, owners: int) -> int:
+    """What the process holds that owners of rows find eigenvectors for: the block, old and new, what comes of it; a part it sends."""
+    return 2 * 8 * n * (count + guards(count)) + 2 * 8 * n * count + 48 * entries // owners
+
+
 @one_blas_thread()  # the same bits on any machine
 def smoothest(
-    laplacian: sparse.csr_array, count: int, *, tol: float = 1e-8, passes: MakePasses = PassesHere
+    laplacian: sparse.csr_array,
+    count: int,
+    *,
+    tol: float = 1e-8,
+    passes: MakePasses = PassesHere,
+    room: int | None = None,
 ) -> SmoothBasis:
     """The eigenvectors of the lowest `count` eigenvalues of L (n, n), count <= n. Each one's largest entry is positive.
 
     tol: of `residual`, where the filter's passes end; the other methods go to rounding. passes: where the filter's are made, of the
-    Laplacian and a number of columns. Nothing is random but a fixed start.
+    Laplacian and a number of columns. room: bytes that a factor may take with all beside it, at most; None: FILL. Nothing is random
+    but a fixed start.
     """
     n = laplacian.shape[0]
     method, found = "dense", None
-    if n > max(DENSE, 2 * count) and (n <= FACTORED or factor_bytes(laplacian) <= FILL):
+    factor = factor_room(n, count, laplacian.nnz, room)
+    if n > max(DENSE, 2 * count) and factor and (_most_of_a_factor(n) <= factor or factor_bytes(laplacian) <= factor):
         method, found = "shift-invert", _factored(laplacian, count)
     if found is None and n > max(DENSE, 2 * count):
         return _filtered(laplacian, count, tol, passes)
@@ -109,7 +147,7 @@ def factor_bytes(laplacian: sparse.csr_array) -> float:
     """Foreseen of L + shift's factors: numbers a row grow with the number of rows by the power that two neighbourhoods show."""
     n = laplacian.shape[0]
     if n <= GAUGES[1]:
-        return NUMBER * n * (n + 1) / 2
+        return _most_of_a_factor(n)
     order = breadth_first_order(
         laplacian, int(laplacian.diagonal().argmax()), directed=False, return_predecessors=False
     )

@@ -12,10 +12,11 @@ import numpy as np
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import Room
 from dkl.errors import DklError, InputError
 from dkl.estimators.basis.fit import basis_size
 from dkl.estimators.basis.kept import kept_state
-from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.estimators.basis.store import fit_in_run, is_posed
 from dkl.estimators.common.run_arrays import read_points, trained_on
@@ -83,8 +84,8 @@ class BasisRuns(RunKind[S, I]):
         """How many squares the objective has, at most, of n rows."""
 
     @abstractmethod
-    def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int) -> Any:
-        """The problem, of rows (n, d) in memory; beside: bytes of the limit that are taken already."""
+    def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int, room: Room) -> Any:
+        """The problem, of rows (n, d) in memory; beside: bytes of the limit that are taken already; room: for its basis."""
 
     @abstractmethod
     def told(self, found: dict[str, Any]) -> dict[str, str]:
@@ -144,7 +145,9 @@ class BasisRuns(RunKind[S, I]):
             given = found()
             found.release()  # once the rows are kept they are needed no more
             rows, m = given.rows.read(0, given.rows.n), basis_size(settings.n_basis, given.rows.n)
-            return rows, self.pose(rows, given, m, settings, session, PROCESS_BASE + own_rows(given.rows))
+            held = own_rows(given.rows)
+            room = room_for_basis(self.sizes(given, settings), settings, session, held)
+            return rows, self.pose(rows, given, m, settings, session, PROCESS_BASE + held, room)
 
         if is_posed(run):
             n_pairs: Any = run.config.get("n_pairs", 0)

@@ -1,15 +1,19 @@
 """Eigenvectors with their rows on workers: the bytes of this process alone, also where a worker has lost its rows."""
 
 import logging
+import signal
 
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from on_workers import owners_held
 from scipy import sparse
+from separate_cluster import Cluster, family, strike
 
 from dkl.blocks import slab_worker
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import SharedPasses, passes_on
+from dkl.blocks.shared_passes import Room, SharedPasses, passes_on
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg import smooth_basis
 from dkl.linalg.filtered_rows import PassesHere
 from dkl.linalg.smooth_basis import smoothest
@@ -41,7 +45,7 @@ def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
     assert isinstance(passes_on(session)(laplacian, 15), PassesHere)  # too small to be worth it
 
 
-def test_lost_rows_are_sent_again_and_the_passes_made_again(laplacian, client, caplog):
+def test_lost_rows_are_sent_again_and_one_pass_is_made_again(laplacian, client, caplog):
     here, there = PassesHere(laplacian, 12), SharedPasses(laplacian, 12, Session(client))
     for step in range(4):
         if step == 2:
@@ -50,7 +54,75 @@ def test_lost_rows_are_sent_again_and_the_passes_made_again(laplacian, client, c
         with caplog.at_level(logging.WARNING, "dkl"):
             one, other = here.advance(4), there.advance(4)
         assert one.values.tobytes() == other.values.tobytes()
-    assert "2 passes for eigenvectors are made again" in caplog.text
+    assert caplog.text.count("a pass for eigenvectors is made again") == 1
     assert there.vectors(12).tobytes() == here.vectors(12).tobytes()
     there.close()
     there.close()
+
+
+def test_a_worker_is_killed_in_a_pass_which_alone_is_made_again(laplacian, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cluster, here, passes = Cluster("worker"), PassesHere(laplacian, 12), []
+    try:
+        cluster.start()
+        with Client(cluster.address) as client:
+            client.wait_for_workers(2)
+            there = SharedPasses(laplacian, 12, Session(client))
+            for step in range(4):
+                if step == 2:
+                    kill_when_asked(there.owners, cluster.workers[1].pid)
+                one, other = here.advance(4), there.advance(4)
+                passes.append(there.owners)
+                assert one.values.tobytes() == other.values.tobytes()
+            assert there.vectors(12).tobytes() == here.vectors(12).tobytes()
+            assert [len(owners.addresses) for owners in passes] == [2, 2, 1, 1]
+            there.close()
+            assert list(client.run(owners_held).values()) == [0]
+    finally:
+        cluster.stop()
+
+
+def kill_when_asked(owners, pid):
+    """A worker that dies as soon as the next pass is under way."""
+    real = owners._all
+
+    def asked(*given):
+        futures = real(*given)
+        strike(family(pid), signal.SIGKILL)
+        return futures
+
+    owners._all = asked
+
+
+def test_rows_are_where_there_is_room(laplacian, client):
+    session, n, k = Session(client), 900, 12
+    here = smooth_basis.filter_bytes(n, k, laplacian.nnz)
+    most = smooth_basis.most_owner_bytes(n, k, laplacian.nnz, 2)
+
+    def made(room, least):
+        return type(passes_on(session, room=room, least=least)(laplacian, k))
+
+    assert made(Room(here, most), here + 1) is PassesHere and made(Room(here, most), here) is SharedPasses
+    assert made(Room(here - 1, most), here + 1) is SharedPasses
+    assert made(Room(here, most - 1), 0) is PassesHere  # workers may have no room
+    held = client.run(owners_held)
+    with pytest.raises(
+        MemoryBudgetError, match=r"the rows of 2 workers, for eigenvectors, do not fit.*give workers more memory"
+    ):
+        passes_on(session, room=Room(here - 1, 10_000))(laplacian, k).advance(4)
+    assert client.run(owners_held) == held
+
+
+def test_workers_that_share_a_process_are_refused(laplacian):
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        ) as cluster,
+        Client(cluster) as client,
+        pytest.raises(InputError, match="several workers in one process"),
+    ):
+        SharedPasses(laplacian, 12, Session(client)).advance(4)

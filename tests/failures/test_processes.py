@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import disturbances as d
 import pytest
-from hostile_runs_trials import CASES
+from hostile_runs_trials import EVERY
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", CASES)]
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", EVERY)]
 KILLED, INTERRUPTED, LACKING = -signal.SIGKILL, 4, 5
 
 

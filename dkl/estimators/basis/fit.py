@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import passes_on
+from dkl.blocks.shared_passes import Room, passes_on
 from dkl.errors import InputError
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -54,10 +54,12 @@ class Basis:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: Graph, m: int, session: Session, *, without_first: bool = False) -> Basis:
+    def of(
+        cls, graph: Graph, m: int, session: Session, *, without_first: bool = False, room: Room | None = None
+    ) -> Basis:
         """The smoothest m, beside the constant one where a connected graph has it first; on the session's workers where it is large."""
-        start, first = time.perf_counter(), int(without_first)
-        found = smoothest(graph.laplacian, m + first, passes=passes_on(session))
+        start, first, room = time.perf_counter(), int(without_first), room or Room()
+        found = smoothest(graph.laplacian, m + first, passes=passes_on(session, room=room), room=room.here)
         Q, values = np.ascontiguousarray(found.vectors[:, first:]), np.ascontiguousarray(found.values[first:])
         seconds = {"graph": graph.seconds, "basis": time.perf_counter() - start}
         return cls(Q, values, found.residual, found.method, graph.sigma, graph.n_neighbors, seconds)

@@ -11,7 +11,9 @@ from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.linalg.smooth_basis import basis_bytes
+from dkl.blocks.shared_passes import Room
+from dkl.linalg.smooth_basis import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
+from dkl.resources import format_bytes
 from dkl.solvers.qsdp_conic import MEMORY, conic_bytes
 from dkl.solvers.qsdp_face import FACE
 from dkl.solvers.qsdp_newton import JOINT
@@ -38,16 +40,15 @@ class Sizes:
 
 
 def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Plan:
-    """Bytes of this process, in which all but the graph is made. own_rows: of the rows, where they were read for this fit.
+    """Bytes of this process, in which all but the graph and large bases is made. own_rows: of the rows, where they were read for
+    this fit.
 
     MemoryBudgetError, which names the largest m that fits, where there is no room.
     """
-    allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
-    if settings.solver != "low-rank" and settings.memory_limit is None:
-        allowed = min(allowed, PROCESS_BASE + MEMORY)
+    allowed, place = _allowed(settings), Place.of(session)
 
     def planned(m: int) -> Plan:
-        return _plan(replace(sizes, m=m), settings, session, own_rows, allowed)
+        return _plan(replace(sizes, m=m), settings, session, place, own_rows, allowed)
 
     made = planned(sizes.m)
     if not made.fits:
@@ -56,13 +57,53 @@ def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0)
     return made.validate()
 
 
-def _plan(sizes: Sizes, settings: Any, session: Session, own_rows: int, allowed: int) -> Plan:
+def room_for_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Room:
+    """What a plan that was accepted leaves for the search for eigenvectors."""
+    return _room(sizes, settings, Place.of(session), own_rows, _allowed(settings))
+
+
+def _allowed(settings: Any) -> int:
+    allowed = Place(1, 1).allowed(settings.memory_limit) or int(MEMORY_SHARE * machine_memory())
+    if settings.solver != "low-rank" and settings.memory_limit is None:
+        allowed = min(allowed, PROCESS_BASE + MEMORY)
+    return allowed
+
+
+def _room(sizes: Sizes, settings: Any, place: Place, own_rows: int, allowed: int) -> Room:
+    return Room.of(place, allowed, settings.memory_limit, sum(_held(sizes, settings, own_rows).values()))
+
+
+def _held(sizes: Sizes, settings: Any, own_rows: int) -> dict[str, int]:
+    """Beside the search for eigenvectors."""
+    return {"rows": own_rows, "the graph and its terms": 12 * _entries(sizes, settings) + TERM * sizes.terms}
+
+
+def _entries(sizes: Sizes, settings: Any) -> int:
+    """Of the Laplacian, at most."""
+    return sizes.n * (2 * max(1, min(settings.n_neighbors, sizes.n - 1)) + 1)
+
+
+def _search(sizes: Sizes, settings: Any, place: Place, room: Room) -> tuple[str, int]:
+    """(where eigenvectors are found, bytes of that here): on workers, as far as a plan goes, where only they have room."""
+    n, count, entries = sizes.n, sizes.m + sizes.first, _entries(sizes, settings)
+    here = basis_bytes(n, count, entries, room.here)
+    if room.has(here) or not place.distributed or n <= max(DENSE, 2 * count):
+        return "", here
+    each = most_owner_bytes(n, count + guards(count), entries, place.processes)
+    if not room.workers_have(each):
+        return "", here
+    where = f" on {place.processes} workers, {format_bytes(each)} each"
+    return where, shared_bytes(n, count, entries, place.processes)
+
+
+def _plan(sizes: Sizes, settings: Any, session: Session, place: Place, own_rows: int, allowed: int) -> Plan:
     n, m, k = sizes.n, sizes.m, max(1, min(settings.n_neighbors, sizes.n - 1))
     graph = plan_graph(n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads)
-    held = {"rows": own_rows, "the graph and its terms": 12 * n * (2 * k + 1) + TERM * sizes.terms}
+    held = _held(sizes, settings, own_rows)
+    where, search = _search(sizes, settings, place, _room(sizes, settings, place, own_rows, allowed))
     stages = {
         "the search for neighbours": own_rows + int(graph["peak"]),
-        f"finding {m:,} eigenvectors": sum(held.values()) + basis_bytes(n, m + sizes.first, n * (2 * k + 1)),
+        f"finding {m:,} eigenvectors{where}": sum(held.values()) + search,
     }
     if own_rows:
         stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + held["the graph and its terms"] + 8 * n * m

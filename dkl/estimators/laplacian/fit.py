@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import Room
 from dkl.estimators.basis.fit import Basis
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs
@@ -28,14 +29,15 @@ class PosedPropagation:
 
     @classmethod
     def of(
-        cls, rows: Any, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, beside: int = 0
-    ) -> PosedPropagation:
+        cls, rows: Any, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, beside: int = 0,
+        room: Room | None = None,
+    ) -> PosedPropagation:  # fmt: skip
         """From rows (n, d)."""
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=settings.sigma,
             laplacian="normalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
-        return cls(Basis.of(graph, m, session), pairs)
+        return cls(Basis.of(graph, m, session, room=room), pairs)
 
     @cached_property
     def problem(self) -> QuadraticSDP:

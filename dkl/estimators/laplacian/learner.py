@@ -8,7 +8,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.basis.fit import basis_size, solved
 from dkl.estimators.basis.learner import BasisLearner
-from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
@@ -129,7 +129,9 @@ class LaplacianKernelLearner(BasisLearner):
             session = Session.find(self.client, threads=self.n_jobs)
             sizes = Sizes(n, int(rows.shape[1]), m, n + known.n_must + known.n_cannot)
             plan = plan_basis(sizes, settings, session).as_dict()
-            posed = PosedPropagation.of(rows, known, m, settings, session)
+            posed = PosedPropagation.of(
+                rows, known, m, settings, session, room=room_for_basis(sizes, settings, session)
+            )
             found = solved(posed, settings, watch).planned(plan)
             warn_of(found.result, stacklevel=2)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)

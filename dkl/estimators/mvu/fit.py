@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 from dkl._plain_arrays import refuse_masked
 from dkl.blocks.graph import Graph, build_graph
 from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import Room
 from dkl.errors import InputError
 from dkl.estimators.basis.fit import Basis
 from dkl.estimators.common.classes import checked_labels
@@ -39,8 +40,9 @@ class PosedUnfolding:
 
     @classmethod
     def of(
-        cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, beside: int = 0
-    ) -> PosedUnfolding:
+        cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, beside: int = 0,
+        room: Room | None = None,
+    ) -> PosedUnfolding:  # fmt: skip
         """From rows (n, d); InputError for a graph in several parts, and for rows that are all equal."""
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=EQUAL_WEIGHTS,
@@ -50,7 +52,7 @@ class PosedUnfolding:
         edges, squared = _edges(rows, graph)
         # Unseen rows are means of their neighbours, weighted within the length of an edge.
         near = replace(graph, sigma=0.5 * float(np.sqrt(squared).mean()))
-        return cls(Basis.of(near, m, session, without_first=True), edges, squared, side, settings)
+        return cls(Basis.of(near, m, session, without_first=True, room=room), edges, squared, side, settings)
 
     @property
     def most_axes(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from dkl.blocks.session import Session
 from dkl.estimators.basis.fit import basis_size, solved
 from dkl.estimators.basis.learner import BasisLearner
-from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
@@ -117,7 +117,7 @@ class MaximumVarianceUnfolding(BasisLearner):
             session = Session.find(self.client, threads=self.n_jobs)
             sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
             plan = plan_basis(sizes, settings, session).as_dict()
-            posed = PosedUnfolding.of(rows, side, m, settings, session)
+            posed = PosedUnfolding.of(rows, side, m, settings, session, room=room_for_basis(sizes, settings, session))
             found = solved(posed, settings, watch).planned(plan)
             warn_of(found.result, stacklevel=2)
         self._adopt(posed)

@@ -14,18 +14,22 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.graph import Graph, build_graph, graph_of
+from dkl.blocks.place import Place
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import passes_on
-from dkl.errors import InputError
+from dkl.blocks.shared_passes import Room, passes_on
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
 from dkl.linalg.laplacian import laplacian_matrix
 from dkl.linalg.principal_coordinates import with_signs
-from dkl.linalg.smooth_basis import smoothest
-from dkl.resources import parse_bytes
+from dkl.linalg.smooth_basis import basis_bytes, smoothest
+from dkl.resources import format_bytes, parse_bytes
 
 BASES = 6
 """Arrays (n, m) alive at the peak of the search for eigenvectors, with their guards."""
+GRAPHS = 3
+"""Matrices of the graph alive then: two Laplacians and the affinity."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
         raise InputError("more eigenvectors than the graph has", where="n_components", got=got, wanted=wanted)
     check_size({f"{count:,} eigenvectors": BASES * 8 * n * count}, limit, "take fewer components")
     session = Session.find(learner.client, threads=learner.n_jobs)
+    allowed = Place(1, 1).allowed(limit) or int(MEMORY_SHARE * machine_memory())
     if learner.affinity == "precomputed":
         graph = graph_of(rows, laplacian="unnormalized")
     else:
@@ -62,6 +67,20 @@ def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
     degrees = graph.laplacian.diagonal()
     affinity = sparse.csr_array(sparse.diags_array(degrees) - graph.laplacian)
     affinity.eliminate_zeros()
-    found = smoothest(laplacian_matrix(affinity)[0], count, passes=passes_on(session))
+    matrix = laplacian_matrix(affinity)[0]
+    room = Room.of(Place.of(session), allowed, limit, GRAPHS * 12 * matrix.nnz)
+    _check_room(room, session, count, matrix)
+    found = smoothest(matrix, count, passes=passes_on(session, room=room), room=room.here)
     coordinates = found.vectors / np.sqrt(np.where(degrees > 0, degrees, 1.0))[:, None]
     return Maps(rows, graph, with_signs(coordinates), found.values, found.residual)
+
+
+def _check_room(room: Room, session: Session, count: int, matrix: sparse.csr_array) -> None:
+    """MemoryBudgetError where eigenvectors are too many for this process, by the method that takes least, and no worker shares them."""
+    needed = basis_bytes(matrix.shape[0], count, matrix.nnz, room=0)
+    if not room.has(needed) and not session.is_distributed:
+        assert room.here is not None
+        raise MemoryBudgetError(
+            f"the search for {count:,} eigenvectors does not fit", where="memory_limit", got=f"{format_bytes(max(0, room.here))} left",
+            wanted=f"at least {format_bytes(needed)}", remedy="raise memory_limit, or take fewer components",
+        )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import Room
 from dkl.datasets import read_labels
 from dkl.estimators.laplacian.fit import PosedPropagation
 from dkl.estimators.laplacian.learner import LaplacianKernelLearner
@@ -37,10 +38,17 @@ class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
         return n + n_pairs
 
     def pose(
-        self, rows: Any, found: PropagationInputs, m: int, settings: PropagationSettings, session: Session, beside: int
+        self,
+        rows: Any,
+        found: PropagationInputs,
+        m: int,
+        settings: PropagationSettings,
+        session: Session,
+        beside: int,
+        room: Room,
     ) -> PosedPropagation:
         """See `BasisRuns.pose`."""
-        return PosedPropagation.of(rows, found.pairs, m, settings, session, beside)
+        return PosedPropagation.of(rows, found.pairs, m, settings, session, beside, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
         """Pairs."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dkl.blocks.session import Session
+from dkl.blocks.shared_passes import Room
 from dkl.estimators.mvu.fit import PosedUnfolding
 from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
 from dkl.estimators.mvu.load import load_learner
@@ -35,10 +36,17 @@ class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
         return n * min(settings.n_neighbors, n - 1)
 
     def pose(
-        self, rows: Any, found: UnfoldingInputs, m: int, settings: UnfoldingSettings, session: Session, beside: int
+        self,
+        rows: Any,
+        found: UnfoldingInputs,
+        m: int,
+        settings: UnfoldingSettings,
+        session: Session,
+        beside: int,
+        room: Room,
     ) -> PosedUnfolding:
         """See `BasisRuns.pose`."""
-        return PosedUnfolding.of(rows, found.side, m, settings, session, beside)
+        return PosedUnfolding.of(rows, found.side, m, settings, session, beside, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
         """Edges and nu."""
