@@ -116,3 +116,10 @@ def wait_for_the_disk(seconds: float) -> None:
     """As long as a slow one takes."""
     with spending(DISK):
         time.sleep(seconds)
+
+
+def give_up_after(seconds):
+    """Of each wait of the worker for another one."""
+    from dkl.blocks import waiting
+
+    waiting.GIVE_UP_SECONDS = seconds

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from dkl._spent import EXCHANGE, spending
+from dkl.blocks import waiting
 from dkl.errors import InputError, StateLost
 
 TAKE_SECONDS = 900.0
@@ -87,7 +88,7 @@ class Exchange:
         """The parts of all owners at this step, in their order; returns when the others have this one's, too.
 
         In their order, not as they arrive: sums over them must not depend on the network. Raises StateLost where another owner
-        does not answer, or no longer knows the run.
+        does not answer within waiting.GIVE_UP_SECONDS, or no longer knows the run.
         """
         # All sends at once, then all receives: owners that waited for each other's sends one by one would add up latencies.
         others = [k for k in range(len(self.addresses)) if k != self.index]
@@ -116,15 +117,24 @@ class Exchange:
 
         # to_serialize: arrays travel as raw frames, without a copy into msgpack.
         message = {"key": self.key, "step": step, "owner": self.index}
-        calls = [
-            getattr(self.worker.rpc(self.addresses[k]), OP)(**message, part=to_serialize(part))
+        calls = {
+            asyncio.ensure_future(
+                getattr(self.worker.rpc(self.addresses[k]), OP)(**message, part=to_serialize(part))
+            ): k
             for k, part in parts.items()
-        ]
-        try:
-            answers = await asyncio.gather(*calls)
-        except OSError as error:  # distributed's own are among them
-            raise StateLost(f"another owner of the slabs does not answer: {error}") from error
-        if not all(answers):
+        }
+        # Not `wait_for`, which waits for what it has cancelled: that for a connection whose other end takes nothing.
+        done, late = await asyncio.wait(calls, timeout=waiting.GIVE_UP_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+        for call in late:
+            call.cancel()
+        for error in filter(None, [call.exception() for call in done]):
+            if isinstance(error, OSError):  # distributed's own are among them
+                raise StateLost(f"another owner of the slabs does not answer: {error}") from error
+            raise error
+        if late:
+            silent = min(calls[call] for call in late)
+            raise StateLost(f"owner {silent} of the slabs takes nothing: {waiting.GIVE_UP_SECONDS:g} s")
+        if not all(call.result() for call in done):
             raise StateLost("another owner has forgotten its slabs")
 
 

@@ -17,10 +17,16 @@ from dkl.errors import StateLost, WorkersLostError
 
 
 class Owners:
-    """Owners on these workers, one each, under the name `key`; whoever derives from this makes them."""
+    """Owners on these workers, one each, under the name `key`; whoever derives from this makes them.
 
-    def __init__(self, session: Session, key: str, addresses: Sequence[str]) -> None:
+    silence: what is known of workers that stand still, where one that does so is lost.
+    """
+
+    def __init__(
+        self, session: Session, key: str, addresses: Sequence[str], silence: waiting.Silence | None = None
+    ) -> None:
         self.session, self.client, self.key, self.addresses = session, session.client, key, list(addresses)
+        self.silence = silence
 
     def _submit(self, k: int, function: Any, *arguments: Any) -> Any:
         """One task on the worker of share k, and on no other: only that one has the slabs. Never retried by Dask."""
@@ -33,7 +39,8 @@ class Owners:
         return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
 
     def _wait(self, futures: list[Any]) -> list[Any]:
-        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs.
+        """Results of `futures` in order; StateLost as soon as one of our workers is gone or has forgotten its slabs,
+        or once it has been silent for GIVE_UP_SECONDS.
 
         Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
         """
@@ -56,9 +63,12 @@ class Owners:
                 pass  # of this gathering: look whether all workers are there, then try again
             except Exception as error:
                 raise self._lost(error) from error
-            gone = set(self.addresses) - set(self.session.workers())
+            members = self.session.members()
+            gone = set(self.addresses) - set(members)
             if gone:
                 raise StateLost(f"worker {sorted(gone)[0]} is gone")
+            if self.silence is not None and (silent := set(self.addresses) & set(self.silence.look(members))):
+                raise StateLost(f"worker {sorted(silent)[0]} stands still")
             if (since := time.monotonic() - looked) >= waiting.LOOK_AGAIN_SECONDS:
                 held_up.look(since)
                 looked = time.monotonic()
@@ -78,11 +88,15 @@ class Owners:
         return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
 
     def close(self) -> None:
-        """Have the workers forget the slabs; not an error where they are gone."""
+        """Have the workers forget the slabs; not an error where they are gone, or where one stands still."""
         if self.client.status != "running":
             return
         try:
-            self.client.run(slab_worker.forget, self.key, on_error="ignore")
+            # All are told at once; of one that does not answer the lease runs out, or it hears of it when it goes on.
+            self.client.sync(
+                lambda: self.client.run(slab_worker.forget, self.key, on_error="ignore"),
+                callback_timeout=waiting.LOOK_AGAIN_SECONDS,
+            )
         except Exception as error:
             if not slab_worker.is_cluster_failure(error):  # else no worker is left, or its lease runs out (LEASE)
                 raise

@@ -1,8 +1,8 @@
 """Filtered subspaces with the rows of the matrix and of the block shared out over the workers of a cluster.
 
 Between products rows stay where they are: an owner sends another what that one's entries meet, and sums of k x k numbers. This process has
-the matrix, which it hands out once, and after each pass the block, which it is asked for in the end. Where a worker is lost the pass
-that was under way is made again from there, by the workers that there are: the bits are the same on any number of them.
+the matrix, which it hands out once, and after each pass the block, which it is asked for in the end. Where a worker is lost, or stands
+still, the pass that was under way is made again from there, by the workers that there are: the bits are the same on any number of them.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class SharedPasses:
         self.order, self.top = band_order(matrix), spectrum_top(matrix)
         self.owners: RowOwners | None = None
         self.standing: Standing | None = None
+        self.silence = waiting.Silence()
 
     def advance(self, count: int) -> Ritz:
         """One pass over all rows; where an owner is lost in it, again by new ones."""
@@ -103,7 +104,7 @@ class SharedPasses:
             try:
                 if self.owners is None:
                     self.owners = RowOwners(
-                        self.matrix, self.order, self.k, self.top, self.session, self.standing, self.room
+                        self.matrix, self.order, self.k, self.top, self.session, self.standing, self.room, self.silence
                     )
                 found = self.owners.advance(count)
                 self.standing = self.owners.standing()
@@ -136,11 +137,12 @@ class RowOwners(Owners):
         session: Session,
         standing: Standing | None,
         room: Room,
+        silence: waiting.Silence,
     ) -> None:
         self.n, self.k = len(order), k
-        groups, addresses = row_groups(len(order)), waiting.workers(session)
+        groups, addresses = row_groups(len(order)), silence.answering(session)
         shares = share(len(groups), len(addresses))
-        super().__init__(session, uuid.uuid4().hex, addresses[: len(shares)])
+        super().__init__(session, uuid.uuid4().hex, addresses[: len(shares)], silence)
         bounds = (*(groups[part.start][0] for part in shares), len(order))
         try:
             for index, address in enumerate(self.addresses):

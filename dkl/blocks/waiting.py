@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -117,6 +117,44 @@ class HeldUp:
         if self.seconds >= GIVE_UP_SECONDS:
             raise _paused(self.session, paused, self.seconds) if paused else _no_workers(self.session, self.seconds)
         return 0
+
+
+class Silence:
+    """For how long each worker has said nothing, as its scheduler tells.
+
+    A worker whose process is stopped, or whose host hangs, is one of the scheduler's for five minutes by Dask's default. It still takes
+    what is sent to it, and answers nothing.
+    """
+
+    def __init__(self) -> None:
+        self.looked = time.monotonic()
+        self.heard: dict[str, tuple[float, float]] = {}
+        """By address: when the scheduler last heard of it, by the scheduler's clock, and seconds since then that were looked at."""
+
+    def look(self, members: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Addresses of those (`Session.members`) of whom nothing has been heard for GIVE_UP_SECONDS."""
+        # Where this process itself stood still, and the scheduler with it, that says nothing of the workers.
+        now, most = time.monotonic(), LOOK_AGAIN_SECONDS
+        since, self.looked = min(now - self.looked, most), now
+        before, self.heard = self.heard, {}
+        for address, data in members.items():
+            at, seconds = before.get(address, (None, 0.0))
+            self.heard[address] = data["last_seen"], seconds + since if at == data["last_seen"] else 0.0
+        return [address for address, (_, seconds) in self.heard.items() if seconds >= GIVE_UP_SECONDS]
+
+    def answering(self, session: Session) -> list[str]:
+        """`workers(session)` without the silent ones, once it is known of each whether it is one: what is sent to one that is
+        silent waits for it. Raises WorkersLostError where all are.
+        """
+        found = workers(session)
+        while True:
+            silent = self.look(session.members())
+            if not any(self.heard[a][1] >= LOOK_AGAIN_SECONDS for a in self.heard if a not in silent):
+                break
+            time.sleep(0.1)
+        if not (left := [address for address in found if address in self.heard and address not in silent]):
+            raise _no_workers(session, GIVE_UP_SECONDS)
+        return left
 
 
 def _no_workers(session: Session, seconds: float) -> WorkersLostError:

@@ -6,11 +6,11 @@ import signal
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from on_workers import owners_held
+from on_workers import give_up_after, owners_held
 from scipy import sparse
-from separate_cluster import Cluster, family, strike
+from separate_cluster import Cluster, family, strike, wait
 
-from dkl.blocks import slab_worker
+from dkl.blocks import slab_worker, waiting
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import Room, SharedPasses, passes_on
 from dkl.errors import InputError, MemoryBudgetError
@@ -70,7 +70,7 @@ def test_a_worker_is_killed_in_a_pass_which_alone_is_made_again(laplacian, tmp_p
             there = SharedPasses(laplacian, 12, Session(client))
             for step in range(4):
                 if step == 2:
-                    kill_when_asked(there.owners, cluster.workers[1].pid)
+                    strike_when_asked(there.owners, cluster.workers[1].pid, signal.SIGKILL)
                 one, other = here.advance(4), there.advance(4)
                 passes.append(there.owners)
                 assert one.values.tobytes() == other.values.tobytes()
@@ -82,13 +82,44 @@ def test_a_worker_is_killed_in_a_pass_which_alone_is_made_again(laplacian, tmp_p
         cluster.stop()
 
 
-def kill_when_asked(owners, pid):
-    """A worker that dies as soon as the next pass is under way."""
+@pytest.mark.exhaustive
+def test_a_worker_is_stopped_in_a_pass_which_alone_is_made_again(laplacian, tmp_path, monkeypatch, caplog):
+    """It stays one of the scheduler's for five minutes, takes what is sent and answers nothing; once it goes on it is used again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 6.0)
+    cluster, here, passes = Cluster("worker"), PassesHere(laplacian, 12), []
+    try:
+        cluster.start()
+        with Client(cluster.address) as client:
+            client.wait_for_workers(2)
+            client.run(give_up_after, 6.0)
+            session = Session(client)
+            there = SharedPasses(laplacian, 12, session)
+            for step in range(4):
+                if step == 2:
+                    strike_when_asked(there.owners, cluster.workers[1].pid, signal.SIGSTOP)
+                with caplog.at_level(logging.WARNING, "dkl"):
+                    one, other = here.advance(4), there.advance(4)
+                passes.append(there.owners)
+                assert one.values.tobytes() == other.values.tobytes()
+            assert there.vectors(12).tobytes() == here.vectors(12).tobytes()
+            assert [len(owners.addresses) for owners in passes] == [2, 2, 1, 1]
+            assert passes[2] is passes[3] and "a pass for eigenvectors is made again" in caplog.text
+            there.close()
+            strike(family(cluster.workers[1].pid), signal.SIGCONT)
+            wait(lambda: len(there.silence.answering(session)) == 2)
+            wait(lambda: list(client.run(owners_held).values()) == [0, 0])
+    finally:
+        cluster.stop()
+
+
+def strike_when_asked(owners, pid, number):
+    """A worker that dies or is stopped as soon as the next pass is under way."""
     real = owners._all
 
     def asked(*given):
         futures = real(*given)
-        strike(family(pid), signal.SIGKILL)
+        strike(family(pid), number)
         return futures
 
     owners._all = asked
