@@ -84,9 +84,17 @@ def _private_folder(where: str | None) -> Iterator[str]:
 def _cluster(count: int, worker_bytes: int) -> Any:
     import logging
 
-    from distributed import LocalCluster, Security
+    from distributed import LocalCluster, Nanny, Security, Status
+
+    class StartsOnce(Nanny):
+        """Older Dask starts a worker again that was ended before it had come up, again and again (`_given_up`)."""
+
+        async def _on_worker_exit(self, exitcode: int) -> None:
+            if self.status not in (Status.init, Status.starting):
+                await super()._on_worker_exit(exitcode)
 
     cluster: Any = LocalCluster(
+        worker_class=StartsOnce,
         n_workers=count,
         threads_per_worker=1,
         processes=True,
