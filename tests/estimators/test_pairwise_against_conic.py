@@ -76,7 +76,7 @@ def check(seed):
     return solved
 
 
-@pytest.mark.parametrize("seed", but_for(range(2, HANDFUL), range(HANDFUL)))
+@pytest.mark.parametrize("seed", but_for(range(1, HANDFUL), range(HANDFUL)))
 def test_solved_is_never_untrue(seed):
     assert check(seed) > 0
 

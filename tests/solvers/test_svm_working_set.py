@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_clouds
 
@@ -28,8 +29,7 @@ def working_sets(tol=1e-10, **options):
 
 
 @pytest.mark.parametrize("fits", [True, False], ids=["all rows fit", "parts only"])
-@pytest.mark.parametrize("C", [0.1, 10.0, "weights"])
-@pytest.mark.parametrize("rho", [1e-2, 1.0, 100.0])
+@pytest.mark.parametrize(("C", "rho"), crossed([0.1, 10.0, "weights"], [1e-2, 1.0, 100.0]))
 def test_against_libsvm(C, rho, fits, rng):
     bounds = rng.uniform(0.05, 2.0, 120) if C == "weights" else C
     of = random_problem(rng, 120, rho=rho, C=bounds, gamma=0.5)
