@@ -1,50 +1,48 @@
 """The certificate of problem (1) at K = V V' of low rank, where S has as many eigenvalues near 0 as V has columns, and more.
 
-The bound of problems/certificate.py, f(K) - f* <= <S, K> + <D, K*> for a diagonal D >= 0 with S + D psd. Whether it is can be asked of
-any A = B^-1/2 (S + D) B^-1/2 as well, B = max(1, diag S): large multipliers, of wrong pairs at a large gamma, spread S over hundreds where
-its lowest modes are at 1e-3, which no filter tells apart. As |S_ij|^2 <= S_ii S_jj near the optimum, A ends at about 3.
+The bounds of problems/certificate.py, f(K) - f* <= <S, K> + what M costs, for M on T's pattern with S + M psd. M is found in three steps:
 
-With a block Q of the lowest Ritz vectors of A = B^-1/2 S B^-1/2, theta their values, C = (I - QQ') A Q, a lower bound mu of A on the
-complement of Q, x = Q a + b and shift > -mu, minimizing over b,
-    x'(A + shift I) x >= a' (diag(theta) + shift I - C'C / (mu + shift)) a,
-so that D = shift B + D' with D' above B^1/2 U U' B^1/2, -U U' the negative part of that matrix on Q. C enters squared: the Ritz vectors
-need not be exact. A large shift leaves nothing to lift, none at all lifts everything; the cheapest of some counts. Up to DENSE rows B = I,
-Q is all of LAPACK's eigenvectors, and C and the complement are nothing.
+  1. multipliers E by which S + E nearly vanishes on V's columns (problems/multipliers.py): next to free, and the lower end of S + E is
+     what V lacks, not what is unfinished in it;
+  2. the lowest Ritz vectors of S + E, some dozens, from a filter; where they are too low for the goal, the large entries of the negative
+     ones are lifted, and a pass of the filter over what is left shows how low that is;
+  3. the cheapest diagonal that makes the rest psd (problems/lifted_proof.py).
+
+Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.diagonal_lift import diagonal_above
 from dkl.linalg.extreme_eigenvalues import DENSE
 from dkl.linalg.lowest_outside import lowest_outside
-from dkl.linalg.lowest_subspace import lowest_subspaces
+from dkl.linalg.lowest_subspace import RitzBlock, lowest_subspaces
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import truncate_rank
 from dkl.problems.certificate import Certificate, TraceBound
+from dkl.problems.lifted_proof import LowEnd, Modes, Proof, cheapest
+from dkl.problems.multipliers import Multipliers
 
 Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
 """Ritz vectors that are wanted beside as many as V has columns, at most and where few are asked for, and more that only help
 these to converge."""
 PASSES, HOPELESS = 8, 2
-"""Passes over the block at most, and after which it is left as it is where it cannot prove the goal."""
-FAR = 5.0
-"""Times what finished Ritz vectors would prove: what is left to win where these are, so that the block is not left yet."""
+"""Passes over the block at most, and after which its large entries are lifted."""
 SINGLE = 1e-6
 """Relative gaps down to this one are proven by Ritz vectors from a filter in single precision."""
-SHIFTS = (0.0, 1e-3, 1e-2, 0.1, 0.3)
-"""Shares of the shift that leaves nothing to lift."""
 UNSURE = 0.5
 """Of the lowest Ritz value beyond the block: what is assumed of S there while it is not known."""
 SLACK, ENOUGH = 0.1, 0.5
 """What unfinished Ritz vectors may cost, of the gap or of the goal; and the share of the goal at which they are as good as finished."""
+AFFORDED = 0.1
+"""Of the goal: what E may cost."""
 
 
 class Factored(Protocol):
@@ -52,6 +50,7 @@ class Factored(Protocol):
 
     n: int
     gamma: float
+    targets: sparse.csr_array
 
     def gradient_matrix(self, point: Any) -> sparse.csr_array:
         """S."""
@@ -59,50 +58,8 @@ class Factored(Protocol):
     def diagonal(self, point: Any) -> Array:
         """K_ii (n,)."""
 
-
-@dataclass(frozen=True)
-class LowEnd:
-    """What is known of A = B^-1/2 S B^-1/2 below: Ritz values (k,) and vectors (n, k), coupling C'C (k, k), mu on the complement (inf:
-    there is none); and root, B^1/2 (n,)."""
-
-    values: Array
-    vectors: Array
-    coupling: Array
-    mu: float
-    root: Array
-
-    @property
-    def directions(self) -> Array:
-        """x = B^-1/2 q (n, k), for which x'S x is the Ritz value of q."""
-        return self.vectors / self.root[:, None]
-
-    @property
-    def lowest(self) -> float:
-        """A lower bound on lambda_min(A): that of [[diag(values), G], [G, mu I]], G the root of C'C, as C is G up to a rotation."""
-        if not np.isfinite(self.mu):
-            return float(self.values[0])
-        values, turn = np.linalg.eigh(self.coupling)
-        root = (turn * np.sqrt(np.maximum(values, 0.0))) @ turn.T
-        return float(
-            np.linalg.eigvalsh(np.block([[np.diag(self.values), root], [root, self.mu * np.eye(len(root))]]))[0]
-        )
-
-    def lowest_unscaled(self) -> float:
-        """A lower bound on lambda_min(S): as S + Z Z' is psd, that of -Z Z'; or max B lambda_min(A)."""
-        by_all = self.lowest * float(np.max(self.root**2 if self.lowest < 0 else 1.0))
-        if by_all >= 0 or self.mu <= 0 or not np.any(self.root > 1):
-            return by_all
-        lift = self.to_lift(0.0)
-        return max(by_all, -float(np.linalg.eigvalsh(lift.T @ lift)[-1]))
-
-    def to_lift(self, shift: float) -> Array:
-        """Z = B^1/2 U (n, q) with S + shift B + Z Z' psd, for a shift beyond -mu."""
-        inside = np.diag(self.values + shift)
-        if np.isfinite(self.mu):
-            inside -= self.coupling / (self.mu + shift)
-        values, vectors = np.linalg.eigh(inside)
-        below = values < 0
-        return self.root[:, None] * (self.vectors @ (vectors[:, below] * np.sqrt(-values[below])))
+    def multipliers(self, point: Any) -> Multipliers:
+        """E."""
 
 
 def certified(
@@ -113,43 +70,126 @@ def certified(
     *,
     few: bool = False,
     last: bool = False,
-    near: LowEnd | None = None,
-) -> tuple[Certificate, LowEnd]:
-    """The certificate at a point, and what was found of S's lower end.
+    near: Modes | None = None,
+) -> tuple[Certificate, Modes]:
+    """The certificate at a point, and what was found of the lower end of S + E.
 
     relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is; `near`: what
     was found at a point nearby.
     """
-    n, matrix = problem.n, problem.gradient_matrix(point)
-    root = np.ones(n) if n <= DENSE else np.sqrt(np.maximum(matrix.diagonal(), 1.0))
-    matrix = _scaled(matrix, 1 / root)
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
-    norm = float(abs(matrix).sum(axis=1).max())
-    rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
+    change = _affordable(problem.multipliers(point), bound, AFFORDED * relative * bound.scale)
+    search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
     with one_blas_thread():
-        goal = 0.0 if last else relative * bound.scale
-        if n <= DENSE:
-            end, residual = _dense_end(matrix, root), 0.0
-            term, lift = _cheapest(end, bound, rounding)
-        else:
-            start = _start(root[:, None] * point.v, few, seed, near)
-            end, residual, (term, lift) = _low_end(matrix, root, start, bound, goal, seed, rounding)
+        modes, residual, proof = search.dense() if problem.n <= DENSE else search.filtered(_start(search.root[:, None] * point.v, few, seed, near))
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
-    gap = max(inner, 0.0) + term
-    direction = end.vectors[:, 0] / root
+    gap = max(inner, 0.0) + proof.term
+    direction = modes.directions[:, 0]
     certificate = Certificate(
         point.objective,
         gap,
         float(gap / bound.scale),
-        end.lowest_unscaled() - rounding * float(root.max()) ** 2,
+        -search.rounding * float(search.root.max()) ** 2,
         residual,
         inner,
         bound.trace_bound,
         direction=direction / np.linalg.norm(direction),
-        lift=lift,
+        lift=proof.lift,
+        pair_lift=change.pairs(problem.targets),
     )
-    return certificate, end
+    return certificate, modes
+
+
+def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipliers:
+    """As large a share of E as costs at most so much: at a small gamma a large E is dear."""
+    share = 1.0
+    while share > 1e-3 and change.times(share).cost(bound.diagonal, bound.gamma) > most:
+        share /= 2
+    return change if share == 1.0 else change.times(share)
+
+
+class _Search:
+    """The lower end of A = B^-1/2 (S + E) B^-1/2 at a point, and what it proves."""
+
+    def __init__(self, problem: Factored, point: Any, bound: TraceBound, change: Multipliers, goal: float, seed: int) -> None:
+        targets = problem.targets
+        moved = sparse.csr_array((change.entries, targets.indices, targets.indptr), shape=targets.shape)
+        matrix = sparse.csr_array(problem.gradient_matrix(point) + moved)
+        n = problem.n
+        self.root = np.ones(n) if n <= DENSE else np.sqrt(np.maximum(matrix.diagonal(), 1.0))
+        self.matrix = _scaled(matrix, 1 / self.root)
+        self.bound, self.goal, self.seed = bound.beside(change.off_diagonal), goal, seed
+        self.given = change.diagonal
+        norm = float(abs(self.matrix).sum(axis=1).max())
+        self.rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
+
+    def dense(self) -> tuple[Modes, float, Proof]:
+        """All of the spectrum."""
+        values, vectors = np.linalg.eigh(self.matrix.toarray())
+        end = LowEnd(values, vectors, self.root, np.zeros((values.size, values.size)), np.inf)
+        return end, 0.0, cheapest(end, self.bound, self.given, self.rounding)
+
+    def filtered(self, start: Start) -> tuple[Modes, float, Proof]:
+        """(the lowest Ritz vectors, the residual norm of the first, what they prove)."""
+        dtype = np.float32 if self.goal >= SINGLE * self.bound.scale else np.float64
+        for done, block in enumerate(lowest_subspaces(self.matrix, start.block, start.count, PASSES, dtype, start.known), 1):
+            told = self._told(block, self.given)
+            import os
+            if os.environ.get("SAY"):
+                print("   pass", done, "told", told / self.bound.scale, "neg", int((block.values < 0).sum()), block.values[0], block.beyond, flush=True)
+            if told <= ENOUGH * self.goal or done == PASSES:
+                proof = self._of(self.matrix, block, self.given)
+                if proof.term <= self.goal or done == PASSES:
+                    break
+            if self.goal > 0 and done >= HOPELESS:
+                proof = self._lifted(block, dtype)
+                break
+        if self.goal == 0:
+            proof = min(proof, self._lifted(block, dtype), key=lambda one: one.term)
+        return Modes(block.values, block.vectors, self.root), float(np.linalg.norm(block.remainder[:, 0])), proof
+
+    def _lifted(self, block: RitzBlock, dtype: Any) -> Proof:
+        """What a lift of the large entries proves, and a pass over what is left."""
+        modes = Modes(block.values, block.vectors, self.root)
+        lift = modes.clean_lift()
+        lifted = sparse.csr_array(self.matrix + sparse.diags_array(lift / self.root**2))
+        start = np.hstack([block.vectors, self._guards(block)])
+        known = np.sort(np.sum(block.vectors * (lifted @ block.vectors), axis=0))
+        given = self.given + lift
+        for done, again in enumerate(lowest_subspaces(lifted, start, block.values.size, 3, dtype, known), 1):
+            told, exact = self._told(again, given), self._exact(again, given)
+            import os
+            if os.environ.get("SAY"):
+                print("   lifted", done, "cost of lift", float((lift).sum()) / self.bound.scale, "told", told / self.bound.scale, "exact", exact/self.bound.scale, "neg", int((again.values < 0).sum()), again.values[0], again.beyond, flush=True)
+            if told <= ENOUGH * self.goal or exact > self.goal or told - exact <= SLACK * max(self.goal, exact):
+                break
+        return self._of(lifted, again, given)
+
+    def _guards(self, block: RitzBlock) -> Array:
+        return np.random.default_rng(self.seed).standard_normal((block.vectors.shape[0], GUARDS))
+
+    def _told(self, block: RitzBlock, given: Array) -> float:
+        """What the block would prove, the rest of the spectrum beginning where its guards are."""
+        end = self._end(block, UNSURE * block.beyond)
+        return cheapest(end, self.bound, given, self.rounding).term
+
+    def _exact(self, block: RitzBlock, given: Array) -> float:
+        """What finished Ritz vectors would prove, about: those of these values."""
+        end = LowEnd(block.values, block.vectors, self.root, np.zeros((block.values.size,) * 2), np.inf)
+        return cheapest(end, self.bound, given, self.rounding).term
+
+    def _of(self, matrix: sparse.csr_array, block: RitzBlock, given: Array) -> Proof:
+        """What it does prove, with a lower bound on the rest of the spectrum."""
+        mu = lowest_outside(matrix, block.vectors, self.seed)
+        import os
+        proof = cheapest(self._end(block, mu), self.bound, given, self.rounding)
+        if os.environ.get("SAY"):
+            print("   proof", proof.term / self.bound.scale, "mu", mu, flush=True)
+        return proof
+
+    def _end(self, block: RitzBlock, mu: float) -> LowEnd:
+        return LowEnd(block.values, block.vectors, self.root, block.remainder.T @ block.remainder, mu)
 
 
 def _scaled(matrix: sparse.csr_array, scale: Array) -> sparse.csr_array:
@@ -157,57 +197,6 @@ def _scaled(matrix: sparse.csr_array, scale: Array) -> sparse.csr_array:
     matrix.data *= scale[matrix.indices]
     matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
     return matrix
-
-
-def _cheapest(end: LowEnd, bound: TraceBound, rounding: float = 0.0) -> tuple[float, Array]:
-    """(the gap's second term, the lift that gives it) over some shifts between no lift and nothing but a lift."""
-    whole = max(-end.lowest, 0.0)
-    first = best = _paid(bound, (whole + rounding) * end.root**2)
-    for share in SHIFTS if whole > 0 else ():
-        shift = share * whole
-        if end.mu + shift > 0:
-            now = _paid(bound, diagonal_above(end.to_lift(shift)) + (shift + rounding) * end.root**2)
-            if now[0] > best[0] and best is not first:
-                break  # with a larger share it rises further
-            best = min(best, now, key=lambda one: one[0])
-    return best
-
-
-def _paid(bound: TraceBound, lift: Array) -> tuple[float, Array]:
-    """(the gap's second term of a lift, the lift)."""
-    return bound.gap_term(0.0, lift), lift
-
-
-def _dense_end(matrix: sparse.csr_array, root: Array) -> LowEnd:
-    """All of the spectrum."""
-    values, vectors = np.linalg.eigh(matrix.toarray())
-    return LowEnd(values, vectors, np.zeros((values.size, values.size)), np.inf, root)
-
-
-def _low_end(
-    matrix: sparse.csr_array, root: Array, start: Start, bound: TraceBound, goal: float, seed: int, rounding: float
-) -> tuple[LowEnd, float, tuple[float, Array]]:
-    """(the lowest Ritz vectors, as well as the goal of the gap's second term asks; the residual norm of the first; what they prove).
-
-    What finished Ritz vectors would prove is about what the values of these do; where that is beyond the goal, there is nothing to
-    prove yet, and the vectors only serve to go on from.
-    """
-    dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
-    blocks = lowest_subspaces(matrix, start.block, start.count, PASSES, dtype, start.known)
-    for done, block in enumerate(blocks, 1):
-        coupling = block.remainder.T @ block.remainder
-        told = _cheapest(LowEnd(block.values, block.vectors, coupling, UNSURE * block.beyond, root), bound, rounding)[0]
-        is_enough, exact = told <= ENOUGH * goal, 0.0
-        if not is_enough and done >= HOPELESS:
-            exact = _cheapest(LowEnd(block.values, block.vectors, 0 * coupling, np.inf, root), bound, rounding)[0]
-        is_last = done == PASSES or (goal > 0 and exact > goal and done >= HOPELESS and told <= FAR * exact)
-        if is_last or is_enough or (done >= HOPELESS and told - exact <= SLACK * max(goal, exact)):
-            mu = lowest_outside(matrix, block.vectors, seed)
-            end = LowEnd(block.values, block.vectors, coupling, mu, root)
-            proof = _cheapest(end, bound, rounding)
-            if is_last or proof[0] <= max(goal, (1 + SLACK) * told):
-                break
-    return end, float(np.linalg.norm(block.remainder[:, 0])), proof
 
 
 @dataclass(frozen=True)
@@ -219,7 +208,7 @@ class Start:
     known: Array | None
 
 
-def _start(v: Array, few: bool, seed: int, near: LowEnd | None) -> Start:
+def _start(v: Array, few: bool, seed: int, near: Modes | None) -> Start:
     """The columns of V, on which S nearly vanishes, or what was found nearby; and random ones, as many as are wanted and the guards."""
     n, factor = v.shape[0], truncate_rank(v, v.shape[1])
     count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), n - GUARDS)

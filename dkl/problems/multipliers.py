@@ -1,0 +1,142 @@
+"""Multipliers of the targets by which S nearly vanishes on the columns of V, by least squares.
+
+At the optimum of problem (1) S V = 0. Near it S V is small, yet S has negative eigenvalues where V meets those of next to 0, and to lift
+them off S costs many times the gap. But S is only one choice: for any symmetric E on T's pattern the dual's bound of
+problems/certificate.py holds with S + E in place of S, for <E, K> + |W^(-1/2) E|^2 / (2 gamma). So S is first moved to where it
+should be,
+    E = argmin |(S + E) V|^2 + RIDGE |W^(-1/2) E|^2,
+a problem of the size of T's pattern, and well conditioned: its operator takes E to P_T(E K + K E) / 2 + RIDGE E / W, K_ii being about 1.
+The price is of second order in S V: <E, K> is about -<S, K> where E V is about -S V, which at the optimum along every ray is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.linalg import slab_kernels as kernels
+from dkl.linalg.lanes import lanes_of
+from dkl.linalg.slabs import empty_aligned
+from dkl.problems.certificate import OffDiagonal
+
+Array = NDArray[np.float64]
+RIDGE = 0.1
+"""Beside K_ii, about 1: what is not to be had for a small E is left to the lift."""
+MOST_STEPS, RELATIVE = 40, 1e-2
+"""Of conjugate gradients, at most, and of the residual."""
+
+
+class Patterned(Protocol):
+    """Problem (1) with its loops over parts of the rows."""
+
+    n: int
+    gamma: float
+    targets: sparse.csr_array
+    weights: Array | None
+
+    def entries(self, point: Any) -> Array:
+        """K = V V' on T's pattern (nnz,)."""
+
+    def sum_parts(self, function: Any) -> Any:
+        """The sum of function(lo, hi) over parts of the rows."""
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """E: its entries on T's pattern (nnz,), of which diagonal (n,) is a part, and what the others cost beside a lift."""
+
+    entries: Array
+    diagonal: Array
+    off_diagonal: OffDiagonal
+
+    def cost(self, kernel: Array, gamma: float) -> float:
+        """<E, K> + |W^(-1/2) E|^2 / (2 gamma), from K_ii (n,)."""
+        off = self.off_diagonal
+        size = off.size + float(self.diagonal @ self.diagonal)
+        return off.with_kernel + float(self.diagonal @ kernel) + size / (2 * gamma)
+
+    def times(self, share: float) -> Multipliers:
+        """share E."""
+        return Multipliers(share * self.entries, share * self.diagonal, self.off_diagonal.times(share))
+
+    def pairs(self, targets: sparse.csr_array) -> Array:
+        """E_ij of T's pairs i < j, row by row."""
+        rows = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
+        return self.entries[rows < targets.indices]
+
+
+def least_squares(problem: Patterned, point: Any) -> Multipliers:
+    """E at a point; some dozens of products with a matrix on T's pattern."""
+    solver = _Normal(problem, point)
+    return _split(problem, point, solver.solved())
+
+
+class _Normal:
+    """The operator E -> P_T(E K + K E) / 2 + RIDGE E / W, by rows; a pair of weight 0 is none, and its entries stay 0."""
+
+    def __init__(self, problem: Patterned, point: Any) -> None:
+        self.problem, self.v, self.gradient = problem, point.v, point.gradient
+        targets = problem.targets
+        self.pattern = targets.indptr.astype(np.int64), targets.indices.astype(np.int32, copy=False)
+        weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
+        self.is_pair = weights > 0
+        self.ridge = np.divide(RIDGE, weights, out=np.zeros(targets.nnz), where=self.is_pair)
+        self.image = empty_aligned(point.v.shape, float)
+        self.lanes = lanes_of(point.v.shape[1])
+
+    def solved(self) -> Array:
+        """E, by conjugate gradients from 0."""
+        residual = np.empty_like(self.ridge)
+        self._crossed(self.gradient, residual)
+        residual *= -0.5  # the gradient is 2 S V
+        found, direction = np.zeros_like(residual), residual.copy()
+        size = first = float(residual @ residual)
+        for _ in range(MOST_STEPS):
+            if not size > RELATIVE**2 * first:
+                break
+            image = self.times(direction)
+            step = size / float(direction @ image)
+            found += step * direction
+            residual -= step * image
+            before, size = size, float(residual @ residual)
+            direction *= size / before
+            direction += residual
+        return found
+
+    def times(self, entries: Array) -> Array:
+        """The image of E's entries (nnz,)."""
+        out = np.empty_like(entries)
+
+        def product(lo: int, hi: int) -> float:
+            kernels.product_rows(lo, hi, *self.pattern, entries, self.v, self.image, self.lanes)
+            return 0.0
+
+        self.problem.sum_parts(product)
+        self._crossed(self.image, out)
+        return out + self.ridge * entries
+
+    def _crossed(self, other: Array, out: Array) -> None:
+        """out[k] = (v_i . other_j + other_i . v_j) / 2 for every entry of a pair or the diagonal."""
+
+        def rows(lo: int, hi: int) -> float:
+            kernels.crossed_rows(lo, hi, *self.pattern, self.v, other, out, self.lanes)
+            return 0.0
+
+        self.problem.sum_parts(rows)
+        out *= np.where(self.is_pair, 0.5, 0.0)
+
+
+def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
+    """E with its diagonal, and what the rest of it costs."""
+    targets, held = problem.targets, problem.entries(point)
+    weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
+    is_diagonal = np.repeat(np.arange(problem.n), np.diff(targets.indptr)) == targets.indices
+    off = entries[~is_diagonal]
+    used = weights[~is_diagonal]
+    size = float(np.sum(np.divide(off * off, used, out=np.zeros_like(off), where=used > 0)))
+    cost = OffDiagonal(float(off @ held[~is_diagonal]), float(off @ targets.data[~is_diagonal]), size)
+    return Multipliers(entries, entries[is_diagonal], cost)
