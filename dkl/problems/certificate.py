@@ -61,7 +61,7 @@ class Certificate:
     objective       f(K)
     gap             f(K) - f(K*) is at most this
     relative_gap    gap / f(K), or gap / (sqrt(eps) gamma n / 2) where f(K) is less: see `gap_scale`
-    min_eigenvalue  a lower bound on lambda_min(S + M), M the lift below: what it is short of 0 is a shift, which the gap holds
+    min_eigenvalue  a lower bound on lambda_min(S + M), M the lift below; of `certify` on lambda_min(S), which M >= 0 only raises
     residual        norm of S x - theta x for the Ritz pair behind `direction`
     inner_product   <S, K>: 0 at a stationary point
     trace_bound     tr(K*) is at most this

@@ -58,8 +58,8 @@ class Factored(Protocol):
     def diagonal(self, point: Any) -> Array:
         """K_ii (n,)."""
 
-    def multipliers(self, point: Any) -> Multipliers:
-        """E."""
+    def multipliers(self, point: Any, relative: float) -> Multipliers:
+        """E, for a relative gap."""
 
 
 def certified(
@@ -78,7 +78,7 @@ def certified(
     was found at a point nearby.
     """
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
-    change = _affordable(problem.multipliers(point), bound, AFFORDED * relative * bound.scale)
+    change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
     search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
     with one_blas_thread():
         modes, residual, proof = search.dense() if problem.n <= DENSE else search.filtered(_start(search.root[:, None] * point.v, few, seed, near))

@@ -20,13 +20,16 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
+from dkl.linalg.principal_columns import truncate_rank
 from dkl.linalg.slabs import empty_aligned
 from dkl.problems.certificate import OffDiagonal
 
 Array = NDArray[np.float64]
+STIFF = 0.1
+"""Of a goal of the relative gap: 1 / weight of the part within V's range."""
 RIDGE = 0.1
 """Beside K_ii, about 1: what is not to be had for a small E is left to the lift."""
-MOST_STEPS, RELATIVE = 40, 1e-2
+MOST_STEPS, RELATIVE = 100, 1e-2
 """Of conjugate gradients, at most, and of the residual."""
 
 
@@ -69,17 +72,17 @@ class Multipliers:
         return self.entries[rows < targets.indices]
 
 
-def least_squares(problem: Patterned, point: Any) -> Multipliers:
-    """E at a point; some dozens of products with a matrix on T's pattern."""
-    solver = _Normal(problem, point)
-    return _split(problem, point, solver.solved())
+def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
+    """E at a point, for a relative gap; some dozens of products with a matrix on T's pattern, or a hundred where the goal is small."""
+    return _split(problem, point, _Normal(problem, point, STIFF / goal).solved())
 
 
 class _Normal:
     """The operator E -> P_T(E K + K E) / 2 + RIDGE E / W, by rows; a pair of weight 0 is none, and its entries stay 0."""
 
-    def __init__(self, problem: Patterned, point: Any) -> None:
+    def __init__(self, problem: Patterned, point: Any, stiffness: float) -> None:
         self.problem, self.v, self.gradient = problem, point.v, point.gradient
+        self.stiffness, self.basis = stiffness, _basis(point.v)
         targets = problem.targets
         self.pattern = targets.indptr.astype(np.int64), targets.indices.astype(np.int32, copy=False)
         weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
@@ -120,7 +123,8 @@ class _Normal:
         return out + self.ridge * entries
 
     def _crossed(self, other: Array, out: Array) -> None:
-        """out[k] = (v_i . other_j + other_i . v_j) / 2 for every entry of a pair or the diagonal."""
+        """out[k] = (v_i . x_j + x_i . v_j) / 2 for every entry of a pair or the diagonal, x = (I + stiffness QQ') other."""
+        other = other + self.basis @ (self.stiffness * (self.basis.T @ other))
 
         def rows(lo: int, hi: int) -> float:
             kernels.crossed_rows(lo, hi, *self.pattern, self.v, other, out, self.lanes)
@@ -128,6 +132,12 @@ class _Normal:
 
         self.problem.sum_parts(rows)
         out *= np.where(self.is_pair, 0.5, 0.0)
+
+
+def _basis(v: Array) -> Array:
+    """Q of V's range, orthonormal columns."""
+    factor = truncate_rank(v, v.shape[1])
+    return factor / np.linalg.norm(factor, axis=0)
 
 
 def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:

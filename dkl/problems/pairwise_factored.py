@@ -266,9 +266,9 @@ class FactoredPairwise:
         entries = point.residual + self._target
         return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
 
-    def multipliers(self, point: Point) -> Multipliers:
-        """E on T's pattern by which S + E nearly vanishes on V's columns."""
-        return least_squares(self, point)
+    def multipliers(self, point: Point, relative: float) -> Multipliers:
+        """E on T's pattern by which S + E nearly vanishes on V's columns, for a relative gap."""
+        return least_squares(self, point, relative)
 
     def diagonal(self, point: Point) -> Array:
         """K_ii (n,)."""
