@@ -10,7 +10,7 @@ The filter may run in single precision, Rayleigh-Ritz never does: what a Ritz pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,7 @@ def lowest_subspaces(
     passes: int,
     dtype: DTypeLike = np.float64,
     known: Array | None = None,
-) -> Iterator[RitzBlock]:
+) -> Generator[RitzBlock, None, None]:
     """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
 
     start   (n, m), m > count, of full rank; those beyond `count` are guards, which make the others converge

@@ -13,7 +13,7 @@ Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,16 +33,16 @@ Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
 """Ritz vectors that are wanted beside as many as V has columns, at most and where few are asked for, and more that only help
 these to converge."""
-PASSES, HOPELESS = 8, 2
-"""Passes over the block at most, and after which its large entries are lifted."""
+PASSES, HOPELESS, LIFTED_PASSES = 8, 2, 3
+"""Passes over the block at most, after which its modes are lifted where they do not prove the goal, and over what the lift leaves."""
 SINGLE = 1e-6
 """Relative gaps down to this one are proven by Ritz vectors from a filter in single precision."""
 UNSURE = 0.5
 """Of the lowest Ritz value beyond the block: what is assumed of S there while it is not known."""
 SLACK, ENOUGH = 0.1, 0.5
 """What unfinished Ritz vectors may cost, of the gap or of the goal; and the share of the goal at which they are as good as finished."""
-AFFORDED = 0.1
-"""Of the goal: what E may cost."""
+AFFORDED, LEAST_SHARE = 0.1, 1e-3
+"""Of the goal: what E may cost; and the share of it below which there is none."""
 
 
 class Factored(Protocol):
@@ -81,7 +81,10 @@ def certified(
     change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
     search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
     with one_blas_thread():
-        modes, residual, proof = search.dense() if problem.n <= DENSE else search.filtered(_start(search.root[:, None] * point.v, few, seed, near))
+        if problem.n <= DENSE:
+            modes, residual, proof = search.by_all()
+        else:
+            modes, residual, proof = search.by_filter(_start(search.root[:, None] * point.v, few, seed, near))
     inner = 0.5 * float(np.vdot(point.v, point.gradient))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + proof.term
@@ -96,97 +99,89 @@ def certified(
         bound.trace_bound,
         direction=direction / np.linalg.norm(direction),
         lift=proof.lift,
-        pair_lift=change.pairs(problem.targets),
+        pair_lift=change.on_pairs(problem.targets),
     )
     return certificate, modes
 
 
 def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipliers:
-    """As large a share of E as costs at most so much: at a small gamma a large E is dear."""
+    """As large a share of E as costs at most so much: far from the optimum, or at a small gamma, all of it may be dear."""
     share = 1.0
-    while share > 1e-3 and change.times(share).cost(bound.diagonal, bound.gamma) > most:
+    while share > LEAST_SHARE and change.times(share).cost(bound.diagonal, bound.gamma) > most:
         share /= 2
-    return change if share == 1.0 else change.times(share)
+    return change.times(share if share > LEAST_SHARE else 0.0)
 
 
 class _Search:
-    """The lower end of A = B^-1/2 (S + E) B^-1/2 at a point, and what it proves."""
+    """For the lower end of A = B^-1/2 (S + E) B^-1/2 at a point, and what that proves; `goal` is of the gap's second term."""
 
-    def __init__(self, problem: Factored, point: Any, bound: TraceBound, change: Multipliers, goal: float, seed: int) -> None:
-        targets = problem.targets
+    def __init__(
+        self, problem: Factored, point: Any, bound: TraceBound, change: Multipliers, goal: float, seed: int
+    ) -> None:
+        n, targets = problem.n, problem.targets
         moved = sparse.csr_array((change.entries, targets.indices, targets.indptr), shape=targets.shape)
         matrix = sparse.csr_array(problem.gradient_matrix(point) + moved)
-        n = problem.n
         self.root = np.ones(n) if n <= DENSE else np.sqrt(np.maximum(matrix.diagonal(), 1.0))
         self.matrix = _scaled(matrix, 1 / self.root)
-        self.bound, self.goal, self.seed = bound.beside(change.off_diagonal), goal, seed
-        self.given = change.diagonal
+        self.bound, self.given = bound.beside(change.off_diagonal), change.diagonal
+        self.goal, self.seed = goal, seed
+        self.dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
         norm = float(abs(self.matrix).sum(axis=1).max())
         self.rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
 
-    def dense(self) -> tuple[Modes, float, Proof]:
-        """All of the spectrum."""
+    def by_all(self) -> tuple[Modes, float, Proof]:
+        """All of the spectrum, what is off a Ritz pair, and the proof."""
         values, vectors = np.linalg.eigh(self.matrix.toarray())
         end = LowEnd(values, vectors, self.root, np.zeros((values.size, values.size)), np.inf)
         return end, 0.0, cheapest(end, self.bound, self.given, self.rounding)
 
-    def filtered(self, start: Start) -> tuple[Modes, float, Proof]:
-        """(the lowest Ritz vectors, the residual norm of the first, what they prove)."""
-        dtype = np.float32 if self.goal >= SINGLE * self.bound.scale else np.float64
-        for done, block in enumerate(lowest_subspaces(self.matrix, start.block, start.count, PASSES, dtype, start.known), 1):
-            told = self._told(block, self.given)
-            import os
-            if os.environ.get("SAY"):
-                print("   pass", done, "told", told / self.bound.scale, "neg", int((block.values < 0).sum()), block.values[0], block.beyond, flush=True)
-            if told <= ENOUGH * self.goal or done == PASSES:
-                proof = self._of(self.matrix, block, self.given)
-                if proof.term <= self.goal or done == PASSES:
-                    break
-            if self.goal > 0 and done >= HOPELESS:
-                proof = self._lifted(block, dtype)
-                break
-        if self.goal == 0:
-            proof = min(proof, self._lifted(block, dtype), key=lambda one: one.term)
-        return Modes(block.values, block.vectors, self.root), float(np.linalg.norm(block.remainder[:, 0])), proof
+    def by_filter(self, start: Start) -> tuple[Modes, float, Proof]:
+        """The lowest Ritz vectors, the residual norm of the first, and the proof.
 
-    def _lifted(self, block: RitzBlock, dtype: Any) -> Proof:
-        """What a lift of the large entries proves, and a pass over what is left."""
-        modes = Modes(block.values, block.vectors, self.root)
+        Of S + E itself where that is enough for the goal, else of what a lift of the modes leaves; of the best bound there is both.
+        """
+        blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known)
+        del start
+        proof = None
+        for done, block in enumerate(blocks, 1):
+            if done == PASSES or self._told(block, self.given) <= ENOUGH * self.goal:
+                proof = self._proof(self.matrix, block, self.given)
+            if done == PASSES or (self.goal > 0 and (done >= HOPELESS or (proof and proof.term <= self.goal))):
+                break
+        blocks.close()  # its arrays
+        modes, residual = Modes(block.values, block.vectors, self.root), float(np.linalg.norm(block.remainder[:, 0]))
+        del block
+        if proof is None or proof.term > self.goal:
+            proof = min(filter(None, (proof, self._lifted(modes))), key=lambda one: one.term)
+        return modes, residual, proof
+
+    def _lifted(self, modes: Modes) -> Proof:
+        """What a lift of the modes' large entries proves, with a few passes over what is left."""
         lift = modes.clean_lift()
-        lifted = sparse.csr_array(self.matrix + sparse.diags_array(lift / self.root**2))
-        start = np.hstack([block.vectors, self._guards(block)])
-        known = np.sort(np.sum(block.vectors * (lifted @ block.vectors), axis=0))
+        matrix = sparse.csr_array(self.matrix + sparse.diags_array(lift / self.root**2))
+        known = np.sort(np.sum(modes.vectors * (matrix @ modes.vectors), axis=0))
+        guards = np.random.default_rng(self.seed).standard_normal((self.root.size, GUARDS))
+        start = np.hstack([modes.vectors, guards])
         given = self.given + lift
-        for done, again in enumerate(lowest_subspaces(lifted, start, block.values.size, 3, dtype, known), 1):
-            told, exact = self._told(again, given), self._exact(again, given)
-            import os
-            if os.environ.get("SAY"):
-                print("   lifted", done, "cost of lift", float((lift).sum()) / self.bound.scale, "told", told / self.bound.scale, "exact", exact/self.bound.scale, "neg", int((again.values < 0).sum()), again.values[0], again.beyond, flush=True)
-            if told <= ENOUGH * self.goal or exact > self.goal or told - exact <= SLACK * max(self.goal, exact):
+        for block in lowest_subspaces(matrix, start, known.size, LIFTED_PASSES, self.dtype, known):
+            told, exact = self._told(block, given), self._exact(block, given)
+            if told <= ENOUGH * self.goal or told - exact <= SLACK * max(self.goal, exact) or exact > self.goal > 0:
                 break
-        return self._of(lifted, again, given)
-
-    def _guards(self, block: RitzBlock) -> Array:
-        return np.random.default_rng(self.seed).standard_normal((block.vectors.shape[0], GUARDS))
+        return self._proof(matrix, block, given)
 
     def _told(self, block: RitzBlock, given: Array) -> float:
-        """What the block would prove, the rest of the spectrum beginning where its guards are."""
-        end = self._end(block, UNSURE * block.beyond)
-        return cheapest(end, self.bound, given, self.rounding).term
+        """The proof's term if the rest of the spectrum begins about where the guards are."""
+        return cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
 
     def _exact(self, block: RitzBlock, given: Array) -> float:
-        """What finished Ritz vectors would prove, about: those of these values."""
+        """The proof's term if these Ritz values were the eigenvalues: about what further passes lead to."""
         end = LowEnd(block.values, block.vectors, self.root, np.zeros((block.values.size,) * 2), np.inf)
         return cheapest(end, self.bound, given, self.rounding).term
 
-    def _of(self, matrix: sparse.csr_array, block: RitzBlock, given: Array) -> Proof:
-        """What it does prove, with a lower bound on the rest of the spectrum."""
-        mu = lowest_outside(matrix, block.vectors, self.seed)
-        import os
-        proof = cheapest(self._end(block, mu), self.bound, given, self.rounding)
-        if os.environ.get("SAY"):
-            print("   proof", proof.term / self.bound.scale, "mu", mu, flush=True)
-        return proof
+    def _proof(self, matrix: sparse.csr_array, block: RitzBlock, given: Array) -> Proof:
+        """By a lower bound on the rest of the spectrum."""
+        end = self._end(block, lowest_outside(matrix, block.vectors, self.seed))
+        return cheapest(end, self.bound, given, self.rounding)
 
     def _end(self, block: RitzBlock, mu: float) -> LowEnd:
         return LowEnd(block.values, block.vectors, self.root, block.remainder.T @ block.remainder, mu)

@@ -121,7 +121,10 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
     # The charge is a sum of parts that are each at most in proportion to n + sqrt(n) spread, or to K's entries, and of lambda_min
     # times that, or times tr(K) + tr(M) / gamma. On the pairs parts of both signs cancel, and rounding is that of their sizes.
     steepest = trace_bound + float(np.abs(lift[:n]).sum() + n * max(-lowest, 0.0)) / gamma
-    on_pairs = float(np.abs(lift[n:]) @ on.pop("entries")[n:]) + float(np.sqrt(np.sum(lift[n:] ** 2 / weights[n:]))) * on_spread
+    on_pairs = (
+        float(np.abs(lift[n:]) @ on.pop("entries")[n:])
+        + float(np.sqrt(np.sum(lift[n:] ** 2 / weights[n:]))) * on_spread
+    )
     on["gap"] = on["inner_product"] + on["min_eigenvalue"] * steepest + charge * on["trace_bound"] / n + on_pairs
     on["relative_gap"] = (on["gap"] + gap * on["objective"] / scale) / scale
     return Recomputed(objective, inner, lowest, trace_bound, gap, scale, on)
