@@ -144,9 +144,12 @@ class _Search:
         del start
         proof = None
         for done, block in enumerate(blocks, 1):
-            if done == PASSES or self._told(block, self.given) <= ENOUGH * self.goal:
+            told, is_enough = self._outlook(block, self.given)
+            if done == PASSES or (is_enough and (self.goal == 0 or told <= self.goal)):
                 proof = self._proof(self.matrix, block, self.given)
-            if done == PASSES or (self.goal > 0 and (done >= HOPELESS or (proof and proof.term <= self.goal))):
+                if self.goal == 0 or proof.term <= self.goal:
+                    break
+            if self.goal > 0 and done >= HOPELESS:
                 break
         blocks.close()  # its arrays
         modes, residual = Modes(block.values, block.vectors, self.root), float(np.linalg.norm(block.remainder[:, 0]))
@@ -164,19 +167,19 @@ class _Search:
         start = np.hstack([modes.vectors, guards])
         given = self.given + lift
         for block in lowest_subspaces(matrix, start, known.size, LIFTED_PASSES, self.dtype, known):
-            told, exact = self._told(block, given), self._exact(block, given)
-            if told <= ENOUGH * self.goal or told - exact <= SLACK * max(self.goal, exact) or exact > self.goal > 0:
+            if self._outlook(block, given)[1]:
                 break
         return self._proof(matrix, block, given)
 
-    def _told(self, block: RitzBlock, given: Array) -> float:
-        """The proof's term if the rest of the spectrum begins about where the guards are."""
-        return cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
-
-    def _exact(self, block: RitzBlock, given: Array) -> float:
-        """The proof's term if these Ritz values were the eigenvalues: about what further passes lead to."""
+    def _outlook(self, block: RitzBlock, given: Array) -> tuple[float, bool]:
+        """What the block proves if the rest of the spectrum begins about where its guards are, and whether further passes would prove
+        little more: that is half the goal, or about what is proven if its Ritz values are eigenvalues."""
+        told = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
+        if told <= ENOUGH * self.goal:
+            return told, True
         end = LowEnd(block.values, block.vectors, self.root, np.zeros((block.values.size,) * 2), np.inf)
-        return cheapest(end, self.bound, given, self.rounding).term
+        exact = cheapest(end, self.bound, given, self.rounding).term
+        return told, told - exact <= SLACK * max(self.goal, exact)
 
     def _proof(self, matrix: sparse.csr_array, block: RitzBlock, given: Array) -> Proof:
         """By a lower bound on the rest of the spectrum."""
