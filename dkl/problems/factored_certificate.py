@@ -78,9 +78,9 @@ def certified(
     was found at a point nearby.
     """
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
-    change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
-    search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
     with one_blas_thread():
+        change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
+        search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
         if problem.n <= DENSE:
             modes, residual, proof = search.by_all()
         else:
