@@ -162,11 +162,11 @@ class _Search:
         """What a lift of the modes' large entries proves, with a few passes over what is left."""
         lift = modes.clean_lift()
         matrix = sparse.csr_array(self.matrix + sparse.diags_array(lift / self.root**2))
+        self.rounding += float(np.finfo(float).eps * 4 * np.max(lift / self.root**2))
         known = np.sort(np.sum(modes.vectors * (matrix @ modes.vectors), axis=0))
         guards = np.random.default_rng(self.seed).standard_normal((self.root.size, GUARDS))
-        start = np.hstack([modes.vectors, guards])
-        given = self.given + lift
-        for block in lowest_subspaces(matrix, start, known.size, LIFTED_PASSES, self.dtype, known):
+        given, start = self.given + lift, [np.hstack([modes.vectors, guards])]
+        for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known):
             if self._outlook(block, given)[1]:
                 break
         return self._proof(matrix, block, given)
