@@ -34,10 +34,32 @@ def objective(K, laplacian, target, mask, gamma):
 
 
 def charged(n, spread, gamma, diagonal, shift, lift):
-    """What the certificate charges for a shift and a lift of S, beside <S, K>: the lesser of its two bounds."""
+    """What the certificate charges for a shift and a lift of S's diagonal, beside <S, K>: the lesser of its two bounds."""
     whole = lift + shift
     by_trace = shift * (n + np.sqrt(n) * spread) + lift.sum() + np.linalg.norm(lift) * spread
     return min(by_trace, whole @ diagonal + whole @ whole / (2 * gamma))
+
+
+def lifted_by(certificate, mask):
+    """M, dense (n, n): the certificate's lift on the diagonal, and row by row on the pattern's pairs i < j."""
+    M = np.diag(certificate.lift)
+    if certificate.pair_lift.size:
+        i, j = np.nonzero(np.triu(mask, 1))
+        M[i, j] = M[j, i] = certificate.pair_lift
+    return M
+
+
+def recomputed_gap(certificate, V, laplacian, target, weights, gamma):
+    """(gap, S + M) of the factor by dense arithmetic and nothing of the certificate's but its lift; `weights` is W (n, n), 0 where
+    there is no pair."""
+    n, K, mask = len(V), V @ V.T, weights > 0
+    S = laplacian + gamma * weights * (K - target)
+    spread = np.sqrt(2 * objective(K, laplacian, target, weights, gamma) / gamma)
+    lifted = S + lifted_by(certificate, mask)
+    M = lifted - S + max(-np.linalg.eigvalsh(lifted)[0], 0.0) * np.eye(n)
+    size = np.sum(M[mask] ** 2 / weights[mask])
+    charge = min(np.sum((M * target)[mask]) + np.sqrt(size) * spread, np.sum(M * K) + size / (2 * gamma))
+    return max(np.sum(S * K), 0.0) + charge, lifted
 
 
 def plain_iteration(laplacian, target, mask, gamma, rho, V, U, multiplier):

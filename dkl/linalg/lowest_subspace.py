@@ -10,7 +10,7 @@ The filter may run in single precision, Rayleigh-Ritz never does: what a Ritz pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ MOST_GROWTH = 14.0
 """log of what a filter may make of the lowest Ritz vector: in single precision the others must not drown in its rounding."""
 LEAST_CUT, MOST_CUT = 1e-4, 0.9
 """Of the top: what is below is wanted whatever the block can hold, and what is above never."""
+FRESH_CUT = 5e-3
+"""The least cut of a block that was found for another matrix: where that one was lifted, all of its values are next to 0."""
 RESCALE = 10
 """Steps of the recurrence after which its columns are scaled, as they grow exponentially."""
 WIDTH = 16
@@ -61,7 +63,7 @@ def lowest_subspaces(
     passes: int,
     dtype: DTypeLike = np.float64,
     known: Array | None = None,
-) -> Iterator[RitzBlock]:
+) -> Generator[RitzBlock, None, None]:
     """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
 
     start   (n, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
@@ -71,7 +73,7 @@ def lowest_subspaces(
     top = spectrum_top(matrix)
     block, cut, degree = start, FIRST_CUT * top, FIRST_DEGREE
     if known is not None:
-        cut, degree = next_filter(known, top)
+        cut, degree = next_filter(known, top, FRESH_CUT)
     del start  # a block of memory
     for _ in range(passes):
         block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype))
@@ -83,9 +85,9 @@ def lowest_subspaces(
         cut, degree = next_filter(values, top)
 
 
-def next_filter(values: Array, top: float) -> tuple[float, int]:
-    """(cut, degree) of the filter that goes on from Ritz values."""
-    cut = min(max(float(values[-1]), LEAST_CUT * top), MOST_CUT * top)
+def next_filter(values: Array, top: float, least: float = LEAST_CUT) -> tuple[float, int]:
+    """(cut, degree) of the filter that goes on from Ritz values, its cut at least so much of the top."""
+    cut = min(max(float(values[-1]), least * top), MOST_CUT * top)
     growth = np.arccosh(1 + 2 * max(cut - float(values[0]), 0.0) / (top - cut))
     return cut, int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))
 

@@ -35,6 +35,21 @@ def smat(vector: Array, q: int) -> Array:
     return half + np.triu(half, 1).T
 
 
+def congruence(u: Array) -> Array:
+    """The matrix of Y -> U Y U' in svec, u (p, q): p (p + 1) / 2 by q (q + 1) / 2."""
+    (a, b), (c, d) = (np.triu_indices(size) for size in u.shape)
+    left, right = (np.where(one == other, 1.0, np.sqrt(2.0)) for one, other in ((a, b), (c, d)))
+    by_a, by_b = u[a], u[b]
+    # `take` of whole rows, multiplied in place: half the time of indexing u by pairs, which is as long as a factorization.
+    both = by_a.take(c, axis=1)
+    both *= by_b.take(d, axis=1)
+    crossed = by_a.take(d, axis=1)
+    crossed *= by_b.take(c, axis=1)
+    both += crossed
+    both *= 0.5 * left[:, None] * right
+    return both
+
+
 def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array:
     """Y (q, q) psd of the least 1/2 y'N y + c'y, from a psd `start`; normal is N (psd), linear is c.
 
@@ -65,7 +80,7 @@ def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, 
     root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
     _, scale, turn = np.linalg.svd(root_z.T @ root_y)
     half = (np.sqrt(scale)[:, None] * turn) @ np.linalg.inv(root_y)
-    system = scipy.linalg.cho_factor(normal + _symmetric_kronecker(half.T @ half))
+    system = scipy.linalg.cho_factor(normal + congruence(half.T @ half))
     inverse, mu = np.linalg.inv(y), float(np.sum(y * z)) / q
 
     def solved(aim: float) -> tuple[Array, Array]:
@@ -75,21 +90,6 @@ def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, 
     dy, dz = solved(0.0)
     ahead = float(np.sum((y + _to_boundary(y, dy) * dy) * (z + _to_boundary(z, dz) * dz))) / q
     return solved(mu * min(max((ahead / mu) ** 3, 1e-6), 0.8))
-
-
-def _symmetric_kronecker(w: Array) -> Array:
-    """The matrix of X -> W X W in svec."""
-    a, b = np.triu_indices(len(w))
-    weight = np.where(a == b, 1.0, np.sqrt(2.0))
-    by_a, by_b = w[a], w[b]
-    # `take` of whole rows, multiplied in place: half the time of indexing w by pairs, which is as long as the factorization.
-    both = by_a.take(a, axis=1)
-    both *= by_b.take(b, axis=1)
-    crossed = by_a.take(b, axis=1)
-    crossed *= by_b.take(a, axis=1)
-    both += crossed
-    both *= 0.5 * weight[:, None] * weight
-    return both
 
 
 def _to_boundary(matrix: Array, change: Array) -> float:

@@ -143,6 +143,14 @@ def gram_rows(lo, hi, indptr, indices, x, out, lanes):  # type: ignore[no-untype
 
 
 @njit(**_JIT)
+def crossed_rows(lo, hi, indptr, indices, x, y, out, lanes):  # type: ignore[no-untyped-def]
+    """out[k] = x_i . y_j + y_i . x_j for every entry k = (i, j) of a CSR pattern."""
+    for i in range(lo, hi):
+        for k in range(indptr[i], indptr[i + 1]):
+            out[k] = crossed_dot(x, y, i, indices[k], lanes)
+
+
+@njit(**_JIT)
 def gradient_rows(lo, hi, indptr, indices, residual, weights, gamma, v, lv, work, out, lanes):  # type: ignore[no-untyped-def]
     """out[i] = 2 (L v + gamma (W R) v)_i, R with `residual` on T's pattern, W R with its products with `weights`, lv = L v.
 

@@ -7,13 +7,15 @@ and at an optimum K* the loss on the diagonal alone bounds |diag(K*) - 1| by spr
     tr(K*) <= n + sqrt(n) spread.
 Hence f(K) - f(K*) <= gap = <S, K> + max(0, -lambda_min(S)) (n + sqrt(n) spread).
 
-The lift. The term in lambda_min counts every pattern with the worst direction, which often lives on a few patterns. For any
-diagonal D >= 0 the same holds of S + D, where <D, K*> = sum D_i + sum D_i (K*_ii - 1) <= sum D_i + |D| spread:
-    gap <= <S, K> + max(0, -lambda_min(S + D)) (n + sqrt(n) spread) + sum D_i + |D| spread.
-Or, by duality: T holds the diagonal, so that Y = gamma W P_T(K - T) + D are multipliers of it for any diagonal D, feasible where
-L + Y = S + D is psd, and of the value -<Y, T> - |W^(-1/2) Y|^2 / (2 gamma). The difference from f(K) is
-    gap <= <S, K> + sum_i D_i K_ii + |D|^2 / (2 gamma),
-in which a shift of all eigenvalues is a part of D. Neither bound is always the smaller one, which counts.
+The lift. The term in lambda_min counts every pattern with the worst direction, which often lives on a few patterns. Let M be any
+symmetric matrix on T's pattern, which holds the diagonal, with S + M psd: a diagonal D >= 0, say, and a shift of all eigenvalues as a
+part of it, or multipliers of the pairs too (problems/multipliers.py). Then <S, K*> >= -<M, K*>, and
+<M, K*> = <M, T> + <M, K* - T>, the latter at most |W^(-1/2) M| spread, as spread bounds |W^(1/2) P_T(K* - T)|:
+    gap <= <S, K> + <M, T> + |W^(-1/2) M| spread.
+Or, by duality: Y = gamma W P_T(K - T) + M are multipliers of the targets, feasible where L + Y = S + M is psd, and of the value
+-<Y, T> - |W^(-1/2) Y|^2 / (2 gamma). The difference from f(K) is
+    gap <= <S, K> + <M, K> + |W^(-1/2) M|^2 / (2 gamma).
+Neither bound is always the smaller one, which counts.
 
 By Gershgorin D_i = |theta| |x_i| |x|_1 lifts an eigenpair (theta, x) to 0 for |theta| |x|_1^2 instead of |theta| n. `find_lift` does
 that for the localized ones; the smaller of the bounds with and without it counts. lambda_min enters as a lower bound, residual
@@ -29,7 +31,7 @@ below the floor to prove goals down to 1e-6 or so, where gamma is not far below 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,12 +61,13 @@ class Certificate:
     objective       f(K)
     gap             f(K) - f(K*) is at most this
     relative_gap    gap / f(K), or gap / (sqrt(eps) gamma n / 2) where f(K) is less: see `gap_scale`
-    min_eigenvalue  a lower bound on lambda_min(S)
-    residual        norm of S x - theta x for the Ritz pair behind it
+    min_eigenvalue  a lower bound on lambda_min(S + M), M the lift below; of `certify` on lambda_min(S), which M >= 0 only raises
+    residual        norm of S x - theta x for the Ritz pair behind `direction`
     inner_product   <S, K>: 0 at a stationary point
     trace_bound     tr(K*) is at most this
-    direction       (n,) unit Ritz vector: where min_eigenvalue is negative, K + t x x' is better for a small t
-    lift            (n,) D >= 0 with which the gap is proven; zeros where lambda_min(S) alone proves as much
+    direction       (n,) unit Ritz vector of the lowest Ritz value of S: where x'S x is negative, K + t x x' is better for a small t
+    lift            (n,) the diagonal of M, with which the gap is proven; zeros where lambda_min(S) alone proves as much
+    pair_lift       M's entries on T's pairs (i, j), i < j, row by row; (0,) for zeros
     """
 
     objective: float
@@ -76,17 +79,31 @@ class Certificate:
     trace_bound: float
     direction: Array = field(repr=False)
     lift: Array = field(repr=False)
+    pair_lift: Array = field(repr=False, default_factory=lambda: np.zeros(0))
 
     def as_dict(self) -> dict[str, float]:
-        """The numbers, for a report; lift is the sum of D."""
+        """The numbers, for a report; lift is the trace of M."""
         names = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inner_product", "trace_bound")
         return {name: float(getattr(self, name)) for name in names} | {"lift": float(self.lift.sum())}
 
 
 @dataclass(frozen=True)
+class OffDiagonal:
+    """Multipliers E on the pairs, as far as their price goes: <E, K>, <E, T> and size = |W^(-1/2) E|^2, both triangles."""
+
+    with_kernel: float = 0.0
+    with_targets: float = 0.0
+    size: float = 0.0
+
+    def times(self, share: float) -> OffDiagonal:
+        """Of share E."""
+        return OffDiagonal(share * self.with_kernel, share * self.with_targets, share**2 * self.size)
+
+
+@dataclass(frozen=True)
 class TraceBound:
-    """What a shift and a lift of S cost: of K*, |diag(K*) - 1| <= spread = sqrt(2 f(K) / gamma) for any K, as f(K*) <= f(K); of K,
-    its diagonal (n,)."""
+    """What multipliers M beside those of S cost: of K*, |W^(1/2) P_T(K* - T)| <= spread = sqrt(2 f(K) / gamma) for any K, as
+    f(K*) <= f(K); of K, its diagonal (n,)."""
 
     n: int
     spread: float
@@ -94,6 +111,8 @@ class TraceBound:
     """What a gap is relative to: see `gap_scale`."""
     gamma: float
     diagonal: Array = field(repr=False)
+    pairs: OffDiagonal = OffDiagonal()
+    """Of M on the pairs, which stay as they are while its diagonal is sought."""
 
     @classmethod
     def of(cls, objective: float, gamma: float, diagonal: Array) -> TraceBound:
@@ -102,22 +121,26 @@ class TraceBound:
         spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
         return cls(n, spread, gap_scale(objective, n, gamma), gamma, diagonal)
 
+    def beside(self, pairs: OffDiagonal) -> TraceBound:
+        """The bound with multipliers on the pairs."""
+        return replace(self, pairs=pairs)
+
     @property
     def trace_bound(self) -> float:
         """tr(K*) is at most this: n + sqrt(n) spread, by Cauchy-Schwarz."""
         return self.n + float(np.sqrt(self.n)) * self.spread
 
     def gap_term(self, low: float, lift: Array | None = None) -> float:
-        """The gap beyond <S, K>, `low` being a lower bound on lambda_min(S + lift): see the head of this file.
-
-        With shift = max(0, -low) and a lift D >= 0 (n,), the lesser of shift tr(K*) + sum D_i + |D| spread and of
-        sum E_i K_ii + |E|^2 / (2 gamma) for E_i = D_i + shift.
-        """
+        """The gap beyond <S, K>, `low` being a lower bound on lambda_min(S + M) and `lift` M's diagonal (n,): the lesser of the two
+        bounds at the head of this file."""
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
         shift = max(-low, 0.0)
-        paid = 0.0 if lift is None else float(lift.sum() + np.linalg.norm(lift) * self.spread)
         whole = np.full(self.n, shift) if lift is None else lift + shift
-        return min(shift * self.trace_bound + paid, float(whole @ self.diagonal + whole @ whole / (2 * self.gamma)))
+        size = float(whole @ whole) + self.pairs.size
+        return min(
+            self.pairs.with_targets + float(whole.sum()) + float(np.sqrt(size)) * self.spread,
+            self.pairs.with_kernel + float(whole @ self.diagonal) + size / (2 * self.gamma),
+        )
 
 
 def weighted(values: Array, weights: Array | None) -> Array:

@@ -29,7 +29,9 @@ from dkl.linalg.row_sweeps import sweep
 from dkl.linalg.slabs import empty_aligned
 from dkl.linalg.smooth_rows import smooth_rows
 from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
-from dkl.problems.factored_certificate import LowEnd, certified
+from dkl.problems.factored_certificate import certified
+from dkl.problems.lifted_proof import Modes
+from dkl.problems.multipliers import Multipliers, least_squares
 from dkl.problems.stiff_preconditioner import StiffPreconditioner, Ties
 
 Array = NDArray[np.float64]
@@ -146,8 +148,8 @@ class FactoredPairwise:
         *,
         few: bool = False,
         last: bool = False,
-        near: LowEnd | None = None,
-    ) -> tuple[Certificate, LowEnd]:
+        near: Modes | None = None,
+    ) -> tuple[Certificate, Modes]:
         """(certificate, S's lower end): see problems/factored_certificate.py."""
         return certified(self, point, relative, seed, few=few, last=last, near=near)
 
@@ -263,6 +265,10 @@ class FactoredPairwise:
         """S = L + gamma W R at the point, sparse (n, n), for its certificate."""
         entries = point.residual + self._target
         return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
+
+    def multipliers(self, point: Point, relative: float) -> Multipliers:
+        """E on T's pattern by which S + E nearly vanishes on V's columns, for a relative gap."""
+        return least_squares(self, point, relative)
 
     def diagonal(self, point: Point) -> Array:
         """K_ii (n,)."""

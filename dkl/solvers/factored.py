@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 START_RANK = 16
 COARSE = 1e-4
 """The first round aims at this gap: it finds the rank."""
-FIRST = 0.03
+FIRST = 0.01
 """Of that gap, what ends the first round if WINDOW iterations lower f by less."""
 FINER = 0.2
 """How much less progress ends the next round."""

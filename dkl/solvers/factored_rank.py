@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import NEGLIGIBLE, truncate_rank
-from dkl.linalg.psd_quadratic import psd_minimum, smat, svec
+from dkl.linalg.psd_quadratic import congruence, psd_minimum, smat, svec
 
 Array = NDArray[np.float64]
 MIXING_RANK = 32
@@ -69,13 +69,15 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
     """
     with one_blas_thread():
         factor = truncate_rank(factor, factor.shape[1])
-        while factor.shape[1] > 0:
-            scale = np.linalg.norm(factor, axis=0)
-            q, r = factor / scale, factor.shape[1]
-            if r > MIXING_RANK:
-                return factor
+        if not 0 < factor.shape[1] <= MIXING_RANK:
+            return factor
+        scale = np.linalg.norm(factor, axis=0)
+        basis = factor / scale
+        # Summed over T's pattern once: of fewer columns, basis @ turn, the quadratic is that of Y = turn Y' turn'.
+        quadratic, turn = _quadratic(problem, basis), np.eye(factor.shape[1])
+        while turn.shape[1] > 0:
             y0 = np.diag(scale**2)
-            change = _quadratic_minimum(problem, q) - y0
+            change = _quadratic_minimum(*quadratic, turn) - y0
             # Y0 + t change is singular first where t = 1 / (largest eigenvalue of -Y0^-1/2 change Y0^-1/2).
             steepest = np.linalg.eigvalsh(-change / np.outer(scale, scale))[-1]
             inside = steepest < 1.0
@@ -83,10 +85,10 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
             keep = values > NEGLIGIBLE * values[-1]
             if not inside:
                 keep[np.argmin(values)] = False
-            factor = q @ (vectors[:, keep] * np.sqrt(values[keep]))[:, ::-1]
+            turn, scale = turn @ vectors[:, keep][:, ::-1], np.sqrt(values[keep])[::-1]
             if inside:
                 break
-        return np.ascontiguousarray(factor)
+        return np.ascontiguousarray(basis @ (turn * scale))
 
 
 def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: float) -> tuple[Array, Any]:
@@ -103,11 +105,11 @@ def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: 
     return factor, point
 
 
-def _quadratic_minimum(problem: RankedProblem, q: Array) -> Array:
-    """The symmetric Y that minimizes tr(Y Q'LQ) + gamma/2 |W^(1/2) (P_T(Q Y Q') - T)|^2."""
-    normal, linear = _quadratic(problem, q)
-    solution = np.asarray(np.linalg.lstsq(normal, -linear, rcond=1e-14)[0], dtype=np.float64)
-    return smat(solution, q.shape[1])
+def _quadratic_minimum(normal: Array, linear: Array, turn: Array) -> Array:
+    """The symmetric Y of the least 1/2 x'N x + c'x, x = svec(turn Y turn')."""
+    inside = congruence(turn)
+    solution = np.linalg.lstsq(inside.T @ normal @ inside, -(linear @ inside), rcond=1e-14)[0]
+    return smat(np.asarray(solution, dtype=np.float64), turn.shape[1])
 
 
 def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:

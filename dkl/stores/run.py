@@ -50,8 +50,13 @@ LIFT = StoredArray(
     "lift",
     ("sample",),
     ("float64",),
-    "What the certificate adds to the gradient's diagonal, >= 0 (problems/certificate.py).",
+    "What the certificate adds to the gradient's diagonal (problems/certificate.py).",
 )
+PAIR_LIFT = StoredArray(
+    "pair_lift", ("pair",), ("float64",),
+    "What the certificate adds to the gradient's entries (i, j) and (j, i) of each pair i < j, by rows; none: nothing.",
+    optional=True,
+)  # fmt: skip
 
 
 class RunStore(Published):
@@ -224,19 +229,26 @@ class RunStore(Published):
         """Whether there is a report, which is written last."""
         return (self.path / "report.json").is_file()
 
-    def write_report(self, report: dict[str, Any], lift: NDArray[np.float64] | None = None) -> None:
+    def write_report(
+        self,
+        report: dict[str, Any],
+        lift: NDArray[np.float64] | None = None,
+        pair_lift: NDArray[np.float64] | None = None,
+    ) -> None:
         """Say that the run is complete: after this its result is there, whatever happens.
 
-        report: JSON. lift: (n,), of a run of pairs. Raises DiskError.
+        report: JSON. lift, pair_lift: (n,) and (pairs,) of a run of pairs, the latter of pairs i < j by rows. Raises DiskError.
         """
-        if lift is not None:
-            shutil.rmtree(self.path / LIFT.path, ignore_errors=True)
-            write_array(self.path / LIFT.path, lift, LIFT)
-            self.seal_part(LIFT.path)
+        for declared, values in ((LIFT, lift), (PAIR_LIFT, pair_lift)):
+            if lift is not None:
+                shutil.rmtree(self.path / declared.path, ignore_errors=True)
+            if values is not None and (declared is LIFT or values.any()):
+                write_array(self.path / declared.path, values, declared)
+                self.seal_part(declared.path)
         if (self.path / FACTOR.path).is_dir() and not seals.is_sealed(self.path / FACTOR.path):
             self.seal_part(FACTOR.path)
         with disk_errors("could not be written", self.path):
-            for part in ("factor", "lift", "model"):
+            for part in ("factor", LIFT.path, PAIR_LIFT.path, "model"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
         write_json(self.path / "report.json", {**report, SEALS: self._parts()})
@@ -323,6 +335,13 @@ class RunStore(Published):
         """What `write_report` was given, (n,). Raises StoreError."""
         self.check_part(LIFT.path)
         return read_array(self.path / LIFT.path, LIFT)
+
+    def pair_lift(self) -> NDArray[np.float64]:
+        """What `write_report` was given, (pairs,); (0,) where that was nothing. Raises StoreError."""
+        if not (self.path / PAIR_LIFT.path).is_dir():
+            return np.zeros(0)
+        self.check_part(PAIR_LIFT.path)
+        return read_array(self.path / PAIR_LIFT.path, PAIR_LIFT)
 
     def create_factor(self, n: int, rank: int, dtype: Any) -> int:
         """A result (n, rank) without values, in chunks of whole rows; returns the rows of a chunk. Raises DiskError.

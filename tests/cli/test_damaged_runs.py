@@ -17,6 +17,9 @@ KINDS = {
     "values": ("hostile_runs_trials.reworded", (), 1000),
 }
 
+NOTICED = ("refused", "made again")
+"""Which of the two depends on where the fit was killed: a damaged part that it had yet to write is recomputed."""
+
 
 def check(base: Path, names: tuple[str, ...], kind: str, count: int) -> None:
     trial, more, _ = KINDS[kind]
@@ -25,7 +28,7 @@ def check(base: Path, names: tuple[str, ...], kind: str, count: int) -> None:
     found = trials.run(trial, specs)
     print("\n" + trials.table(found, lambda spec: f"{spec[1]}, {spec[2]}"))
     assert not [outcome for outcome in found if outcome.is_bad or outcome.is_large]
-    assert any(outcome.told == "refused" for outcome in found)
+    assert any(outcome.told in NOTICED for outcome in found)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from pairwise_cases import charged, dense_targets, hard_rows, objective, sdp_optimum
+from pairwise_cases import dense_targets, hard_rows, random_problem, recomputed_gap, sdp_optimum
+from repeats import but_for
 from scipy import sparse
 
 import dkl
@@ -11,6 +12,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
 from dkl.problems import factored_certificate as module
 from dkl.problems.certificate import TraceBound
+from dkl.problems.lifted_proof import Modes
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import minimize, solve_to_gap
 from dkl.solvers.result import Outcome
@@ -32,75 +34,103 @@ def beyond_dense():
     return problem, must, cannot, minimize(problem, start, tol=0.0, max_iter=150).v
 
 
-def by_all_eigenvectors(problem, point):
-    """(gap, S, B^1/2, eigenvalues of B^-1/2 S B^-1/2), B = max(1, diag S), from dense arithmetic."""
-    S = problem.gradient_matrix(point).toarray()
-    root = np.sqrt(np.maximum(S.diagonal(), 1.0))
-    end = module._dense_end(sparse.csr_array(S / np.outer(root, root)), root)
+def recomputed(problem, must, cannot, v, found):
+    """(gap, S + M) by dense arithmetic."""
+    target, mask = dense_targets(problem.n, must, cannot)
+    return recomputed_gap(found, v, problem.laplacian.toarray(), target, mask.astype(float), problem.gamma)
+
+
+def moved(problem, point, goal):
+    """S + E, dense: E as `certify` takes it for this goal."""
     bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
-    return max(0.5 * np.sum(point.v * point.gradient), 0.0) + module._cheapest(end, bound)[0], S, root, end.values
+    entries = module._affordable(problem.multipliers(point, goal), bound, 0.1 * goal * bound.scale).entries
+    E = sparse.csr_array((entries, problem.targets.indices, problem.targets.indptr), shape=problem.targets.shape)
+    return (problem.gradient_matrix(point) + E).toarray()
 
 
-def test_a_block_of_ritz_vectors_proves_what_all_eigenvectors_prove(beyond_dense, monkeypatch):
+def scaled(S):
+    """(B^-1/2 S B^-1/2, B^1/2), B = max(1, diag S)."""
+    root = np.sqrt(np.maximum(S.diagonal(), 1.0))
+    return S / np.outer(root, root), root
+
+
+@pytest.mark.parametrize("goal", [1e-2, 1e-4, 1e-7])
+def test_a_block_of_ritz_vectors_proves_what_all_eigenvectors_prove(beyond_dense, monkeypatch, goal):
     problem, _, _, v = beyond_dense
     assert problem.n > module.DENSE
-    found, low = problem.certify(problem.at(v), 1e-4, 0)
-    assert low.values.size < 60 and (low.values < -1e-6).sum() >= 5, "many directions at once"
-    gap, S, root, values = by_all_eigenvectors(problem, problem.at(v))
-    assert 0.999 * gap <= found.gap <= 1.2 * gap and (root > 1).any()
-    assert low.lowest <= values[0] + 1e-12 and low.lowest == pytest.approx(values[0], rel=0.1)
-    lowest = np.linalg.eigvalsh(S)[0]
-    assert 1.5 * lowest <= found.min_eigenvalue <= lowest + 1e-12
+    found, low = problem.certify(problem.at(v), goal, 0)
+    assert low.values.size < 60 and (low.values < -1e-6).sum() >= 2, "many directions at once"
+    A, root = scaled(moved(problem, problem.at(v), goal))
+    assert (root > 1).any() and low.values[0] == pytest.approx(np.linalg.eigvalsh(A)[0], rel=0.1)
     monkeypatch.setattr(module, "DENSE", problem.n)
-    unscaled, _ = problem.certify(problem.at(v), 1e-4, 0)
-    assert unscaled.min_eigenvalue == pytest.approx(lowest, rel=1e-9)
-    assert found.gap <= 1.2 * unscaled.gap, "the scale costs nothing"
+    whole, _ = problem.certify(problem.at(v), goal, 0)
+    assert found.gap <= 1.2 * max(whole.gap, goal * found.objective / 2), "neither the scale nor the filter costs much"
+
+
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("goal", [1e-1, 1e-4, 1e-9])
+def test_its_proof_holds_by_dense_arithmetic(beyond_dense, goal, few):
+    """S + M is psd, and what M costs is the gap: no shift is left for lambda_min."""
+    problem, must, cannot, v = beyond_dense
+    for last in (False, True):
+        found, low = problem.certify(problem.at(v), goal, 0, few=few, last=last)
+        gap, lifted = recomputed(problem, must, cannot, v, found)
+        assert found.min_eigenvalue <= np.linalg.eigvalsh(lifted)[0] and -1e-9 < found.min_eigenvalue <= 0
+        assert gap == pytest.approx(found.gap, rel=1e-6)
+        S = problem.gradient_matrix(problem.at(v)).toarray()
+        trace = problem.n + np.sqrt(2 * problem.n * found.objective / problem.gamma)
+        assert found.gap <= 0.5 * -np.linalg.eigvalsh(S)[0] * trace, "less than the trace would be charged"
+        assert low.values.size == problem.padded(v[:, :12]).shape[1] - 4 + (module.FEW_BESIDE if few else module.BESIDE)
+
+
+def test_multipliers_on_the_pairs_prove_several_times_as_much(beyond_dense, monkeypatch):
+    """Against the same proof with E = 0."""
+    problem, _, _, _ = beyond_dense
+    point = problem.at(problem.padded(solve_to_gap(problem, target_gap=1e-2).factor))
+    found, _ = problem.certify(point, 1e-2, 0)
+    given = problem.multipliers
+    monkeypatch.setattr(problem, "multipliers", lambda *a: given(*a).times(0.0))
+    plain, _ = problem.certify(point, 1e-2, 0)
+    assert found.pair_lift.any() and not plain.pair_lift.any()
+    assert found.gap < 0.3 * plain.gap
 
 
 def test_ritz_vectors_turned_back_are_directions_of_the_ritz_values_curvature(beyond_dense):
     problem, _, _, v = beyond_dense
     found, low = problem.certify(problem.at(v), 1e-4, 0)
-    x, S = low.directions, problem.gradient_matrix(problem.at(v))
+    x, S = low.directions, moved(problem, problem.at(v), 1e-4)
     assert np.linalg.norm(found.direction) == pytest.approx(1.0)
     np.testing.assert_allclose(np.sum(x * (S @ x), axis=0), low.values, atol=1e-12)
 
 
 def test_large_multipliers_do_not_hide_the_lower_end(monkeypatch):
-    """Wrong pairs at a large gamma: S ends far beyond its lowest modes, its scaled form does not, and one pass finds them."""
-    problem, _, _ = hard_problem(450, 10, 3000.0, 1)
-    point = problem.at(minimize(problem, problem.padded(problem.start(16, 0)), tol=0.0, max_iter=150).v)
-    gap, S, _, values = by_all_eigenvectors(problem, point)
-    assert np.linalg.eigvalsh(S)[-1] > 30 > 8 * values[-1]
-    monkeypatch.setattr(module, "PASSES", 1)
-    found, _ = problem.certify(point, 1e-6, 0)
-    assert 0.999 * gap <= found.gap <= 1.05 * gap, "four times as much of S itself"
+    """Wrong pairs at a large gamma: S ends far beyond its lowest modes, its scaled form does not, and two passes find them."""
+    problem, must, cannot = hard_problem(450, 10, 3000.0, 1)
+    point = problem.at(minimize(problem, problem.padded(problem.start(16, 0)), tol=0.0, max_iter=400).v)
+    S = moved(problem, point, 1e-6)
+    A, _ = scaled(S)
+    assert np.linalg.eigvalsh(S)[-1] > 30 > 8 * np.linalg.eigvalsh(A)[-1]
+    monkeypatch.setattr(module, "PASSES", 2)
+    found, low = problem.certify(point, 1e-6, 0, last=True)
+    assert low.values[0] == pytest.approx(np.linalg.eigvalsh(A)[0], rel=0.01)
+    monkeypatch.setattr(module, "DENSE", problem.n)
+    whole, _ = problem.certify(point, 1e-6, 0, last=True)
+    assert found.gap <= 1.2 * whole.gap
+    assert recomputed(problem, must, cannot, point.v, found)[0] == pytest.approx(found.gap, rel=1e-6)
 
 
-def test_a_narrow_block_proves_what_a_loose_goal_asks(beyond_dense):
-    """A certificate of few vectors holds as well: the gap is that of all eigenvectors, or more."""
+def test_a_goal_that_is_out_of_reach_is_left_after_two_passes(beyond_dense, monkeypatch):
+    """And no bound on the rest of the spectrum is sought for what proves nothing."""
     problem, _, _, v = beyond_dense
-    wide, low = problem.certify(problem.at(v), 1e-2, 0)
-    narrow, few = problem.certify(problem.at(v), 1e-2, 0, few=True)
-    assert few.values.size == low.values.size - module.BESIDE + module.FEW_BESIDE
-    assert 0.9 * wide.gap <= narrow.gap <= 1.5 * wide.gap
-    _, S, _, values = by_all_eigenvectors(problem, problem.at(v))
-    assert narrow.min_eigenvalue <= np.linalg.eigvalsh(S)[0]
-    assert few.lowest <= values[0] <= few.values[0] <= 0.9 * values[0]
-
-
-def test_a_block_that_proves_half_the_goal_is_not_compared_with_a_finished_one(beyond_dense, monkeypatch):
-    problem, _, _, v = beyond_dense
-    point, given, proofs = problem.at(v), module._cheapest, []
-    monkeypatch.setattr(module, "_cheapest", lambda *a: proofs.append(1) or given(*a))
-    tight, _ = problem.certify(point, 1e-9, 0)
-    needed = len(proofs)
-    loose, _ = problem.certify(point, 10 * tight.relative_gap, 0)
-    assert needed >= 3 and len(proofs) == needed + 2
-    assert loose.gap == pytest.approx(tight.gap, rel=0.1)
+    given, bounds = module.lowest_outside, []
+    monkeypatch.setattr(module, "lowest_outside", lambda *a: bounds.append(1) or given(*a))
+    monkeypatch.setattr(module, "PASSES", module.HOPELESS)
+    found, _ = problem.certify(problem.at(v), 1e-9, 0)
+    assert found.relative_gap > 1e-9 and len(bounds) <= 2
 
 
 def test_what_was_found_nearby_saves_passes_and_proves_as_much(beyond_dense, monkeypatch):
-    problem, _, _, v = beyond_dense
+    problem, must, cannot, v = beyond_dense
     point, given, passes = problem.at(v), module.lowest_subspaces, []
 
     def counted(*arguments):
@@ -111,27 +141,11 @@ def test_what_was_found_nearby_saves_passes_and_proves_as_much(beyond_dense, mon
     monkeypatch.setattr(module, "lowest_subspaces", counted)
     cold, low = problem.certify(point, 1e-4, 0)
     needed = len(passes)
-    moved = problem.at(v * (1 + 1e-6 * np.random.default_rng(0).standard_normal(v.shape)))
-    warm, again = problem.certify(moved, 1e-4, 0, near=low)
+    again_at = problem.at(v * (1 + 1e-6 * np.random.default_rng(0).standard_normal(v.shape)))
+    warm, again = problem.certify(again_at, 1e-4, 0, near=low)
     assert len(passes) - needed <= needed and again.values.shape == low.values.shape
     assert warm.gap == pytest.approx(cold.gap, rel=0.1)
-    lowest = np.linalg.eigvalsh(problem.gradient_matrix(moved).toarray())[0]
-    assert warm.min_eigenvalue <= lowest + 1e-12
-
-
-def test_its_proof_holds_by_dense_arithmetic(beyond_dense):
-    problem, must, cannot, v = beyond_dense
-    found, _ = problem.certify(problem.at(v), 1e-4, 0)
-    target, mask = dense_targets(problem.n, must, cannot)
-    laplacian, K = problem.laplacian.toarray(), v @ v.T
-    S = laplacian + problem.gamma * np.where(mask, K - target, 0.0)
-    value = objective(K, laplacian, target, mask, problem.gamma)
-    spread = np.sqrt(2 * value / problem.gamma)
-    lift, lowest = found.lift, np.linalg.eigvalsh(S + np.diag(found.lift))[0]
-    trace = problem.n + np.sqrt(problem.n) * spread
-    gap = max(np.sum(S * K), 0) + charged(problem.n, spread, problem.gamma, K.diagonal(), max(-lowest, 0), lift)
-    assert lift.any() and (lift >= 0).all() and gap <= found.gap * (1 + 1e-9)
-    assert found.gap <= 0.5 * -np.linalg.eigvalsh(S)[0] * trace, "less than the trace would be charged"
+    assert recomputed(problem, must, cannot, again_at.v, warm)[0] == pytest.approx(warm.gap, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -143,3 +157,42 @@ def test_with_duplicates_the_gap_is_true_and_the_goal_is_reached(seed):
     above = found.certificate.objective - best
     assert found.outcome is Outcome.SOLVED
     assert -1e-7 * best <= above <= found.certificate.gap + 1e-7 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("gamma", but_for([1e-2, 10.0, 1e4], [1e-2, 0.3, 10.0, 300.0, 1e4]))
+def test_the_bound_is_never_below_the_true_gap(seed, gamma):
+    """From far off to the optimum, by weighted pairs, against the conic optimum, and recomputed by dense arithmetic."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(5, 31))
+    laplacian, must, cannot = random_problem(rng, n)
+    weights = rng.uniform(0.2, 3.0, len(must) + len(cannot))
+    target, W = dense_targets(n, must, cannot, weights)
+    given = make_problem(laplacian, dkl.Pairs(must, cannot, weights=weights), gamma)
+    problem = FactoredPairwise(given.laplacian, given.targets, gamma, weights=given.weights)
+    best = sdp_optimum(laplacian.toarray(), target, W, gamma)
+    near = solve_to_gap(problem, target_gap=1e-7, max_iter=3000).factor
+    factors = [
+        10.0 * rng.standard_normal((n, 3)),
+        1e-3 * rng.standard_normal((n, 2)),
+        np.ones((n, 1)),
+        np.zeros((n, 2)),
+    ]
+    factors += [near + size * rng.standard_normal(near.shape) for size in (0.3, 1e-2, 1e-4, 0.0)]
+    for v in factors:
+        for goal, last in ((1e-1, False), (1e-3, False), (1e-7, False), (1e-3, True)):
+            found, _ = problem.certify(problem.at(problem.padded(v)), goal, 0, last=last)
+            assert found.objective - best <= found.gap + 1e-7 * max(best, found.objective, 1e-3)
+            gap, lifted = recomputed_gap(found, v, laplacian.toarray(), target, W, gamma)
+            assert found.min_eigenvalue <= np.linalg.eigvalsh(lifted)[0] + 1e-14 * np.linalg.norm(lifted, 2)
+            assert found.gap == pytest.approx(gap, rel=1e-6, abs=1e-10 * found.objective)
+
+
+def test_a_clean_lift_leaves_small_entries_alone(rng):
+    """Of a mode on few patterns with a tail on all: the lift is on these few, and raises the mode to about 0."""
+    x = 1e-3 * rng.standard_normal(300)
+    x[:4] = rng.choice([-1.0, 1.0], 4)
+    x /= np.linalg.norm(x)
+    lift = Modes(np.array([-2.0, 0.5]), np.column_stack([x, np.roll(x, 9)]), np.ones(300)).clean_lift()
+    assert (lift[:4] > 1.0).all() and not lift[4:].any()
+    assert np.linalg.eigvalsh(np.diag(lift) - 2.0 * np.outer(x, x))[0] > -0.1

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pairwise_cases import recomputed_gap
 from scipy import sparse
 
 from dkl.problems.pairwise_factored import FactoredPairwise
@@ -107,14 +108,14 @@ def test_the_preconditioner_is_symmetric_positive_and_close_to_the_inverse(rng: 
 
 @pytest.mark.parametrize("n", [4, 9, 16])
 def test_a_factor_of_full_rank_is_certified_by_its_range_alone(rng: np.random.Generator, n: int) -> None:
-    """Nothing is outside its range: the least eigenvalue of S is that of Q'SQ, and a negative one costs a gap."""
+    """Nothing is outside its range: where S is not psd, what makes it so costs a gap, which is the one recomputed."""
     laplacian, targets = small_problem(rng, n)
     problem = FactoredPairwise(laplacian, targets, 50.0)
     v = 0.3 * rng.standard_normal((n, n)) / np.sqrt(n)  # far below the targets, so that S is not psd
-    found, _ = problem.certify(problem.at(problem.padded(v)), 1e-2, 0)
-    rows = np.repeat(np.arange(n), np.diff(targets.indptr))
-    gradient = laplacian.toarray()
-    gradient[rows, targets.indices] += 50.0 * ((v @ v.T)[rows, targets.indices] - targets.data)
-    lowest = np.linalg.eigvalsh(gradient)[0]
-    assert lowest < 0 and found.min_eigenvalue == pytest.approx(lowest, rel=1e-9)
-    assert 0 < found.gap < np.inf
+    found, low = problem.certify(problem.at(problem.padded(v)), 1e-2, 0)
+    mask = np.zeros((n, n))
+    mask[np.repeat(np.arange(n), np.diff(targets.indptr)), targets.indices] = 1.0
+    gap, lifted = recomputed_gap(found, v, laplacian.toarray(), targets.toarray(), mask, 50.0)
+    lowest = np.linalg.eigvalsh(lifted)[0]
+    assert low.values[0] < 0 and found.min_eigenvalue <= lowest and found.min_eigenvalue > -1e-9
+    assert found.gap == pytest.approx(gap, rel=1e-9)

@@ -9,6 +9,9 @@ from command_line import call, write_inputs
 from pairwise_cases import dense_targets, random_problem
 from scipy import sparse
 
+from dkl.blocks.export import store_factor
+from dkl.errors import StoreError
+from dkl.estimators.pairwise.store import load_problem
 from dkl.runs.pairwise import verify
 from dkl.stores.run import RunStore
 
@@ -40,7 +43,7 @@ def test_spectra_of_one_number_are_found_at_once():
 
 @pytest.fixture(scope="module")
 def small_gap(tmp_path_factory):
-    """A run whose gap of 1e-9 is proven with a lift."""
+    """A run whose gap of some 1e-8 is proven with a lift, and no less is: its optimum with a little noise on it."""
     folder = tmp_path_factory.mktemp("small_gap")
     write_inputs(folder)
     with np.load(folder / "X.npz") as held:
@@ -50,7 +53,14 @@ def small_gap(tmp_path_factory):
     answer = call("fit", "pairwise", "--no-picture", *files, "--solver", "factored", "--target-gap", "1e-9")
     assert answer.code == 0, answer.err
     run = RunStore.open(folder / "run.zarr")
-    assert run.lift().any() and 1e-12 < run.report()["certificate"]["relative_gap"] <= 1e-9
+    problem = load_problem(run, 100.0).factored(1)
+    factor = np.asarray(run.factor()[...])
+    factor *= 1 + 1e-11 * np.random.default_rng(0).standard_normal(factor.shape)
+    found, _ = problem.certify(problem.at(problem.padded(factor)), 1e-7, 0)
+    report = run.report() | {"certificate": found.as_dict()}
+    store_factor(run, factor)
+    run.write_report(report, found.lift, found.pair_lift)
+    assert run.lift().any() and run.pair_lift().any() and 1e-10 < found.relative_gap <= 1e-7
     return run
 
 
@@ -67,6 +77,43 @@ def test_a_proven_gap_of_1e_9_is_told_from_a_smaller_one(small_gap, monkeypatch)
     false = report["certificate"] | {name: 0.1 * report["certificate"][name] for name in ("gap", "relative_gap")}
     monkeypatch.setattr(RunStore, "report", lambda self: report | {"certificate": false})
     assert disputed(small_gap) == ["gap", "relative_gap"]
+
+
+def test_what_is_on_the_pairs_is_a_part_of_the_proof(small_gap, monkeypatch):
+    """Without it, or with it on other pairs, S + M is not psd, or what it costs is more: the report's gap is disputed."""
+    given = small_gap.pair_lift()
+    for other in (np.zeros(0), given[::-1], 1.01 * given):
+        monkeypatch.setattr(RunStore, "pair_lift", lambda self, other=other: other)
+        assert set(disputed(small_gap)) & {"gap", "min_eigenvalue"}
+
+
+@pytest.mark.parametrize("name", ["lift", "pair_lift"])
+def test_a_lift_that_is_none_is_refused(small_gap, monkeypatch, name):
+    given = getattr(small_gap, name)()
+    for other in (given[1:], np.append(given, 0.0), np.where(np.arange(given.size) == 3, np.nan, given)):
+        monkeypatch.setattr(RunStore, name, lambda self, other=other: other)
+        with pytest.raises(StoreError, match="not a number for each pattern and each pair"):
+            verify.recompute(small_gap, 100.0, 10**9)
+
+
+def test_a_lift_of_the_diagonal_alone_is_verified(small_gap):
+    """As runs of earlier versions have it: D >= 0, and `min_eigenvalue` of S itself."""
+    report, lift, pairs = small_gap.report(), small_gap.lift(), small_gap.pair_lift()
+    laplacian, n = load_problem(small_gap, 100.0).laplacian, lift.size
+    factor = np.asarray(small_gap.factor()[...])
+    must, cannot = small_gap.read_pairs()
+    target, mask = dense_targets(n, must, cannot)
+    S = laplacian.toarray() + 100.0 * np.where(mask, factor @ factor.T - target, 0.0)
+    lowest = np.linalg.eigvalsh(S)[0]
+    D = np.full(n, max(-lowest, 0.0))
+    gap = max(np.sum(S * (factor @ factor.T)), 0) + np.sum(D * np.sum(factor**2, axis=1)) + D @ D / 200.0
+    told = {"gap": gap, "relative_gap": gap / report["certificate"]["objective"], "min_eigenvalue": lowest}
+    try:
+        small_gap.write_report(report | {"certificate": report["certificate"] | told}, D)
+        assert not (small_gap.path / "pair_lift").exists() and disputed(small_gap) == []
+    finally:
+        small_gap.write_report(report, lift, pairs)
+    assert disputed(small_gap) == []
 
 
 @pytest.mark.parametrize("gamma", ["1e-2", "1e4"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dkl.stores.graph import DATA, INDICES, INDPTR
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
-from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_WEIGHTS
+from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 NUMBER = ("float64",)
@@ -30,6 +30,7 @@ ARRAYS = Arrays(
     WORKING,
     FACTOR,
     LIFT,
+    PAIR_LIFT,
     _FACTOR.at("folds/fold*-*/factor", "While gamma is chosen: a fold's factor at the last gamma it has."),
     StoredArray("choice/gammas", ("gamma",), NUMBER, "Choice of gamma: the values tried.", optional=True),
     _TABLE,

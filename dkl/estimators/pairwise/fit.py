@@ -281,7 +281,9 @@ class _Fit:
         if self.settings.dtype != "float64":
             factor = factor.astype(self.settings.dtype)
             point = factored.at(factored.padded(factor))
-            certificate, _ = factored.certify(point, goal, self.settings.seed, last=True)
+            certificate, _ = factored.certify(point, goal, self.settings.seed)
+            if certificate.relative_gap > goal:
+                certificate, _ = factored.certify(point, goal, self.settings.seed, last=True)
         proven = float(certificate.relative_gap)
         # A goal that was reached before the factor was rounded, and is not any more, is rounding's affair.
         return Stage(factor, certificate, outcome_of(found.outcome, proven, goal, unproven=Outcome.STALLED))

@@ -223,7 +223,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 seconds={"graph": graph.seconds},
             )
             if kept.run is not None:
-                kept.run.write_report(report_of(fitted, notes_of(graph)), fitted.certificate.lift)
+                proof = fitted.certificate
+                kept.run.write_report(report_of(fitted, notes_of(graph)), proof.lift, proof.pair_lift)
             self._keep(fitted, kept)
         self.graph_ = graph
         self._fit_rows = rows

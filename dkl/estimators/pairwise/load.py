@@ -41,7 +41,8 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
         kind=notes.get("laplacian"),
     )
     try:
-        certificate = Certificate(**{**report["certificate"], "direction": np.empty(0), "lift": run.lift()})
+        lifts = {"lift": run.lift(), "pair_lift": run.pair_lift()}
+        certificate = Certificate(**{**report["certificate"], "direction": np.empty(0), **lifts})
     except (KeyError, TypeError) as error:
         where = f"{run.path}/report.json"
         raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error

@@ -78,7 +78,8 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         else:
             problem, pairs = _prepared(run, found, settings, session, seconds)
         fitted = fit_pairs(problem, pairs, settings, session, run=run, watch=watch, seconds=seconds)
-        run.write_report(report_of(fitted, graph_notes(run)) | notes(), fitted.certificate.lift)
+        proof = fitted.certificate
+        run.write_report(report_of(fitted, graph_notes(run)) | notes(), proof.lift, proof.pair_lift)
         return fitted.result
 
     def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:

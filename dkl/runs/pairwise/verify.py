@@ -4,11 +4,12 @@ Nothing here comes from the solvers or the problem: only the stores are read. Wi
 the diagonal, R the entries of K - T on T, W their weights, Q = W R entry by entry:
 
     f = tr(V'LV) + gamma/2 <Q, R>,   S = L + gamma Q,   <S, K> = tr(V'LV) + gamma <Q, K>,
-    f - f* <= max(<S, K>, 0) + shift (n + sqrt(2 n f / gamma)) + sum D + |D| sqrt(2 f / gamma),   shift = max(0, -lambda_min(S + D))
-    f - f* <= max(<S, K>, 0) + sum_i E_i K_ii + |E|^2 / (2 gamma),                                 E_i = D_i + shift
+    f - f* <= max(<S, K>, 0) + <M, T> + |W^(-1/2) M| sqrt(2 f / gamma)
+    f - f* <= max(<S, K>, 0) + <M, K> + |W^(-1/2) M|^2 / (2 gamma)
 
-for D = 0, and for the diagonal D >= 0 that the run keeps as its lift; the smallest counts. A relative gap is to f, but to at
-least sqrt(eps) gamma n / 2, below which f and its gap are rounding.
+for any symmetric M on the pattern of T with S + M psd: M = D + max(0, -lambda_min(S + D)) I for D = 0, and for the D that the run
+keeps as its lift, on the diagonal and on pairs; the smallest counts. A relative gap is to f, but to at least sqrt(eps) gamma n / 2,
+below which f and its gap are rounding.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def _chosen(run: RunStore) -> float:
 
 
 def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
-    """f, <S, K>, lambda_min(S) and the gap of the stored factor, with at most `memory` bytes of it at a time."""
+    """f, <S, K>, lambda_min(S + D) and the gap of the stored factor, with at most `memory` bytes of it at a time."""
     laplacian = read_csr(str(run.path / "graph"))
     n = int(laplacian.shape[0])
     rows, columns, targets, weights = _targets(run, n)
@@ -96,36 +97,51 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
     objective = smooth + gamma / 2 * float(pull @ difference)
     inner = smooth + gamma * float(pull @ entries)
     gradient = laplacian + sparse.csr_array((gamma * pull, (rows, columns)), shape=(n, n))
-    lowest, lift = smallest_eigenvalue(gradient), run.lift()
-    if lift.shape != (n,) or not np.all(lift >= 0):
-        raise StoreError("the stored lift is no diagonal of numbers >= 0", where=f"{run.path}/lift")
+    lift = _lift(run, n, rows, columns)
+    lifted = gradient + sparse.csr_array((lift, (rows, columns)), shape=(n, n))
+    lowest = smallest_eigenvalue(lifted)
     spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
     trace_bound = n + float(np.sqrt(n)) * spread
-    diagonal = entries[:n]  # first among the entries
-    charge = _charge(max(-lowest, 0.0), np.zeros(n), diagonal, spread, gamma)
+
+    def charge_of(multipliers: NDArray, low: float) -> float:
+        whole = multipliers + np.where(rows == columns, max(-low, 0.0), 0.0)
+        size = float(np.sum(whole**2 / weights))
+        return min(float(whole @ targets) + np.sqrt(size) * spread, float(whole @ entries) + size / (2 * gamma))
+
+    charge = charge_of(lift, lowest)
     if lift.any():
-        shift = max(-smallest_eigenvalue(gradient + sparse.diags_array(lift)), 0.0)
-        charge = min(charge, _charge(shift, lift, diagonal, spread, gamma))
+        charge = min(charge, charge_of(0 * lift, smallest_eigenvalue(gradient)))
     gap = max(inner, 0.0) + charge
     scale = max(objective, float(np.sqrt(np.finfo(float).eps)) * gamma * n / 2)
 
     on = _roundings(laplacian, rows, columns, entries, difference, weights, gamma, open_factor(run).shape[1])
     on_spread = float(np.sqrt(2 * (max(objective, 0.0) + on["objective"]) / gamma)) - spread
-    on["min_eigenvalue"] += UNIT * float(np.sqrt(n)) * (_norm(gradient) + float(lift.max()))
+    on["min_eigenvalue"] += UNIT * float(np.sqrt(n)) * _norm(lifted)
     on["trace_bound"] = float(np.sqrt(n)) * on_spread + UNIT * trace_bound
-    # The charge is a sum of parts that are each at most in proportion to n + sqrt(n) spread, or to K_ii, and of lambda_min
-    # times that, or times tr(K) + sum E / gamma.
-    steepest = trace_bound + float(lift.sum() + n * max(-lowest, 0.0)) / gamma
-    on["gap"] = on["inner_product"] + on["min_eigenvalue"] * steepest + charge * on["trace_bound"] / n
+    # The charge is a sum of parts that are each at most in proportion to n + sqrt(n) spread, or to K's entries, and of lambda_min
+    # times that, or times tr(K) + tr(M) / gamma. On the pairs parts of both signs cancel, and rounding is that of their sizes.
+    steepest = trace_bound + float(np.abs(lift[:n]).sum() + n * max(-lowest, 0.0)) / gamma
+    on_pairs = (
+        float(np.abs(lift[n:]) @ on.pop("entries")[n:])
+        + float(np.sqrt(np.sum(lift[n:] ** 2 / weights[n:]))) * on_spread
+    )
+    on["gap"] = on["inner_product"] + on["min_eigenvalue"] * steepest + charge * on["trace_bound"] / n + on_pairs
     on["relative_gap"] = (on["gap"] + gap * on["objective"] / scale) / scale
     return Recomputed(objective, inner, lowest, trace_bound, gap, scale, on)
 
 
-def _charge(shift: float, lift: NDArray, diagonal: NDArray, spread: float, gamma: float) -> float:
-    """What a shift and a lift of S cost: the lesser of the two bounds in the head of this file."""
-    n, whole = lift.size, lift + shift
-    by_trace = shift * (n + np.sqrt(n) * spread) + lift.sum() + np.linalg.norm(lift) * spread
-    return float(min(by_trace, whole @ diagonal + whole @ whole / (2 * gamma)))
+def _lift(run: RunStore, n: int, rows: NDArray, columns: NDArray) -> NDArray:
+    """M on the entries of T: the diagonal, then as the pairs are told, both ways; those of pairs are stored by rows, i < j."""
+    diagonal, stored = run.lift(), run.pair_lift()
+    lift = np.zeros(rows.size)
+    lift[:n] = diagonal if diagonal.shape == (n,) else np.nan
+    if stored.size:
+        upper = np.minimum(rows[n:], columns[n:]) * n + np.maximum(rows[n:], columns[n:])
+        known, place = np.unique(upper, return_inverse=True)
+        lift[n:] = stored[place] if stored.shape == known.shape else np.nan
+    if not np.isfinite(lift).all():
+        raise StoreError("the stored lift is not a number for each pattern and each pair", where=f"{run.path}/lift")
+    return lift
 
 
 def _roundings(
@@ -137,7 +153,7 @@ def _roundings(
     weights: NDArray,
     gamma: float,
     rank: int,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """How far rounding may move f, <S, K> and, by the entries of S, its eigenvalues: see ROUNDING.
 
     The terms of an entry of K have sizes of |V_i| |V_j| in all, roots of its diagonal, which is first among the entries.
@@ -159,6 +175,7 @@ def _roundings(
         "objective": on_smooth + gamma * float(pull @ on_entries + many / 2 * (pull @ off)),
         "inner_product": on_smooth + gamma * float((pull + weights * held) @ on_entries + many * (pull @ held)),
         "min_eigenvalue": float(on_gradient.max()),  # Gershgorin
+        "entries": on_entries + many * np.abs(entries),
     }
 
 
