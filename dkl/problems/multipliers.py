@@ -15,6 +15,7 @@ pattern and dot products on it a step, of which conjugate gradients need dozens.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from dkl.problems.certificate import OffDiagonal
 Array = NDArray[np.float64]
 STIFF = 0.1
 """stiffness is this by the relative gap that is aimed at: at 100 a goal of 1e-3 was proven best, from 1,000 on one of 1e-4."""
+LEAST_GOAL = 1e-12
 RIDGE = 0.1
 """Beside K_ii, about 1: what is not to be had for a small E is left to the lift."""
 MOST_STEPS, RELATIVE = 100, 1e-2
@@ -48,8 +50,8 @@ class Patterned(Protocol):
     def entries(self, point: Any) -> Array:
         """K = V V' on T's pattern (nnz,)."""
 
-    def sum_parts(self, function: Any) -> Any:
-        """The sum of function(lo, hi) over parts of the rows."""
+    def each(self, function: Callable[[int, int], Any], count: int) -> None:
+        """function(lo, hi) over ranges of [0, count), by threads."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Multipliers:
 
 def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
     """E at a point, for a relative gap; some dozens of products with a matrix on T's pattern, or a hundred where the goal is small."""
-    return _split(problem, point, _Normal(problem, point, STIFF / goal).solved())
+    return _split(problem, point, _Normal(problem, point, STIFF / max(goal, LEAST_GOAL)).solved())
 
 
 class _Normal:
@@ -117,24 +119,16 @@ class _Normal:
     def times(self, entries: Array) -> Array:
         """The image of E's entries (nnz,)."""
         out = np.empty_like(entries)
-
-        def product(lo: int, hi: int) -> float:
-            kernels.product_rows(lo, hi, *self.pattern, entries, self.v, self.image, self.lanes)
-            return 0.0
-
-        self.problem.sum_parts(product)
+        n, known = self.problem.n, (*self.pattern, entries, self.v)
+        self.problem.each(lambda lo, hi: kernels.product_rows(lo, hi, *known, self.image, self.lanes), n)
         self._crossed(self.image, out)
         return out + self.ridge * entries
 
     def _crossed(self, other: Array, out: Array) -> None:
         """out[k] = (v_i . x_j + x_i . v_j) / 2 for every entry of a pair or the diagonal, x = (I + stiffness QQ') other."""
         other = other + self.basis @ (self.stiffness * (self.basis.T @ other))
-
-        def rows(lo: int, hi: int) -> float:
-            kernels.crossed_rows(lo, hi, *self.pattern, self.v, other, out, self.lanes)
-            return 0.0
-
-        self.problem.sum_parts(rows)
+        n, known = self.problem.n, (*self.pattern, self.v, other)
+        self.problem.each(lambda lo, hi: kernels.crossed_rows(lo, hi, *known, out, self.lanes), n)
         out *= np.where(self.is_pair, 0.5, 0.0)
 
 
