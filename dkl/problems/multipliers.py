@@ -33,6 +33,7 @@ Array = NDArray[np.float64]
 STIFF = 0.1
 """stiffness is this by the relative gap that is aimed at: at 100 a goal of 1e-3 was proven best, from 1,000 on one of 1e-4."""
 LEAST_GOAL = 1e-12
+"""A goal of less, or of 0, counts as this one: beyond it the equations are rounding."""
 RIDGE = 0.1
 """Beside K_ii, about 1: what is not to be had for a small E is left to the lift."""
 MOST_STEPS, RELATIVE = 100, 1e-2
@@ -80,7 +81,8 @@ class Multipliers:
 
 def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
     """E at a point, for a relative gap; some dozens of products with a matrix on T's pattern, or a hundred where the goal is small."""
-    return _split(problem, point, _Normal(problem, point, STIFF / max(goal, LEAST_GOAL)).solved())
+    found = _Normal(problem, point, STIFF / max(goal, LEAST_GOAL)).solved()
+    return _split(problem, point, _symmetric(problem.targets, found))
 
 
 class _Normal:
@@ -130,6 +132,12 @@ class _Normal:
         n, known = self.problem.n, (*self.pattern, self.v, other)
         self.problem.each(lambda lo, hi: kernels.crossed_rows(lo, hi, *known, out, self.lanes), n)
         out *= np.where(self.is_pair, 0.5, 0.0)
+
+
+def _symmetric(targets: sparse.csr_array, entries: Array) -> Array:
+    """(E + E') / 2 on T's pattern: rounding tells (i, j) from (j, i), and what is stored, and proven, is one number for both."""
+    moved = sparse.csr_array((entries, targets.indices, targets.indptr), shape=targets.shape)
+    return 0.5 * (entries + sparse.csr_array(moved.T).data)
 
 
 def _basis(v: Array) -> Array:
