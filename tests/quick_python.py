@@ -67,7 +67,9 @@ def _serve(server: socket.socket, running: set[Any]) -> None:
 
 def _answer(connection: socket.socket, running: set[Any]) -> None:
     with connection, connection.makefile() as stream:
-        given: dict[str, Any] = json.loads(stream.readline())
+        if not (request := stream.readline()):  # who asked has been killed before a word
+            return
+        given: dict[str, Any] = json.loads(request)
         program, arguments = _program(given["arguments"])
         call = (program, tuple(arguments), given["folder"], given["environment"], given["streams"])
         process = FORKS.Process(target=_run, args=call)
