@@ -10,7 +10,7 @@ The filter may run in single precision, Rayleigh-Ritz never does: what a Ritz pa
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from scipy.linalg import eigh_tridiagonal, qr
 from dkl.linalg.lanes import add_sparse_row, lanes_of
 
 Array = NDArray[np.float64]
+Each = Callable[[Callable[[int, int], object], int], None]
+"""`each(function, count)` calls function(lo, hi) over ranges that make up [0, count), side by side where it has threads."""
 DEGREE, LEAST_DEGREE = 50, 8
 FIRST_CUT, FIRST_DEGREE = 0.1, 20
 """The filter that knows no Ritz values yet: where it begins, of the top of the spectrum. A random block is a mixture of all that
@@ -40,6 +42,11 @@ WIDTH = 16
 TOP_STEPS = 20
 LEAST_TOP = 1e-150
 """Of a matrix that is 0: with room for its inverse."""
+
+
+def at_once(function: Callable[[int, int], object], count: int) -> None:
+    """An `Each` of one range."""
+    function(0, count)
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,14 @@ def lowest_subspaces(
     passes: int,
     dtype: DTypeLike = np.float64,
     known: Array | None = None,
+    each: Each = at_once,
 ) -> Generator[RitzBlock, None, None]:
     """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
 
     start   (n, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
     dtype   of the filter
     known   ascending Ritz values of the first columns, for a matrix nearby; None: they are random
+    each    how the filter's rows are shared out, of which the result does not depend
     """
     top = spectrum_top(matrix)
     block, cut, degree = start, FIRST_CUT * top, FIRST_DEGREE
@@ -76,7 +85,7 @@ def lowest_subspaces(
         cut, degree = next_filter(known, top, FRESH_CUT)
     del start  # a block of memory
     for _ in range(passes):
-        block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype))
+        block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype, each))
         image = matrix @ block
         values, turn = np.linalg.eigh(block.T @ image)
         block, image = block @ turn, image @ turn
@@ -97,7 +106,15 @@ def _orthonormal(block: Array) -> Array:
     return np.ascontiguousarray(qr(block, mode="economic", overwrite_a=True, check_finite=False)[0])
 
 
-def filtered(matrix: sparse.csr_array, block: Array, cut: float, top: float, degree: int, dtype: DTypeLike) -> Array:
+def filtered(
+    matrix: sparse.csr_array,
+    block: Array,
+    cut: float,
+    top: float,
+    degree: int,
+    dtype: DTypeLike,
+    each: Each = at_once,
+) -> Array:
     """T_degree(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled, (n, m) column by column."""
     n, count = block.shape
     center, half = 0.5 * (top + cut), 0.5 * (top - cut)
@@ -105,15 +122,20 @@ def filtered(matrix: sparse.csr_array, block: Array, cut: float, top: float, deg
     indptr, indices = twice.indptr.astype(np.int64), twice.indices.astype(np.int32, copy=False)
     data = twice.data.astype(dtype, copy=False)
     out, lanes = np.empty((n, count), order="F"), lanes_of(WIDTH)
+
+    def step_rows(lo: int, hi: int) -> None:
+        recurrence(lo, hi, indptr, indices, data, now, before, lanes)
+
     for lo in range(0, count, WIDTH):
         width = min(WIDTH, count - lo)
-        before = np.zeros((n, WIDTH), dtype)
-        before[:, :width] = block[:, lo : lo + width]
         now = np.zeros((n, WIDTH), dtype)
-        recurrence(indptr, indices, data, before, now, lanes)
+        now[:, :width] = block[:, lo : lo + width]
+        before = np.zeros((n, WIDTH), dtype)
+        each(step_rows, n)
+        before, now = now, before
         now *= now.dtype.type(0.5)
         for step in range(2, degree + 1):
-            recurrence(indptr, indices, data, now, before, lanes)
+            each(step_rows, n)
             before, now = now, before
             if step % RESCALE == 0:
                 size = np.maximum(np.abs(now).max(axis=0), np.finfo(now.dtype).tiny)
@@ -125,9 +147,10 @@ def filtered(matrix: sparse.csr_array, block: Array, cut: float, top: float, deg
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
-def recurrence(indptr, indices, data, now, before, lanes):  # type: ignore[no-untyped-def]
-    """before <- M now - before, for M in CSR (n, n) and blocks (n, w): a step of Chebyshev's recurrence, M twice its matrix."""
-    for i in range(indptr.size - 1):
+def recurrence(lo, hi, indptr, indices, data, now, before, lanes):  # type: ignore[no-untyped-def]
+    """before <- M now - before in the rows [lo, hi), for M in CSR (n, n) and blocks (n, w): a step of Chebyshev's recurrence, M twice
+    its matrix."""
+    for i in range(lo, hi):
         for c in range(len(lanes)):
             before[i, c] = -before[i, c]
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], now, before, i, lanes)

@@ -13,6 +13,7 @@ Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,6 +61,9 @@ class Factored(Protocol):
 
     def multipliers(self, point: Any, relative: float) -> Multipliers:
         """E, for a relative gap."""
+
+    def each(self, function: Callable[[int, int], Any], count: int) -> None:
+        """function(lo, hi) over ranges of [0, count), on threads."""
 
 
 def certified(
@@ -124,7 +128,7 @@ class _Search:
         self.root = np.ones(n) if n <= DENSE else np.sqrt(np.maximum(matrix.diagonal(), 1.0))
         self.matrix = _scaled(matrix, 1 / self.root)
         self.bound, self.given = bound.beside(change.off_diagonal), change.diagonal
-        self.goal, self.seed = goal, seed
+        self.goal, self.seed, self.each = goal, seed, problem.each
         self.dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
         norm = float(abs(self.matrix).sum(axis=1).max())
         self.rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
@@ -149,7 +153,7 @@ class _Search:
 
         Of S + E itself where that is enough for the goal, else of what a lift of the modes leaves; of the best bound there is both.
         """
-        blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known)
+        blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known, self.each)
         del start
         proof = None
         for done, block in enumerate(blocks, 1):
@@ -175,7 +179,7 @@ class _Search:
         known = np.sort(np.sum(modes.vectors * (matrix @ modes.vectors), axis=0))
         guards = np.random.default_rng(self.seed).standard_normal((self.root.size, GUARDS))
         given, start = self.given + lift, [np.hstack([modes.vectors, guards])]
-        for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known):
+        for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known, self.each):
             if self._outlook(block, given)[1]:
                 break
         return self._proof(matrix, block, given)

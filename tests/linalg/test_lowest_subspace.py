@@ -24,3 +24,23 @@ def test_a_cluster_at_zero_is_found_whole(rng):
         assert found.beyond >= exact[count] - 1e-13
         errors.append(np.abs(found.values[:30] - exact[:30]).max())
     assert errors[-1] < 1e-9 < errors[0]
+
+
+def test_rows_shared_out_give_the_same_bits(rng):
+    """The filter by three ranges of rows against one, in both precisions, with more columns than a block of lanes."""
+    n, count = 301, 20
+    matrix = sparse.random_array((n, n), density=0.03, rng=rng)
+    matrix = sparse.csr_array(matrix @ matrix.T + sparse.diags_array(rng.standard_normal(n)))
+    start = rng.standard_normal((n, count + 8))
+
+    def by_three(function, rows):
+        """Backwards: no range may wait for another."""
+        for lo, hi in ((200, rows), (7, 200), (0, 7)):
+            function(lo, hi)
+
+    for dtype in (np.float32, np.float64):
+        apart, whole = (
+            list(lowest_subspaces(matrix, start, count, 2, dtype, None, *each))[-1] for each in ((by_three,), ())
+        )
+        np.testing.assert_array_equal(apart.vectors, whole.vectors)
+        np.testing.assert_array_equal(apart.values, whole.values)
