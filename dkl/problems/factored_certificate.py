@@ -5,7 +5,7 @@ The bounds of problems/certificate.py, f(K) - f* <= <S, K> + what M costs, for M
   1. multipliers E by which S + E nearly vanishes on V's columns (problems/multipliers.py): next to free, and the lower end of S + E is
      what V lacks, not what is unfinished in it;
   2. the lowest Ritz vectors of S + E, some dozens, from a filter; where they are too low for the goal, the large entries of the negative
-     ones are lifted, and a pass of the filter over what is left shows how low that is;
+     ones are lifted, and a pass of the filter over what is left shows how low that is, in turns while it may reach the goal;
   3. the cheapest diagonal that makes the rest psd (problems/lifted_proof.py).
 
 Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
@@ -34,8 +34,9 @@ Array = NDArray[np.float64]
 BESIDE, FEW_BESIDE, GUARDS = 40, 16, 8
 """Ritz vectors that are wanted beside as many as V has columns, at most and where few are asked for, and more that only help
 these to converge."""
-PASSES, HOPELESS, LIFTED_PASSES = 8, 2, 3
-"""Passes over the block at most, after which its modes are lifted where they do not prove the goal, and over what the lift leaves."""
+PASSES, HOPELESS, LIFTED_PASSES, LIFTS = 8, 2, 3, 3
+"""Passes over the block at most, after which its modes are lifted where they do not prove the goal; passes over what a lift leaves, and
+lifts at most."""
 SINGLE = 1e-6
 """Relative gaps down to this one are proven by Ritz vectors from a filter in single precision."""
 UNSURE = 0.5
@@ -172,17 +173,35 @@ class _Search:
         return modes, residual, proof
 
     def _lifted(self, modes: Modes) -> Proof:
-        """What a lift of the modes' large entries proves, with a few passes over what is left."""
-        lift = modes.clean_lift()
-        matrix = sparse.csr_array(self.matrix + sparse.diags_array(lift / self.root**2))
-        self.rounding += float(np.finfo(float).eps * 4 * np.max(lift / self.root**2))
+        """What a lift of the modes' large entries proves, with a few passes over what is left.
+
+        A block finds the modes of its width: of a million patterns there may be more, each on a few of them. What the first lift
+        leaves of them is lifted too, where that costs little enough to reach the goal.
+        """
+        lift, more, rounding, lifts = np.zeros(self.root.size), modes.clean_lift(), self.rounding, 0
+        while True:
+            lift, lifts = lift + more, lifts + 1
+            given, added = self.given + lift, lift / self.root**2
+            matrix = sparse.csr_array(self.matrix + sparse.diags_array(added))
+            self.rounding = rounding + float(np.finfo(float).eps * 4 * np.max(added))
+            block, told = self._left(matrix, given, modes)
+            modes = Modes(block.values, block.vectors, self.root)
+            more = modes.clean_lift()
+            price = self.bound.gap_term(0.0, given + more)
+            if lifts == LIFTS or told <= self.goal or price > ENOUGH * (self.goal or told):
+                return self._proof(matrix, block, given)
+            del block  # its arrays
+
+    def _left(self, matrix: sparse.csr_array, given: Array, modes: Modes) -> tuple[RitzBlock, float]:
+        """The lower end of what a lift of these modes leaves, and about what it proves."""
         known = np.sort(np.sum(modes.vectors * (matrix @ modes.vectors), axis=0))
         guards = np.random.default_rng(self.seed).standard_normal((self.root.size, GUARDS))
-        given, start = self.given + lift, [np.hstack([modes.vectors, guards])]
+        start = [np.hstack([modes.vectors, guards])]
         for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known, self.each):
-            if self._outlook(block, given)[1]:
+            told, is_enough = self._outlook(block, given)
+            if is_enough:
                 break
-        return self._proof(matrix, block, given)
+        return block, told
 
     def _outlook(self, block: RitzBlock, given: Array) -> tuple[float, bool]:
         """What the block proves if the rest of the spectrum begins about where its guards are, and whether further passes would prove

@@ -21,7 +21,7 @@ WIDER, LITTLE_WIDER = 24, 8
 """Columns that `mix_in` takes beside those of V, at most and where few are asked for: Y has (r + WIDER)^2 / 2 unknowns."""
 WEAK = 1e-6
 """Of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows."""
-MIXING_TOL, LEAST_TOL = 1e-5, 1e-10
+MIXING_TOL, LEAST_TOL = 1e-7, 1e-10
 """How well `mix_in` minimizes: of the goal of the gap; of the objective's scale, below which is rounding."""
 
 

@@ -1,5 +1,7 @@
 """The certificate of a low-rank kernel where dozens of eigenvalues of S lie next to 0: duplicates, outliers, wrong pairs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from pairwise_cases import dense_targets, hard_rows, recomputed_gap, sdp_optimum
@@ -9,8 +11,10 @@ import dkl
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
+from dkl.linalg.lowest_subspace import at_once
 from dkl.problems import factored_certificate as module
-from dkl.problems.certificate import TraceBound
+from dkl.problems.certificate import OffDiagonal, TraceBound
+from dkl.problems.multipliers import Multipliers
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import minimize, solve_to_gap
 from dkl.solvers.result import Outcome
@@ -144,6 +148,37 @@ def test_what_was_found_nearby_saves_passes_and_proves_as_much(beyond_dense, mon
     assert len(passes) - needed <= needed and again.values.shape == low.values.shape
     assert warm.gap == pytest.approx(cold.gap, rel=0.1)
     assert recomputed(problem, must, cannot, again_at.v, warm)[0] == pytest.approx(warm.gap, rel=1e-6)
+
+
+@pytest.mark.parametrize(("lifts", "least", "most"), [(1, 3e-3, 1e-2), (module.LIFTS, 4.5e-4, 1e-3)])
+def test_modes_that_a_block_has_no_room_for_are_lifted_by_the_next(monkeypatch, lifts, least, most):
+    """30 of 600 patterns that are coupled to none, with a curvature of -1e-3 to -2e-3 each, and blocks of 18: lifting them all costs 4.5e-4
+    of the objective, a shift by the deepest that is left ten times as much."""
+    n, wells = 600, np.arange(5, 590, 20)
+    S = (np.eye(n) - 0.4 * np.eye(n, k=1) - 0.4 * np.eye(n, k=-1)).astype(float)
+    S[wells], S[:, wells] = 0.0, 0.0
+    S[wells, wells] = -np.random.default_rng(1).permutation(np.linspace(1e-3, 2e-3, wells.size))
+    nothing = Multipliers(np.zeros(n), np.zeros(n), OffDiagonal())
+    problem = SimpleNamespace(
+        n=n,
+        gamma=10.0,
+        targets=sparse.eye_array(n, format="csr"),
+        each=at_once,
+        diagonal=lambda _: np.ones(n),
+        gradient_matrix=lambda _: sparse.csr_array(S),
+        multipliers=lambda *_: nothing,
+    )
+    v = np.column_stack([np.ones(n), np.arange(n) % 2, np.zeros((n, 2))])
+    point = SimpleNamespace(objective=100.0, v=v, gradient=np.zeros_like(v))
+    monkeypatch.setattr(module, "LIFTS", lifts)
+    found, low = module.certified(problem, point, 2e-3, 0, few=True)
+    assert low.values.size == 18 and (low.values < 0).all()
+    assert least < found.relative_gap < most
+    assert np.linalg.eigvalsh(S + np.diag(found.lift))[0] >= -1e-12
+    spread = np.sqrt(2 * point.objective / problem.gamma)
+    by_trace = found.lift.sum() + np.linalg.norm(found.lift) * spread
+    by_kernel = found.lift.sum() + found.lift @ found.lift / (2 * problem.gamma)
+    assert found.gap == pytest.approx(min(by_trace, by_kernel), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
