@@ -5,8 +5,8 @@
 DATA: digits (UCI's pendigits.tra in --folder: 7,494 rows), usps, mnist (its first --rows rows), a6a (50 neighbours), gaussians and
 five (groups in 10 dimensions, --rows of them). Normalised Laplacian of 10 neighbours; --pairs times n pairs, random ones or must- and
 cannot-links in equal parts, a share of them told wrongly. Options of several values are crossed. The factored solver from its own start,
-to each goal; with --admm Algorithm 1 to its own stop before it, on one thread. Graph and compilation are not in the times but in the peak of
-memory; --folder keeps graphs. One JSON object a solve: PYTHONPATH says of which checkout, so that two can take turns.
+to each goal; with --admm Algorithm 1 to its own stop before it, on one thread. Graph and compilation are in the peak of memory, not in the
+times; --folder keeps graphs. One JSON object a solve: PYTHONPATH says of which checkout, so that two can take turns.
 """
 
 from __future__ import annotations
