@@ -19,8 +19,9 @@ CHUNK = 512
 """Entries of T at a time, whose products of columns stay in the cache."""
 WIDER, LITTLE_WIDER = 24, 8
 """Columns that `mix_in` takes beside those of V, at most and where few are asked for: Y has (r + WIDER)^2 / 2 unknowns."""
-WEAK = 1e-6
-"""Of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows."""
+WEAK = 1e-8
+"""Of K's largest eigenvalue: weaker columns of `mix_in` only slow down what follows. One on all patterns that takes a curvature of -theta
+out of S has a weight of about theta n / (3 gamma), and without it the proof costs theta n."""
 MIXING_TOL, LEAST_TOL = 1e-7, 1e-10
 """How well `mix_in` minimizes: of the goal of the gap; of the objective's scale, below which is rounding."""
 
