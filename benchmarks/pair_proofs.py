@@ -85,7 +85,8 @@ def pairs(y: np.ndarray, count: int, drawn: str, wrong: float, seed: int) -> Pai
 def by_factored(problem: PairwiseKernel, goal: float, limit: float, threads: int) -> dict:
     """The factored solver."""
     factored = problem.factored(threads)
-    solve_to_gap(factored, target_gap=1.0, max_iter=1)  # compiles
+    for rank in (4, 8, 16, 24, 32, 48, 64):  # compiles
+        solve_to_gap(factored, rank=rank, target_gap=1.0, max_iter=1, max_rounds=1)
     before, reached = factored.n_products, {}
     begin, began = time.process_time(), time.perf_counter()
 

@@ -21,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.linalg.lanes import add_sparse_row, lanes_of
+from dkl.linalg.lanes import add_sparse_row, combine_rows, lanes_of
 from dkl.linalg.lowest_subspace import FIRST_CUT, FIRST_DEGREE, WIDTH, next_filter, spectrum_top
 from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.slabs import empty_aligned
@@ -256,6 +256,5 @@ class FilteredRows:
 def shifted_product(lo, hi, indptr, indices, data, shift, x, y, lanes):  # type: ignore[no-untyped-def]
     """y <- y + (A - shift) x in the rows [lo, hi), for A in CSR (m, n), x (n, w) and y (m or more, w)."""
     for i in range(lo, hi):
-        for c in range(len(lanes)):
-            y[i, c] -= shift * x[i, c]
+        combine_rows((1.0, -shift), (y, x), (i, i), y, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, y, i, lanes)

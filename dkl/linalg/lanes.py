@@ -5,6 +5,9 @@ that lives across an outer loop in memory; written as LLVM vectors of w lanes it
 n = 11,220, 77 entries a row, w = 16: 6 times the speed of scipy's sparse-times-dense product, one thread each.
 
 The width is part of the type: kernels take `lanes`, a tuple of w zeros, and compile once for each width and dtype.
+
+A row is held as vectors whose widths are powers of two, the widest first (24 lanes: 16 and 8). LLVM takes any width, but
+rounds one that is no power of two up, and then loads and stores lane by lane.
 """
 
 from __future__ import annotations
@@ -24,16 +27,26 @@ def lanes_of(width: int) -> tuple[int, ...]:
     return (0,) * width
 
 
-def _vector_type(context: Any, array: Any, lanes: Any) -> tuple[Any, int]:
-    """LLVM vector of one slab row, and the alignment in bytes that may be assumed (that of one element)."""
+def _pieces(context: Any, array: Any, lanes: Any) -> tuple[list[Any], int]:
+    """LLVM vectors that make up one slab row, and the alignment in bytes that may be assumed (that of one element)."""
     element = context.get_data_type(array.dtype)
-    return ir.VectorType(element, lanes.count), array.dtype.bitwidth // 8
+    widths = [1 << bit for bit in reversed(range(lanes.count.bit_length())) if lanes.count >> bit & 1]
+    return [ir.VectorType(element, width) for width in widths], array.dtype.bitwidth // 8
 
 
-def _row_pointer(builder: Any, base: Any, row: Any, vector: Any) -> Any:
-    """Pointer to row `row` of a C-contiguous array, as to one vector of w lanes."""
-    offset = builder.mul(row, ir.Constant(_INDEX, vector.count))
-    return builder.bitcast(builder.gep(base, [offset]), vector.as_pointer())
+def _row_pointers(builder: Any, base: Any, row: Any, vectors: list[Any]) -> list[Any]:
+    """Pointers to the pieces of row `row` of a C-contiguous array."""
+    at = builder.gep(base, [builder.mul(row, ir.Constant(_INDEX, sum(vector.count for vector in vectors)))])
+    pointers = []
+    for vector in vectors:
+        pointers.append(builder.bitcast(at, vector.as_pointer()))
+        at = builder.gep(at, [ir.Constant(_INDEX, vector.count)])
+    return pointers
+
+
+def _row(builder: Any, base: Any, row: Any, vectors: list[Any], align: int) -> list[Any]:
+    """The pieces of row `row`, loaded."""
+    return [builder.load(pointer, align=align) for pointer in _row_pointers(builder, base, row, vectors)]
 
 
 def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
@@ -48,61 +61,136 @@ def _as_index(builder: Any, value: Any, kind: Any) -> Any:
     return builder.sext(value, _INDEX) if kind.signed else builder.zext(value, _INDEX)
 
 
-def _fma(module: Any, vector: Any) -> Any:
+def _bits(vector: Any) -> int:
+    """The size of a vector's element."""
+    return 64 if isinstance(vector.element, ir.DoubleType) else 32
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """LLVM's fused multiply-add on vectors: a * b + c, rounded once, whatever the loop's fastmath flags are."""
-    bits = 64 if isinstance(vector.element, ir.DoubleType) else 32
+    vector = c.type
     signature = ir.FunctionType(vector, [vector, vector, vector])
-    return cgutils.get_or_insert_function(module, signature, f"llvm.fma.v{vector.count}f{bits}")
+    name = f"llvm.fma.v{vector.count}f{_bits(vector)}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), [a, b, c])
+
+
+def _broadcast(builder: Any, value: Any, vector: Any) -> Any:
+    """`value` in all lanes of a vector: inserted into lane 0, then shuffled."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    return _shuffled(builder, first, [0] * vector.count)
+
+
+def _shuffled(builder: Any, value: Any, lanes: list[int]) -> Any:
+    """The vector of the named lanes of `value`."""
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
+
+
+@intrinsic
+def put_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
+    """out[i, :] = sum over k in [lo, hi) of data[k] * x[indices[k], :], the sum held in registers.
+
+    `x` and `out` are (n, w) C-contiguous of one dtype, which `data` shares; `indices` are integers, none negative.
+    """
+    return types.void(indices, data, types.int64, types.int64, x, out, types.int64, lanes), _sparse_row(fresh=True)
 
 
 @intrinsic
 def add_sparse_row(typingctx: Any, indices: Any, data: Any, lo: Any, hi: Any, x: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
-    """out[i, :] += sum over k in [lo, hi) of data[k] * x[indices[k], :], the sum held in registers.
+    """out[i, :] += what `put_sparse_row` would put there."""
+    return types.void(indices, data, types.int64, types.int64, x, out, types.int64, lanes), _sparse_row(fresh=False)
 
-    `x` and `out` are (n, w) C-contiguous of one dtype, which `data` shares; `indices` are integers, none negative.
-    """
-    signature = types.void(indices, data, types.int64, types.int64, x, out, types.int64, lanes)
+
+def _sparse_row(fresh: bool) -> Any:
+    """The code of a sparse row's product, from zeros or from what is there."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         indices_kind, data_kind, _, _, x_kind, out_kind, _, lanes_kind = signature.args
         indices_value, data_value, lo, hi, x_value, out_value, i, _ = arguments
-        vector, align = _vector_type(context, x_kind, lanes_kind)
+        vectors, align = _pieces(context, x_kind, lanes_kind)
         columns = _data(context, builder, indices_kind, indices_value)
         weights = _data(context, builder, data_kind, data_value)
         source = _data(context, builder, x_kind, x_value)
-        target = _row_pointer(builder, _data(context, builder, out_kind, out_value), i, vector)
+        targets = _row_pointers(builder, _data(context, builder, out_kind, out_value), i, vectors)
 
-        # The loop is built by hand for the accumulator to be a phi node, which stays in registers.
+        # The loop is built by hand for the accumulators to be phi nodes, which stay in registers.
         start = builder.block
         head, body, end = (builder.append_basic_block(name) for name in ("head", "body", "end"))
-        initial = builder.load(target, align=align)
+        initial = [
+            ir.Constant(v, None) if fresh else builder.load(t, align=align)
+            for v, t in zip(vectors, targets, strict=True)
+        ]
         builder.branch(head)
 
         builder.position_at_end(head)
-        k, total = builder.phi(_INDEX), builder.phi(vector)
+        k, totals = builder.phi(_INDEX), [builder.phi(vector) for vector in vectors]
         k.add_incoming(lo, start)
-        total.add_incoming(initial, start)
+        for total, value in zip(totals, initial, strict=True):
+            total.add_incoming(value, start)
         builder.cbranch(builder.icmp_signed("<", k, hi), body, end)
 
         builder.position_at_end(body)
         j = _as_index(builder, builder.load(builder.gep(columns, [k])), indices_kind.dtype)
-        row = builder.load(_row_pointer(builder, source, j, vector), align=align)
-        # A weight is broadcast to all lanes: inserted into lane 0, then shuffled.
-        undefined = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(
-            undefined, builder.load(builder.gep(weights, [k])), ir.Constant(ir.IntType(32), 0)
-        )
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-        weight = builder.shuffle_vector(first, undefined, zeros)
+        weight = builder.load(builder.gep(weights, [k]))
         k.add_incoming(builder.add(k, ir.Constant(_INDEX, 1)), body)
-        total.add_incoming(builder.call(_fma(builder.module, vector), [weight, row, total]), body)
+        for total, piece in zip(totals, _row(builder, source, j, vectors, align), strict=True):
+            total.add_incoming(_fma(builder, _broadcast(builder, weight, piece.type), piece, total), body)
         builder.branch(head)
 
         builder.position_at_end(end)
-        builder.store(total, target, align=align)
+        _store(builder, totals, targets, align)
         return context.get_dummy_value()
 
-    return signature, codegen
+    return codegen
+
+
+@intrinsic
+def combine_rows(typingctx: Any, coefficients: Any, arrays: Any, rows: Any, out: Any, i: Any, lanes: Any):  # type: ignore[no-untyped-def]
+    """out[i, :] = sum over k of coefficients[k] * arrays[k][rows[k], :], all of them tuples.
+
+    Arrays and `out` are (n, w) C-contiguous; where their precisions differ the sum is in double and rounded once. `out` may be among
+    the arrays. A loop over columns that numba compiles cannot know that, and reads and writes them one by one.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        coefficients_kind, arrays_kind, _, out_kind, _, lanes_kind = signature.args
+        coefficients_value, arrays_value, rows_value, out_value, i, _ = arguments
+        kinds = [*arrays_kind]
+        widest = max([out_kind, *kinds], key=lambda kind: kind.dtype.bitwidth)
+        vectors, _ = _pieces(context, widest, lanes_kind)
+        totals: list[Any] = []
+        for k, kind in enumerate(kinds):
+            own, align = _pieces(context, kind, lanes_kind)
+            base = _data(context, builder, kind, builder.extract_value(arrays_value, k))
+            pieces = _row(builder, base, builder.extract_value(rows_value, k), own, align)
+            pieces = [_rounded(builder, piece, vector) for piece, vector in zip(pieces, vectors, strict=True)]
+            given = builder.extract_value(coefficients_value, k)
+            weight = context.cast(builder, given, [*coefficients_kind][k], widest.dtype)
+            weights = [_broadcast(builder, weight, vector) for vector in vectors]
+            if not totals:
+                totals = [builder.fmul(a, b) for a, b in zip(weights, pieces, strict=True)]
+            else:
+                totals = [_fma(builder, a, b, c) for a, b, c in zip(weights, pieces, totals, strict=True)]
+        own, align = _pieces(context, out_kind, lanes_kind)
+        targets = _row_pointers(builder, _data(context, builder, out_kind, out_value), i, own)
+        totals = [_rounded(builder, total, vector) for total, vector in zip(totals, own, strict=True)]
+        _store(builder, totals, targets, align)
+        return context.get_dummy_value()
+
+    return types.void(coefficients, arrays, rows, out, types.int64, lanes), codegen
+
+
+def _rounded(builder: Any, value: Any, vector: Any) -> Any:
+    """A vector in the precision of another type of vector of its width."""
+    if value.type == vector:
+        return value
+    return (builder.fpext if _bits(vector) == 64 else builder.fptrunc)(value, vector)
+
+
+def _store(builder: Any, pieces: list[Any], targets: list[Any], align: int) -> None:
+    for piece, target in zip(pieces, targets, strict=True):
+        builder.store(piece, target, align=align)
 
 
 @intrinsic
@@ -113,10 +201,10 @@ def row_dot(typingctx: Any, x: Any, i: Any, y: Any, j: Any, lanes: Any):  # type
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x_kind, _, y_kind, _, lanes_kind = signature.args
         x_value, i, y_value, j, _ = arguments
-        vector, align = _vector_type(context, x_kind, lanes_kind)
-        left = builder.load(_row_pointer(builder, _data(context, builder, x_kind, x_value), i, vector), align=align)
-        right = builder.load(_row_pointer(builder, _data(context, builder, y_kind, y_value), j, vector), align=align)
-        return _reduced(builder, builder.fmul(left, right), vector)
+        vectors, align = _pieces(context, x_kind, lanes_kind)
+        left = _row(builder, _data(context, builder, x_kind, x_value), i, vectors, align)
+        right = _row(builder, _data(context, builder, y_kind, y_value), j, vectors, align)
+        return _reduced(builder, [builder.fmul(a, b) for a, b in zip(left, right, strict=True)])
 
     return signature, codegen
 
@@ -129,27 +217,33 @@ def crossed_dot(typingctx: Any, x: Any, y: Any, i: Any, j: Any, lanes: Any):  # 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x_kind, y_kind, _, _, lanes_kind = signature.args
         x_value, y_value, i, j, _ = arguments
-        vector, align = _vector_type(context, x_kind, lanes_kind)
+        vectors, align = _pieces(context, x_kind, lanes_kind)
         bases = _data(context, builder, x_kind, x_value), _data(context, builder, y_kind, y_value)
-        x_i, y_i, x_j, y_j = (
-            builder.load(_row_pointer(builder, base, row, vector), align=align) for row in (i, j) for base in bases
+        x_i, y_i, x_j, y_j = (_row(builder, base, row, vectors, align) for row in (i, j) for base in bases)
+        return _reduced(
+            builder,
+            [_fma(builder, a, d, builder.fmul(b, c)) for a, b, c, d in zip(x_i, y_i, x_j, y_j, strict=True)],
         )
-        both = builder.call(_fma(builder.module, vector), [x_i, y_j, builder.fmul(y_i, x_j)])
-        return _reduced(builder, both, vector)
 
     return signature, codegen
 
 
-def _reduced(builder: Any, lanes: Any, vector: Any) -> Any:
-    """The sum of a vector's lanes, as float64.
+def _reduced(builder: Any, pieces: list[Any]) -> Any:
+    """The sum of the lanes of a row's pieces, as float64: the widest is folded until it can be added to the next.
 
     Without "reassoc" the reduction would add lane by lane; with it LLVM adds by halves, in an order that is fixed for a width, and
     so for a rank and dtype.
     """
-    bits = 64 if isinstance(vector.element, ir.DoubleType) else 32
+    total = pieces[0]
+    for piece in pieces[1:]:
+        while total.type.count > piece.type.count:
+            half = total.type.count // 2
+            low, high = (_shuffled(builder, total, list(range(k, k + half))) for k in (0, half))
+            total = builder.fadd(low, high)
+        total = builder.fadd(total, piece)
+    vector = total.type
     signature = ir.FunctionType(vector.element, [vector.element, vector])
-    reduce = cgutils.get_or_insert_function(
-        builder.module, signature, f"llvm.vector.reduce.fadd.v{vector.count}f{bits}"
-    )
-    total = builder.call(reduce, [ir.Constant(vector.element, -0.0), lanes], fastmath=_REASSOCIATE)
-    return total if bits == 64 else builder.fpext(total, ir.DoubleType())
+    name = f"llvm.vector.reduce.fadd.v{vector.count}f{_bits(vector)}"
+    reduce = cgutils.get_or_insert_function(builder.module, signature, name)
+    whole = builder.call(reduce, [ir.Constant(vector.element, -0.0), total], fastmath=_REASSOCIATE)
+    return whole if _bits(vector) == 64 else builder.fpext(whole, ir.DoubleType())

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
 from scipy.linalg import eigh_tridiagonal, qr
 
-from dkl.linalg.lanes import add_sparse_row, lanes_of
+from dkl.linalg.lanes import add_sparse_row, combine_rows, lanes_of
 
 Array = NDArray[np.float64]
 Each = Callable[[Callable[[int, int], object], int], None]
@@ -151,8 +151,7 @@ def recurrence(lo, hi, indptr, indices, data, now, before, lanes):  # type: igno
     """before <- M now - before in the rows [lo, hi), for M in CSR (n, n) and blocks (n, w): a step of Chebyshev's recurrence, M twice
     its matrix."""
     for i in range(lo, hi):
-        for c in range(len(lanes)):
-            before[i, c] = -before[i, c]
+        combine_rows((-1.0,), (before,), (i,), before, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], now, before, i, lanes)
 
 

@@ -7,9 +7,10 @@ once; `lanes` carries the width as a type (see lanes.py).
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
-from dkl.linalg.lanes import add_sparse_row, crossed_dot, row_dot
+from dkl.linalg.lanes import add_sparse_row, combine_rows, crossed_dot, put_sparse_row, row_dot
 
 # "reassoc" lets sums over columns run in vector registers; their order is then fixed by the width, hence still the same
 # bits for a rank and dtype. Division by zero gives inf as in NumPy: a check there would forbid vectorization.
@@ -39,16 +40,20 @@ def edge_dots(indptr, indices, x, y, total, lanes):  # type: ignore[no-untyped-d
 
 
 @njit(**_JIT)
-def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, out, total, lanes):  # type: ignore[no-untyped-def]
-    """out += M x, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T.
+def product_and_edge_dots(indptr, indices, data, t_indptr, t_indices, x, scale, y, out, total, lanes):  # type: ignore[no-untyped-def]
+    """out = M x + scale y, and total[k] += x[j] . out[i] for every entry k = (i, j) of the pattern T; returns out . out.
 
-    One kernel for both: the dot products come while row i of `out` is still in the cache. In KL-ADMM M x is (11)'s linear
-    term and the dot products are P_i'c_i, the right-hand sides of the small systems.
+    One kernel for all: the dot products come while row i of `out` is still in the cache. In KL-ADMM `out` is (11)'s linear
+    term, y the multiplier, and the dot products are P_i'c_i, the right-hand sides of the small systems.
     """
+    size = 0.0
     for i in range(indptr.size - 1):
+        combine_rows((scale,), (y,), (i,), out, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
             total[k] += row_dot(x, t_indices[k], out, i, lanes)
+        size += row_dot(out, i, out, i, lanes)
+    return size
 
 
 @njit(**_JIT)
@@ -58,67 +63,46 @@ def proximal_update(t_indptr, t_indices, weights, rho, other, linear, mine, lane
     The closed form of updates (13) by the SMW identity (25) of Hu & Kwok (2013): W_i solves the small system of
     pattern i. `linear` is overwritten. `weights` holds -W. Returns (sum of squares of the move, sum of squares of `mine`).
     """
-    width = len(lanes)
+    change = np.empty((1, len(lanes)), mine.dtype)
     moved = 0.0
     size = 0.0
-    inverse = 1.0 / rho
     for i in range(t_indptr.size - 1):
-        for c in range(width):
-            linear[i, c] += rho * other[i, c]
+        combine_rows((1.0, rho), (linear, other), (i, i), linear, i, lanes)
         add_sparse_row(t_indices, weights, t_indptr[i], t_indptr[i + 1], other, linear, i, lanes)
-        # Sums by rows first: short vectors that stay in registers, and less rounding than one running sum.
-        row_moved = 0.0
-        row_size = 0.0
-        for c in range(width):
-            value = linear[i, c] * inverse
-            change = value - mine[i, c]
-            row_moved += change * change
-            row_size += value * value
-            mine[i, c] = value
-        moved += row_moved
-        size += row_size
+        combine_rows((1.0 / rho, -1.0), (linear, mine), (i, i), change, 0, lanes)
+        combine_rows((1.0 / rho,), (linear,), (i,), mine, i, lanes)
+        moved += row_dot(change, 0, change, 0, lanes)
+        size += row_dot(mine, i, mine, i, lanes)
     return moved, size
 
 
 @njit(**_JIT)
-def multiplier_update(rho, v, u, multiplier):  # type: ignore[no-untyped-def]
+def multiplier_update(rho, v, u, multiplier, lanes):  # type: ignore[no-untyped-def]
     """multiplier += rho (v - u), the last of updates (11)-(13) of Hu & Kwok (2013), for arrays (n, w).
 
     Returns (|v - u|^2, |multiplier|^2, |u|^2, u . multiplier): the primal residual and what the objective needs.
     """
+    difference = np.empty((1, len(lanes)), v.dtype)
     gap = 0.0
     size = 0.0
     u_size = 0.0
     product = 0.0
     for i in range(v.shape[0]):
-        row_gap = 0.0
-        row_size = 0.0
-        row_u = 0.0
-        row_product = 0.0
-        for c in range(v.shape[1]):
-            difference = v[i, c] - u[i, c]
-            value = multiplier[i, c] + rho * difference
-            row_gap += difference * difference
-            row_size += value * value
-            row_u += u[i, c] * u[i, c]
-            row_product += u[i, c] * value
-            multiplier[i, c] = value
-        gap += row_gap
-        size += row_size
-        u_size += row_u
-        product += row_product
+        combine_rows((1.0, -1.0), (v, u), (i, i), difference, 0, lanes)
+        combine_rows((1.0, rho), (multiplier, difference), (i, 0), multiplier, i, lanes)
+        gap += row_dot(difference, 0, difference, 0, lanes)
+        size += row_dot(multiplier, i, multiplier, i, lanes)
+        u_size += row_dot(u, i, u, i, lanes)
+        product += row_dot(u, i, multiplier, i, lanes)
     return gap, size, u_size, product
 
 
 @njit(**_JIT)
-def flat_dot(x, y):  # type: ignore[no-untyped-def]
+def flat_dot(x, y, lanes):  # type: ignore[no-untyped-def]
     """The sum of x * y over all entries (n, w), row sums first."""
     result = 0.0
     for i in range(x.shape[0]):
-        row = 0.0
-        for c in range(x.shape[1]):
-            row += x[i, c] * y[i, c]
-        result += row
+        result += row_dot(x, i, y, i, lanes)
     return result
 
 
@@ -129,9 +113,7 @@ def flat_dot(x, y):  # type: ignore[no-untyped-def]
 def product_rows(lo, hi, indptr, indices, data, x, out, lanes):  # type: ignore[no-untyped-def]
     """out[i] = (M x)_i."""
     for i in range(lo, hi):
-        for c in range(len(lanes)):
-            out[i, c] = 0.0
-        add_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
+        put_sparse_row(indices, data, indptr[i], indptr[i + 1], x, out, i, lanes)
 
 
 @njit(**_JIT)
@@ -160,17 +142,14 @@ def gradient_rows(lo, hi, indptr, indices, residual, weights, gamma, v, lv, work
     smooth = 0.0
     loss = 0.0
     for i in range(lo, hi):
-        for c in range(len(lanes)):
-            out[i, c] = 0.0
         for k in range(indptr[i], indptr[i + 1]):
-            work[k] = weights[k] * residual[k]
+            pull = weights[k] * residual[k]
+            loss += pull * residual[k]
+            work[k] = 2.0 * gamma * pull
+        combine_rows((2.0,), (lv,), (i,), out, i, lanes)
         add_sparse_row(indices, work, indptr[i], indptr[i + 1], v, out, i, lanes)
-        for c in range(len(lanes)):
-            out[i, c] = 2.0 * (lv[i, c] + gamma * out[i, c])
         size += row_dot(out, i, out, i, lanes)
         smooth += row_dot(v, i, lv, i, lanes)
-        for k in range(indptr[i], indptr[i + 1]):
-            loss += work[k] * residual[k]
     return size, smooth, loss
 
 
@@ -185,9 +164,7 @@ def line_rows(  # type: ignore[no-untyped-def]
     """
     fr, ff, sr, fs, ss, linear, square = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(lo, hi):
-        for c in range(len(lanes)):
-            ld[i, c] = 0.0
-        add_sparse_row(indices, data, indptr[i], indptr[i + 1], d, ld, i, lanes)
+        put_sparse_row(indices, data, indptr[i], indptr[i + 1], d, ld, i, lanes)
         linear += row_dot(d, i, lv, i, lanes)
         square += row_dot(d, i, ld, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
@@ -210,19 +187,14 @@ def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, w
     """out[i] = 2 (S d + gamma P_T(W (v d' + d v')) v)_i with S = L + gamma W R; returns d . out. `work` is as long as T's entries."""
     curvature = 0.0
     for i in range(lo, hi):
-        for c in range(len(lanes)):
-            out[i, c] = 0.0
         for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = weights[k] * residual[k]
-        add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
+            work[k] = gamma * weights[k] * residual[k]
+        put_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], d, out, i, lanes)
         for k in range(t_indptr[i], t_indptr[i + 1]):
-            work[k] = weights[k] * crossed_dot(v, d, i, t_indices[k], lanes)
+            work[k] = gamma * weights[k] * crossed_dot(v, d, i, t_indices[k], lanes)
         add_sparse_row(t_indices, work, t_indptr[i], t_indptr[i + 1], v, out, i, lanes)
-        for c in range(len(lanes)):
-            out[i, c] *= gamma
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], d, out, i, lanes)
-        for c in range(len(lanes)):
-            out[i, c] *= 2.0
+        combine_rows((2.0,), (out,), (i,), out, i, lanes)
         curvature += row_dot(d, i, out, i, lanes)
     return curvature
 

@@ -8,53 +8,48 @@ from __future__ import annotations
 
 from numba import njit
 
-from dkl.linalg.lanes import add_sparse_row, crossed_dot, row_dot
+from dkl.linalg.lanes import add_sparse_row, combine_rows, crossed_dot, row_dot
 
 _JIT = {"nogil": True, "cache": True, "fastmath": {"contract", "reassoc"}, "error_model": "numpy"}
 
 
 @njit(**_JIT)
-def gather_rows(lo, hi, rows, x, scale, out):  # type: ignore[no-untyped-def]
+def gather_rows(lo, hi, rows, x, scale, out, lanes):  # type: ignore[no-untyped-def]
     """out[k] = scale x[rows[k]], rounded to the type of `out`."""
     for k in range(lo, hi):
-        for c in range(x.shape[1]):
-            out[k, c] = scale * x[rows[k], c]
+        combine_rows((scale,), (x,), (rows[k],), out, k, lanes)
 
 
 @njit(**_JIT)
-def scatter_rows(lo, hi, rows, x, scale, out):  # type: ignore[no-untyped-def]
+def scatter_rows(lo, hi, rows, x, scale, out, lanes):  # type: ignore[no-untyped-def]
     """out[rows[k]] = scale x[k]."""
     for k in range(lo, hi):
-        for c in range(x.shape[1]):
-            out[rows[k], c] = scale * x[k, c]
+        combine_rows((scale,), (x,), (k,), out, rows[k], lanes)
 
 
 @njit(**_JIT)
-def pair_changes(lo, hi, left, right, mirror, weights, v, d, work, lanes):  # type: ignore[no-untyped-def]
-    """work <- W (v d' + d v') at both places, k and mirror[k], of T's entries [lo, hi) off the diagonal, each pair being there once."""
+def pair_changes(lo, hi, left, right, mirror, weights, scale, v, x, work, lanes):  # type: ignore[no-untyped-def]
+    """work <- scale W (v x' + x v') at both places, k and mirror[k], of T's entries [lo, hi) off the diagonal, each pair being there
+    once."""
     for p in range(lo, hi):
         i, j = left[p], right[p]
-        change = weights[p] * crossed_dot(v, d, i, j, lanes)
+        change = scale * weights[p] * crossed_dot(v, x, i, j, lanes)
         work[mirror[p, 0]] = change
         work[mirror[p, 1]] = change
 
 
 @njit(**_JIT)
-def chebyshev_rows(lo, hi, indptr, indices, work, shift, gamma, v, d, keep, gain, rest, out, next_d, lanes):  # type: ignore[no-untyped-def]
-    """One step of Chebyshev's iteration for M x = r: rest -= M d, next_d = keep d + gain rest, out += next_d; rows [lo, hi).
+def chebyshev_rows(lo, hi, indptr, indices, work, scale, v, x, shares, r, before, lanes):  # type: ignore[no-untyped-def]
+    """before[i] = shares . (x, before, r)[i] + scale (P_T(W (v x' + x v')) v)[i], rows [lo, hi).
 
-    work    gamma times what `pair_changes` left, off the diagonal
-    Scalars, `shift` and `gamma` twice those of M, have the type of the arrays. `d` is read at all rows, so next_d is another array.
+    A step of Chebyshev's iteration for M x = r, x + keep (x - before) + gain (r - M x), takes scale = -2 gain gamma and the
+    shares (1 + keep - 2 gain shift, -keep, gain). What the scale multiplies is in `work`, by `pair_changes`, but for the diagonal,
+    whose weights are 1. `x` is read at all rows, so the next one takes the place of the one before.
     """
     for i in range(lo, hi):
-        own = d.dtype.type(2.0 * row_dot(v, i, d, i, lanes))
-        for c in range(len(lanes)):
-            next_d[i, c] = own * v[i, c]
-        add_sparse_row(indices, work, indptr[i], indptr[i + 1], v, next_d, i, lanes)
-        for c in range(len(lanes)):
-            rest[i, c] -= shift * d[i, c] + gamma * next_d[i, c]
-            next_d[i, c] = keep * d[i, c] + gain * rest[i, c]
-            out[i, c] += next_d[i, c]
+        own = 2.0 * scale * row_dot(v, i, x, i, lanes)
+        combine_rows((shares[0], shares[1], shares[2], own), (x, before, r, v), (i, i, i, i), before, i, lanes)
+        add_sparse_row(indices, work, indptr[i], indptr[i + 1], v, before, i, lanes)
 
 
 @njit(**_JIT)
@@ -68,8 +63,7 @@ def alone_rows(lo, hi, rows, gamma, shift, center, keep, gain, v, r, out, lanes)
         if size > 0.0:
             part = (polynomial(2.0 * shift + 4.0 * gamma * size, center, keep, gain) - base) / size
             part *= row_dot(v, i, r, i, lanes)
-        for c in range(len(lanes)):
-            out[i, c] = base * r[i, c] + part * v[i, c]
+        combine_rows((base, part), (r, v), (i, i), out, i, lanes)
 
 
 @njit(**_JIT)

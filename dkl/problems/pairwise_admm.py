@@ -206,7 +206,7 @@ class PairwiseADMM:
         _, _, scalars = self.split(total)
         if phase == "prime":
             self._next_linear(u, -1.0, multiplier, linear, total)
-            scalars[-1] += kernels.flat_dot(u, multiplier)
+            scalars[-1] += kernels.flat_dot(u, multiplier, lanes)
             return
         rho, weights = message
         t = self.systems
@@ -216,21 +216,21 @@ class PairwiseADMM:
             moved, size = kernels.proximal_update(t.indptr, t.indices, weights, rho, u, linear, v, lanes)
             scalars[0] += moved
             scalars[1] += size
-            self._next_linear(v, 1.0, multiplier, linear, total)
-            scalars[2] += kernels.flat_dot(linear, linear)
+            scalars[2] += self._next_linear(v, 1.0, multiplier, linear, total)
         else:
             kernels.proximal_update(t.indptr, t.indices, weights, rho, v, linear, u, lanes)
-            scalars[3:7] += kernels.multiplier_update(rho, v, u, multiplier)
+            scalars[3:7] += kernels.multiplier_update(rho, v, u, multiplier, lanes)
             self._next_linear(u, -1.0, multiplier, linear, total)
 
-    def _next_linear(self, x: NDArray, sign: float, multiplier: NDArray, linear: NDArray, total: NDArray) -> None:
-        """linear <- M x + sign Lambda, and the dot products of x with itself and with it that the systems need."""
+    def _next_linear(self, x: NDArray, sign: float, multiplier: NDArray, linear: NDArray, total: NDArray) -> float:
+        """linear <- M x + sign Lambda, and the dot products of x with itself and with it that the systems need; |linear|^2."""
         pair, edge, _ = self.split(total)
         lanes = lanes_of(self.width)
-        np.multiply(multiplier, self.dtype.type(sign), out=linear)
         m, t = self.matrix, self.systems
-        kernels.product_and_edge_dots(m.indptr, m.indices, m.data, t.indptr, t.indices, x, linear, edge, lanes)
+        known = (m.indptr, m.indices, m.data, t.indptr, t.indices, x, self.dtype.type(sign), multiplier)
+        size = kernels.product_and_edge_dots(*known, linear, edge, lanes)
         kernels.pair_dots(t.left, t.right, x, x, pair, lanes)
+        return float(size)
 
 
 def next_rho(rho: float, primal: float, dual: float, floor: float = RHO_FLOOR) -> float:

@@ -5,7 +5,7 @@
     Hessian    H[D] = 2 (S D + gamma P_T(W (V D' + D V')) V)
     on a line  f(V + t D) is a quartic in t: its coefficients cost one product with L and dot products on T's pattern
 
-V is (n, w) with w a power of two; columns beyond the rank are zero and stay zero. Rows are cut into a fixed number of
+V is (n, w) with w a `padded_width`; columns beyond the rank are zero and stay zero. Rows are cut into a fixed number of
 parts that threads share, and the parts' sums are added in order: the bits do not depend on the number of threads.
 """
 
@@ -37,6 +37,9 @@ from dkl.problems.stiff_preconditioner import StiffPreconditioner, Ties
 Array = NDArray[np.float64]
 PARTS, LEAST_ROWS = 16, 1024
 """Row ranges that threads share, whatever their number, of so many rows at least; their sums are added in order."""
+
+MANY_ROWS = 4096
+"""Of so many rows on, slabs have widths between powers of two as well."""
 
 SWEEPS = 2
 """Of Gauss-Seidel, at the start."""
@@ -181,10 +184,8 @@ class FactoredPairwise:
             list(self._pool.map(work, range(self._threads)))
 
     def padded(self, factor: Array) -> Array:
-        """A copy of `factor` (n, r) with zero columns up to a width that the kernels take: 4, 8, 16, ..."""
-        width = 4
-        while width < factor.shape[1]:
-            width *= 2
+        """A copy of `factor` (n, r) with zero columns up to a `padded_width`."""
+        width = padded_width(*factor.shape)
         out = empty_aligned((self.n, width), float)
         out[:, : factor.shape[1]] = factor
         out[:, factor.shape[1] :] = 0.0
@@ -277,6 +278,19 @@ class FactoredPairwise:
     def entries(self, point: Point) -> Array:
         """K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target
+
+
+def padded_width(n: int, rank: int) -> int:
+    """Columns of the slab of a factor (n, rank): 4, 8, 16, 24, 32, 48, 64, ..., without those between powers of two for few rows.
+
+    A pass takes as long as its columns: at n = 7,494, 24 columns three quarters of 32. But kernels compile for each width, once
+    for two seconds, which few rows do not repay; below 24, where a row is a cache line or two, little is won.
+    """
+    width = 4
+    while width < rank:
+        width *= 2
+    between = 3 * width // 4
+    return between if width > 16 and rank <= between and n >= MANY_ROWS else width
 
 
 @lru_cache(maxsize=64)

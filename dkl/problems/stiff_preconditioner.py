@@ -74,7 +74,7 @@ class StiffPreconditioner:
     """M^-1, approximately: a polynomial in M, hence linear, symmetric and, while `top` bounds the spectrum, positive definite. It
     treats the part [top / RATIO, top] of the spectrum; what is below is left as it is.
 
-    It holds six arrays (m, width) of `dtype` for the m rows that are in pairs: single precision does for a preconditioner.
+    It holds five arrays (m, width) of `dtype` for the m rows that are in pairs: single precision does for a preconditioner.
     """
 
     DEGREE, RATIO, SHIFT = 10, 100.0, 1.0
@@ -86,25 +86,22 @@ class StiffPreconditioner:
         self.real: Any = np.dtype(dtype).type
         self.problem, self.gamma, self.ties, self.lanes = problem, problem.gamma, ties, lanes_of(width)
         self._weights = ties.weights(weights).astype(dtype)
-        self._v, self._power, *self._buffers = (empty_aligned((ties.rows.size, width), dtype) for _ in range(6))
+        self._v, self._power, *self._buffers = (empty_aligned((ties.rows.size, width), dtype) for _ in range(5))
         self._power[:] = np.random.default_rng(seed).standard_normal(self._power.shape)
         self._work = np.empty(ties.indices.size, dtype)
         self.top = 0.0
 
     def refresh(self, v: Array, steps: int) -> None:
         """Follow the top of M's spectrum at v by `steps` power iterations, from the vector of the last time."""
-        image, rest, out, _ = self._buffers
-        self.problem.each(
-            lambda lo, hi: kernels.gather_rows(lo, hi, self.ties.rows, v, 1.0, self._v), self.ties.rows.size
-        )
+        image = self._buffers[0]
+        self._gather(v, 1.0, self._v)
         top = 0.0
         for _ in range(steps if self._power.size else 0):
             self._power *= self.real(1.0 / np.sqrt(self._dot(self._power, self._power)))
-            rest[:] = 0.0
-            self._step(self._power, 0.0, 0.0, rest, out, image)
-            top = -self._dot(self._power, rest)
-            # `rest` was zero before the step, so it holds -M p now.
-            np.negative(rest, out=self._power)
+            image[:] = 0.0
+            self._step(self._power, (2.0 * self.SHIFT, 0.0, 0.0), 2.0 * self.gamma, self._power, image)  # M p
+            top = self._dot(self._power, image)
+            np.copyto(self._power, image)
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * of_alone)
 
@@ -128,26 +125,30 @@ class StiffPreconditioner:
         if rows.size == 0 or size == 0.0:
             return
         # Single precision has no numbers below 1e-38: the gradient is taken to the length 1 and back.
-        d, following, rest, total = self._buffers
-        self.problem.each(lambda lo, hi: kernels.gather_rows(lo, hi, rows, v, 1.0, self._v), rows.size)
-        self.problem.each(lambda lo, hi: kernels.gather_rows(lo, hi, rows, r, 1.0 / size, rest), rows.size)
-        np.multiply(rest, self.real(1.0 / center), out=d)
-        np.copyto(total, d)
-        for before, more in zip(keep, gain, strict=True):
-            self._step(d, before, more, rest, total, following)
-            d, following = following, d
-        self.problem.each(lambda lo, hi: kernels.scatter_rows(lo, hi, rows, total, size, out), rows.size)
+        x, before, right = self._buffers
+        self._gather(v, 1.0, self._v)
+        self._gather(r, 1.0 / size, right)
+        np.multiply(right, self.real(1.0 / center), out=x)
+        before[:] = 0.0
+        for kept, gained in zip(keep, gain, strict=True):
+            shares = (1.0 + kept - 2.0 * gained * self.SHIFT, -kept, gained)
+            self._step(x, shares, -2.0 * gained * self.gamma, right, before)
+            x, before = before, x
+        self.problem.each(lambda lo, hi: kernels.scatter_rows(lo, hi, rows, x, size, out, self.lanes), rows.size)
 
-    def _step(self, d: Array, keep: float, gain: float, rest: Array, out: Array, following: Array) -> None:
-        """rest -= M d, following = keep d + gain rest, out += following: see `chebyshev_rows`."""
+    def _gather(self, x: Array, scale: float, out: Array) -> None:
+        """out <- scale x on the rows that are in pairs."""
+        rows = self.ties.rows
+        self.problem.each(lambda lo, hi: kernels.gather_rows(lo, hi, rows, x, scale, out, self.lanes), rows.size)
+
+    def _step(self, x: Array, shares: tuple[float, float, float], scale: float, r: Array, before: Array) -> None:
+        """before <- shares . (x, before, r) + scale J'WJ x: see `chebyshev_rows`."""
         ties, work, v, lanes = self.ties, self._work, self._v, self.lanes
-        pairs = (ties.left, ties.right, ties.places, self._weights, v, d, work, lanes)
+        pairs = (ties.left, ties.right, ties.places, self._weights, scale, v, x, work, lanes)
         self.problem.each(lambda lo, hi: kernels.pair_changes(lo, hi, *pairs), ties.left.size)
-        twice = (self.real(2.0 * self.SHIFT), self.real(2.0 * self.gamma))
-        arrays = (v, d, self.real(keep), self.real(gain), rest, out, following, lanes)
+        arrays = (work, scale, v, x, shares, r, before, lanes)
         self.problem.each(
-            lambda lo, hi: kernels.chebyshev_rows(lo, hi, ties.indptr, ties.indices, work, *twice, *arrays),
-            ties.rows.size,
+            lambda lo, hi: kernels.chebyshev_rows(lo, hi, ties.indptr, ties.indices, *arrays), ties.rows.size
         )
 
     def _dot(self, x: Array, y: Array) -> float:

@@ -11,7 +11,7 @@ each other), that replaces thousands of iterations.
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
 Memory: 10 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
-and the preconditioner's 6 in single precision), 2 more while L V is recomputed, the factor that was handed in and, from the second
+and the preconditioner's 5 in single precision), 2 more while L V is recomputed, the factor that was handed in and, from the second
 round on, the vectors of the last certificate, at most 48 columns more; for the certificate 5 of these and 6 blocks of 48 columns
 more (`dkl/estimators/pairwise/plan.py`).
 """
@@ -133,7 +133,7 @@ def minimize(
         if _update_direction(problem, momentum, z, direction, point.gradient) >= 0:
             _update_direction(problem, 0.0, z, direction, point.gradient)
         line = problem.line(point, direction, line)
-        np.copyto(previous, point.gradient)
+        previous, point.gradient = point.gradient, previous  # `move` overwrites what the point holds
         problem.move(point, direction, line, line.minimizer()[0])
         if iteration % REFRESH == 0:
             point = problem.at(point.v)

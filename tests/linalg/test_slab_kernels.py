@@ -4,13 +4,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from numba import njit
 from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import lanes_of
+from dkl.linalg.lanes import combine_rows, lanes_of
 from dkl.linalg.slabs import CACHE_LINE, empty_aligned, n_slabs, random_columns, slab_width
+from dkl.linalg.stiff_kernels import gather_rows
 
 WIDTHS = [(4, np.float64), (16, np.float64), (8, np.float32), (32, np.float32)]
+WIDTHS += [(24, np.float64), (28, np.float64), (24, np.float32), (7, np.float32)]  # rows of two or three pieces
 every_width = pytest.mark.parametrize(("width", "dtype"), WIDTHS)
 
 
@@ -62,11 +65,12 @@ def test_dot_products_of_listed_rows_and_of_a_pattern(rng, width, dtype):
 def test_a_product_and_dot_products_with_it_in_one_pass(rng, width, dtype):
     n = 37
     m, t = random_csr(rng, n, dtype), random_csr(rng, n, density=0.1)
-    x, out = integers(rng, (n, width), dtype), integers(rng, (n, width), dtype)
+    x, y, out = integers(rng, (n, width), dtype), integers(rng, (n, width), dtype), np.full((n, width), np.nan, dtype)
     rows, columns = t.nonzero()
-    product = out + m.toarray() @ x
+    product = m.toarray() @ x - 2 * y
     total = np.ones(t.nnz)
-    kernels.product_and_edge_dots(*csr(m), *csr(t)[:2], x, out, total, lanes_of(width))
+    size = kernels.product_and_edge_dots(*csr(m), *csr(t)[:2], x, dtype(-2), y, out, total, lanes_of(width))
+    assert size == np.sum(product.astype(float) ** 2)
     assert np.array_equal(out, product)
     assert np.array_equal(total, 1.0 + np.sum(x.astype(float)[columns] * product[rows], axis=1))
 
@@ -116,11 +120,37 @@ def test_nothing_to_do():
     lanes, nothing = lanes_of(4), np.empty(0, np.int32)
     x, out, total = np.ones((3, 4)), np.ones((3, 4)), np.empty(0)
     start = np.zeros(4, np.int64)
-    kernels.product_and_edge_dots(start, nothing, total, start, nothing, x, out, total, lanes)
+    assert kernels.product_and_edge_dots(start, nothing, total, start, nothing, x, 1.0, x, out, total, lanes) == 12.0
     kernels.pair_dots(nothing, nothing, x, x, total, lanes)
     kernels.sparse_product(start[:1], nothing, total, x[:0], out[:0], lanes)  # no rows at all
     assert np.array_equal(out, np.ones((3, 4)))
-    assert kernels.flat_dot(x[:0], x[:0]) == 0.0
+    assert kernels.flat_dot(x[:0], x[:0], lanes) == 0.0
+
+
+@every_width
+def test_combinations_of_rows_of_either_precision(rng, width, dtype):
+    n, lanes = 37, lanes_of(width)
+    x, y, other = integers(rng, (n, width), dtype), integers(rng, (n, width), dtype), integers(rng, (n, width), float)
+
+    @njit
+    def combined(x, y, other, out, here, back, lanes):  # type: ignore[no-untyped-def]
+        for i in range(len(x)):
+            combine_rows((2.0, -3, 0.5), (x, y, other), (i, 0, i), here, i, lanes)
+            combine_rows((1.0, x.dtype.type(-4)), (out, y), (i, i), out, i, lanes)
+            combine_rows((0.25,), (y,), (i,), back, i, lanes)
+
+    out, here, back = x.copy(), np.full((n, width), np.nan, dtype), np.full((n, width), np.nan)
+    combined(x, y, other, out, here, back, lanes)
+    assert np.array_equal(here, 2 * x - 3 * y[0] + 0.5 * other)
+    assert np.array_equal(out, x - 4 * y)
+    assert np.array_equal(back, 0.25 * y.astype(float))
+
+
+def test_a_combination_of_double_precision_is_rounded_once():
+    """1e-40 has no place in single precision; 1e20 times it does."""
+    out, lanes = np.full((1, 4), np.nan, np.float32), lanes_of(4)
+    gather_rows(0, 1, np.zeros(1, np.int64), np.full((1, 4), 1e-40), 1e20, out, lanes)
+    assert np.array_equal(out, np.full((1, 4), 1e-20, np.float32))
 
 
 # -- the updates of ADMM ----------------------------------------------------------------------------------------------
@@ -143,12 +173,12 @@ def test_the_proximal_update_and_how_far_it_moved(rng, width, dtype):
 def test_the_multiplier_s_update_and_its_sums(rng, width, dtype):
     v, u, multiplier = (integers(rng, (37, width), dtype) for _ in range(3))
     expected = multiplier + 8 * (v - u)
-    sums = kernels.multiplier_update(dtype(8.0), v, u, multiplier)
+    sums = kernels.multiplier_update(dtype(8.0), v, u, multiplier, lanes_of(width))
     assert np.array_equal(multiplier, expected)
     assert sums == tuple(
         np.sum(a.astype(float) * b) for a, b in ((v - u, v - u), (expected, expected), (u, u), (u, expected))
     )
-    assert kernels.flat_dot(v, u) == np.sum(v.astype(float) * u)
+    assert kernels.flat_dot(v, u, lanes_of(width)) == np.sum(v.astype(float) * u)
 
 
 # -- rows [lo, hi) ----------------------------------------------------------------------------------------------------
@@ -189,11 +219,11 @@ def test_kernels_on_rows_keep_to_their_rows(rng):
 def test_a_column_s_product_does_not_depend_on_the_slab_it_is_in(rng):
     n = 60
     m = sparse.csr_array(rng.standard_normal((n, n)) * (rng.random((n, n)) < 0.4))
-    factor = rng.standard_normal((n, 32))
+    factor = rng.standard_normal((n, 48))
     results = []
-    for width in (4, 8, 16, 32):
-        out = np.zeros((n, 32))
-        for lo in range(0, 32, width):
+    for width in (4, 8, 12, 16, 24, 48):
+        out = np.zeros((n, 48))
+        for lo in range(0, 48, width):
             x, part = np.ascontiguousarray(factor[:, lo : lo + width]), np.zeros((n, width))
             kernels.sparse_product(*csr(m), x, part, lanes_of(width))
             out[:, lo : lo + width] = part
@@ -208,8 +238,8 @@ def test_threads_and_repetition_change_no_bit(rng):
     factor = rng.standard_normal((slabs, n, width))
 
     def visit(slab):
-        out, total = np.zeros((n, width)), np.zeros(t.nnz)
-        kernels.product_and_edge_dots(*csr(m), *csr(t)[:2], factor[slab], out, total, lanes_of(width))
+        out, total = np.empty((n, width)), np.zeros(t.nnz)
+        kernels.product_and_edge_dots(*csr(m), *csr(t)[:2], factor[slab], 0.5, factor[0], out, total, lanes_of(width))
         weights = np.linspace(-1, 1, t.nnz)
         mine = np.ones((n, width))
         sums = kernels.proximal_update(*csr(t)[:2], weights, 3.0, factor[slab], out, mine, lanes_of(width))

@@ -5,7 +5,8 @@ import pytest
 from pairwise_cases import recomputed_gap
 from scipy import sparse
 
-from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.problems import pairwise_factored
+from dkl.problems.pairwise_factored import MANY_ROWS, FactoredPairwise, padded_width
 
 
 def small_problem(rng: np.random.Generator, n: int) -> tuple[sparse.csr_array, sparse.csr_array]:
@@ -46,6 +47,36 @@ def test_taylor_slopes_are_two_and_three(rng: np.random.Generator, rank: int) ->
     assert slopes == pytest.approx(2.0, abs=0.2)
     errors = np.abs(values - first - 0.5 * steps**2 * curvature)
     assert np.log10(errors[0] / errors[1]) == pytest.approx(3.0, abs=0.2)
+
+
+def test_widths_waste_at_most_a_half_and_of_many_rows_a_third() -> None:
+    for rank in range(1, 200):
+        few, many = padded_width(MANY_ROWS - 1, rank), padded_width(MANY_ROWS, rank)
+        assert rank <= many <= few < max(2 * rank, 5)
+        assert rank <= 16 or many <= 1.5 * rank
+        assert few & (few - 1) == 0 and many in (few, 3 * few // 4)
+
+
+@pytest.mark.parametrize("rank", [17, 24, 40])
+def test_a_width_between_powers_of_two_changes_rounding_alone(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    laplacian, targets = small_problem(rng, 40)
+    problem = FactoredPairwise(laplacian, targets, 7.0)
+    factors, results = rng.standard_normal((2, 40, rank)), []
+    for many_rows in (1000, 1):
+        monkeypatch.setattr(pairwise_factored, "MANY_ROWS", many_rows)
+        v, d = (problem.padded(factor) for factor in factors)
+        point, image = problem.at(v), np.empty_like(d)
+        curvature, line = problem.hessian_vector(point, d, image), problem.line(point, d)
+        assert not image[:, rank:].any() and not point.gradient[:, rank:].any()
+        known = [point.objective, point.gradient[:, :rank], curvature, image[:, :rank], *line.coefficients]
+        problem.move(point, d, line, 0.3)
+        results.append((v.shape[1], [*known, point.objective, point.gradient[:, :rank]]))
+    (wide, expected), (narrow, got) = results
+    assert narrow == 3 * wide // 4
+    for one, other in zip(got, expected, strict=True):
+        assert np.allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
 
 
 def test_hessian_products_agree_with_differences_of_gradients(rng: np.random.Generator) -> None:

@@ -57,7 +57,7 @@ def check_room(n: int, laplacian_entries: int, target_entries: int, settings: Pa
 def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings, kept: int = 0) -> int:
     """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
 
-    It takes 14 arrays (n, width) in double precision, width the next power of two, or 5 of them and 6 of (n, width + 48),
+    It takes 14 arrays (n, width) in double precision, width at most the next power of two, or 5 of them and 6 of (n, width + 48),
     beside graph and pairs, and `kept` factors that are held meanwhile. 0 where no rank of 4 or more fits.
     """
     most = min(MAX_FINISH_RANK, n)
