@@ -143,9 +143,10 @@ def gradient_rows(lo, hi, indptr, indices, residual, weights, gamma, v, lv, work
     loss = 0.0
     for i in range(lo, hi):
         for k in range(indptr[i], indptr[i + 1]):
-            pull = weights[k] * residual[k]
-            loss += pull * residual[k]
-            work[k] = 2.0 * gamma * pull
+            work[k] = 2.0 * gamma * weights[k] * residual[k]
+        # A loop that stores is vectorized or not by where its arrays lie; a sum in it would have bits of two kinds.
+        for k in range(indptr[i], indptr[i + 1]):
+            loss += weights[k] * residual[k] * residual[k]
         combine_rows((2.0,), (lv,), (i,), out, i, lanes)
         add_sparse_row(indices, work, indptr[i], indptr[i + 1], v, out, i, lanes)
         size += row_dot(out, i, out, i, lanes)
@@ -200,28 +201,22 @@ def hessian_rows(lo, hi, indptr, indices, data, t_indptr, t_indices, residual, w
 
 
 @njit(**_JIT)
-def move_rows(lo, hi, step, x, y):  # type: ignore[no-untyped-def]
+def move_rows(lo, hi, step, x, y, lanes):  # type: ignore[no-untyped-def]
     """y[i] += step x[i], in place; returns y . y."""
     size = 0.0
     for i in range(lo, hi):
-        row = 0.0
-        for c in range(x.shape[1]):
-            y[i, c] += step * x[i, c]
-            row += y[i, c] * y[i, c]
-        size += row
+        combine_rows((1.0, step), (y, x), (i, i), y, i, lanes)
+        size += row_dot(y, i, y, i, lanes)
     return size
 
 
 @njit(**_JIT)
-def update_direction_rows(lo, hi, momentum, z, p, g):  # type: ignore[no-untyped-def]
+def update_direction_rows(lo, hi, momentum, z, p, g, lanes):  # type: ignore[no-untyped-def]
     """p[i] = momentum p[i] - z[i]: the next direction of nonlinear conjugate gradients; returns p . g."""
     slope = 0.0
     for i in range(lo, hi):
-        row = 0.0
-        for c in range(p.shape[1]):
-            p[i, c] = momentum * p[i, c] - z[i, c]
-            row += p[i, c] * g[i, c]
-        slope += row
+        combine_rows((momentum, -1.0), (p, z), (i, i), p, i, lanes)
+        slope += row_dot(p, i, g, i, lanes)
     return slope
 
 

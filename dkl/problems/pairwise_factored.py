@@ -231,8 +231,9 @@ class FactoredPairwise:
 
     def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
         """point <- V + t D, in place, without a product: L V and R follow from what the line holds."""
-        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v), self.n)
-        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv), self.n)
+        lanes = lanes_of(direction.shape[1])
+        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v, lanes), self.n)
+        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv, lanes), self.n)
         # R(t) = R + t first + t^2 second; rounding adds up over many moves, and a new `at` removes it.
         point.residual += t * line.first
         point.residual += (t * t) * line.second

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg import slab_kernels as kernels
+from dkl.linalg.lanes import lanes_of
 from dkl.linalg.principal_columns import truncate_rank
 from dkl.solvers.factored_rank import RankedProblem, drop_weak_columns, minimize_over_mixing, mix_in
 from dkl.solvers.result import Outcome
@@ -159,9 +160,8 @@ def _drop(lately: list[float]) -> float:
 
 def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
     """direction <- momentum direction - z; its product with the gradient."""
-    return float(
-        problem.sum_parts(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, z, direction, gradient))
-    )
+    arrays = (z, direction, gradient, lanes_of(z.shape[1]))
+    return float(problem.sum_parts(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays)))
 
 
 def _dot(problem: FactoredProblem, x: Array, y: Array) -> float:

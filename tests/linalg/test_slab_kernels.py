@@ -204,11 +204,11 @@ def test_kernels_on_rows_keep_to_their_rows(rng):
     assert kernels.dot_rows(lo, hi, x, y) == np.sum((x * y)[inside])
     moved = y.copy()
     moved[inside] += 3 * x[inside]
-    assert kernels.move_rows(lo, hi, 3.0, x, y) == np.sum(moved[inside] ** 2)
+    assert kernels.move_rows(lo, hi, 3.0, x, y, lanes) == np.sum(moved[inside] ** 2)
     assert np.array_equal(y, moved)
     turned = y.copy()
     turned[inside] = 2 * y[inside] - x[inside]
-    assert kernels.update_direction_rows(lo, hi, 2.0, x, y, g) == np.sum((turned * g)[inside])
+    assert kernels.update_direction_rows(lo, hi, 2.0, x, y, g, lanes) == np.sum((turned * g)[inside])
     assert np.array_equal(y, turned)
     assert kernels.dot_rows(lo, lo, x, y) == 0.0
 
