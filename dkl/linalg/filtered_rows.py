@@ -127,6 +127,8 @@ class FilteredRows:
         halo = self._numbered(rows)
         n = self.hi - self.lo
         self.slabs = [empty_aligned((n + halo, WIDTH), np.float64) for _ in range(2)]
+        for slab in self.slabs:
+            slab[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signalling NaN
         self.block, self.image = (empty_aligned((n, k), np.float64) for _ in range(2))
         if standing is not None:
             self.block[:], self.filter = standing.block, standing.filter

@@ -10,10 +10,11 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
-from dkl.linalg import ordered_rows
+from dkl.linalg import filtered_rows, ordered_rows
 from dkl.linalg.filtered_rows import Alone, FilteredRows, PassesHere
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.slabs import empty_aligned
 from dkl.linalg.smooth_basis import smoothest
 
 
@@ -81,6 +82,20 @@ def test_the_bits_are_those_of_an_owner_that_is_alone(owners, threads, rng, monk
     there, vectors = shared(L, 19, owners, 3, threads)
     assert there.values.tobytes() == ritz.values.tobytes() and there.residuals.tobytes() == ritz.residuals.tobytes()
     assert vectors.tobytes() == alone.vectors(19).tobytes()
+
+
+def test_what_memory_held_before_raises_no_warning(rng, monkeypatch):
+    """A signalling NaN in a halo that is not filled yet."""
+
+    def used(shape, dtype):
+        out = empty_aligned(shape, dtype)
+        out.view(np.uint64)[...] = 0x7FF0000000000001
+        return out
+
+    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
+    monkeypatch.setattr(filtered_rows, "empty_aligned", used)
+    ritz, vectors = shared(neighbours(rng, 200, 3), 9, 2, 1)
+    assert np.isfinite(ritz.values).all() and np.isfinite(vectors).all()
 
 
 def test_they_are_scipy_s(rng):
