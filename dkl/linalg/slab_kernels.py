@@ -97,15 +97,6 @@ def multiplier_update(rho, v, u, multiplier, lanes):  # type: ignore[no-untyped-
     return gap, size, u_size, product
 
 
-@njit(**_JIT)
-def flat_dot(x, y, lanes):  # type: ignore[no-untyped-def]
-    """The sum of x * y over all entries (n, w), row sums first."""
-    result = 0.0
-    for i in range(x.shape[0]):
-        result += row_dot(x, i, y, i, lanes)
-    return result
-
-
 # -- the factored problem: rows [lo, hi) of one factor (n, w) that holds the whole rank, for threads that share the rows --
 
 
@@ -221,12 +212,9 @@ def update_direction_rows(lo, hi, momentum, z, p, g, lanes):  # type: ignore[no-
 
 
 @njit(**_JIT)
-def dot_rows(lo, hi, x, y):  # type: ignore[no-untyped-def]
+def dot_rows(lo, hi, x, y, lanes):  # type: ignore[no-untyped-def]
     """x . y over rows lo to hi, row sums first."""
     result = 0.0
     for i in range(lo, hi):
-        row = 0.0
-        for c in range(x.shape[1]):
-            row += x[i, c] * y[i, c]
-        result += row
+        result += row_dot(x, i, y, i, lanes)
     return result

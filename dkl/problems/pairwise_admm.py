@@ -206,7 +206,7 @@ class PairwiseADMM:
         _, _, scalars = self.split(total)
         if phase == "prime":
             self._next_linear(u, -1.0, multiplier, linear, total)
-            scalars[-1] += kernels.flat_dot(u, multiplier, lanes)
+            scalars[-1] += kernels.dot_rows(0, len(u), u, multiplier, lanes)
             return
         rho, weights = message
         t = self.systems

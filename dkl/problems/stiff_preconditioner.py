@@ -121,7 +121,7 @@ class StiffPreconditioner:
             ),
             alone.size,
         )
-        size = float(np.sqrt(self.problem.sum_parts(lambda lo, hi: dot_rows(lo, hi, r, r))))
+        size = float(np.sqrt(self.problem.sum_parts(lambda lo, hi: dot_rows(lo, hi, r, r, self.lanes))))
         if rows.size == 0 or size == 0.0:
             return
         # Single precision has no numbers below 1e-38: the gradient is taken to the length 1 and back.
@@ -152,7 +152,7 @@ class StiffPreconditioner:
         )
 
     def _dot(self, x: Array, y: Array) -> float:
-        return float(dot_rows(0, len(x), x, y))
+        return float(dot_rows(0, len(x), x, y, self.lanes))
 
 
 def _steps(sigma: float, half: float, count: int) -> tuple[Array, Array]:

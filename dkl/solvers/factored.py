@@ -165,7 +165,8 @@ def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direc
 
 
 def _dot(problem: FactoredProblem, x: Array, y: Array) -> float:
-    return float(problem.sum_parts(lambda lo, hi: kernels.dot_rows(lo, hi, x, y)))
+    lanes = lanes_of(x.shape[1])
+    return float(problem.sum_parts(lambda lo, hi: kernels.dot_rows(lo, hi, x, y, lanes)))
 
 
 @dataclass(frozen=True)

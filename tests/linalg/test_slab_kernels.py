@@ -124,7 +124,7 @@ def test_nothing_to_do():
     kernels.pair_dots(nothing, nothing, x, x, total, lanes)
     kernels.sparse_product(start[:1], nothing, total, x[:0], out[:0], lanes)  # no rows at all
     assert np.array_equal(out, np.ones((3, 4)))
-    assert kernels.flat_dot(x[:0], x[:0], lanes) == 0.0
+    assert kernels.dot_rows(0, 0, x, x, lanes) == 0.0
 
 
 @every_width
@@ -178,7 +178,7 @@ def test_the_multiplier_s_update_and_its_sums(rng, width, dtype):
     assert sums == tuple(
         np.sum(a.astype(float) * b) for a, b in ((v - u, v - u), (expected, expected), (u, u), (u, expected))
     )
-    assert kernels.flat_dot(v, u, lanes_of(width)) == np.sum(v.astype(float) * u)
+    assert kernels.dot_rows(0, 37, v, u, lanes_of(width)) == np.sum(v.astype(float) * u)
 
 
 # -- rows [lo, hi) ----------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_kernels_on_rows_keep_to_their_rows(rng):
     assert np.array_equal(gram, np.where((rows >= lo) & (rows < hi), (x @ x.T)[rows, columns], 7.0))
 
     y, g = integers(rng, (n, width), float), integers(rng, (n, width), float)
-    assert kernels.dot_rows(lo, hi, x, y) == np.sum((x * y)[inside])
+    assert kernels.dot_rows(lo, hi, x, y, lanes) == np.sum((x * y)[inside])
     moved = y.copy()
     moved[inside] += 3 * x[inside]
     assert kernels.move_rows(lo, hi, 3.0, x, y, lanes) == np.sum(moved[inside] ** 2)
@@ -210,7 +210,7 @@ def test_kernels_on_rows_keep_to_their_rows(rng):
     turned[inside] = 2 * y[inside] - x[inside]
     assert kernels.update_direction_rows(lo, hi, 2.0, x, y, g, lanes) == np.sum((turned * g)[inside])
     assert np.array_equal(y, turned)
-    assert kernels.dot_rows(lo, lo, x, y) == 0.0
+    assert kernels.dot_rows(lo, lo, x, y, lanes) == 0.0
 
 
 # -- the same bits ----------------------------------------------------------------------------------------------------
