@@ -43,9 +43,9 @@ class Rows:
         return int(met.sum())
 
 
-def row_groups(n: int) -> list[tuple[int, int]]:
-    """[(first row, last row + 1)] of each group: a power of two of them, from n alone."""
-    count = len(group_bounds(max(1, n // LEAST_ROWS), MOST_GROUPS))
+def row_groups(n: int, least: int | None = None) -> list[tuple[int, int]]:
+    """[(first row, last row + 1)] of each group of `least` rows (LEAST_ROWS) or more: a power of two of them, from n alone."""
+    count = len(group_bounds(max(1, n // (least or LEAST_ROWS)), MOST_GROUPS))
     return [(k * n // count, (k + 1) * n // count) for k in range(count)]
 
 

@@ -1,19 +1,20 @@
 """Filtered subspaces by owners of rows: scipy's eigenvectors, the same bits whoever owns what, small halos."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from owners_on_threads import Table
 from repeats import but_for
 from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
 from dkl.linalg import filtered_rows, ordered_rows
-from dkl.linalg.filtered_rows import Alone, FilteredRows, PassesHere
+from dkl.linalg.filtered_rows import FilteredRows, PassesHere
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.ordered_rows import band_order, put_together, row_groups, rows_in_order
+from dkl.linalg.shared_rows import Alone
 from dkl.linalg.slabs import empty_aligned
 from dkl.linalg.smooth_basis import smoothest
 
@@ -25,33 +26,6 @@ def neighbours(rng, n, d):
     W = sparse.coo_array((np.ones(found.size), (np.repeat(np.arange(n), 6), found.ravel())), shape=(n, n))
     W = ((W + W.T) > 0).astype(float)
     return sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
-
-
-class Table:
-    """What owners on threads give each other."""
-
-    def __init__(self, count):
-        self.parts, self.barrier = {}, threading.Barrier(count)
-        self.count = count
-
-    def of(self, index):
-        return Seat(self, index)
-
-
-class Seat:
-    def __init__(self, table, index):
-        self.table, self.index = table, index
-
-    def __call__(self, step, part):
-        self.table.parts[step, self.index] = part
-        self.table.barrier.wait(60)
-        return [self.table.parts[step, k] for k in range(self.table.count)]
-
-    def swap(self, step, parts):
-        for k, part in parts.items():
-            self.table.parts[step, self.index, k] = part
-        self.table.barrier.wait(60)
-        return {k: self.table.parts[step, k, self.index] for k in parts}
 
 
 def shared(L, k, owners, passes, threads=1):
@@ -124,8 +98,8 @@ def test_neighbours_alone_are_sent(rng, monkeypatch):
     bounds, order = (0, 100, 200, 300, 400), band_order(L)
     for index in range(4):
         rows = FilteredRows(rows_in_order(L, order, bounds, index), 4, 4.0, Alone())
-        assert sorted(rows.departures) == [k for k in (index - 1, index + 1) if 0 <= k < 4]
-        assert all(len(sent) == 1 for sent in rows.departures.values())
+        assert sorted(rows.halo.departures) == [k for k in (index - 1, index + 1) if 0 <= k < 4]
+        assert all(len(sent) == 1 for sent in rows.halo.departures.values())
 
 
 def test_columns_that_are_nearly_dependent_are_made_orthonormal(rng):
@@ -133,7 +107,7 @@ def test_columns_that_are_nearly_dependent_are_made_orthonormal(rng):
     rows = PassesHere(L, 12).rows
     rows.block[:, 1:] = rows.block[:, :1] + 1e-9 * rows.block[:, 1:]
     rows.block *= np.logspace(-100, 100, 12)
-    rows._orthonormalize()
+    rows.rows.orthonormalize(rows.block)
     np.testing.assert_allclose(rows.block.T @ rows.block, np.eye(12), atol=1e-12)
 
 

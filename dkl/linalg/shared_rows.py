@@ -1,0 +1,246 @@
+"""Rows of tall arrays (n, k) that several owners share out: how one of them adds up with the others, and meets their rows.
+
+An owner has a range of rows of every tall array and all of what is small. It runs the same program as the others: each sum over the rows is
+an exchange with them, after which all have the same number, and so decide alike. An array that is multiplied by a sparse matrix has
+room for the others' rows that the matrix' entries meet, the halo, which is filled before the product.
+
+Rows are cut into groups by n alone, an owner has whole groups, and their sums are added along a fixed tree (tree_sum.py): the same bits
+come out whoever owns what, and of an owner that is alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.ordered_rows import row_groups
+from dkl.linalg.tree_sum import Partials, absorb, total
+
+Array = NDArray[np.float64]
+ROOTS = 4
+"""Times that a block is multiplied by the root of its Gram matrix at most; two are enough but for columns that are nearly dependent."""
+ORTHONORMAL = 1e-13
+"""|X'X - I| that is left."""
+
+
+class Others(Protocol):
+    """The other owners of the rows, as one of them sees them."""
+
+    def __call__(self, step: int, part: Any) -> list[Any]:
+        """What all owners, this one included, have given for this step, in their order."""
+
+    def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
+        """Gives each owner named its part, and returns what these have given."""
+
+
+class Alone:
+    """No others."""
+
+    def __call__(self, step: int, part: Any) -> list[Any]:
+        """The part itself."""
+        return [part]
+
+    def swap(self, step: int, parts: dict[int, Array]) -> dict[int, Array]:
+        """Nothing: there is nobody."""
+        return {}
+
+
+class SharedRows:
+    """One owner's rows [lo, hi) of n, on some threads. All owners call the same methods in the same order.
+
+    bounds: of all owners, whole groups of `row_groups(n, least)` each. Arrays have the own rows first; `groups` holds
+    (number, first row, last row + 1), numbered from the first own one.
+    """
+
+    def __init__(
+        self,
+        bounds: tuple[int, ...],
+        index: int = 0,
+        others: Others | None = None,
+        *,
+        threads: int = 1,
+        least: int | None = None,
+    ) -> None:
+        self.bounds, self.index, self.n = bounds, index, bounds[-1]
+        self.lo, self.hi = bounds[index], bounds[index + 1]
+        self.groups = [
+            (number, lo - self.lo, hi - self.lo)
+            for number, (lo, hi) in enumerate(row_groups(self.n, least))
+            if self.lo <= lo < self.hi
+        ]
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._others, self._step = others or Alone(), [0]  # the count is shared with what `some` returns
+
+    @classmethod
+    def alone(cls, n: int, threads: int = 1, least: int | None = None) -> SharedRows:
+        """All n rows, of one owner."""
+        return cls((0, n), threads=threads, least=least)
+
+    def close(self) -> None:
+        """End the threads, without waiting; harmless if repeated."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    @property
+    def n_own(self) -> int:
+        """How many of the rows are here."""
+        return self.hi - self.lo
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no others."""
+        return len(self.bounds) == 2
+
+    def some(self, chosen: NDArray[np.bool_]) -> SharedRows:
+        """The same owners with only these of the own rows (n_own,), in arrays that hold no others."""
+        kept, before = copy.copy(self), np.concatenate([[0], np.cumsum(chosen)])
+        kept.groups = [(number, int(before[lo]), int(before[hi])) for number, lo, hi in self.groups]
+        return kept
+
+    # -- on threads ---------------------------------------------------------------------------------------------------
+
+    def each(self, function: Callable[[int, int], object], count: int) -> None:
+        """function(lo, hi) over ranges of [0, count), as many as there are threads: of one that sums nothing."""
+        if self._pool is None or count == 0:
+            function(0, count)
+            return
+        cuts = [(k * count // self.threads, (k + 1) * count // self.threads) for k in range(self.threads)]
+        list(self._pool.map(lambda cut: function(*cut), cuts))
+
+    def each_group(self, function: Callable[[int, int], Any]) -> list[Any]:
+        """[function(lo, hi)] over the groups here."""
+        if self._pool is None or len(self.groups) == 1:
+            return [function(lo, hi) for _, lo, hi in self.groups]
+        return list(self._pool.map(lambda group: function(group[1], group[2]), self.groups))
+
+    # -- over all owners ----------------------------------------------------------------------------------------------
+
+    def sum(self, function: Callable[[int, int], Any]) -> Array:
+        """The sum of function(first row, last row + 1) over all owners' groups; of numbers, tuples of them or arrays."""
+        partials: Partials = {}
+        for (number, _, _), found in zip(self.groups, self.each_group(function), strict=True):
+            absorb(partials, (0, number), np.array(found, float))
+        return total(self._others(self._next(), partials))
+
+    def largest(self, values: Any) -> Array:
+        """The largest of each of these numbers over all owners."""
+        found: Array = np.max([np.asarray(part) for part in self._others(self._next(), np.asarray(values))], axis=0)
+        return found
+
+    def swap(self, parts: dict[int, Array]) -> dict[int, Array]:
+        """Gives each owner named its part, and returns what these have given."""
+        return self._others.swap(self._next(), parts)
+
+    def _next(self) -> int:
+        """The number of the next exchange, the same on all owners."""
+        self._step[0] += 1
+        return self._step[0]
+
+    # -- tall arrays --------------------------------------------------------------------------------------------------
+
+    def dot(self, x: Array, y: Array) -> float:
+        """x'y of vectors."""
+        return float(self.sum(lambda lo, hi: x[lo:hi] @ y[lo:hi]))
+
+    def gram(self, x: Array, y: Array) -> Array:
+        """X'Y, over groups of rows: products of equal shapes have equal bits."""
+        with one_blas_thread():
+            return self.sum(lambda lo, hi: x[lo:hi].T @ y[lo:hi])
+
+    def times(self, x: Array, matrix: Array, out: Array | None = None) -> Array:
+        """X M (n_own, k) for a small M, group by group; `out` may be x itself where M is square."""
+        out = np.empty((self._rows, matrix.shape[1])) if out is None else out
+
+        def one(lo: int, hi: int) -> None:
+            out[lo:hi] = x[lo:hi] @ matrix
+
+        with one_blas_thread():
+            self.each_group(one)
+        return out
+
+    def random(self, seed: int, *width: int) -> Array:
+        """(n_own, *width) of normal deviates, a stream a group: the same whoever owns it."""
+        parts = [
+            np.random.default_rng((seed, number)).standard_normal((hi - lo, *width)) for number, lo, hi in self.groups
+        ]
+        return np.concatenate(parts)
+
+    def orthonormalize(self, block: Array) -> None:
+        """block <- block R, with R the inverse root of the block's Gram matrix, until that is I (Stathopoulos & Wu, SIAM Journal on
+        Scientific Computing 23, 2002)."""
+        for _ in range(ROOTS):
+            gram = self.gram(block, block)
+            if np.abs(gram - np.eye(len(gram))).max() <= ORTHONORMAL:
+                return
+            scale = 1 / np.sqrt(np.maximum(np.diag(gram), np.finfo(float).tiny))
+            values, vectors = np.linalg.eigh(gram * scale[:, None] * scale)
+            # Directions that rounding hides are lifted above it; the next time they are orthogonal to the rest.
+            values = np.maximum(values, len(gram) * np.finfo(float).eps * values[-1])
+            self.times(block, scale[:, None] * vectors / np.sqrt(values), block)
+
+    @property
+    def _rows(self) -> int:
+        """Rows of the arrays here."""
+        return self.groups[-1][2]
+
+
+class Halo:
+    """The others' rows that entries of the own rows meet, which stand owner by owner behind the own ones.
+
+    row_of, columns: of the entries of the own rows of symmetric patterns, row_of from the first own row on, columns of all n.
+    places (n_own,): where the own rows stand in arrays, `begin` of which are own; None for the rows as they come.
+    What another owner needs of these rows follows from symmetry: those that have entries in its range.
+    """
+
+    def __init__(
+        self,
+        rows: SharedRows,
+        row_of: NDArray[Any],
+        columns: NDArray[Any],
+        places: NDArray[Any] | None = None,
+        begin: int | None = None,
+    ) -> None:
+        self.rows, self.begin = rows, rows.n_own if begin is None else begin
+        self.places = places
+        self.departures: dict[int, NDArray[Any]] = {}
+        self.arrivals: dict[int, slice] = {}
+        self.met: NDArray[Any] = np.zeros(0, np.int64)
+        if rows.is_alone:
+            return
+        outside = (columns < rows.lo) | (columns >= rows.hi)
+        row_of, columns = row_of[outside], columns[outside]
+        self.met = np.unique(columns)
+        owner_of = np.searchsorted(rows.bounds, columns, side="right") - 1
+        cuts = self.begin + np.searchsorted(self.met, rows.bounds)
+        for owner in np.unique(owner_of).tolist():
+            leaving = np.unique(row_of[owner_of == owner])
+            self.departures[owner] = leaving if places is None else places[leaving]
+            self.arrivals[owner] = slice(int(cuts[owner]), int(cuts[owner + 1]))
+
+    @property
+    def size(self) -> int:
+        """How many rows of others."""
+        return len(self.met)
+
+    def numbers(self, columns: NDArray[Any]) -> NDArray[np.int32]:
+        """Where rows of these numbers stand here; only own ones and those that are met."""
+        if self.rows.is_alone and self.places is None:
+            return columns.astype(np.int32, copy=False)
+        outside = (columns < self.rows.lo) | (columns >= self.rows.hi)
+        own = np.where(outside, 0, columns - self.rows.lo)
+        here = own if self.places is None else self.places[own]
+        return np.where(outside, self.begin + np.searchsorted(self.met, columns), here).astype(np.int32)
+
+    def fill(self, x: NDArray[Any]) -> NDArray[Any]:
+        """x (begin + size, ...), with the others' rows of now."""
+        if not self.rows.is_alone:
+            for owner, part in self.rows.swap({o: x[r] for o, r in self.departures.items()}).items():
+                x[self.arrivals[owner]] = part
+        return x
