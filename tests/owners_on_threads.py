@@ -1,6 +1,11 @@
 """Owners of rows on threads of one process, and what they give each other."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from dkl.linalg.ordered_rows import row_groups
+from dkl.linalg.shared_rows import SharedRows
+from dkl.linalg.tree_sum import share
 
 
 class Table:
@@ -28,3 +33,24 @@ class Seat:
             self.table.parts[step, self.index, k] = part
         self.table.barrier.wait(60)
         return {k: self.table.parts[step, k, self.index] for k in parts}
+
+
+def by_owners(n, owners, function, least=None, threads=1):
+    """[function(rows)] of so many owners of n rows, at the same time."""
+    groups = row_groups(n, least)
+    shares = share(len(groups), owners)
+    bounds, table = (*(groups[part.start][0] for part in shares), n), Table(len(shares))
+    assert len(shares) == owners, "too few rows"
+
+    def one(index):
+        rows = SharedRows(bounds, index, table.of(index), threads=threads, least=least)
+        try:
+            return function(rows)
+        except BaseException:
+            table.barrier.abort()  # the others would wait
+            raise
+        finally:
+            rows.close()
+
+    with ThreadPoolExecutor(owners) as pool:
+        return list(pool.map(one, range(owners)))

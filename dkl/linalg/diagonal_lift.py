@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.shared_rows import SharedRows
+
 Array = NDArray[np.float64]
 STEPS, WORTH = 15, 5e-3
 """At most so many steps, while one lowers the sum by this share: the first ones win nearly all there is."""
@@ -17,17 +19,19 @@ MARGIN = 1e-12
 """D is made larger by this share, beyond what rounding may take from it."""
 
 
-def diagonal_above(u: Array) -> Array:
-    """D (n,) >= 0 with diag(D) - u u' psd, u (n, q), of about the least sum; q = 0 gives zeros."""
+def diagonal_above(u: Array, rows: SharedRows | None = None) -> Array:
+    """D >= 0 with diag(D) - u u' psd, u (n, q), of about the least sum; q = 0 gives zeros. rows: whose rows these are; None for all."""
+    rows = rows or SharedRows.alone(len(u))
     best, least = np.zeros(u.shape[0]), np.inf
-    weight = np.diag(np.abs(u).sum(axis=0) ** 2)
-    for _ in range(STEPS if u.any() else 0):
-        diagonal = np.sqrt(np.maximum(np.einsum("ij,ij->i", u @ weight, u), 0.0))
+    spans = rows.sum(lambda lo, hi: np.abs(u[lo:hi]).sum(axis=0)) if u.shape[1] > 0 else np.zeros(0)
+    weight = np.diag(spans**2)
+    for _ in range(STEPS if spans.any() else 0):
+        diagonal = np.sqrt(np.maximum(np.einsum("ij,ij->i", rows.times(u, weight), u), 0.0))
         # Rows of zeros need nothing, and those that underflow next to nothing.
-        diagonal += np.finfo(float).eps ** 2 * diagonal.max()
-        root_of_gram, largest = _root((u / diagonal[:, None]).T @ u)
+        diagonal += np.finfo(float).eps ** 2 * float(rows.largest(diagonal.max(initial=0.0)))
+        root_of_gram, largest = _root(rows.gram(u / diagonal[:, None], u))
         above = (1 + MARGIN) * largest * diagonal
-        before, now = least, float(above.sum())
+        before, now = least, float(rows.sum(lambda lo, hi, above=above: above[lo:hi].sum()))  # type: ignore[misc]
         if now < least:
             best, least = above, now
         if now > (1 - WORTH) * before:

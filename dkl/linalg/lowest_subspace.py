@@ -10,21 +10,19 @@ The filter may run in single precision, Rayleigh-Ritz never does: what a Ritz pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
-from scipy.linalg import eigh_tridiagonal, qr
 
+from dkl.linalg.lanczos import Lanczos
 from dkl.linalg.lanes import add_sparse_row, combine_rows, lanes_of
+from dkl.linalg.shared_matrix import WIDTH, SharedMatrix
 
 Array = NDArray[np.float64]
-Each = Callable[[Callable[[int, int], object], int], None]
-"""`each(function, count)` calls function(lo, hi) over ranges that make up [0, count), side by side where it has threads."""
 DEGREE, LEAST_DEGREE = 50, 8
 FIRST_CUT, FIRST_DEGREE = 0.1, 20
 """The filter that knows no Ritz values yet: where it begins, of the top of the spectrum. A random block is a mixture of all that
@@ -37,21 +35,15 @@ FRESH_CUT = 5e-3
 """The least cut of a block that was found for another matrix: where that one was lifted, all of its values are next to 0."""
 RESCALE = 10
 """Steps of the recurrence after which its columns are scaled, as they grow exponentially."""
-WIDTH = 16
-"""Columns of a slab of the block: in single precision the length of a cache line."""
 TOP_STEPS = 20
 LEAST_TOP = 1e-150
 """Of a matrix that is 0: with room for its inverse."""
 
 
-def at_once(function: Callable[[int, int], object], count: int) -> None:
-    """An `Each` of one range."""
-    function(0, count)
-
-
 @dataclass(frozen=True)
 class RitzBlock:
-    """S Q = Q diag(values) + remainder with Q'Q = I and Q' remainder = 0, to rounding: values (k,) ascending, the others (n, k).
+    """S Q = Q diag(values) + remainder with Q'Q = I and Q' remainder = 0, to rounding: values (k,) ascending, of the others these
+    rows (n_own, k).
 
     beyond   the lowest Ritz value of the guards, which were iterated with the others but are not told: about where the rest of
              the spectrum begins
@@ -64,31 +56,32 @@ class RitzBlock:
 
 
 def lowest_subspaces(
-    matrix: sparse.csr_array,
+    matrix: SharedMatrix,
     start: Array,
     count: int,
     passes: int,
     dtype: DTypeLike = np.float64,
     known: Array | None = None,
-    each: Each = at_once,
 ) -> Generator[RitzBlock, None, None]:
     """The lowest `count` Ritz pairs of `matrix` (n, n), ever better, after each of so many passes of DEGREE block products or less.
 
-    start   (n, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
+    start   (n_own, m), m > count, of full rank; those beyond `count` are guards, which make the others converge
     dtype   of the filter
     known   ascending Ritz values of the first columns, for a matrix nearby; None: they are random
-    each    how the filter's rows are shared out, of which the result does not depend
     """
-    top = spectrum_top(matrix)
+    rows, top = matrix.rows, spectrum_top(matrix)
     block, cut, degree = start, FIRST_CUT * top, FIRST_DEGREE
     if known is not None:
         cut, degree = next_filter(known, top, FRESH_CUT)
     del start  # a block of memory
     for _ in range(passes):
-        block = _orthonormal(filtered(matrix, block, cut, top, degree, dtype, each))
-        image = matrix @ block
-        values, turn = np.linalg.eigh(block.T @ image)
-        block, image = block @ turn, image @ turn
+        block = filtered(matrix, block, cut, top, degree, dtype)
+        rows.orthonormalize(block)
+        image = matrix.product(block)
+        projected = rows.gram(block, image)
+        values, turn = np.linalg.eigh(0.5 * (projected + projected.T))
+        for one in (block, image):
+            rows.times(one, turn, one)
         kept, lowest = block[:, :count], values[:count]
         yield RitzBlock(lowest, kept, image[:, :count] - kept * lowest, float(values[count]))
         cut, degree = next_filter(values, top)
@@ -101,75 +94,55 @@ def next_filter(values: Array, top: float, least: float = LEAST_CUT) -> tuple[fl
     return cut, int(np.clip(MOST_GROWTH / max(growth, 1e-3), LEAST_DEGREE, DEGREE))
 
 
-def _orthonormal(block: Array) -> Array:
-    """An orthonormal basis of the block's columns, whatever their lengths."""
-    return np.ascontiguousarray(qr(block, mode="economic", overwrite_a=True, check_finite=False)[0])
-
-
-def filtered(
-    matrix: sparse.csr_array,
-    block: Array,
-    cut: float,
-    top: float,
-    degree: int,
-    dtype: DTypeLike,
-    each: Each = at_once,
-) -> Array:
-    """T_degree(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled, (n, m) column by column."""
-    n, count = block.shape
+def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree: int, dtype: DTypeLike) -> Array:
+    """T_degree(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled to length 1, (n_own, m)."""
+    rows, (n, count) = matrix.rows, block.shape
     center, half = 0.5 * (top + cut), 0.5 * (top - cut)
-    twice = sparse.csr_array((matrix - center * sparse.eye_array(n, format="csr")) * (2 / half))
-    indptr, indices = twice.indptr.astype(np.int64), twice.indices.astype(np.int32, copy=False)
-    data = twice.data.astype(dtype, copy=False)
-    out, lanes = np.empty((n, count), order="F"), lanes_of(WIDTH)
+    known = (
+        matrix.indptr,
+        matrix.indices,
+        (matrix.data * (2 / half)).astype(dtype),
+        np.dtype(dtype).type(2 * center / half),
+    )
+    out, lanes = np.empty((n, count)), lanes_of(WIDTH)
+    now, before = matrix.slab(dtype), matrix.slab(dtype)
 
-    def step_rows(lo: int, hi: int) -> None:
-        recurrence(lo, hi, indptr, indices, data, now, before, lanes)
+    def step() -> None:
+        """now, before <- 2 M now - before, now, M the matrix mapped."""
+        nonlocal now, before
+        matrix.halo.fill(now)
+        rows.each(lambda lo, hi: recurrence(lo, hi, *known, now, before, lanes), n)
+        now, before = before, now
 
     for lo in range(0, count, WIDTH):
         width = min(WIDTH, count - lo)
-        now = np.zeros((n, WIDTH), dtype)
-        now[:, :width] = block[:, lo : lo + width]
-        before = np.zeros((n, WIDTH), dtype)
-        each(step_rows, n)
-        before, now = now, before
+        now[:n, :width], now[:n, width:], before[:] = block[:, lo : lo + width], 0.0, 0.0
+        step()
         now *= now.dtype.type(0.5)
-        for step in range(2, degree + 1):
-            each(step_rows, n)
-            before, now = now, before
-            if step % RESCALE == 0:
-                size = np.maximum(np.abs(now).max(axis=0), np.finfo(now.dtype).tiny)
+        for k in range(2, degree + 1):
+            step()
+            if k % RESCALE == 0:
+                size = np.maximum(rows.largest(np.abs(now[:n]).max(axis=0)), np.finfo(now.dtype).tiny)
                 before /= size
                 now /= size
-        out[:, lo : lo + width] = now[:, :width]
-    out /= np.linalg.norm(out, axis=0)
+        out[:, lo : lo + width] = now[:n, :width]
+    out /= np.sqrt(rows.sum(lambda lo, hi: np.einsum("ij,ij->j", out[lo:hi], out[lo:hi])))
     return out
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
-def recurrence(lo, hi, indptr, indices, data, now, before, lanes):  # type: ignore[no-untyped-def]
-    """before <- M now - before in the rows [lo, hi), for M in CSR (n, n) and blocks (n, w): a step of Chebyshev's recurrence, M twice
-    its matrix."""
+def recurrence(lo, hi, indptr, indices, data, shift, now, before, lanes):  # type: ignore[no-untyped-def]
+    """before <- (M - shift) now - before in the rows [lo, hi), for M in CSR and blocks (n, w): a step of Chebyshev's recurrence."""
     for i in range(lo, hi):
-        combine_rows((-1.0,), (before,), (i,), before, i, lanes)
+        combine_rows((-1.0, -shift), (before, now), (i, i), before, i, lanes)
         add_sparse_row(indices, data, indptr[i], indptr[i + 1], now, before, i, lanes)
 
 
-def spectrum_top(matrix: Any) -> float:
+def spectrum_top(matrix: SharedMatrix | sparse.csr_array) -> float:
     """A little above the largest eigenvalue, by TOP_STEPS of Lanczos: the largest Ritz value and its residual."""
-    vector = np.random.default_rng(0).standard_normal(matrix.shape[0])
-    vector /= np.linalg.norm(vector)
-    before, beside = np.zeros_like(vector), 0.0
-    diagonal: list[float] = []
-    off: list[float] = []
-    for _ in range(min(TOP_STEPS, matrix.shape[0])):
-        image = matrix @ vector - beside * before
-        diagonal.append(float(vector @ image))
-        image -= diagonal[-1] * vector
-        beside = float(np.linalg.norm(image))
-        off.append(beside)
-        if beside <= 1e-14 * max(np.abs(diagonal)):
+    shared = matrix if isinstance(matrix, SharedMatrix) else SharedMatrix.alone(matrix)
+    lanczos = Lanczos(shared, shared.rows.random(0))
+    for _ in range(min(TOP_STEPS, shared.n)):
+        if not lanczos.step():
             break
-        before, vector = vector, image / beside
-    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off[:-1]))
-    return max(1.02 * (float(values[-1]) + abs(off[-1] * vectors[-1, -1])), LEAST_TOP)
+    return max(1.02 * sum(lanczos.end(-1)), LEAST_TOP)

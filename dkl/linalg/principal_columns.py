@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.shared_rows import SharedRows
 
 NEGLIGIBLE = 1e-13
 """Of the largest singular value squared: columns below are rounding."""
 
 
-def truncate_rank(factor: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
-    """The best rank-`rank` part of V V' as principal columns (n, <= rank), the longest first; V = `factor` (n, any rank)."""
-    with one_blas_thread():  # the same bits on any machine
-        values, vectors = np.linalg.eigh(factor.T @ factor)
-        keep = np.flatnonzero(values > NEGLIGIBLE * max(values[-1], 0.0))[::-1][:rank]
-        return np.ascontiguousarray(factor @ vectors[:, keep])
+def truncate_rank(factor: NDArray[np.float64], rank: int, rows: SharedRows | None = None) -> NDArray[np.float64]:
+    """The best rank-`rank` part of V V' as principal columns (n_own, <= rank), the longest first; V = `factor` (n_own, any rank).
+
+    rows: whose rows these are; None for all of them.
+    """
+    rows = rows or SharedRows.alone(len(factor))
+    values, vectors = np.linalg.eigh(rows.gram(factor, factor))
+    keep = np.flatnonzero(values > NEGLIGIBLE * max(values[-1], 0.0))[::-1][:rank]
+    return rows.times(factor, vectors[:, keep])

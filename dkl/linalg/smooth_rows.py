@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.linalg import qr
 
 from dkl.linalg.lowest_subspace import filtered, spectrum_top
+from dkl.linalg.shared_matrix import SharedMatrix
 
 Array = NDArray[np.float64]
 CUT, DEGREE = 0.05, 20
@@ -16,18 +15,19 @@ EASE = 0.01
 """Of the top: eigenvalues below it count nearly alike."""
 
 
-def smooth_rows(laplacian: sparse.csr_array, width: int, seed: int) -> Array:
-    """(n, width): the Ritz vectors of L in the span of filtered random columns, over theta + EASE top, rows scaled to length 1.
+def smooth_rows(laplacian: SharedMatrix, width: int, seed: int) -> Array:
+    """(n_own, width): the Ritz vectors of L in the span of filtered random columns, over theta + EASE top, rows scaled to length 1.
 
     A path of weak gammas leads to such rows as well, in a hundred products with L.
     """
-    n, top = int(laplacian.shape[0]), spectrum_top(laplacian)
-    block = np.random.default_rng(seed).standard_normal((n, width))
-    basis = qr(filtered(laplacian, block, CUT * top, top, DEGREE, np.float32), mode="economic", check_finite=False)[0]
-    values, turn = np.linalg.eigh(basis.T @ (laplacian @ basis))
-    factor = basis @ (turn / (np.maximum(values, 0.0) + EASE * top))
+    rows, top = laplacian.rows, spectrum_top(laplacian)
+    block = rows.random(seed, width)
+    basis = filtered(laplacian, block, CUT * top, top, DEGREE, np.float32)
+    rows.orthonormalize(basis)
+    values, turn = np.linalg.eigh(rows.gram(basis, laplacian.product(basis)))
+    factor = rows.times(basis, turn / (np.maximum(values, 0.0) + EASE * top))
     length = np.linalg.norm(factor, axis=1)
     # Rows without neighbours have no length to speak of: they stay random.
-    lost = length < 1e-6 * length.max()
+    lost = length < 1e-6 * rows.largest(length.max())
     factor[lost], length[lost] = block[lost], np.linalg.norm(block[lost], axis=1)
     return np.asarray(factor / length[:, None])

@@ -76,6 +76,13 @@ def largest_rows(lo, hi, rows, v, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
+def row_dots(lo, hi, x, y, out, lanes):  # type: ignore[no-untyped-def]
+    """out[k] = x_k . y_k."""
+    for k in range(lo, hi):
+        out[k] = row_dot(x, k, y, k, lanes)
+
+
+@njit(**_JIT)
 def polynomial(value, center, keep, gain):  # type: ignore[no-untyped-def]
     """What the steps of `chebyshev_rows` make of r = 1 where M is the number `value`."""
     rest = 1.0

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.extreme_eigenvalues import Product, Shifted, lowest_eigenpairs, min_eigenvalue
+from dkl.linalg.shared_rows import SharedRows
 
 WORTH_LIFTING = 1e-6
 """Relative gap below which no lift is sought."""
@@ -105,7 +106,8 @@ class TraceBound:
     """What multipliers M beside those of S cost: of K*, |W^(1/2) P_T(K* - T)| <= spread = sqrt(2 f(K) / gamma) for any K, as
     f(K*) <= f(K); of K, its diagonal (n,)."""
 
-    n: int
+    rows: SharedRows
+    """Whose rows what is (n,) here has: all, or an owner's."""
     spread: float
     scale: float
     """What a gap is relative to: see `gap_scale`."""
@@ -115,11 +117,11 @@ class TraceBound:
     """Of M on the pairs, which stay as they are while its diagonal is sought."""
 
     @classmethod
-    def of(cls, objective: float, gamma: float, diagonal: Array) -> TraceBound:
-        """The bound from f at a kernel, and its diagonal; the lower f is, the tighter."""
-        n = diagonal.size
+    def of(cls, objective: float, gamma: float, diagonal: Array, rows: SharedRows | None = None) -> TraceBound:
+        """The bound from f at a kernel, and its diagonal, of these rows; the lower f is, the tighter."""
+        rows = rows or SharedRows.alone(diagonal.size)
         spread = float(np.sqrt(2 * max(objective, 0.0) / gamma))
-        return cls(n, spread, gap_scale(objective, n, gamma), gamma, diagonal)
+        return cls(rows, spread, gap_scale(objective, rows.n, gamma), gamma, diagonal)
 
     def beside(self, pairs: OffDiagonal) -> TraceBound:
         """The bound with multipliers on the pairs."""
@@ -128,19 +130,25 @@ class TraceBound:
     @property
     def trace_bound(self) -> float:
         """tr(K*) is at most this: n + sqrt(n) spread, by Cauchy-Schwarz."""
-        return self.n + float(np.sqrt(self.n)) * self.spread
+        return self.rows.n + float(np.sqrt(self.rows.n)) * self.spread
 
     def gap_term(self, low: float, lift: Array | None = None) -> float:
         """The gap beyond <S, K>, `low` being a lower bound on lambda_min(S + M) and `lift` M's diagonal (n,): the lesser of the two
         bounds at the head of this file."""
         # In this order: of a NaN, max is the NaN then, and nothing is proven.
         shift = max(-low, 0.0)
-        whole = np.full(self.n, shift) if lift is None else lift + shift
-        size = float(whole @ whole) + self.pairs.size
+        whole = np.full(self.diagonal.size, shift) if lift is None else lift + shift
+        own, trace, with_kernel = map(float, self.rows.sum(lambda lo, hi: _price(whole[lo:hi], self.diagonal[lo:hi])))
+        size = own + self.pairs.size
         return min(
-            self.pairs.with_targets + float(whole.sum()) + float(np.sqrt(size)) * self.spread,
-            self.pairs.with_kernel + float(whole @ self.diagonal) + size / (2 * self.gamma),
+            self.pairs.with_targets + trace + float(np.sqrt(size)) * self.spread,
+            self.pairs.with_kernel + with_kernel + size / (2 * self.gamma),
         )
+
+
+def _price(lift: Array, diagonal: Array) -> tuple[float, float, float]:
+    """(|D|^2, tr D, <D, K>) of some rows."""
+    return float(lift @ lift), float(lift.sum()), float(lift @ diagonal)
 
 
 def weighted(values: Array, weights: Array | None) -> Array:
@@ -200,7 +208,7 @@ def certificate_from_eigenvalue(
 
     residual, direction: of the Ritz pair behind `low`.
     """
-    term, lift = bound.gap_term(low), np.zeros(bound.n)
+    term, lift = bound.gap_term(low), np.zeros(bound.diagonal.size)
     if term > WORTH_LIFTING * bound.scale:
         found = find_lift(matrix, term)
         # The lift is a guess; what it proves is computed from S + D itself.

@@ -13,7 +13,6 @@ Up to DENSE rows step 2 is LAPACK's: all eigenvectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +25,8 @@ from dkl.linalg.lowest_outside import lowest_outside
 from dkl.linalg.lowest_subspace import RitzBlock, lowest_subspaces
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import truncate_rank
+from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.problems.certificate import Certificate, TraceBound
 from dkl.problems.lifted_proof import LowEnd, Modes, Proof, cheapest
 from dkl.problems.multipliers import Multipliers
@@ -48,23 +49,22 @@ AFFORDED, LEAST_SHARE = 0.1, 1e-3
 
 
 class Factored(Protocol):
-    """Problem (1) in V, and S at a point of it."""
+    """Problem (1) in V, or an owner's rows of it, and S at a point of it."""
 
     n: int
     gamma: float
     targets: sparse.csr_array
+    rows: SharedRows
+    halo: Halo
 
     def gradient_matrix(self, point: Any) -> sparse.csr_array:
-        """S."""
+        """S (n_own, n)."""
 
     def diagonal(self, point: Any) -> Array:
-        """K_ii (n,)."""
+        """K_ii (n_own,)."""
 
     def multipliers(self, point: Any, relative: float) -> Multipliers:
         """E, for a relative gap."""
-
-    def each(self, function: Callable[[int, int], Any], count: int) -> None:
-        """function(lo, hi) over ranges of [0, count), on threads."""
 
 
 def certified(
@@ -82,15 +82,18 @@ def certified(
     relative: the relative gap that is aimed at; `few` asks for a narrow block, `last` for the best bound there is; `near`: what
     was found at a point nearby.
     """
-    bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point))
+    rows = problem.rows
+    bound = TraceBound.of(point.objective, problem.gamma, problem.diagonal(point), rows)
     with one_blas_thread():
         change = _affordable(problem.multipliers(point, relative), bound, AFFORDED * relative * bound.scale)
         search = _Search(problem, point, bound, change, 0.0 if last else relative * bound.scale, seed)
         if problem.n <= DENSE:
             modes, residual, proof = search.by_all()
         else:
-            modes, residual, proof = search.by_filter(_start(search.root[:, None] * point.v, few, seed, near))
-    inner = 0.5 * float(np.vdot(point.v, point.gradient))
+            modes, residual, proof = search.by_filter(
+                _start(rows, search.root[:, None] * point.v[: rows.n_own], few, seed, near)
+            )
+    inner = 0.5 * float(rows.sum(lambda lo, hi: np.vdot(point.v[lo:hi], point.gradient[lo:hi])))
     # A negative <S, K> is rounding or a K that is not scaled: it must not lower the bound.
     gap = max(inner, 0.0) + proof.term
     direction = modes.directions[:, 0]
@@ -98,13 +101,13 @@ def certified(
         point.objective,
         gap,
         float(gap / bound.scale),
-        -search.rounding * float(search.root.max()) ** 2,
+        -search.rounding * float(rows.largest(search.root.max())) ** 2,
         residual,
         inner,
         bound.trace_bound,
-        direction=direction / np.linalg.norm(direction),
+        direction=direction / np.sqrt(rows.dot(direction, direction)),
         lift=proof.lift,
-        pair_lift=change.on_pairs(problem.targets),
+        pair_lift=change.on_pairs(problem.targets, rows.lo),
     )
     return certificate, modes
 
@@ -112,7 +115,7 @@ def certified(
 def _affordable(change: Multipliers, bound: TraceBound, most: float) -> Multipliers:
     """As large a share of E as costs at most so much: far from the optimum, or at a small gamma, all of it may be dear."""
     share = 1.0
-    while share > LEAST_SHARE and change.times(share).cost(bound.diagonal, bound.gamma) > most:
+    while share > LEAST_SHARE and change.times(share).cost(bound) > most:
         share /= 2
     return change.times(share if share > LEAST_SHARE else 0.0)
 
@@ -123,16 +126,17 @@ class _Search:
     def __init__(
         self, problem: Factored, point: Any, bound: TraceBound, change: Multipliers, goal: float, seed: int
     ) -> None:
-        n, targets = problem.n, problem.targets
+        rows, targets = problem.rows, problem.targets
         moved = sparse.csr_array((change.entries, targets.indices, targets.indptr), shape=targets.shape)
-        matrix = sparse.csr_array(problem.gradient_matrix(point) + moved)
-        self.root = np.ones(n) if n <= DENSE else np.sqrt(np.maximum(matrix.diagonal(), 1.0))
-        self.matrix = _scaled(matrix, 1 / self.root)
+        own = sparse.csr_array(problem.gradient_matrix(point) + moved)
+        diagonal = np.asarray(own.diagonal(rows.lo), float)
+        self.rows, self.root = rows, np.ones(rows.n_own) if rows.n <= DENSE else np.sqrt(np.maximum(diagonal, 1.0))
+        self.matrix = SharedMatrix.part(own, rows, problem.halo).scaled(1 / self.root)
         self.bound, self.given = bound.beside(change.off_diagonal), change.diagonal
-        self.goal, self.seed, self.each = goal, seed, problem.each
+        self.goal, self.seed = goal, seed
         self.dtype = np.float32 if goal >= SINGLE * bound.scale else np.float64
-        norm = float(abs(self.matrix).sum(axis=1).max())
-        self.rounding = float(np.finfo(float).eps * norm * 4 * (np.sqrt(n) if n <= DENSE else 1.0))
+        steps = np.sqrt(rows.n) if rows.n <= DENSE else 1.0
+        self.rounding = float(np.finfo(float).eps * self.matrix.norm() * 4 * steps)
 
     def by_all(self) -> tuple[Modes, float, Proof]:
         """All of the spectrum, what is off a Ritz pair, and the proof: by S + E, or where that is not enough by what a lift leaves."""
@@ -146,15 +150,15 @@ class _Search:
 
     def _spectrum(self, lift: Array) -> LowEnd:
         """Of A with a lift, where B = I."""
-        values, vectors = np.linalg.eigh(self.matrix.toarray() + np.diag(lift))
-        return LowEnd(values, vectors, self.root, np.zeros((values.size, values.size)), np.inf)
+        values, vectors = np.linalg.eigh(self.matrix.own.toarray() + np.diag(lift))
+        return LowEnd(values, vectors, self.root, self.rows, np.zeros((values.size, values.size)), np.inf)
 
     def by_filter(self, start: Start) -> tuple[Modes, float, Proof]:
         """The lowest Ritz vectors, the residual norm of the first, and the proof.
 
         Of S + E itself where that is enough for the goal, else of what a lift of the modes leaves; of the best bound there is both.
         """
-        blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known, self.each)
+        blocks = lowest_subspaces(self.matrix, start.block, start.count, PASSES, self.dtype, start.known)
         del start
         proof = None
         for done, block in enumerate(blocks, 1):
@@ -166,7 +170,8 @@ class _Search:
             if self.goal > 0 and done >= HOPELESS:
                 break
         blocks.close()  # its arrays
-        modes, residual = Modes(block.values, block.vectors, self.root), float(np.linalg.norm(block.remainder[:, 0]))
+        modes, first = Modes(block.values, block.vectors, self.root, self.rows), block.remainder[:, 0]
+        residual = float(np.sqrt(self.rows.dot(first, first)))
         del block
         if proof is None or proof.term > self.goal:
             proof = min(filter(None, (proof, self._lifted(modes))), key=lambda one: one.term)
@@ -182,22 +187,21 @@ class _Search:
         while True:
             lift, lifts = lift + more, lifts + 1
             given, added = self.given + lift, lift / self.root**2
-            matrix = sparse.csr_array(self.matrix + sparse.diags_array(added))
-            self.rounding = rounding + float(np.finfo(float).eps * 4 * np.max(added))
+            matrix = self.matrix.plus(added)
+            self.rounding = rounding + float(np.finfo(float).eps * 4 * self.rows.largest(np.max(added)))
             block, told = self._left(matrix, given, modes)
-            modes = Modes(block.values, block.vectors, self.root)
+            modes = Modes(block.values, block.vectors, self.root, self.rows)
             more = modes.clean_lift()
             price = self.bound.gap_term(0.0, given + more)
             if lifts == LIFTS or told <= self.goal or price > ENOUGH * (self.goal or told):
                 return self._proof(matrix, block, given)
             del block  # its arrays
 
-    def _left(self, matrix: sparse.csr_array, given: Array, modes: Modes) -> tuple[RitzBlock, float]:
+    def _left(self, matrix: SharedMatrix, given: Array, modes: Modes) -> tuple[RitzBlock, float]:
         """The lower end of what a lift of these modes leaves, and about what it proves."""
-        known = np.sort(np.sum(modes.vectors * (matrix @ modes.vectors), axis=0))
-        guards = np.random.default_rng(self.seed).standard_normal((self.root.size, GUARDS))
-        start = [np.hstack([modes.vectors, guards])]
-        for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known, self.each):
+        known = np.sort(_column_dots(self.rows, modes.vectors, matrix.product(modes.vectors)))
+        start = [np.hstack([modes.vectors, self.rows.random(self.seed, GUARDS)])]
+        for block in lowest_subspaces(matrix, start.pop(), known.size, LIFTED_PASSES, self.dtype, known):
             told, is_enough = self._outlook(block, given)
             if is_enough:
                 break
@@ -209,24 +213,23 @@ class _Search:
         told = cheapest(self._end(block, UNSURE * block.beyond), self.bound, given, self.rounding).term
         if told <= ENOUGH * self.goal:
             return told, True
-        end = LowEnd(block.values, block.vectors, self.root, np.zeros((block.values.size,) * 2), np.inf)
+        end = LowEnd(block.values, block.vectors, self.root, self.rows, np.zeros((block.values.size,) * 2), np.inf)
         exact = cheapest(end, self.bound, given, self.rounding).term
         return told, told - exact <= SLACK * max(self.goal, exact)
 
-    def _proof(self, matrix: sparse.csr_array, block: RitzBlock, given: Array) -> Proof:
+    def _proof(self, matrix: SharedMatrix, block: RitzBlock, given: Array) -> Proof:
         """By a lower bound on the rest of the spectrum."""
         end = self._end(block, lowest_outside(matrix, block.vectors, self.seed))
         return cheapest(end, self.bound, given, self.rounding)
 
     def _end(self, block: RitzBlock, mu: float) -> LowEnd:
-        return LowEnd(block.values, block.vectors, self.root, block.remainder.T @ block.remainder, mu)
+        coupling = self.rows.gram(block.remainder, block.remainder)
+        return LowEnd(block.values, block.vectors, self.root, self.rows, coupling, mu)
 
 
-def _scaled(matrix: sparse.csr_array, scale: Array) -> sparse.csr_array:
-    """scale_i M_ij scale_j, in place."""
-    matrix.data *= scale[matrix.indices]
-    matrix.data *= np.repeat(scale, np.diff(matrix.indptr))
-    return matrix
+def _column_dots(rows: SharedRows, x: Array, y: Array) -> Array:
+    """x_k'y_k of each column k."""
+    return rows.sum(lambda lo, hi: np.einsum("ij,ij->j", x[lo:hi], y[lo:hi]))
 
 
 @dataclass(frozen=True)
@@ -238,13 +241,13 @@ class Start:
     known: Array | None
 
 
-def _start(v: Array, few: bool, seed: int, near: Modes | None) -> Start:
+def _start(rows: SharedRows, v: Array, few: bool, seed: int, near: Modes | None) -> Start:
     """The columns of V, on which S nearly vanishes, or what was found nearby; and random ones, as many as are wanted and the guards."""
-    n, factor = v.shape[0], truncate_rank(v, v.shape[1])
-    count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), n - GUARDS)
-    block = np.random.default_rng(seed).standard_normal((n, count + GUARDS))
+    factor = truncate_rank(v, v.shape[1], rows)
+    count = min(factor.shape[1] + (FEW_BESIDE if few else BESIDE), rows.n - GUARDS)
+    block = rows.random(seed, count + GUARDS)
     if near is None:
-        block[:, : factor.shape[1]] = factor / np.linalg.norm(factor, axis=0)
+        block[:, : factor.shape[1]] = factor / np.sqrt(np.diag(rows.gram(factor, factor)))
         return Start(block, count, None)
     kept = min(near.vectors.shape[1], count)
     block[:, :kept] = near.vectors[:, :kept]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.diagonal_lift import diagonal_above
+from dkl.linalg.shared_rows import SharedRows
 from dkl.problems.certificate import TraceBound
 
 Array = NDArray[np.float64]
@@ -30,11 +31,12 @@ CLEAN = 0.03
 
 @dataclass(frozen=True)
 class Modes:
-    """Ritz values (k,), ascending, and vectors (n, k) of B^-1/2 S B^-1/2, and root = B^1/2 (n,)."""
+    """Ritz values (k,), ascending, and vectors (n, k) of B^-1/2 S B^-1/2, and root = B^1/2 (n,); of the rows that are here."""
 
     values: Array
     vectors: Array
     root: Array
+    rows: SharedRows
 
     @property
     def directions(self) -> Array:
@@ -51,10 +53,10 @@ class Modes:
         if not down.any():
             return np.zeros(self.root.size)
         u = self.root[:, None] * (self.vectors[:, down] * np.sqrt(-self.values[down]))
-        u[np.abs(u) < CLEAN * np.abs(u).max(axis=0)] = 0.0
+        u[np.abs(u) < CLEAN * self.rows.largest(np.abs(u).max(axis=0))] = 0.0
         some = u.any(axis=1)
         lift = np.zeros(self.root.size)
-        lift[some] = diagonal_above(u[some])
+        lift[some] = diagonal_above(u[some], self.rows.some(some))
         return lift
 
 
@@ -83,7 +85,7 @@ class LowEnd(Modes):
             inside -= self.coupling / (self.mu + shift)
         values, vectors = np.linalg.eigh(inside)
         below = values < 0
-        return self.root[:, None] * (self.vectors @ (vectors[:, below] * np.sqrt(-values[below])))
+        return self.root[:, None] * self.rows.times(self.vectors, vectors[:, below] * np.sqrt(-values[below]))
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def cheapest(end: LowEnd, bound: TraceBound, given: Array, rounding: float) -> P
     for share in SHIFTS if needed > 0 else ():
         shift = share * needed
         if end.mu + shift > 0:
-            now = paid(shift, diagonal_above(end.to_lift(shift)))
+            now = paid(shift, diagonal_above(end.to_lift(shift), end.rows))
             if now.term > best.term and best is not first:
                 break  # with a larger share it rises further
             best = min(best, now, key=lambda one: one.term)

@@ -15,7 +15,6 @@ pattern and dot products on it a step, of which conjugate gradients need dozens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,8 +25,10 @@ from scipy import sparse
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.principal_columns import truncate_rank
+from dkl.linalg.shared_matrix import row_numbers
+from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import empty_aligned
-from dkl.problems.certificate import OffDiagonal
+from dkl.problems.certificate import OffDiagonal, TraceBound
 
 Array = NDArray[np.float64]
 STIFF = 0.1
@@ -41,18 +42,19 @@ MOST_STEPS, RELATIVE = 100, 1e-2
 
 
 class Patterned(Protocol):
-    """Problem (1) with its loops over parts of the rows."""
+    """Problem (1), or an owner's rows of it."""
 
-    n: int
     gamma: float
     targets: sparse.csr_array
     weights: Array | None
+    rows: SharedRows
+    halo: Halo
 
     def entries(self, point: Any) -> Array:
         """K = V V' on T's pattern (nnz,)."""
 
-    def each(self, function: Callable[[int, int], Any], count: int) -> None:
-        """function(lo, hi) over ranges of [0, count), by threads."""
+    def sum_entries(self, function: Any) -> Array:
+        """The sum of function(first, last + 1) over groups of T's entries, row by row."""
 
 
 @dataclass(frozen=True)
@@ -63,40 +65,41 @@ class Multipliers:
     diagonal: Array
     off_diagonal: OffDiagonal
 
-    def cost(self, kernel: Array, gamma: float) -> float:
-        """<E, K> + |W^(-1/2) E|^2 / (2 gamma), from K_ii (n,)."""
-        off = self.off_diagonal
-        size = off.size + float(self.diagonal @ self.diagonal)
-        return off.with_kernel + float(self.diagonal @ kernel) + size / (2 * gamma)
+    def cost(self, bound: TraceBound) -> float:
+        """<E, K> + |W^(-1/2) E|^2 / (2 gamma), for a bound that knows K_ii and gamma."""
+        off, diagonal = self.off_diagonal, self.diagonal
+        own, with_kernel = bound.rows.sum(
+            lambda lo, hi: (diagonal[lo:hi] @ diagonal[lo:hi], diagonal[lo:hi] @ bound.diagonal[lo:hi])
+        )
+        return float(off.with_kernel + with_kernel + (off.size + own) / (2 * bound.gamma))
 
     def times(self, share: float) -> Multipliers:
         """share E."""
         return Multipliers(share * self.entries, share * self.diagonal, self.off_diagonal.times(share))
 
-    def on_pairs(self, targets: sparse.csr_array) -> Array:
-        """E_ij of T's pairs i < j, row by row."""
-        rows = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
-        return self.entries[rows < targets.indices]
+    def on_pairs(self, targets: sparse.csr_array, first: int = 0) -> Array:
+        """E_ij of T's pairs i < j, row by row; `first` is the number of T's first row here."""
+        return self.entries[first + row_numbers(targets) < targets.indices]
 
 
 def least_squares(problem: Patterned, point: Any, goal: float) -> Multipliers:
     """E at a point, for a relative gap; some dozens of products with a matrix on T's pattern, or a hundred where the goal is small."""
     found = _Normal(problem, point, STIFF / max(goal, LEAST_GOAL)).solved()
-    return _split(problem, point, _symmetric(problem.targets, found))
+    return _split(problem, point, _symmetric(problem, found))
 
 
 class _Normal:
     """The normal equations, by rows; a pair of weight 0 is none, and its entries stay 0."""
 
     def __init__(self, problem: Patterned, point: Any, stiffness: float) -> None:
-        self.problem, self.v, self.gradient = problem, point.v, point.gradient
-        self.stiffness, self.basis = stiffness, _basis(point.v)
+        self.problem, self.rows, self.v, self.gradient = problem, problem.rows, point.v, point.gradient
+        self.stiffness, self.basis = stiffness, _basis(point.v[: self.rows.n_own], self.rows)
         targets = problem.targets
-        self.pattern = targets.indptr.astype(np.int64), targets.indices.astype(np.int32, copy=False)
+        self.pattern = targets.indptr.astype(np.int64), problem.halo.numbers(targets.indices)
         weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
         self.is_pair = weights > 0
         self.ridge = np.divide(RIDGE, weights, out=np.zeros(targets.nnz), where=self.is_pair)
-        self.image = empty_aligned(point.v.shape, float)
+        self.image, self.other = (empty_aligned(point.v.shape, float) for _ in range(2))
         self.lanes = lanes_of(point.v.shape[1])
 
     def solved(self) -> Array:
@@ -105,15 +108,15 @@ class _Normal:
         self._crossed(self.gradient, residual)
         residual *= -0.5  # the gradient is 2 S V
         found, direction = np.zeros_like(residual), residual.copy()
-        size = first = float(residual @ residual)
+        size = first = self._dot(residual, residual)
         for _ in range(MOST_STEPS):
             if not size > RELATIVE**2 * first:
                 break
             image = self.times(direction)
-            step = size / float(direction @ image)
+            step = size / self._dot(direction, image)
             found += step * direction
             residual -= step * image
-            before, size = size, float(residual @ residual)
+            before, size = size, self._dot(residual, residual)
             direction *= size / before
             direction += residual
         return found
@@ -121,38 +124,60 @@ class _Normal:
     def times(self, entries: Array) -> Array:
         """The image of E's entries (nnz,)."""
         out = np.empty_like(entries)
-        n, known = self.problem.n, (*self.pattern, entries, self.v)
-        self.problem.each(lambda lo, hi: kernels.product_rows(lo, hi, *known, self.image, self.lanes), n)
+        known = (*self.pattern, entries, self.v)
+        self.rows.each(lambda lo, hi: kernels.product_rows(lo, hi, *known, self.image, self.lanes), self.rows.n_own)
         self._crossed(self.image, out)
         return out + self.ridge * entries
 
-    def _crossed(self, other: Array, out: Array) -> None:
-        """out[k] = (v_i . x_j + x_i . v_j) / 2 for every entry of a pair or the diagonal, x = (I + stiffness QQ') other."""
-        other = other + self.basis @ (self.stiffness * (self.basis.T @ other))
-        n, known = self.problem.n, (*self.pattern, self.v, other)
-        self.problem.each(lambda lo, hi: kernels.crossed_rows(lo, hi, *known, out, self.lanes), n)
+    def _crossed(self, given: Array, out: Array) -> None:
+        """out[k] = (v_i . x_j + x_i . v_j) / 2 for every entry of a pair or the diagonal, x = (I + stiffness QQ') given."""
+        n, other = self.rows.n_own, self.other
+        self.rows.times(self.basis, self.stiffness * self.rows.gram(self.basis, given), other)
+        other[:n] += given[:n]
+        self.problem.halo.fill(other)
+        known = (*self.pattern, self.v, other)
+        self.rows.each(lambda lo, hi: kernels.crossed_rows(lo, hi, *known, out, self.lanes), n)
         out *= np.where(self.is_pair, 0.5, 0.0)
 
+    def _dot(self, x: Array, y: Array) -> float:
+        return float(self.problem.sum_entries(lambda lo, hi: x[lo:hi] @ y[lo:hi]))
 
-def _symmetric(targets: sparse.csr_array, entries: Array) -> Array:
+
+def _symmetric(problem: Patterned, entries: Array) -> Array:
     """(E + E') / 2 on T's pattern: rounding tells (i, j) from (j, i), and what is stored, and proven, is one number for both."""
-    moved = sparse.csr_array((entries, targets.indices, targets.indptr), shape=targets.shape)
-    return 0.5 * (entries + sparse.csr_array(moved.T).data)
+    rows, targets = problem.rows, problem.targets
+    row_of, columns = row_numbers(targets), targets.indices
+    is_own = (columns >= rows.lo) & (columns < rows.hi)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row_of[is_own], minlength=rows.n_own))])
+    own = sparse.csr_array((entries[is_own], columns[is_own] - rows.lo, indptr), shape=(rows.n_own, rows.n_own))
+    mirrored = np.empty_like(entries)
+    mirrored[is_own] = sparse.csr_array(own.T).data
+    if not rows.is_alone:
+        owner = np.where(is_own, -1, np.searchsorted(rows.bounds, columns, side="right") - 1)
+        shared = {k: np.flatnonzero(owner == k) for k in np.unique(owner[~is_own]).tolist()}
+        # The other owner has them row by row, which is column by column here.
+        given = {k: entries[at[np.lexsort((row_of[at], columns[at]))]] for k, at in shared.items()}
+        for k, part in rows.swap(given).items():
+            mirrored[shared[k]] = part
+    return 0.5 * (entries + mirrored)
 
 
-def _basis(v: Array) -> Array:
+def _basis(v: Array, rows: SharedRows) -> Array:
     """Q of V's range, orthonormal columns."""
-    factor = truncate_rank(v, v.shape[1])
-    return factor / np.linalg.norm(factor, axis=0)
+    factor = truncate_rank(v, v.shape[1], rows)
+    return factor / np.sqrt(np.diag(rows.gram(factor, factor)))
 
 
 def _split(problem: Patterned, point: Any, entries: Array) -> Multipliers:
     """E with its diagonal, and what the rest of it costs."""
     targets, held = problem.targets, problem.entries(point)
     weights = np.ones(targets.nnz) if problem.weights is None else problem.weights
-    is_diagonal = np.repeat(np.arange(problem.n), np.diff(targets.indptr)) == targets.indices
-    off = entries[~is_diagonal]
-    used = weights[~is_diagonal]
-    size = float(np.sum(np.divide(off * off, used, out=np.zeros_like(off), where=used > 0)))
-    cost = OffDiagonal(float(off @ held[~is_diagonal]), float(off @ targets.data[~is_diagonal]), size)
+    is_diagonal = problem.rows.lo + row_numbers(targets) == targets.indices
+    off = np.where(is_diagonal, 0.0, entries)
+    squares = np.divide(off * off, weights, out=np.zeros_like(off), where=weights > 0)
+
+    def price(lo: int, hi: int) -> tuple[float, float, float]:
+        return off[lo:hi] @ held[lo:hi], off[lo:hi] @ targets.data[lo:hi], squares[lo:hi].sum()
+
+    cost = OffDiagonal(*map(float, problem.sum_entries(price)))
     return Multipliers(entries, entries[is_diagonal], cost)

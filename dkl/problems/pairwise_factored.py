@@ -5,17 +5,16 @@
     Hessian    H[D] = 2 (S D + gamma P_T(W (V D' + D V')) V)
     on a line  f(V + t D) is a quartic in t: its coefficients cost one product with L and dot products on T's pattern
 
-V is (n, w) with w a `padded_width`; columns beyond the rank are zero and stay zero. Rows are cut into a fixed number of
-parts that threads share, and the parts' sums are added in order: the bits do not depend on the number of threads.
+V is (n, w) with w a `padded_width`; columns beyond the rank are zero and stay zero. The rows may be shared out over several owners, of
+which this is one (linalg/shared_rows.py): slabs that are multiplied have room for the others' rows behind the own ones. The bits do not
+depend on the number of threads, nor on that of owners.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,9 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
-from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.row_sweeps import sweep
+from dkl.linalg.shared_matrix import SharedMatrix, row_numbers
+from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import empty_aligned
 from dkl.linalg.smooth_rows import smooth_rows
 from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
@@ -35,12 +35,10 @@ from dkl.problems.multipliers import Multipliers, least_squares
 from dkl.problems.stiff_preconditioner import StiffPreconditioner, Ties
 
 Array = NDArray[np.float64]
-PARTS, LEAST_ROWS = 16, 1024
-"""Row ranges that threads share, whatever their number, of so many rows at least; their sums are added in order."""
-
+LEAST_ROWS = 1024
+"""Of a group of rows whose sums are added up apart."""
 MANY_ROWS = 4096
 """Of so many rows on, slabs have widths between powers of two as well."""
-
 SWEEPS = 2
 """Of Gauss-Seidel, at the start."""
 LEAST_NNZ_FOR_THREADS = 50_000
@@ -49,7 +47,8 @@ LEAST_NNZ_FOR_THREADS = 50_000
 
 @dataclass
 class Point:
-    """A factor v (n, w) and what is known there: `residual` is R on T's pattern (nnz,), `lv` is L V, `smooth` is tr(V'LV).
+    """A factor v (n_own + halo, w) and what is known there: `residual` is R on T's pattern (nnz,), `lv` is L V (n_own, w), `smooth` is
+    tr(V'LV) over all rows.
 
     `move` changes it in place.
     """
@@ -91,7 +90,8 @@ class Line:
 class FactoredPairwise:
     """f, its gradient, its quartics and its Hessian products. Points and lines hold the arrays.
 
-    `n_products` counts products with L, which are what a step costs. Close it to end its threads.
+    `n_products` counts products with L, which are what a step costs. Close it to end its threads. laplacian, targets, weights: of
+    all rows, or of an owner's `rows` (n_own, n).
     """
 
     def __init__(
@@ -102,25 +102,31 @@ class FactoredPairwise:
         *,
         weights: Array | None = None,
         threads: int = 1,
+        rows: SharedRows | None = None,
     ) -> None:
-        self.n = int(laplacian.shape[0])
-        self.gamma = float(gamma)
+        n = int(laplacian.shape[1])
+        many = laplacian.nnz >= LEAST_NNZ_FOR_THREADS
+        self.rows = rows or SharedRows.alone(n, threads if many else 1, LEAST_ROWS)
+        self.n, self.gamma = n, float(gamma)
         self.laplacian, self.targets = laplacian, targets
-        self._l = _csr(laplacian)
-        self._t = _csr(targets)[:2]
+        both = [
+            np.concatenate(pair)
+            for pair in zip(*((row_numbers(m), m.indices) for m in (laplacian, targets)), strict=True)
+        ]
+        self.halo = Halo(self.rows, *both)
+        matrix = SharedMatrix.part(laplacian, self.rows, self.halo)
+        self._l = matrix.indptr, matrix.indices, matrix.data
+        self._t = targets.indptr.astype(np.int64), self.halo.numbers(targets.indices)
         self._target = np.ascontiguousarray(targets.data, dtype=float)
         self.weights = weights
         self._weights = np.ones(self._target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
         self._work = np.empty(self._target.size)
-        self._ties = Ties(targets)
-        self._threads = threads if laplacian.nnz >= LEAST_NNZ_FOR_THREADS else 1
-        self._pool = ThreadPoolExecutor(threads) if self._threads > 1 else None
+        self._ties = Ties(targets, self.rows)
         self._products = [0]  # shared with problems of another gamma
 
     def close(self) -> None:
         """End the threads; harmless if repeated."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self.rows.close()
 
     @property
     def n_products(self) -> int:
@@ -156,50 +162,34 @@ class FactoredPairwise:
         """(certificate, S's lower end): see problems/factored_certificate.py."""
         return certified(self, point, relative, seed, few=few, last=last, near=near)
 
-    def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
-        """The sum of function(lo, hi) over the row ranges, in order; tuples are summed entry by entry."""
-        return self._sum(function, self.n)
-
-    def _sum(self, function: Callable[[int, int], Any], count: int) -> Any:
-        """The same over ranges of [0, count)."""
-        parts = _parts(count)
-        sums: list[Any] = [None] * len(parts)
-
-        def work(thread: int) -> None:
-            for k in range(thread, len(sums), self._threads):
-                sums[k] = function(*parts[k])
-
-        self._on_threads(work)
-        return np.sum(np.array(sums), axis=0)
-
-    def each(self, function: Callable[[int, int], Any], count: int) -> None:
-        """function(lo, hi) over ranges of [0, count), as many as there are threads: of one that sums nothing."""
-        threads = self._threads
-        self._on_threads(lambda thread: function(thread * count // threads, (thread + 1) * count // threads))
-
-    def _on_threads(self, work: Callable[[int], None]) -> None:
-        if self._pool is None:
-            work(0)
-        else:
-            list(self._pool.map(work, range(self._threads)))
+    def sum_entries(self, function: Callable[[int, int], Any]) -> Array:
+        """The sum of function(first, last + 1) over groups of T's entries, row by row."""
+        indptr = self._t[0]
+        return self.rows.sum(lambda lo, hi: function(int(indptr[lo]), int(indptr[hi])))
 
     def padded(self, factor: Array) -> Array:
-        """A copy of `factor` (n, r) with zero columns up to a `padded_width`."""
-        width = padded_width(*factor.shape)
-        out = empty_aligned((self.n, width), float)
-        out[:, : factor.shape[1]] = factor
-        out[:, factor.shape[1] :] = 0.0
+        """A copy of `factor` (n_own, r) with zero columns up to a `padded_width`, and room for the halo."""
+        own, rank = factor.shape
+        out = empty_aligned((own + self.halo.size, padded_width(self.n, rank)), float)
+        out[:own, :rank] = factor
+        out[:own, rank:], out[own:] = 0.0, 0.0
         return out
+
+    def product(self, x: Array) -> Array:
+        """L X (n_own, k)."""
+        self._products[0] += 1
+        return SharedMatrix.part(self.laplacian, self.rows, self.halo).product(x)
 
     def at(self, v: Array) -> Point:
         """The point of a padded factor, which it keeps and `move` will change. One product."""
-        lanes = lanes_of(v.shape[1])
-        lv, residual = empty_aligned(v.shape, float), np.empty_like(self._target)
-        self.each(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes), self.n)
-        self.each(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes), self.n)
+        lanes, own = lanes_of(v.shape[1]), self.rows.n_own
+        self.halo.fill(v)
+        lv, residual = empty_aligned((own, v.shape[1]), float), np.empty_like(self._target)
+        self.rows.each(lambda lo, hi: kernels.product_rows(lo, hi, *self._l, v, lv, lanes), own)
+        self.rows.each(lambda lo, hi: kernels.gram_rows(lo, hi, *self._t, v, residual, lanes), own)
         self._products[0] += 1
         residual -= self._target
-        point = Point(v, lv, residual, empty_aligned(v.shape, float), 0.0, 0.0, 0.0)
+        point = Point(v, lv, residual, empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
         self._update(point)
         return point
 
@@ -207,7 +197,7 @@ class FactoredPairwise:
         """Objective and gradient from v, L v and the residual."""
         lanes = lanes_of(point.v.shape[1])
         known = (point.residual, self._weights, self.gamma, point.v, point.lv)
-        size, smooth, loss = self.sum_parts(
+        size, smooth, loss = self.rows.sum(
             lambda lo, hi: kernels.gradient_rows(lo, hi, *self._t, *known, self._work, point.gradient, lanes)
         )
         point.smooth = float(smooth)
@@ -217,10 +207,11 @@ class FactoredPairwise:
     def line(self, point: Point, direction: Array, out: Line | None = None) -> Line:
         """The quartic along `direction` (n, w); one product. The buffers of `out` are used again."""
         lanes = lanes_of(direction.shape[1])
-        ld = empty_aligned(direction.shape, float) if out is None else out.ld
+        ld = empty_aligned(point.lv.shape, float) if out is None else out.ld
         first, second = (np.empty_like(self._target) for _ in range(2)) if out is None else (out.first, out.second)
+        self.halo.fill(direction)
         known = (point.residual, self._weights, point.v, point.lv, direction)
-        fr, ff, sr, fs, ss, linear, square = self.sum_parts(
+        fr, ff, sr, fs, ss, linear, square = self.rows.sum(
             lambda lo, hi: kernels.line_rows(lo, hi, *self._l, *self._t, *known, ld, first, second, lanes)
         )
         self._products[0] += 1
@@ -230,10 +221,10 @@ class FactoredPairwise:
         return Line(tuple(map(float, coefficients)), ld, first, second)  # type: ignore[arg-type]
 
     def move(self, point: Point, direction: Array, line: Line, t: float) -> None:
-        """point <- V + t D, in place, without a product: L V and R follow from what the line holds."""
+        """point <- V + t D, in place, without a product: L V and R follow from what the line holds, the halo of V from that of D."""
         lanes = lanes_of(direction.shape[1])
-        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v, lanes), self.n)
-        self.each(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv, lanes), self.n)
+        self.rows.each(lambda lo, hi: kernels.move_rows(lo, hi, t, direction, point.v, lanes), len(point.v))
+        self.rows.each(lambda lo, hi: kernels.move_rows(lo, hi, t, line.ld, point.lv, lanes), len(point.lv))
         # R(t) = R + t first + t^2 second; rounding adds up over many moves, and a new `at` removes it.
         point.residual += t * line.first
         point.residual += (t * t) * line.second
@@ -243,29 +234,38 @@ class FactoredPairwise:
         """out <- H[D]; returns D . H[D]. One product, and dot products on T's pattern."""
         lanes = lanes_of(direction.shape[1])
         self._products[0] += 1
+        self.halo.fill(direction)
         known = (point.residual, self._weights, self.gamma, point.v, direction)
         return float(
-            self.sum_parts(
+            self.rows.sum(
                 lambda lo, hi: kernels.hessian_rows(lo, hi, *self._l, *self._t, *known, self._work, out, lanes)
             )
         )
 
     def start(self, width: int, seed: int) -> Array:
-        """(n, width): rows that vary little along the graph, after SWEEPS of Gauss-Seidel over them."""
-        with one_blas_thread():
-            v = self.padded(smooth_rows(self.laplacian, width, seed))
+        """(n, width): rows that vary little along the graph, after SWEEPS of Gauss-Seidel over them; of one owner alone."""
+        v = self.padded(smooth_rows(SharedMatrix.part(self.laplacian, self.rows, self.halo), width, seed))
         lanes = lanes_of(v.shape[1])
         for k in range(SWEEPS):
             sweep(*self._l, *self._t, self._target, self._weights, self.gamma, v, k % 2 == 1, lanes)
         return v[:, :width]
+
+    def upper_entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32], Array, Array]:
+        """(i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo; c is the root of how much they
+        count: T is symmetric, and so is K."""
+        i = row_numbers(self.targets).astype(np.int64)
+        kept = self.rows.lo + i <= self.targets.indices
+        i, j = i[kept], self._t[1][kept]
+        count = np.where(i == j, 1.0, np.sqrt(2.0))
+        return i, j, self._target[kept], count if self.weights is None else count * np.sqrt(self._weights[kept])
 
     def preconditioner(self, width: int, seed: int = 0, dtype: DTypeLike = np.float32) -> StiffPreconditioner:
         """A preconditioner for factors of this padded width; it keeps six arrays of at most that size."""
         return StiffPreconditioner(self, self._ties, self._weights, width, seed, dtype)
 
     def gradient_matrix(self, point: Point) -> sparse.csr_array:
-        """S = L + gamma W R at the point, sparse (n, n), for its certificate."""
-        entries = point.residual + self._target
+        """S = L + gamma W R at the point, sparse (n_own, n), for its certificate."""
+        entries = self.entries(point)
         return gradient_matrix(self.laplacian, self.targets, self.gamma, entries, self.weights)
 
     def multipliers(self, point: Point, relative: float) -> Multipliers:
@@ -273,8 +273,9 @@ class FactoredPairwise:
         return least_squares(self, point, relative)
 
     def diagonal(self, point: Point) -> Array:
-        """K_ii (n,)."""
-        return sparse.csr_array((self.entries(point), *self._t[1::-1]), shape=self.targets.shape).diagonal()
+        """K_ii (n_own,)."""
+        entries = sparse.csr_array((self.entries(point), self.targets.indices, self.targets.indptr), self.targets.shape)
+        return np.asarray(entries.diagonal(self.rows.lo), float)
 
     def entries(self, point: Point) -> Array:
         """K = V V' on T's pattern (nnz,)."""
@@ -292,19 +293,3 @@ def padded_width(n: int, rank: int) -> int:
         width *= 2
     between = 3 * width // 4
     return between if width > 16 and rank <= between and n >= MANY_ROWS else width
-
-
-@lru_cache(maxsize=64)
-def _parts(count: int) -> list[tuple[int, int]]:
-    """[0, count) cut into PARTS ranges, or fewer."""
-    bounds = np.linspace(0, count, max(1, min(PARTS, count // LEAST_ROWS)) + 1).astype(int)
-    return [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
-
-
-def _csr(matrix: sparse.csr_array) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
-    """(indptr, indices, data) in the dtypes of the kernels."""
-    return (
-        matrix.indptr.astype(np.int64),
-        matrix.indices.astype(np.int32),
-        np.ascontiguousarray(matrix.data, dtype=float),
-    )

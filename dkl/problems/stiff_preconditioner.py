@@ -6,7 +6,6 @@ pattern, which is far sparser than L. M = 2 (SHIFT I + gamma J'WJ) is the Hessia
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,58 +15,86 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from dkl.linalg import stiff_kernels as kernels
 from dkl.linalg.lanes import lanes_of
+from dkl.linalg.shared_matrix import row_numbers
+from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.linalg.slab_kernels import dot_rows
 from dkl.linalg.slabs import empty_aligned
 
 Array = NDArray[np.float64]
 
 
-class Threaded(Protocol):
-    """Work cut over threads."""
+class Problem(Protocol):
+    """Problem (1), or an owner's rows of it."""
 
     gamma: float
-
-    def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
-        """The sum over parts of the rows of V."""
-
-    def each(self, function: Callable[[int, int], Any], count: int) -> None:
-        """function(lo, hi) over ranges of [0, count)."""
+    rows: SharedRows
 
 
 class Ties:
-    """T's pattern among the rows that are in pairs, `rows` (m,), neighbours in T near each other; `alone` are the other rows.
+    """T's pattern among the rows that are in pairs: `rows` (m,) of the own ones, neighbours in T near each other, and behind them the
+    others' that they are in pairs with, `halo`; `alone` are the other own rows.
 
-    indptr, indices: CSR (m, m) without the diagonal; left, right, weights: each pair once, `places` (pairs, 2) where CSR has it.
+    indptr, indices: CSR of the own rows without the diagonal, entries in T's order; left, right: each pair once, the row of the lower
+    number left, `places` (pairs, 2) where CSR has it, twice the same where the other row is another owner's.
     """
 
-    def __init__(self, targets: sparse.csr_array) -> None:
-        n, indptr = int(targets.shape[0]), targets.indptr
-        tied = np.diff(indptr) > 1
-        self.alone = np.flatnonzero(~tied)
-        of = np.repeat(np.arange(n), np.diff(indptr))
-        off = np.flatnonzero(of != targets.indices)
-        first, second = of[off], targets.indices[off]
-        pattern = sparse.csr_array((np.ones(off.size), (first, second)), shape=(n, n))
-        order = reverse_cuthill_mckee(pattern, symmetric_mode=True)
-        self.rows = order[tied[order]].astype(np.int64)
-        numbers = np.empty(n, np.int64)
-        numbers[self.rows] = np.arange(self.rows.size)
-        first, second = numbers[first], numbers[second]
-        order = np.lexsort((second, first))
-        first, second = first[order], second[order]
-        self.indptr = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=self.rows.size))]).astype(np.int64)
-        self.indices = second.astype(np.int32)
-        upper = np.flatnonzero(first < second)
-        self.left, self.right = first[upper], second[upper]
-        lower = np.flatnonzero(first > second)
-        lower = lower[np.lexsort((first[lower], second[lower]))]
-        self.places = np.column_stack([upper, lower])
-        self.of = off[order][upper]
+    def __init__(self, targets: sparse.csr_array, owned: SharedRows) -> None:
+        self.owned, lo = owned, owned.lo
+        row_of, columns = row_numbers(targets), targets.indices
+        off = np.flatnonzero(lo + row_of != columns)
+        first, second = row_of[off].astype(np.int64), columns[off].astype(np.int64)
+        self.rows, self.alone = _tied(first, second, owned)
+        places = np.empty(owned.n_own, np.int64)
+        places[self.rows] = np.arange(self.rows.size)
+        self.halo = Halo(owned, first, second, places, self.rows.size)
+        order = np.argsort(places[first], kind="stable")
+        off, first, second = off[order], first[order], second[order]
+        begin, end = places[first], self.halo.numbers(second)
+        self.indptr = np.concatenate([[0], np.cumsum(np.bincount(begin, minlength=self.rows.size))]).astype(np.int64)
+        self.indices = end
+        first += lo  # from here on by the numbers of all owners
+        upper, is_own = first < second, (second >= lo) & (second < owned.hi)
+        key = np.minimum(first, second) * owned.n + np.maximum(first, second)
+        both, beside, across = (np.flatnonzero(chosen) for chosen in (upper & is_own, ~upper & is_own, ~is_own))
+        mirror = np.empty(key.size, np.int64)
+        mirror[both[np.argsort(key[both])]] = beside[np.argsort(key[beside])]
+        mirror[across] = across
+        once = np.sort(np.concatenate([both, across]))
+        swapped = ~upper[once]
+        self.left, self.right = begin[once], end[once].astype(np.int64)
+        self.left[swapped], self.right[swapped] = self.right[swapped], self.left[swapped]
+        self.places = np.column_stack([once, mirror[once]])
+        self.of = off[once]
         """Which of T's entries a pair is."""
+        self._in_order = np.argsort(self.rows)
+        self._sorted = self.rows[self._in_order]
+
+    @property
+    def size(self) -> int:
+        """Rows of arrays: own ones and the halo."""
+        return int(self.rows.size) + self.halo.size
+
+    def inside(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """Which of `rows` are among the own rows [lo, hi), in their order."""
+        first, last = np.searchsorted(self._sorted, [lo, hi])
+        return self._in_order[first:last]
 
     def weights(self, weights: Array) -> Array:
         """Of the pairs, of those of T's entries."""
         return weights[self.of]
+
+
+def _tied(
+    first: NDArray[np.int64], second: NDArray[np.int64], owned: SharedRows
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(own rows that are in pairs, in an order that keeps those of own pairs near each other; own rows that are in none)."""
+    n, second = owned.n_own, second - owned.lo
+    here = (second >= 0) & (second < n)
+    pattern = sparse.csr_array((np.ones(int(here.sum())), (first[here], second[here])), shape=(n, n))
+    order = reverse_cuthill_mckee(pattern, symmetric_mode=True)
+    tied = np.zeros(n, bool)
+    tied[first] = True
+    return order[tied[order]].astype(np.int64), np.flatnonzero(~tied)
 
 
 class StiffPreconditioner:
@@ -81,29 +108,36 @@ class StiffPreconditioner:
     MARGIN = 1.15  # power iteration approaches the top from below
 
     def __init__(
-        self, problem: Threaded, ties: Ties, weights: Array, width: int, seed: int, dtype: DTypeLike = np.float32
+        self, problem: Problem, ties: Ties, weights: Array, width: int, seed: int, dtype: DTypeLike = np.float32
     ) -> None:
         self.real: Any = np.dtype(dtype).type
-        self.problem, self.gamma, self.ties, self.lanes = problem, problem.gamma, ties, lanes_of(width)
+        self.gamma, self.owned, self.ties, self.lanes = problem.gamma, problem.rows, ties, lanes_of(width)
         self._weights = ties.weights(weights).astype(dtype)
-        self._v, self._power, *self._buffers = (empty_aligned((ties.rows.size, width), dtype) for _ in range(5))
-        self._power[:] = np.random.default_rng(seed).standard_normal(self._power.shape)
+        self._v, self._power, *self._buffers = (empty_aligned((ties.size, width), dtype) for _ in range(5))
+        for buffer in (self._power, *self._buffers):
+            buffer[:] = 0.0  # a halo is scaled before it is first filled, and what memory held may be a signalling NaN
+        for number, lo, hi in self.owned.groups:
+            # A stream a group: whoever owns it.
+            some = ties.inside(lo, hi)
+            self._power[some] = np.random.default_rng((seed, number)).standard_normal((some.size, width))
         self._work = np.empty(ties.indices.size, dtype)
+        self._is_idle = not self.owned.largest(float(ties.rows.size))
         self.top = 0.0
 
     def refresh(self, v: Array, steps: int) -> None:
         """Follow the top of M's spectrum at v by `steps` power iterations, from the vector of the last time."""
         image = self._buffers[0]
         self._gather(v, 1.0, self._v)
+        self.ties.halo.fill(self._v)
         top = 0.0
-        for _ in range(steps if self._power.size else 0):
+        for _ in range(0 if self._is_idle else steps):
             self._power *= self.real(1.0 / np.sqrt(self._dot(self._power, self._power)))
             image[:] = 0.0
             self._step(self._power, (2.0 * self.SHIFT, 0.0, 0.0), 2.0 * self.gamma, self._power, image)  # M p
             top = self._dot(self._power, image)
             np.copyto(self._power, image)
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
-        self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * of_alone)
+        self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
     def apply(self, v: Array, r: Array, out: Array) -> None:
         """out <- M^-1 r, M at v, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for sparse
@@ -115,18 +149,19 @@ class StiffPreconditioner:
         center, half = 0.5 * (high + low), max(0.5 * (high - low), 1e-3 * high)
         keep, gain = _steps(center / half, half, self.DEGREE - 1)
         alone, rows = self.ties.alone, self.ties.rows
-        self.problem.each(
+        self.owned.each(
             lambda lo, hi: kernels.alone_rows(
                 lo, hi, alone, self.gamma, self.SHIFT, center, keep, gain, v, r, out, self.lanes
             ),
             alone.size,
         )
-        size = float(np.sqrt(self.problem.sum_parts(lambda lo, hi: dot_rows(lo, hi, r, r, self.lanes))))
-        if rows.size == 0 or size == 0.0:
+        size = float(np.sqrt(self.owned.sum(lambda lo, hi: dot_rows(lo, hi, r, r, self.lanes))))
+        if self._is_idle or size == 0.0:
             return
         # Single precision has no numbers below 1e-38: the gradient is taken to the length 1 and back.
         x, before, right = self._buffers
         self._gather(v, 1.0, self._v)
+        self.ties.halo.fill(self._v)
         self._gather(r, 1.0 / size, right)
         np.multiply(right, self.real(1.0 / center), out=x)
         before[:] = 0.0
@@ -134,25 +169,29 @@ class StiffPreconditioner:
             shares = (1.0 + kept - 2.0 * gained * self.SHIFT, -kept, gained)
             self._step(x, shares, -2.0 * gained * self.gamma, right, before)
             x, before = before, x
-        self.problem.each(lambda lo, hi: kernels.scatter_rows(lo, hi, rows, x, size, out, self.lanes), rows.size)
+        self.owned.each(lambda lo, hi: kernels.scatter_rows(lo, hi, rows, x, size, out, self.lanes), rows.size)
 
     def _gather(self, x: Array, scale: float, out: Array) -> None:
         """out <- scale x on the rows that are in pairs."""
         rows = self.ties.rows
-        self.problem.each(lambda lo, hi: kernels.gather_rows(lo, hi, rows, x, scale, out, self.lanes), rows.size)
+        self.owned.each(lambda lo, hi: kernels.gather_rows(lo, hi, rows, x, scale, out, self.lanes), rows.size)
 
     def _step(self, x: Array, shares: tuple[float, float, float], scale: float, r: Array, before: Array) -> None:
         """before <- shares . (x, before, r) + scale J'WJ x: see `chebyshev_rows`."""
         ties, work, v, lanes = self.ties, self._work, self._v, self.lanes
+        ties.halo.fill(x)
         pairs = (ties.left, ties.right, ties.places, self._weights, scale, v, x, work, lanes)
-        self.problem.each(lambda lo, hi: kernels.pair_changes(lo, hi, *pairs), ties.left.size)
+        self.owned.each(lambda lo, hi: kernels.pair_changes(lo, hi, *pairs), ties.left.size)
         arrays = (work, scale, v, x, shares, r, before, lanes)
-        self.problem.each(
+        self.owned.each(
             lambda lo, hi: kernels.chebyshev_rows(lo, hi, ties.indptr, ties.indices, *arrays), ties.rows.size
         )
 
     def _dot(self, x: Array, y: Array) -> float:
-        return float(dot_rows(0, len(x), x, y, self.lanes))
+        """Of the rows that are in pairs, group by group in their own order, which is not that of `ties`."""
+        products = np.empty(self.ties.rows.size)
+        kernels.row_dots(0, products.size, x, y, products, self.lanes)
+        return float(self.owned.sum(lambda lo, hi: products[self.ties.inside(lo, hi)].sum()))
 
 
 def _steps(sigma: float, half: float, count: int) -> tuple[Array, Array]:

@@ -18,7 +18,6 @@ more (`dkl/estimators/pairwise/plan.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -66,9 +65,6 @@ class FactoredProblem(RankedProblem, Protocol):
     def preconditioner(self, width: int) -> Any:
         """Of factors of this padded width, with `refresh(v, steps)` and `apply(v, gradient, out)`."""
 
-    def sum_parts(self, function: Callable[[int, int], Any]) -> Any:
-        """The sum of function(lo, hi) over parts of the rows, in their order."""
-
 
 class CertifiedProblem(FactoredProblem, Protocol):
     """One whose points can be compared with the optimum."""
@@ -85,7 +81,7 @@ class CertifiedProblem(FactoredProblem, Protocol):
 
 @dataclass
 class Minimum:
-    """Where `minimize` ended; SOLVED: stationary, or as good as no longer falling. `point` is that of v."""
+    """Where `minimize` ended, v (n_own, w); SOLVED: stationary, or as good as no longer falling. `point` is that of v."""
 
     v: Array
     objective: float
@@ -115,7 +111,7 @@ def minimize(
     point = problem.at(v0)
     precondition = problem.preconditioner(point.v.shape[1])
     precondition.refresh(point.v, POWER_STEPS)
-    z, previous = np.empty_like(point.v), np.zeros_like(point.v)
+    z, previous = np.empty_like(point.gradient), np.zeros_like(point.gradient)
     direction = np.zeros_like(point.v)
     size, line, iteration, told, is_slow = np.inf, None, 0, watch.outcome, False
     lately = [point.objective]
@@ -150,7 +146,16 @@ def minimize(
         lately.append(point.objective)
         is_slow = len(lately) > WINDOW and _drop(lately) <= progress * problem.scale(point.objective)
     products = problem.n_products - first_product
-    return Minimum(point.v, point.objective, point.gradient_norm, iteration, products, watch.history, outcome, point)
+    return Minimum(
+        point.v[: problem.rows.n_own],
+        point.objective,
+        point.gradient_norm,
+        iteration,
+        products,
+        watch.history,
+        outcome,
+        point,
+    )
 
 
 def _drop(lately: list[float]) -> float:
@@ -161,12 +166,12 @@ def _drop(lately: list[float]) -> float:
 def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
     """direction <- momentum direction - z; its product with the gradient."""
     arrays = (z, direction, gradient, lanes_of(z.shape[1]))
-    return float(problem.sum_parts(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays)))
+    return float(problem.rows.sum(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays)))
 
 
 def _dot(problem: FactoredProblem, x: Array, y: Array) -> float:
     lanes = lanes_of(x.shape[1])
-    return float(problem.sum_parts(lambda lo, hi: kernels.dot_rows(lo, hi, x, y, lanes)))
+    return float(problem.rows.sum(lambda lo, hi: kernels.dot_rows(lo, hi, x, y, lanes)))
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ class _Search:
     def run(self, start: Array | None, rank: int | None, max_rounds: int) -> tuple[Array, Any, Outcome]:
         """(factor, certificate, outcome) after at most so many rounds."""
         problem, rank = self.problem, min(rank or START_RANK, self.max_rank, self.problem.n)
-        factor = None if start is None else truncate_rank(np.asarray(start, float), rank)
+        factor = None if start is None else truncate_rank(np.asarray(start, float), rank, problem.rows)
         if factor is None or factor.shape[1] == 0:  # V = 0 is a saddle point, which no descent leaves
             factor = problem.start(rank, self.seed)
         best: tuple[Array, Any] | None = None

@@ -6,17 +6,19 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_columns import NEGLIGIBLE, truncate_rank
 from dkl.linalg.psd_quadratic import congruence, psd_minimum, smat, svec
+from dkl.linalg.shared_rows import Halo, SharedRows
 
 Array = NDArray[np.float64]
 MIXING_RANK = 32
 """Above it the quadratic in Y has too many unknowns to be worth forming."""
 CHUNK = 512
 """Entries of T at a time, whose products of columns stay in the cache."""
+NEW = 1e-6
+"""Of a column's length: what it must add to the ones before it to count."""
 WIDER, LITTLE_WIDER = 24, 8
 """Columns that `mix_in` takes beside those of V, at most and where few are asked for: Y has (r + WIDER)^2 / 2 unknowns."""
 WEAK = 1e-8
@@ -38,16 +40,18 @@ class RankedProblem(Protocol):
         """gamma."""
 
     @property
-    def laplacian(self) -> sparse.csr_array:
-        """L."""
+    def rows(self) -> SharedRows:
+        """Whose rows are here: all, or an owner's."""
 
     @property
-    def targets(self) -> sparse.csr_array:
-        """T, whose pattern P_T is of."""
+    def halo(self) -> Halo:
+        """The others' rows that are met."""
 
-    @property
-    def weights(self) -> Array | None:
-        """W_ij of T's entries (nnz,), None for ones."""
+    def product(self, x: Array) -> Array:
+        """L X (n_own, k)."""
+
+    def upper_entries(self) -> tuple[NDArray[Any], NDArray[Any], Array, Array]:
+        """(i, j, T_ij, c) of T's entries with i <= j, by rows, and the roots of how much they count."""
 
     def scale(self, objective: float) -> float:
         """What a change of the objective is relative to: the objective, or more where that is next to nothing."""
@@ -68,14 +72,15 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
     f is a quadratic in Y, minimized exactly. Where its minimum is not psd, Y goes as far as the boundary, loses the
     column that vanishes there, and continues: f never rises.
     """
+    rows = problem.rows
+    factor = truncate_rank(factor, factor.shape[1], rows)
+    if not 0 < factor.shape[1] <= MIXING_RANK:
+        return factor
+    scale = _lengths(rows, factor)
+    basis = factor / scale
+    # Summed over T's pattern once: of fewer columns, basis @ turn, the quadratic is that of Y = turn Y' turn'.
+    quadratic, turn = _quadratic(problem, basis), np.eye(factor.shape[1])
     with one_blas_thread():
-        factor = truncate_rank(factor, factor.shape[1])
-        if not 0 < factor.shape[1] <= MIXING_RANK:
-            return factor
-        scale = np.linalg.norm(factor, axis=0)
-        basis = factor / scale
-        # Summed over T's pattern once: of fewer columns, basis @ turn, the quadratic is that of Y = turn Y' turn'.
-        quadratic, turn = _quadratic(problem, basis), np.eye(factor.shape[1])
         while turn.shape[1] > 0:
             y0 = np.diag(scale**2)
             change = _quadratic_minimum(*quadratic, turn) - y0
@@ -89,7 +94,7 @@ def minimize_over_mixing(problem: RankedProblem, factor: Array) -> Array:
             turn, scale = turn @ vectors[:, keep][:, ::-1], np.sqrt(values[keep])[::-1]
             if inside:
                 break
-        return np.ascontiguousarray(basis @ (turn * scale))
+    return rows.times(basis, turn * scale)
 
 
 def drop_weak_columns(problem: RankedProblem, factor: Array, point: Any, share: float) -> tuple[Array, Any]:
@@ -115,29 +120,37 @@ def _quadratic_minimum(normal: Array, linear: Array, turn: Array) -> Array:
 
 def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
     """(N, c) of f / gamma = 1/2 y'N y + c'y + a constant, at K = Q Y Q', y = svec(Y)."""
-    a, b = np.triu_indices(q.shape[1])
+    rows, (n, k) = problem.rows, q.shape
+    a, b = np.triu_indices(k)
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
-    i, j, wanted, count = _upper(problem.targets, problem.weights)
-    normal, right = np.zeros((a.size, a.size)), np.zeros(a.size)
-    for lo in range(0, i.size, CHUNK):
-        part = slice(lo, lo + CHUNK)
-        x, y = (np.ascontiguousarray(q[ends[part]].T) for ends in (i, j))
-        rows = x[a] * y[b]
-        rows += x[b] * y[a]
-        rows *= 0.5 * count[part]
-        normal += rows @ rows.T
-        right += rows @ (count[part] * wanted[part])
-    smooth = svec(q.T @ (problem.laplacian @ q))
-    return weight[:, None] * normal * weight, smooth / problem.gamma - weight * right
+    i, j, wanted, count = problem.upper_entries()
+    met = np.empty((n + problem.halo.size, k))
+    met[:n] = q
+    problem.halo.fill(met)
+
+    def summed(lo: int, hi: int) -> Array:
+        """[normal, right side] of the entries of some rows."""
+        out = np.zeros((a.size, a.size + 1))
+        first, last = np.searchsorted(i, [lo, hi])
+        for at in range(first, last, CHUNK):
+            part = slice(at, min(at + CHUNK, last))
+            x, y = (np.ascontiguousarray(met[ends[part]].T) for ends in (i, j))
+            products = x[a] * y[b]
+            products += x[b] * y[a]
+            products *= 0.5 * count[part]
+            out[:, :-1] += products @ products.T
+            out[:, -1] += products @ (count[part] * wanted[part])
+        return out
+
+    with one_blas_thread():
+        whole = rows.sum(summed)
+    smooth = svec(rows.gram(q, problem.product(q)))
+    return weight[:, None] * whole[:, :-1] * weight, smooth / problem.gamma - weight * whole[:, -1]
 
 
-def _upper(targets: sparse.csr_array, weights: Array | None) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
-    """(i, j, T_ij, c) of T's entries with i <= j; c is the root of how much they count: T is symmetric, and so is K."""
-    left = np.repeat(np.arange(targets.shape[0]), np.diff(targets.indptr))
-    kept = left <= targets.indices
-    i, j = left[kept], targets.indices[kept].astype(np.intp)
-    count = np.where(i == j, 1.0, np.sqrt(2.0))
-    return i, j, targets.data[kept], count if weights is None else count * np.sqrt(weights[kept])
+def _lengths(rows: SharedRows, x: Array) -> Array:
+    """Of the columns (k,)."""
+    return np.sqrt(rows.sum(lambda lo, hi: np.einsum("ij,ij->j", x[lo:hi], x[lo:hi])))
 
 
 def mix_in(
@@ -170,20 +183,36 @@ def mix_in(
 def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int, wider: int, relative: float) -> Array:
     """The least f over K = Q Y Q', Q spanning V and the first of the vectors that add to it, at most `wider`; its principal
     columns but the weak ones."""
+    rows = problem.rows
+    factor = truncate_rank(factor, factor.shape[1], rows)
+    rank = factor.shape[1]
+    q = independent(rows, np.hstack([factor / _lengths(rows, factor), vectors[:, : rank + wider]]), rank + wider)
+    inside = rows.gram(q, factor)
+    point = problem.at(problem.padded(factor))
+    tol = max(MIXING_TOL * relative, LEAST_TOL) * problem.scale(point.objective) / problem.gamma
+    quadratic = _quadratic(problem, q)
     with one_blas_thread():
-        factor = truncate_rank(factor, factor.shape[1])
-        first = vectors[:, : factor.shape[1] + wider]
-        basis, triangle = np.linalg.qr(np.hstack([factor / np.linalg.norm(factor, axis=0), first]))
-        # V's range is near those vectors: what they add to it, and to those before them, may be next to nothing.
-        new = np.flatnonzero(np.abs(np.diag(triangle)) > 1e-6)
-        q = np.ascontiguousarray(basis[:, new[: factor.shape[1] + wider]])
-        inside = q.T @ factor
-        point = problem.at(problem.padded(factor))
-        tol = max(MIXING_TOL * relative, LEAST_TOL) * problem.scale(point.objective) / problem.gamma
-        mixed = psd_minimum(*_quadratic(problem, q), inside @ inside.T, tol)
+        mixed = psd_minimum(*quadratic, inside @ inside.T, tol)
         values, turn = np.linalg.eigh(mixed)
-        keep = np.flatnonzero(values > WEAK * values[-1])[::-1][:max_rank]
-        return np.ascontiguousarray(q @ (turn[:, keep] * np.sqrt(values[keep])))
+    keep = np.flatnonzero(values > WEAK * values[-1])[::-1][:max_rank]
+    return rows.times(q, turn[:, keep] * np.sqrt(values[keep]))
+
+
+def independent(rows: SharedRows, block: Array, most: int) -> Array:
+    """An orthonormal basis of the first of a block's columns, of length 1, that add to those before them; `most` of them at most."""
+    gram, chosen = rows.gram(block, block), []
+    factor = np.zeros_like(gram)  # Cholesky's, of the chosen columns
+    for k in range(len(gram)):
+        row = np.linalg.solve(factor[: len(chosen), : len(chosen)], gram[chosen, k])
+        rest = gram[k, k] - row @ row
+        # V's range is near those vectors: what they add to it, and to those before them, may be next to nothing.
+        if rest > NEW**2 and len(chosen) < most:
+            factor[len(chosen), : len(chosen)], factor[len(chosen), len(chosen)] = row, np.sqrt(rest)
+            chosen.append(k)
+    triangle = factor[: len(chosen), : len(chosen)]
+    basis = rows.times(np.ascontiguousarray(block[:, chosen]), np.linalg.inv(triangle).T)
+    rows.orthonormalize(basis)
+    return basis
 
 
 def add_descent_columns(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int) -> Array:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 from dkl.linalg.lowest_outside import lowest_outside
+from dkl.linalg.shared_matrix import SharedMatrix
 
 
 @pytest.mark.parametrize("lowest", [-0.3, 1e-3])
@@ -17,7 +17,7 @@ def test_it_is_below_the_least_eigenvalue_outside_and_near_it(rng, lowest):
     q = np.linalg.qr(basis[:, :k] + 1e-5 * rng.standard_normal((n, k)))[0]
     inside = np.linalg.qr(q, mode="complete")[0][:, k:]
     exact = np.linalg.eigvalsh(inside.T @ dense @ inside)[0]
-    found = lowest_outside(sparse.csr_array(0.5 * (dense + dense.T)), q, 0)
+    found = lowest_outside(SharedMatrix.alone(0.5 * (dense + dense.T)), q, 0)
     assert exact - 0.5 * abs(exact) - 1e-12 <= found <= exact + 1e-12
 
 
@@ -27,4 +27,4 @@ def test_the_rest_of_a_small_space_is_found_to_its_end(rng):
     q = np.linalg.qr(rng.standard_normal((20, 17)))[0]
     inside = np.linalg.qr(q, mode="complete")[0][:, 17:]
     exact = np.linalg.eigvalsh(inside.T @ dense @ inside)[0]
-    assert lowest_outside(sparse.csr_array(dense), q, 3) == pytest.approx(exact, abs=1e-9)
+    assert lowest_outside(SharedMatrix.alone(dense), q, 3) == pytest.approx(exact, abs=1e-9)

@@ -1,9 +1,12 @@
 """The lowest eigenvectors of a sparse matrix, as a block, against LAPACK's."""
 
 import numpy as np
+from owners_on_threads import by_owners
 from scipy import sparse
 
+from dkl.linalg import ordered_rows
 from dkl.linalg.lowest_subspace import lowest_subspaces
+from dkl.linalg.shared_matrix import SharedMatrix
 
 
 def test_a_cluster_at_zero_is_found_whole(rng):
@@ -15,7 +18,7 @@ def test_a_cluster_at_zero_is_found_whole(rng):
     matrix = sparse.csr_array(0.5 * (dense + dense.T))
     exact = np.sort(values)
     errors = []
-    for found in lowest_subspaces(matrix, rng.standard_normal((n, count + 8)), count, 6):
+    for found in lowest_subspaces(SharedMatrix.alone(matrix), rng.standard_normal((n, count + 8)), count, 6):
         q = found.vectors
         np.testing.assert_allclose(q.T @ q, np.eye(count), atol=1e-12)
         np.testing.assert_allclose(dense @ q, q * found.values + found.remainder, atol=1e-12)
@@ -26,21 +29,24 @@ def test_a_cluster_at_zero_is_found_whole(rng):
     assert errors[-1] < 1e-9 < errors[0]
 
 
-def test_rows_shared_out_give_the_same_bits(rng):
-    """The filter by three ranges of rows against one, in both precisions, with more columns than a block of lanes."""
+def test_rows_shared_out_give_the_same_bits(rng, monkeypatch):
+    """By threads and by owners, in both precisions, with more columns than a block of lanes."""
+    monkeypatch.setattr(ordered_rows, "LEAST_ROWS", 32)
     n, count = 301, 20
     matrix = sparse.csr_array(np.where(rng.random((n, n)) < 0.03, rng.standard_normal((n, n)), 0.0))
     matrix = sparse.csr_array(matrix @ matrix.T + sparse.diags_array(rng.standard_normal(n)))
     start = rng.standard_normal((n, count + 8))
 
-    def by_three(function, rows):
-        """Backwards: no range may wait for another."""
-        for lo, hi in ((200, rows), (7, 200), (0, 7)):
-            function(lo, hi)
+    def last(own, dtype):
+        rows = own.rows
+        return list(lowest_subspaces(own, start[rows.lo : rows.hi], count, 2, dtype))[-1]
 
     for dtype in (np.float32, np.float64):
-        apart, whole = (
-            list(lowest_subspaces(matrix, start, count, 2, dtype, None, *each))[-1] for each in ((by_three,), ())
+        whole, threaded = (last(SharedMatrix.alone(matrix, threads), dtype) for threads in (1, 3))
+        parts = by_owners(
+            n, 3, lambda rows, dtype=dtype: last(SharedMatrix.part(matrix[rows.lo : rows.hi], rows), dtype)
         )
-        np.testing.assert_array_equal(apart.vectors, whole.vectors)
-        np.testing.assert_array_equal(apart.values, whole.values)
+        for found in (threaded.vectors, np.concatenate([part.vectors for part in parts])):
+            np.testing.assert_array_equal(found, whole.vectors)
+        for found in (threaded, *parts):
+            np.testing.assert_array_equal(found.values, whole.values)

@@ -11,7 +11,7 @@ import dkl
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.linalg.lowest_subspace import at_once
+from dkl.linalg.shared_rows import SharedRows
 from dkl.problems import factored_certificate as module
 from dkl.problems.certificate import OffDiagonal, TraceBound
 from dkl.problems.multipliers import Multipliers
@@ -163,7 +163,8 @@ def test_modes_that_a_block_has_no_room_for_are_lifted_by_the_next(monkeypatch, 
         n=n,
         gamma=10.0,
         targets=sparse.eye_array(n, format="csr"),
-        each=at_once,
+        rows=SharedRows.alone(n),
+        halo=None,
         diagonal=lambda _: np.ones(n),
         gradient_matrix=lambda _: sparse.csr_array(S),
         multipliers=lambda *_: nothing,

@@ -10,6 +10,7 @@ import dkl
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.linalg.extreme_eigenvalues import DENSE
+from dkl.linalg.shared_rows import SharedRows
 from dkl.problems import factored_certificate
 from dkl.problems import lifted_proof as module
 from dkl.problems.certificate import TraceBound
@@ -172,7 +173,7 @@ def random_end(rng, n=30, count=6, scaled=True):
     C = A @ Q - Q * values
     beside = np.linalg.qr(np.hstack([Q, rng.standard_normal((n, n - count))]))[0][:, count:]
     mu = np.linalg.eigvalsh(beside.T @ A @ beside)[0]
-    return module.LowEnd(values, Q, root, C.T @ C, float(mu)), A * np.outer(root, root)
+    return module.LowEnd(values, Q, root, SharedRows.alone(n), C.T @ C, float(mu)), A * np.outer(root, root)
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -208,7 +209,7 @@ def test_the_cheapest_makes_it_psd_and_costs_what_it_says(rng, scaled):
 
 def test_nothing_is_lifted_where_nothing_is_below_0(rng):
     end, _ = random_end(rng)
-    above = module.LowEnd(np.abs(end.values), end.vectors, end.root, 0 * end.coupling, end.mu)
+    above = module.LowEnd(np.abs(end.values), end.vectors, end.root, end.rows, 0 * end.coupling, end.mu)
     assert not above.clean_lift().any()
     proof = module.cheapest(above, TraceBound.of(1.0, 10.0, np.ones(30)), np.zeros(30), 0.0)
     assert proof.term == 0.0 and not proof.lift.any()
@@ -221,7 +222,7 @@ def test_a_clean_lift_is_0_where_all_modes_are_small(rng):
     for k, size in enumerate((5, 5, 20)):
         raw[10 * k : 10 * k + size, k] += 1 + rng.random(size)
     vectors = np.linalg.qr(raw)[0]
-    modes = module.Modes(np.array([-0.5, -0.1, 0.2]), vectors, root)
+    modes = module.Modes(np.array([-0.5, -0.1, 0.2]), vectors, root, SharedRows.alone(n))
     lift = modes.clean_lift()
     large = np.zeros(n, dtype=bool)
     for k in range(2):

@@ -8,6 +8,7 @@ from repeats import but_for
 import dkl
 from dkl.problems import multipliers as module
 from dkl.problems import pairwise_factored
+from dkl.problems.certificate import TraceBound
 from dkl.problems.pairwise import on_targets, target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import minimize
@@ -108,7 +109,8 @@ def test_its_price_by_dense_arithmetic(rng, is_weighted):
     assert off.size == pytest.approx(size[held].sum(), rel=1e-10)
     for share in (1.0, 0.25):
         cost = share * np.sum(E * case.K) + share**2 * size.sum() / (2 * case.gamma)
-        assert found.times(share).cost(case.K.diagonal(), case.gamma) == pytest.approx(cost, rel=1e-10)
+        bound = TraceBound.of(1.0, case.gamma, case.K.diagonal())
+        assert found.times(share).cost(bound) == pytest.approx(cost, rel=1e-10)
         np.testing.assert_array_equal(found.times(share).entries, share * found.entries)
 
 
@@ -161,13 +163,13 @@ def test_columns_that_repeat_each_other_count_as_their_kernel(rng):
 def test_threads_change_no_bits(rng, monkeypatch):
     monkeypatch.setattr(pairwise_factored, "LEAST_NNZ_FOR_THREADS", 0)
     monkeypatch.setattr(pairwise_factored, "LEAST_ROWS", 16)
-    n = 333  # of no other test: how rows are cut is remembered by their number
+    n = 333
     laplacian, must, cannot = random_problem(rng, n, density=0.02)
     V, found = rng.standard_normal((n, 5)), []
     for threads in (1, 2, 3):
         problem = FactoredPairwise(laplacian, target_matrix(n, must, cannot), 50.0, threads=threads)
         found.append(module.least_squares(problem, problem.at(problem.padded(V)), 1e-3))
-        assert (problem._pool is None) == (threads == 1)
+        assert problem.rows.threads == threads and len(problem.rows.groups) > 1
         problem.close()
     for other in found[1:]:
         np.testing.assert_array_equal(other.entries, found[0].entries)

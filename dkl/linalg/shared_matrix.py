@@ -1,0 +1,116 @@
+"""A sparse symmetric matrix by the rows of one of its owners, and its products with tall arrays that are shared out alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.linalg.lanes import lanes_of
+from dkl.linalg.shared_rows import Halo, SharedRows
+from dkl.linalg.slab_kernels import product_rows
+from dkl.linalg.slabs import empty_aligned
+
+Array = NDArray[np.float64]
+WIDTH = 16
+"""Columns of a slab of a block: in single precision the length of a cache line."""
+
+
+@dataclass(frozen=True)
+class SharedMatrix:
+    """The own rows of M, a CSR matrix (n_own, n), and its columns numbered as `halo` has them, in the order of the entries."""
+
+    own: sparse.csr_array
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    rows: SharedRows
+    halo: Halo
+
+    @classmethod
+    def alone(cls, matrix: sparse.csr_array, threads: int = 1) -> SharedMatrix:
+        """Of one owner, to be closed where it has several threads."""
+        return cls.part(sparse.csr_array(matrix), SharedRows.alone(int(matrix.shape[0]), threads))
+
+    @classmethod
+    def part(cls, own: sparse.csr_array, rows: SharedRows, halo: Halo | None = None) -> SharedMatrix:
+        """Of the own rows (n_own, n); halo: one that holds at least what these entries meet."""
+        halo = halo or Halo(rows, row_numbers(own), own.indices)
+        return cls(own, own.indptr.astype(np.int64), halo.numbers(own.indices), rows, halo)
+
+    @property
+    def n(self) -> int:
+        """Rows of all owners."""
+        return self.rows.n
+
+    @property
+    def data(self) -> Array:
+        """The entries."""
+        return np.ascontiguousarray(self.own.data, dtype=float)
+
+    def diagonal(self) -> Array:
+        """(n_own,)."""
+        return np.asarray(self.own.diagonal(self.rows.lo), float)
+
+    def plus(self, diagonal: Array) -> SharedMatrix:
+        """M + diag(diagonal (n_own,))."""
+        added = sparse.diags_array(diagonal, offsets=self.rows.lo, shape=self.own.shape, format="csr")
+        return SharedMatrix.part(sparse.csr_array(self.own + added), self.rows, self.halo)
+
+    def scaled(self, scale: Array) -> SharedMatrix:
+        """diag(scale) M diag(scale), of the same pattern."""
+        whole = np.empty((self.rows.n_own + self.halo.size, 1))
+        whole[: self.rows.n_own, 0] = scale
+        self.halo.fill(whole)
+        data = self.data * whole[self.indices, 0]
+        data *= np.repeat(scale, np.diff(self.indptr))
+        return replace(self, own=sparse.csr_array((data, self.own.indices, self.own.indptr), shape=self.own.shape))
+
+    def norm(self) -> float:
+        """max_i sum_j |M_ij|."""
+        sums = np.bincount(row_numbers(self.own), np.abs(self.data), 1)
+        return float(self.rows.largest(sums.max()))
+
+    def product(self, x: Array) -> Array:
+        """M X (n_own, k), WIDTH columns at a time."""
+        n, k = x.shape
+        out, lanes = np.empty((n, k)), lanes_of(WIDTH)
+        slab, image = (self.slab(np.float64) for _ in range(2))
+        for lo in range(0, k, WIDTH):
+            width = min(WIDTH, k - lo)
+            slab[:n, :width], slab[:n, width:] = x[:, lo : lo + width], 0.0
+            self.halo.fill(slab)
+            known = self.indptr, self.indices, self.data, slab, image, lanes
+            self.rows.each(lambda a, b, known=known: product_rows(a, b, *known), n)  # type: ignore[misc]
+            out[:, lo : lo + width] = image[:n, :width]
+        return out
+
+    def times(self, x: Array, out: Array, beside: float = 0.0, before: Array | None = None) -> None:
+        """out <- M x - beside before, vectors with room for the halo, of which x's is filled."""
+        self.halo.fill(x)
+        known = self.indptr, self.indices, self.data, x, x if before is None else before, beside, out
+        self.rows.each(lambda lo, hi: vector_rows(lo, hi, *known), self.rows.n_own)
+
+    def slab(self, dtype: Any) -> NDArray[Any]:
+        """Zeros (n_own + halo, WIDTH): what memory held may be a signalling NaN."""
+        out = empty_aligned((self.rows.n_own + self.halo.size, WIDTH), dtype)
+        out[...] = 0.0
+        return out
+
+
+def row_numbers(own: sparse.csr_array) -> NDArray[np.int32]:
+    """(nnz,) of each entry, from the first row of the matrix on."""
+    return np.repeat(np.arange(own.shape[0], dtype=np.int32), np.diff(own.indptr))
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "reassoc"}, error_model="numpy")
+def vector_rows(lo, hi, indptr, indices, data, x, before, beside, out):  # type: ignore[no-untyped-def]
+    """out = M x - beside before in the rows [lo, hi), for M in CSR."""
+    for i in range(lo, hi):
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            total += data[k] * x[indices[k]]
+        out[i] = total - beside * before[i]
