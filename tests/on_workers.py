@@ -123,3 +123,19 @@ def give_up_after(seconds):
     from dkl.blocks import waiting
 
     waiting.GIVE_UP_SECONDS = seconds
+
+
+def counted(part, others, threads, tell):
+    """Ten rows with the sum of all parts; (part, whether it was ended)."""
+    for k in range(1, 11):
+        if tell({"iteration": k, "sum": sum(others(k, part))}):
+            return part, True
+    return part, False
+
+
+def fails(part, others, threads, tell):
+    """An error of the second part, after a row; the first one waits for it."""
+    tell({"iteration": 1})
+    if part == 20:
+        raise InputError("made up by 20")
+    others(1, part)

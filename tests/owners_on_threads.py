@@ -43,7 +43,7 @@ def by_owners(n, owners, function, least=None, threads=1):
     assert len(shares) == owners, "too few rows"
 
     def one(index):
-        rows = SharedRows(bounds, index, table.of(index), threads=threads, least=least)
+        rows = SharedRows(bounds, index, table.of(index), threads=threads, groups=groups)
         try:
             return function(rows)
         except BaseException:

@@ -98,14 +98,10 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
     """T_degree(S mapped from [cut, top] to [-1, 1]) times the block, its columns scaled to length 1, (n_own, m)."""
     rows, (n, count) = matrix.rows, block.shape
     center, half = 0.5 * (top + cut), 0.5 * (top - cut)
-    known = (
-        matrix.indptr,
-        matrix.indices,
-        (matrix.data * (2 / half)).astype(dtype),
-        np.dtype(dtype).type(2 * center / half),
-    )
     out, lanes = np.empty((n, count)), lanes_of(WIDTH)
     now, before = matrix.slab(dtype), matrix.slab(dtype)
+    real = now.dtype.type
+    known = matrix.indptr, matrix.indices, (matrix.data * (2 / half)).astype(dtype), real(2 * center / half)
 
     def step() -> None:
         """now, before <- 2 M now - before, now, M the matrix mapped."""
@@ -118,7 +114,7 @@ def filtered(matrix: SharedMatrix, block: Array, cut: float, top: float, degree:
         width = min(WIDTH, count - lo)
         now[:n, :width], now[:n, width:], before[:] = block[:, lo : lo + width], 0.0, 0.0
         step()
-        now *= now.dtype.type(0.5)
+        now *= real(0.5)
         for k in range(2, degree + 1):
             step()
             if k % RESCALE == 0:

@@ -11,7 +11,7 @@ come out whoever owns what, and of an owner that is alone.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from dkl.linalg.ordered_rows import row_groups
 from dkl.linalg.tree_sum import Partials, absorb, total
 
 Array = NDArray[np.float64]
+Groups = Sequence[tuple[int, int]]
 ROOTS = 4
 """Times that a block is multiplied by the root of its Gram matrix at most; two are enough but for columns that are nearly dependent."""
 ORTHONORMAL = 1e-13
@@ -54,8 +55,8 @@ class Alone:
 class SharedRows:
     """One owner's rows [lo, hi) of n, on some threads. All owners call the same methods in the same order.
 
-    bounds: of all owners, whole groups of `row_groups(n, least)` each. Arrays have the own rows first; `groups` holds
-    (number, first row, last row + 1), numbered from the first own one.
+    bounds: of all owners, whole groups each; groups: (first row, last row + 1) of all of them, by default `row_groups(n)`. Arrays have
+    the own rows first; the attribute `groups` holds (number, first row, last row + 1), numbered from the first own one.
     """
 
     def __init__(
@@ -65,13 +66,13 @@ class SharedRows:
         others: Others | None = None,
         *,
         threads: int = 1,
-        least: int | None = None,
+        groups: Groups | None = None,
     ) -> None:
         self.bounds, self.index, self.n = bounds, index, bounds[-1]
         self.lo, self.hi = bounds[index], bounds[index + 1]
         self.groups = [
             (number, lo - self.lo, hi - self.lo)
-            for number, (lo, hi) in enumerate(row_groups(self.n, least))
+            for number, (lo, hi) in enumerate(groups or row_groups(self.n))
             if self.lo <= lo < self.hi
         ]
         self.threads = threads
@@ -79,9 +80,9 @@ class SharedRows:
         self._others, self._step = others or Alone(), [0]  # the count is shared with what `some` returns
 
     @classmethod
-    def alone(cls, n: int, threads: int = 1, least: int | None = None) -> SharedRows:
+    def alone(cls, n: int, threads: int = 1, groups: Groups | None = None) -> SharedRows:
         """All n rows, of one owner."""
-        return cls((0, n), threads=threads, least=least)
+        return cls((0, n), threads=threads, groups=groups)
 
     def close(self) -> None:
         """End the threads, without waiting; harmless if repeated."""

@@ -54,7 +54,7 @@ class Modes:
             return np.zeros(self.root.size)
         u = self.root[:, None] * (self.vectors[:, down] * np.sqrt(-self.values[down]))
         u[np.abs(u) < CLEAN * self.rows.largest(np.abs(u).max(axis=0))] = 0.0
-        some = u.any(axis=1)
+        some = np.asarray(u.any(axis=1))
         lift = np.zeros(self.root.size)
         lift[some] = diagonal_above(u[some], self.rows.some(some))
         return lift

@@ -23,24 +23,18 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
-from dkl.linalg.row_sweeps import sweep
 from dkl.linalg.shared_matrix import SharedMatrix, row_numbers
 from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import empty_aligned
-from dkl.linalg.smooth_rows import smooth_rows
 from dkl.problems.certificate import Certificate, gap_scale, gradient_matrix
 from dkl.problems.factored_certificate import certified
+from dkl.problems.factored_slabs import groups, padded_width
 from dkl.problems.lifted_proof import Modes
 from dkl.problems.multipliers import Multipliers, least_squares
+from dkl.problems.smooth_start import smooth_start
 from dkl.problems.stiff_preconditioner import StiffPreconditioner, Ties
 
 Array = NDArray[np.float64]
-LEAST_ROWS = 1024
-"""Of a group of rows whose sums are added up apart."""
-MANY_ROWS = 4096
-"""Of so many rows on, slabs have widths between powers of two as well."""
-SWEEPS = 2
-"""Of Gauss-Seidel, at the start."""
 LEAST_NNZ_FOR_THREADS = 50_000
 """A Laplacian of fewer entries (some 4,000 rows) is multiplied by the calling thread: in 0.3 ms, which handing over would double."""
 
@@ -91,7 +85,7 @@ class FactoredPairwise:
     """f, its gradient, its quartics and its Hessian products. Points and lines hold the arrays.
 
     `n_products` counts products with L, which are what a step costs. Close it to end its threads. laplacian, targets, weights: of
-    all rows, or of an owner's `rows` (n_own, n).
+    all rows, or of an owner's `rows` (n_own, n), with its rows of a start: `begun`.
     """
 
     def __init__(
@@ -103,17 +97,15 @@ class FactoredPairwise:
         weights: Array | None = None,
         threads: int = 1,
         rows: SharedRows | None = None,
+        begun: Array | None = None,
     ) -> None:
         n = int(laplacian.shape[1])
         many = laplacian.nnz >= LEAST_NNZ_FOR_THREADS
-        self.rows = rows or SharedRows.alone(n, threads if many else 1, LEAST_ROWS)
+        self.rows = rows or SharedRows.alone(n, threads if many else 1, groups(n))
         self.n, self.gamma = n, float(gamma)
         self.laplacian, self.targets = laplacian, targets
-        both = [
-            np.concatenate(pair)
-            for pair in zip(*((row_numbers(m), m.indices) for m in (laplacian, targets)), strict=True)
-        ]
-        self.halo = Halo(self.rows, *both)
+        row_of = np.concatenate([row_numbers(laplacian), row_numbers(targets)])
+        self.halo = Halo(self.rows, row_of, np.concatenate([laplacian.indices, targets.indices]))
         matrix = SharedMatrix.part(laplacian, self.rows, self.halo)
         self._l = matrix.indptr, matrix.indices, matrix.data
         self._t = targets.indptr.astype(np.int64), self.halo.numbers(targets.indices)
@@ -122,6 +114,7 @@ class FactoredPairwise:
         self._weights = np.ones(self._target.size) if weights is None else np.ascontiguousarray(weights, dtype=float)
         self._work = np.empty(self._target.size)
         self._ties = Ties(targets, self.rows)
+        self._begun = begun
         self._products = [0]  # shared with problems of another gamma
 
     def close(self) -> None:
@@ -243,12 +236,10 @@ class FactoredPairwise:
         )
 
     def start(self, width: int, seed: int) -> Array:
-        """(n, width): rows that vary little along the graph, after SWEEPS of Gauss-Seidel over them; of one owner alone."""
-        v = self.padded(smooth_rows(SharedMatrix.part(self.laplacian, self.rows, self.halo), width, seed))
-        lanes = lanes_of(v.shape[1])
-        for k in range(SWEEPS):
-            sweep(*self._l, *self._t, self._target, self._weights, self.gamma, v, k % 2 == 1, lanes)
-        return v[:, :width]
+        """(n_own, width): where to begin; see `smooth_start`, which one owner of all rows can find."""
+        if self._begun is not None:
+            return self._begun
+        return smooth_start(self.laplacian, self.targets, self.gamma, self.weights, width, seed)
 
     def upper_entries(self) -> tuple[NDArray[np.int64], NDArray[np.int32], Array, Array]:
         """(i, j, T_ij, c) of T's entries with i <= j, i from the first own row on, j with the halo; c is the root of how much they
@@ -280,16 +271,3 @@ class FactoredPairwise:
     def entries(self, point: Point) -> Array:
         """K = V V' on T's pattern (nnz,)."""
         return point.residual + self._target
-
-
-def padded_width(n: int, rank: int) -> int:
-    """Columns of the slab of a factor (n, rank): 4, 8, 16, 24, 32, 48, 64, ..., without those between powers of two for few rows.
-
-    A pass takes as long as its columns: at n = 7,494, 24 columns three quarters of 32. But kernels compile for each width, once
-    for two seconds, which few rows do not repay; below 24, where a row is a cache line or two, little is won.
-    """
-    width = 4
-    while width < rank:
-        width *= 2
-    between = 3 * width // 4
-    return between if width > 16 and rank <= between and n >= MANY_ROWS else width

@@ -200,8 +200,9 @@ def _mixed(problem: RankedProblem, factor: Array, vectors: Array, max_rank: int,
 
 def independent(rows: SharedRows, block: Array, most: int) -> Array:
     """An orthonormal basis of the first of a block's columns, of length 1, that add to those before them; `most` of them at most."""
-    gram, chosen = rows.gram(block, block), []
-    factor = np.zeros_like(gram)  # Cholesky's, of the chosen columns
+    gram: Array = rows.gram(block, block)
+    chosen: list[int] = []
+    factor = np.zeros(gram.shape)  # Cholesky's, of the chosen columns
     for k in range(len(gram)):
         row = np.linalg.solve(factor[: len(chosen), : len(chosen)], gram[chosen, k])
         rest = gram[k, k] - row @ row
@@ -210,7 +211,7 @@ def independent(rows: SharedRows, block: Array, most: int) -> Array:
             factor[len(chosen), : len(chosen)], factor[len(chosen), len(chosen)] = row, np.sqrt(rest)
             chosen.append(k)
     triangle = factor[: len(chosen), : len(chosen)]
-    basis = rows.times(np.ascontiguousarray(block[:, chosen]), np.linalg.inv(triangle).T)
+    basis = rows.times(np.ascontiguousarray(block[:, chosen]), np.linalg.inv(triangle).T.astype(float))
     rows.orthonormalize(basis)
     return basis
 

@@ -6,8 +6,8 @@ from pairwise_cases import dense_targets, random_problem
 from repeats import but_for
 
 import dkl
+from dkl.problems import factored_slabs, pairwise_factored
 from dkl.problems import multipliers as module
-from dkl.problems import pairwise_factored
 from dkl.problems.certificate import TraceBound
 from dkl.problems.pairwise import on_targets, target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
@@ -162,7 +162,7 @@ def test_columns_that_repeat_each_other_count_as_their_kernel(rng):
 
 def test_threads_change_no_bits(rng, monkeypatch):
     monkeypatch.setattr(pairwise_factored, "LEAST_NNZ_FOR_THREADS", 0)
-    monkeypatch.setattr(pairwise_factored, "LEAST_ROWS", 16)
+    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 16)
     n = 333
     laplacian, must, cannot = random_problem(rng, n, density=0.02)
     V, found = rng.standard_normal((n, 5)), []

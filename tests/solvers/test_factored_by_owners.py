@@ -10,7 +10,7 @@ import dkl
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.problems import pairwise_factored
+from dkl.problems import factored_slabs
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored import solve_to_gap
 
@@ -21,7 +21,7 @@ HOW = {"target_gap": 1e-4, "seed": 3, "max_iter": 150}
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
 def given(request, monkeypatch):
     """(Laplacian, targets, weights) of rows with duplicates, outliers and wrong pairs, with 8 groups of rows."""
-    monkeypatch.setattr(pairwise_factored, "LEAST_ROWS", 32)
+    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 32)
     X, must, cannot = hard_rows(N, 1)
     graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1))
     weights = np.random.default_rng(0).uniform(0.1, 2, len(must) + len(cannot)) if request.param else None

@@ -21,17 +21,23 @@ from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace
 from dkl.errors import NumericalError
 from dkl.estimators.common.outcomes import warn_of
+from dkl.estimators.pairwise.factored import Request, solved_here, solved_on_workers
 from dkl.estimators.pairwise.history import history
-from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, MAX_FINISH_RANK, chosen_rank, finish_rank, make_plan
+from dkl.estimators.pairwise.plan import (
+    LEAST_FINISH_RANK,
+    MAX_FINISH_RANK,
+    SharedPlan,
+    chosen_rank,
+    finish_rank,
+    make_plan,
+)
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
 from dkl.problems.pairwise import PairwiseKernel, RandomStart, WarmStart, check_gamma, check_weights
 from dkl.problems.pairwise_admm import PairwiseADMM
-from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.resources import peak_rss
 from dkl.solvers.admm import ADMMStepper
-from dkl.solvers.factored import FactoredSolution, solve_to_gap
 from dkl.solvers.gamma_choice import GammaChoice
 from dkl.solvers.loop import Loop, NoCheckpoints
 from dkl.solvers.result import Outcome, Remedies, Result, remedies
@@ -108,7 +114,7 @@ def fit_problem(
     fit = _Fit(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
         goal = settings.tol if settings.goal is None else settings.goal
-        stage = fit.by_factored("factored", warm_start, goal)
+        stage = fit.by_factored("factored", warm_start, goal, SharedPlan.of(problem, settings, session))
     else:
         stage = fit.by_admm(warm_start)
         if settings.goal is not None:
@@ -238,7 +244,8 @@ class _Fit:
             return stage
         if self.watch.outcome is not None:
             return replace(stage, outcome=self.watch.outcome)
-        most = finish_rank(self.problem, self.settings)
+        shared = SharedPlan.of(self.problem, self.settings, self.session)
+        most = finish_rank(self.problem, self.settings) if shared is None else shared.rank
         if most == 0:
             return stage
         start = stage.factor
@@ -246,47 +253,38 @@ class _Fit:
             store = self.run or self.scratch
             assert store is not None
             start = compressed(store, 4 * MAX_FINISH_RANK if self.settings.memory_limit is None else most)
-        return replace(self.by_factored("finish", start, goal), restarts=stage.restarts)
+        found = self.by_factored("finish", start, goal, shared)
+        return replace(found, restarts=found.restarts + stage.restarts)
 
-    def by_factored(self, name: str, start: NDArray | None, goal: float) -> Stage:
+    def by_factored(self, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None) -> Stage:
         """The factored solver to a proven relative gap, from a factor of any rank or a random one."""
         settings, problem = self.settings, self.problem
         log = [] if self.run is None else [_Log(self.run)]
-        offset = {"iteration": len(self.watch.history)}
-        factored = problem.factored(self.session.threads)
+        watch = self.watch.stage(name, start={"iteration": len(self.watch.history)}, callbacks=log)
+        most = finish_rank(problem, settings) if shared is None else shared.rank
+        request = Request(
+            gap=goal,
+            rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
+            max_rank=most or min(LEAST_FINISH_RANK, problem.n),
+            max_iter=FINISH_SHARE * settings.max_iter,
+            seed=settings.seed,
+            dtype=settings.dtype,
+        )
+        restarts = 0
         try:
-            found = solve_to_gap(
-                factored,
-                start,
-                target_gap=goal,
-                rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
-                max_rank=finish_rank(problem, settings) or min(LEAST_FINISH_RANK, problem.n),
-                max_iter=FINISH_SHARE * settings.max_iter,
-                seed=settings.seed,
-                watch=self.watch.stage(name, start=offset, callbacks=log),
-            )
-            if found.outcome is Outcome.NUMERICAL_ERROR:
-                raise NumericalError(REMEDIES[found.outcome], where="the factored solver")
-            stage = self._handed_out(factored, found, goal)
-        finally:
-            factored.close()
-        if self.run is not None and stage.factor is not None:
-            store_factor(self.run, stage.factor)
-        self.clock.lap(name)
-        return stage
-
-    def _handed_out(self, factored: FactoredPairwise, found: FactoredSolution, goal: float) -> Stage:
-        """The factor in the precision that was asked for, with the certificate and the outcome of that very factor."""
-        factor, certificate = found.factor, found.certificate
-        if self.settings.dtype != "float64":
-            factor = factor.astype(self.settings.dtype)
-            point = factored.at(factored.padded(factor))
-            certificate, _ = factored.certify(point, goal, self.settings.seed)
-            if certificate.relative_gap > goal:
-                certificate, _ = factored.certify(point, goal, self.settings.seed, last=True)
-        proven = float(certificate.relative_gap)
+            if shared is None:
+                found = solved_here(problem, start, request, watch, self.session.threads)
+            else:
+                found, restarts = solved_on_workers(problem, start, request, watch, self.session, shared)
+        except NumericalError as error:
+            raise NumericalError(REMEDIES[Outcome.NUMERICAL_ERROR], where=error.where) from None
+        proven = float(found.certificate.relative_gap)
         # A goal that was reached before the factor was rounded, and is not any more, is rounding's affair.
-        return Stage(factor, certificate, outcome_of(found.outcome, proven, goal, unproven=Outcome.STALLED))
+        outcome = outcome_of(found.outcome, proven, goal, unproven=Outcome.STALLED)
+        if self.run is not None:
+            store_factor(self.run, found.factor)
+        self.clock.lap(name)
+        return Stage(found.factor, found.certificate, outcome, restarts)
 
 
 class _Log:

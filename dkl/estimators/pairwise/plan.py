@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from scipy import sparse
 
+from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan, plan_pairwise
 from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.linalg.extreme_eigenvalues import DENSE
 from dkl.linalg.smw import SmallSystems
+from dkl.linalg.tree_sum import share
+from dkl.problems.factored_slabs import groups
 from dkl.problems.pairwise import PairwiseKernel
+from dkl.resources import format_bytes
 
 
 def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
@@ -34,6 +40,8 @@ FINISH_ARRAYS = 14
 """Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
 KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
 """While the gap is certified: arrays of the factor's size, those of a block of Ritz vectors, and its columns beside V's."""
+WORTHWHILE = 2**30
+"""Bytes that this process would hold at 16 columns, from which on the rows are shared out over a cluster's workers."""
 MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
 
@@ -78,6 +86,80 @@ def _columns(width: int, kept: int) -> int:
     """Of all arrays (n, .) of the factored solver."""
     certified = (KEPT_ARRAYS + BLOCK_ARRAYS) * width + BLOCK_ARRAYS * BLOCK_BESIDE
     return max(FINISH_ARRAYS * width, certified) + kept * width
+
+
+@dataclass(frozen=True)
+class SharedPlan:
+    """The factored solver with its rows on workers: of n rows, at factors of at most `rank` columns, in `limit` bytes each (None: any)."""
+
+    n: int
+    rank: int
+    limit: int | None
+    remedy: str
+
+    @classmethod
+    def of(cls, problem: PairwiseKernel, settings: PairwiseSettings, session: Session) -> SharedPlan | None:
+        """None where this process does the work: it is a cluster's alone, and takes room here, or has none."""
+        n, here = problem.n, finish_rank(problem, settings)
+        most = min(MAX_FINISH_RANK, n)
+        if not session.is_distributed or n <= DENSE or (here == most and 8 * n * _columns(16, 0) < WORTHWHILE):
+            return None
+        place = Place.of(session)
+        allowed = place.allowed(settings.memory_limit)
+        limit = None if allowed is None else allowed - PROCESS_BASE - WORKER_EXTRA
+        plan = cls(n, most, limit, place.more_memory)
+        bounds = plan.bounds(place.processes)
+        met = [halo(problem.laplacian, problem.targets, bounds, k) for k in range(len(bounds) - 1)]
+        entries = [np.diff(matrix.indptr[list(bounds)]) for matrix in (problem.laplacian, problem.targets)]
+        sizes = [tuple(map(int, size)) for size in zip(np.diff(bounds), met, *entries, strict=True)]
+        width = MAX_FINISH_RANK
+        while limit is not None and width > 0 and max(owner_bytes(size, width) for size in sizes) > limit:
+            width = width // 2 if width > LEAST_FINISH_RANK else 0
+        return replace(plan, rank=min(width, n))
+
+    def bounds(self, workers: int) -> tuple[int, ...]:
+        """(first row of each, n) for so many workers at most."""
+        found = groups(self.n)
+        return (*(found[part.start][0] for part in share(len(found), workers)), self.n)
+
+    def check(
+        self, laplacian: sparse.csr_array, targets: sparse.csr_array, bounds: tuple[int, ...], index: int, where: str
+    ) -> None:
+        """MemoryBudgetError where the worker at `where` has no room for these rows, as fewer workers are there than were planned for."""
+        met = len(
+            np.setdiff1d(np.concatenate([laplacian.indices, targets.indices]), np.arange(*bounds[index : index + 2]))
+        )
+        sizes = int(laplacian.shape[0]), met, int(laplacian.nnz), int(targets.nnz)
+        needed = owner_bytes(sizes, max(self.rank, LEAST_FINISH_RANK))
+        if self.limit is not None and needed > self.limit:
+            raise MemoryBudgetError(
+                f"the rows of {len(bounds) - 1} workers, for the factored solver, do not fit",
+                where=where,
+                got=f"{format_bytes(max(self.limit, 0))} beside the process",
+                wanted=f"at least {format_bytes(needed)}",
+                remedy=f"{self.remedy}, or more workers",
+            )
+
+
+def halo(laplacian: sparse.csr_array, targets: sparse.csr_array, bounds: tuple[int, ...], index: int) -> int:
+    """How many rows of others the entries of a worker's rows meet."""
+    lo, hi = bounds[index], bounds[index + 1]
+    met = np.zeros(bounds[-1], bool)
+    for matrix in (laplacian, targets):
+        met[matrix.indices[matrix.indptr[lo] : matrix.indptr[hi]]] = True
+    met[lo:hi] = False
+    return int(met.sum())
+
+
+def owner_bytes(sizes: tuple[int, ...], width: int) -> int:
+    """What the factored solver takes for a worker's rows, at this padded width: its arrays, those parts of them that hold others' rows
+    (V, a direction, two of the multipliers, four in single precision, and one of all columns that are mixed), S thrice, and the pairs.
+
+    sizes: rows, rows of others, entries of L and of T.
+    """
+    n_own, n_halo, laplacian_entries, target_entries = sizes
+    arrays = n_own * _columns(width, 0) + n_halo * (6 * width + MAX_FINISH_RANK)
+    return 8 * arrays + 3 * 16 * laplacian_entries + 128 * target_entries
 
 
 def make_plan(

@@ -1,0 +1,204 @@
+"""The factored solver of a fit: in this process, or with the rows shared out over the workers where memory asks for it.
+
+Both run the same program (`solved`), one with all rows and one with a worker's, and end with the same bytes. What this process holds
+in the second case is the graph, the pairs, the start and the result; each worker its rows of everything and those of others that
+its entries meet, and all that is small. A lost worker sends the solve back to its start: nothing of it is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.blocks import waiting
+from dkl.blocks.exchange import Exchange
+from dkl.blocks.joint_work import JointWork
+from dkl.blocks.session import Session
+from dkl.errors import NumericalError, StateLost
+from dkl.estimators.pairwise.plan import SharedPlan
+from dkl.linalg.shared_rows import SharedRows
+from dkl.problems.certificate import Certificate
+from dkl.problems.factored_slabs import groups
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.problems.smooth_start import smooth_start
+from dkl.solvers.factored import START_RANK, FactoredSolution, solve_to_gap
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Watch
+
+LOG = logging.getLogger("dkl")
+SECONDS = 1.0
+"""Of iterations that are asked for at a time, where no callback wants to see each."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of the factored solver: a proven relative gap, the rank to start at (None: its own), limits, and the type of what is
+    handed out."""
+
+    gap: float
+    rank: int | None
+    max_rank: int
+    max_iter: int
+    seed: int
+    dtype: str
+
+
+def solved(problem: FactoredPairwise, start: NDArray | None, request: Request, watch: Watch) -> FactoredSolution:
+    """The factor of these rows in the type that was asked for, with the certificate of that very factor.
+
+    start: (n_own, any rank), None for the problem's own. NumericalError where a value is not finite.
+    """
+    found = solve_to_gap(
+        problem,
+        start,
+        target_gap=request.gap,
+        rank=request.rank,
+        max_rank=request.max_rank,
+        max_iter=request.max_iter,
+        seed=request.seed,
+        watch=watch,
+    )
+    if found.outcome is Outcome.NUMERICAL_ERROR:
+        raise NumericalError("a value stopped being finite", where="the factored solver", remedy="lower gamma")
+    if request.dtype == "float64":
+        return found
+    factor = found.factor.astype(request.dtype)
+    point = problem.at(problem.padded(factor))
+    certificate, _ = problem.certify(point, request.gap, request.seed)
+    if certificate.relative_gap > request.gap:
+        certificate, _ = problem.certify(point, request.gap, request.seed, last=True)
+    return replace(found, factor=factor, certificate=certificate)
+
+
+def solved_here(
+    problem: PairwiseKernel, start: NDArray | None, request: Request, watch: Watch, threads: int
+) -> FactoredSolution:
+    """In this process."""
+    factored = problem.factored(threads)
+    try:
+        return solved(factored, start, request, watch)
+    finally:
+        factored.close()
+
+
+@dataclass(frozen=True)
+class PairPart:
+    """A worker's rows of problem (1). start: its rows of a given one, or, where is_own, of the solver's own."""
+
+    bounds: tuple[int, ...]
+    index: int
+    groups: list[tuple[int, int]]
+    laplacian: sparse.csr_array
+    targets: sparse.csr_array
+    weights: NDArray[np.float64] | None
+    gamma: float
+    start: NDArray
+    is_own: bool
+    request: Request
+
+
+def solve_part(part: PairPart, others: Exchange, threads: int, tell: Callable[[Row], bool]) -> FactoredSolution:
+    """What a worker runs; a `Joint`."""
+    rows = SharedRows(part.bounds, part.index, others, threads=threads, groups=part.groups)
+    begun = part.start if part.is_own else None
+    problem = FactoredPairwise(part.laplacian, part.targets, part.gamma, weights=part.weights, rows=rows, begun=begun)
+    try:
+        found = solved(problem, None if part.is_own else part.start, part.request, Watch([tell]))
+    finally:
+        problem.close()
+    return replace(found, history=[])
+
+
+def solved_on_workers(
+    problem: PairwiseKernel, start: NDArray | None, request: Request, watch: Watch, session: Session, plan: SharedPlan
+) -> tuple[FactoredSolution, int]:
+    """On the session's workers; how often lost workers sent it back to its start.
+
+    WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`.
+    """
+    rank = min(request.rank or START_RANK, request.max_rank, problem.n)
+    own = (
+        smooth_start(problem.laplacian, problem.targets, problem.gamma, problem.weights, rank, request.seed)
+        if start is None
+        else start
+    )
+    silence = waiting.Silence()
+    for attempt in waiting.attempts():
+        if attempt:
+            LOG.warning("a worker was lost: the factored solver starts again")
+        work = None
+        try:
+            cut = partial(_cut, problem, own, start is None, request, plan)
+            work = JointWork(session, solve_part, cut, silence)
+            _watched(work, watch)
+            return _put_together(problem, work, watch), attempt
+        except StateLost:
+            watch.roll_back(-1)
+        finally:
+            if work is not None:
+                work.close()
+    raise AssertionError("waiting.attempts() ends with WorkersLostError")
+
+
+def _cut(
+    problem: PairwiseKernel, start: NDArray, is_own: bool, request: Request, plan: SharedPlan, workers: int
+) -> Sequence[Callable[[str], PairPart]]:
+    """What makes the parts of so many workers at most."""
+    bounds = plan.bounds(workers)
+
+    def part(index: int, address: str) -> PairPart:
+        own = slice(bounds[index], bounds[index + 1])
+        laplacian, targets = problem.laplacian[own], problem.targets[own]
+        plan.check(laplacian, targets, bounds, index, address)
+        indptr = problem.targets.indptr
+        weights = None if problem.weights is None else problem.weights[indptr[own.start] : indptr[own.stop]]
+        begun = np.ascontiguousarray(start[own])
+        return PairPart(
+            bounds, index, groups(problem.n), laplacian, targets, weights, problem.gamma, begun, is_own, request
+        )
+
+    return [partial(part, index) for index in range(len(bounds) - 1)]
+
+
+def _watched(work: JointWork, watch: Watch) -> None:
+    """Until it ends: its rows in the history, and what the watch says to it."""
+    steps, is_done = 1, False
+    while not is_done:
+        began = time.monotonic()
+        rows, is_done = work.advance(steps, watch.outcome is not None)
+        for row in rows:
+            row.pop("seconds", None)
+            watch.record(row)
+        if watch.outcome is not None:
+            steps = 1 << 40  # nobody asks any more
+        elif watch.is_passive and rows:
+            steps = int(np.clip(len(rows) * SECONDS / max(time.monotonic() - began, 1e-3), 1, 64))
+
+
+def _put_together(problem: PairwiseKernel, work: JointWork, watch: Watch) -> FactoredSolution:
+    """The solution of all rows, with this process' own reason to end."""
+    first: Any = None
+    factor, at = np.zeros(0), 0
+    parts: dict[str, list[NDArray]] = {"lift": [], "pair_lift": [], "direction": []}
+    for found in work.results():
+        if first is None:
+            first = found
+            factor = np.empty((problem.n, found.factor.shape[1]), found.factor.dtype)
+        factor[at : at + len(found.factor)] = found.factor
+        at += len(found.factor)
+        for name, several in parts.items():
+            several.append(getattr(found.certificate, name))
+    certificate: Certificate = replace(first.certificate, **{k: np.concatenate(v) for k, v in parts.items()})
+    outcome = first.outcome
+    if outcome is Outcome.STOPPED and watch.outcome is not None:
+        outcome = watch.outcome
+    return FactoredSolution(factor, certificate, first.n_iter, outcome, watch.history)
