@@ -25,9 +25,8 @@ POWERS, MARGIN = 8, 1.1
 """Products that find the map's norm, and what they may lack."""
 
 
-def projected_gradients(problem: Problem, point: Point) -> Any:
-    """The point after as many steps as are worth it; `point` where none lowers f."""
-    rough = problem.single()
+def projected_gradients(problem: Problem, rough: Problem, point: Point) -> Any:
+    """The point after as many steps as are worth it, of the problem in single precision; `point` where none lowers f."""
     curvature = _curvature(rough)
     best = rough.at(point.factor.astype(np.float32))
     Y, slope = best.factor @ best.factor.T, best.gradient

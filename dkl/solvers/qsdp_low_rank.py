@@ -86,6 +86,7 @@ def solve_low_rank(
     _check_bounded(problem)
     J = problem.scaling()
     scaled = problem.congruent(J)
+    rough = scaled.single()
     state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
     point, best, stall = scaled.at(state.factor), scaled.at(state.best), Stall(IDLE)
     certificate, proven, stall.idle = scaled.certificate(point), scaled.certificate(best), state.idle
@@ -117,9 +118,9 @@ def solve_low_rank(
             step, taken = "face" if step == "start" and len(J) <= face else OTHER[step], 0
         gap_before = certificate.gap
         if step == "gradient":
-            following = projected_gradients(scaled, point)
+            following = projected_gradients(scaled, rough, point)
         elif step == "newton":
-            following, more = newton_step(scaled, point)
+            following, more = newton_step(scaled, rough, point)
             products += more
         else:
             # A direction that lowers f by a square of what the gap counts it for must not be lost in what is left undone.

@@ -27,20 +27,24 @@ PLAIN = 25
 """Steps of conjugate gradients with the diagonal alone; more of them cost what the joint solution does."""
 JOINT = 400
 """Entries that are solved for together."""
-FLOOR = 1e-13
+FLOOR = 1e-7
 """Of the largest entry: what keeps the preconditioner from being singular by rounding."""
-SHIFT = 1e-12
+SHIFT = 1e-7
 """Of the largest eigenvalue of the gradient: what keeps Newton's matrix definite along rotations of R, which change nothing."""
 ROUNDING = 1e-13
 """Of f: what a step may seem to raise it."""
 
 
-def newton_step(problem: Problem, point: Point) -> tuple[Any, int]:
-    """(the least point on the line of Newton's step in R, or the same where there is none, Hessian products)."""
+def newton_step(problem: Problem, rough: Problem, point: Point) -> tuple[Any, int]:
+    """(the least point on the line of Newton's step in R, or the same where there is none, Hessian products).
+
+    rough: the problem in single precision, by which the step is found; the point's gradient and the line are of the problem itself.
+    """
     # Its columns orthogonal, so that they trouble each other least.
     turned, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
-    point = problem.at(turned * sizes)
-    step, products = _direction(problem, point, turned, sizes)
+    point = point.turned(turned * sizes)
+    step, products = _direction(rough, point, turned, sizes)
+    step = step.astype(np.float64)
     seen = problem.map.see(step)
     first, second = point.seen.crossed(seen), seen.squares()
     r, linear = point.residual, problem.C @ step
@@ -59,13 +63,16 @@ def _direction(problem: Problem, point: Point, turned: Array, sizes: Array) -> t
     """(-H^-1 grad as far as curvature is positive, products)."""
     S, V = point.gradient, _axes(point.gradient, turned)
     values = np.einsum("ij,ij->j", V, S @ V)
-    low, high = np.linalg.eigvalsh(S)[[0, -1]]
-    shift = max(0.0, -2.0 * float(low)) + SHIFT * max(float(high), -float(low))
-    diagonal = 2.0 * (values + shift)[:, None] + 2.0 * point.seen.curvature(V)
+    low, high = float(point.slopes[0]), float(point.slopes[-1])
+    shift = max(0.0, -2.0 * low) + SHIFT * max(high, -low)
+    slope = (-2.0 * (S @ point.factor)).astype(np.float32)
+    S, V, values, sizes = (array.astype(np.float32) for array in (S, V, values + shift, sizes))
+    seen = problem.map.see(point.factor.astype(np.float32))
+    diagonal = 2.0 * values[:, None] + 2.0 * seen.curvature(V)
     diagonal += FLOOR * np.abs(diagonal).max()
 
     def product(direction: Array) -> Array:
-        return 2.0 * (S @ direction + shift * direction) + 4.0 * point.seen.curved(direction)
+        return 2.0 * (S @ direction + shift * direction) + 4.0 * seen.curved(direction)
 
     def alone(residual: Array) -> Array:
         return V @ ((V.T @ residual) / diagonal)
@@ -76,14 +83,14 @@ def _direction(problem: Problem, point: Point, turned: Array, sizes: Array) -> t
         share = min(ROUGH, (size / max(abs(point.objective), 1e-300)) ** ORDER)
         return share, share * size
 
-    slope = residual = -2.0 * (S @ point.factor)
+    residual = slope
     step, products = np.zeros_like(slope), 0
     share, size = enough(alone)
     if share >= EXACT:
         step, residual, products, is_done = _conjugate(product, alone, slope, size, PLAIN)
         if is_done:
             return step, products
-    jointly = _joint(problem, V, sizes, values + shift, diagonal)
+    jointly = _joint(problem, V, sizes, values, diagonal)
     more, _, others, _ = _conjugate(product, jointly, residual, enough(jointly)[1], CG_STEPS)
     return step + more, products + others
 
@@ -130,7 +137,7 @@ def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Ar
     rho = np.where(j == k, sizes[j], np.hypot(sizes[j], sizes[k]))
     out, of = np.repeat(np.arange(r, r + more), r), np.tile(np.arange(r), more)
     H = 2.0 * problem.map.gram(V, np.r_[j, out], np.r_[k, of], np.r_[rho, sizes[of]])
-    scale_j, scale_k = np.where(j == k, 1.0, sizes[k] / rho), np.where(j == k, 0.0, sizes[j] / rho)
+    scale_j, scale_k = np.where(j == k, 1, sizes[k] / rho), np.where(j == k, 0, sizes[j] / rho)
     own = np.r_[scale_j**2 * values[j] + scale_k**2 * values[k], values[out]]
     H[np.diag_indices(len(H))] += 2.0 * np.maximum(own, 0.0) + FLOOR * H.diagonal().max()
     factor = scipy.linalg.cho_factor(H)

@@ -50,8 +50,15 @@ class Point(Protocol):
         """(m, m) S."""
 
     @property
+    def slopes(self) -> Array:
+        """(m,) the eigenvalues of S, rising."""
+
+    @property
     def objective(self) -> float:
         """f."""
+
+    def turned(self, factor: Array) -> Self:
+        """The same Y by another factor of it."""
 
 
 class Problem(Protocol):
