@@ -178,8 +178,12 @@ class SeenPairs:
         a = m.left @ turned
         if self.left is self.right:
             return 4.0 * (a**2).T @ self.left**2
-        b = m.right @ turned
-        return (a**2).T @ self.right**2 + (b**2).T @ self.left**2 + 2.0 * (a * b).T @ (self.left * self.right)
+        b, found = m.right @ turned, np.zeros((V.shape[1], self.left.shape[1]), V.dtype)
+        for lo in range(0, len(a), CHUNK):
+            rows = slice(lo, lo + CHUNK)
+            A, B, left, right = a[rows], b[rows], self.left[rows], self.right[rows]
+            found += (A * A).T @ (right * right) + (B * B).T @ (left * left) + 2.0 * (A * B).T @ (left * right)
+        return found
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class QSDPPoint:
     @cached_property
     def slopes(self) -> Array:
         """(m,) the eigenvalues of S, rising."""
-        return np.linalg.eigvalsh(self.gradient)
+        return np.asarray(np.linalg.eigvalsh(self.gradient), np.float64)
 
     def turned(self, factor: Array) -> QSDPPoint:
         """The same Y by another factor of it."""
@@ -176,9 +176,10 @@ class QuadraticSDP:
         factor = vectors * np.sqrt(np.maximum(values, 0.0))
         point = self.at(factor)
         slack = self.C + self.map.adjoint(z)
+        slopes = np.asarray(np.linalg.eigvalsh(slack), np.float64)
         return self.judge(
-            point.objective, point.linear, factor, point.residual, slack, z, np.linalg.eigvalsh(slack), lowest=float(values[0])
-        )  # fmt: skip
+            point.objective, point.linear, factor, point.residual, slack, z, slopes, lowest=float(values[0])
+        )
 
     def judge(
         self,

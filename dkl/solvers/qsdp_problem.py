@@ -29,6 +29,10 @@ class Certificate(Protocol):
     def relative_gap(self) -> float:
         """gap / size."""
 
+    @property
+    def dimacs(self) -> tuple[float, ...]:
+        """The six errors of the point and its own dual, uncorrected."""
+
 
 class Point(Protocol):
     """R R' and what is known there; the attributes of `dkl.problems.quadratic_sdp.QSDPPoint`."""
