@@ -43,7 +43,7 @@ COARSE, ROUNDING = 1e-3, 1e-13
 NARROW = 10
 """Columns of a factor after whose Newton steps a face that holds them and the step, too, costs little: where valleys are curved and
 flat, as of hundreds of eigenvectors, it goes several times as far as the line."""
-SETTLED = 2
+SETTLED = 5
 """Steps without progress after which a proven gap is enough, whatever the DIMACS errors."""
 UNSEEN = 1e-12
 IDLE = 8
