@@ -1,8 +1,8 @@
 """The factored solver of pairs with its rows on workers, beside this process alone: `python benchmarks/pair_workers.py [--rows N]`.
 
 Two Gaussians in 10 dimensions, 10 neighbours, 0.6 n pairs of each kind, gamma = 100, to a proven --goal; each case in a process of its
-own, a cluster of one thread a worker on 127.0.0.1. Graph and compilation are not in the seconds; memory is the peak of the process that asks, of
-the solve alone, and the largest of a worker, whole. A Markdown row a case. Start it with OMP_NUM_THREADS=1.
+own, a cluster of one thread a worker on 127.0.0.1. Graph and compilation are not in the seconds; memory is the peak of the process
+that asks, of the solve alone, and the largest of a worker, whole. A Markdown row a case. Start it with OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ class StiffPreconditioner:
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
     def apply(self, v: Array, r: Array, size: float, out: Array) -> None:
-        """out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for sparse
-        linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
+        """out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for
+        sparse linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
         """
         # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
         high = self.MARGIN * self.top
