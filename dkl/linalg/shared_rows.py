@@ -242,6 +242,8 @@ class Halo:
     def fill(self, x: NDArray[Any]) -> NDArray[Any]:
         """x (begin + size, ...), with the others' rows of now."""
         if not self.rows.is_alone:
-            for owner, part in self.rows.swap({o: x[r] for o, r in self.departures.items()}).items():
+            # Not x[r], which takes five times as long for rows of some columns.
+            leaving = {o: np.take(x, r, axis=0) for o, r in self.departures.items()}
+            for owner, part in self.rows.swap(leaving).items():
                 x[self.arrivals[owner]] = part
         return x

@@ -134,7 +134,7 @@ def _quadratic(problem: RankedProblem, q: Array) -> tuple[Array, Array]:
         first, last = np.searchsorted(i, [lo, hi])
         for at in range(first, last, CHUNK):
             part = slice(at, min(at + CHUNK, last))
-            x, y = (np.ascontiguousarray(met[ends[part]].T) for ends in (i, j))
+            x, y = (np.ascontiguousarray(np.take(met, ends[part], axis=0).T) for ends in (i, j))
             products = x[a] * y[b]
             products += x[b] * y[a]
             products *= 0.5 * count[part]
