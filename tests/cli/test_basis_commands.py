@@ -13,7 +13,7 @@ from run_cases import change, fit_unfolding, write_strip
 from sklearn.datasets import dump_svmlight_file
 
 import dkl
-from dkl.errors import InterruptedRunError
+from dkl.errors import InterruptedRunError, StoreError
 from dkl.stores.run import RunStore
 
 FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")
@@ -142,6 +142,21 @@ def test_verify_holds_all_that_is_stored_together(array, complete, work):
     store.write_report(store.report())
     answer = call("verify", run)
     assert answer.code == 6 and "other" in answer.err, answer.out
+
+
+@pytest.mark.parametrize("value", [10**6, N, -1])
+def test_edges_of_another_run_are_none(value, complete, work):
+    """Well sealed, and beyond the rows: memory that is not theirs is never read."""
+    run = Path(shutil.copytree(complete, "run.zarr"))
+    store = RunStore.open(run)
+    kept = store.read_arrays("basis")
+    edges = np.array(kept["edges"])
+    edges[3, 1] = value
+    store.write_arrays("basis", {**kept, "edges": edges})
+    store.write_report(store.report())
+    with pytest.raises(StoreError, match=rf"basis/edges: .*row numbers.*edges\[3\] = \({edges[3, 0]}, {value}\)"):
+        dkl.load(run)
+    assert call("verify", run).code == 6
 
 
 class Away:

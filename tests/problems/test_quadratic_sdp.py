@@ -102,6 +102,61 @@ def test_bad_matrices_are_refused(A, b, message):
         QuadraticSDP.from_matrix(A, b)
 
 
+Q = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 4)))[0]
+EDGES = np.array([[0, 1], [1, 2]])
+NONE = np.zeros((0, 2), int)
+OF_UNFOLDING = {"Q": Q, "edges": EDGES, "squared": np.array([0.0, 2.0]), "nu": 1.0, "reward": np.eye(4)}
+OF_PROPAGATION = {"Q": Q, "must_link": EDGES, "cannot_link": NONE, "weights": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edges": np.array([[0, 10**6]])}, r"edges: row numbers out of range; got edges\[0\] = \(0, 1000000\)"),
+        ({"edges": np.array([[0, 1], [5, 99]])}, r"edges\[1\] = \(5, 99\); wanted row numbers from 0 to 19"),
+        ({"edges": np.array([[-1, 1], [1, 2]])}, "negative row numbers"),
+        ({"edges": np.array([[3, 3], [1, 2]])}, "edges: a row paired with itself"),
+        ({"edges": EDGES * 1.0}, "edges: not of an integer type"),
+        ({"squared": np.array([-1.0, 2.0])}, r"a negative square; got squared\[0\] = -1"),
+        ({"squared": np.array([1.0, np.nan])}, r"squared: not finite; got squared\[1\] = nan"),
+        ({"squared": np.ones(3)}, "squared: not one an edge"),
+        ({"nu": -1}, "nu: not a positive number; got -1"),
+        ({"nu": 0}, "nu: not a positive number; got 0"),
+        ({"nu": np.nan}, "nu: not a positive number; got nan"),
+        ({"nu": "1"}, "nu: not a positive number; got '1'"),
+        ({"reward": np.eye(3)}, r"reward: of another size; got shape \(3, 3\); wanted a symmetric \(4, 4\)"),
+        ({"Q": Q[0]}, "Q: of another number of dimensions"),
+        ({"Q": Q + np.where(Q == Q[3, 2], np.inf, 0.0)}, r"Q: not finite; got Q\[3, 2\] = inf"),
+    ],
+)
+def test_an_unfolding_is_checked_before_it_is_made(changed, message):
+    unfolding(**OF_UNFOLDING)  # a zero length is that of equal rows
+    with pytest.raises(InputError, match=message):
+        unfolding(**OF_UNFOLDING | changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"must_link": np.array([[0, 10**6]])}, "must_link: row numbers out of range"),
+        (
+            {"cannot_link": np.array([[0, 99]])},
+            r"cannot_link: row numbers out of range; got cannot_link\[0\] = \(0, 99\)",
+        ),
+        ({"must_link": np.array([[2, 2]])}, "must_link: a row paired with itself"),
+        ({"weights": np.array([1.0, -1.0])}, r"weights: not a weight; got weights\[1\] = -1"),
+        ({"weights": np.array([1.0, np.nan])}, "weights: not a weight"),
+        ({"weights": np.ones(5)}, "weights: not a weight a pair"),
+        ({"weights": np.array([1.0, 1e300])}, r"weights of pairs: too large .*got 1e\+300; wanted at most 1e\+12"),
+        ({"Q": Q + 0j}, "Q: complex numbers"),
+    ],
+)
+def test_a_propagation_is_checked_before_it_is_made(changed, message):
+    propagation(**OF_PROPAGATION)
+    with pytest.raises(InputError, match=message):
+        propagation(**OF_PROPAGATION | changed)
+
+
 def test_the_default_nu_follows_the_scale_of_the_rows(rng):
     d2 = rng.random(9) + 0.5
     assert default_nu(100.0 * d2, 0.3) == pytest.approx(default_nu(d2, 0.3) / 100.0)

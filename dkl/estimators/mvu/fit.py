@@ -20,6 +20,7 @@ from dkl.estimators.basis.fit import Basis
 from dkl.estimators.common.classes import checked_labels
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.problems import qsdp_checks as checks
 from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
 
@@ -90,8 +91,10 @@ class PosedUnfolding:
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:
-        """From what `arrays` gave."""
-        return cls(basis, found["edges"].astype(np.intp), found["squared"], found.get("side"), settings)
+        """From what `arrays` gave; InputError for edges that are none of these rows, or have no lengths."""
+        edges = checks.ends(found["edges"], len(basis.Q), "edges")
+        squared = checks.edge_lengths(found["squared"], len(edges))
+        return cls(basis, edges.astype(np.intp), squared, found.get("side"), settings)
 
 
 def label_factor(y: Any, n: int) -> Matrix:
