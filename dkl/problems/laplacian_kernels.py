@@ -40,6 +40,7 @@ def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) 
     edges = checks.ends(edges, len(Q), "edges")
     squared, reward = checks.edge_lengths(squared, len(edges)), checks.symmetric(reward, "reward", Q.shape[1])
     weight = np.sqrt(checks.positive(nu, "nu"))
+    checks.refuse_out_of_range(weight * squared)
     return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
 
 
@@ -72,4 +73,7 @@ def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:
     a long graph nearly reaches, and at an optimum <W, Y> = 2 nu sum (stretch of d^2) (d^2 + stretch). So
     nu = reward sum d^2 / (2 STRETCH slowest sum d^4): Y grows with the scale of the rows, and nothing else changes.
     """
-    return float(reward * squared.sum() / slowest / (2.0 * STRETCH * (squared**2).sum()))
+    # Of lengths of size 1: fourth powers of others overflow, or vanish, where lengths themselves are far from that.
+    unit = float(squared.max())
+    lengths = squared / unit
+    return float(reward * lengths.sum() / slowest / (2.0 * STRETCH * (lengths**2).sum()) / unit)

@@ -17,6 +17,8 @@ from dkl.errors import InputError
 Array = NDArray[np.float64]
 REACH = 1e12
 """How far the weight of a pair may be above the diagonal's: of a sum of both, doubles still hold three digits of the smaller."""
+LARGEST = 1e280
+"""What squares of targets may come to, or the inverse of it."""
 ASYMMETRY = 1e-10
 """Of the largest entry: how far a symmetric matrix may be from its transpose by rounding."""
 
@@ -117,6 +119,17 @@ def refuse_large_weights(weights: Array) -> None:
         raise InputError(
             "too large for double precision", where="weights of pairs", got=f"{most:g}",
             wanted=f"at most {REACH:.2g}, as the diagonal weighs 1", remedy="divide them by a common factor",
+        )  # fmt: skip
+
+
+def refuse_out_of_range(targets: Array) -> None:
+    """InputError for nu and lengths of which the loss of Y = 0, nu sum d^4, is beyond double precision."""
+    largest = float(np.abs(targets).max(initial=0.0))
+    loss = largest**2 * len(targets) if largest < np.sqrt(LARGEST) else np.inf
+    if not (loss < LARGEST and (largest == 0.0 or loss > 1.0 / LARGEST)):
+        raise InputError(
+            "out of the range of double precision", where="nu, squared", got=f"sqrt(nu) d^2 of up to {largest:.2g}",
+            wanted=f"{LARGEST**-0.5:.0e} to {LARGEST**0.5:.0e}", remedy="scale the rows so that edges are about 1 long",
         )  # fmt: skip
 
 

@@ -145,9 +145,10 @@ class QuadraticSDP:
         """The problem in Z, Y = J Z J'."""
         return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J)
 
-    def single(self) -> QuadraticSDP:
-        """The problem in single precision, for what comes before the last digits."""
-        return QuadraticSDP(self.map.single(), self.targets.astype(np.float32), self.C.astype(np.float32))
+    def single(self, unit: float = 1.0) -> QuadraticSDP:
+        """The problem in Y / unit, f / unit^2, in single precision, for what comes before the last digits."""
+        targets, C = ((part / unit).astype(np.float32) for part in (self.targets, self.C))
+        return QuadraticSDP(self.map.single(), targets, C)
 
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
         """Of a point, by its own gradient as the dual slack."""

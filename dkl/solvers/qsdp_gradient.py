@@ -27,9 +27,10 @@ POWERS, MARGIN = 8, 1.1
 
 def projected_gradients(problem: Problem, point: Point) -> Any:
     """The point after as many steps as are worth it; `point` where none lowers f."""
-    rough = problem.single()
+    root = _unit_root(problem)
+    rough = problem.single(root**2)
     curvature = _curvature(rough)
-    best = rough.at(point.factor.astype(np.float32))
+    best = rough.at((point.factor / root).astype(np.float32))
     Y, slope = best.factor @ best.factor.T, best.gradient
     Z, slope_Z, t, before = Y, slope, 1.0, best.objective
     for step in range(1, MOST + 1):
@@ -46,8 +47,14 @@ def projected_gradients(problem: Problem, point: Point) -> Any:
             if before - best.objective < ENOUGH * abs(best.objective):
                 break
             before = best.objective
-    found = problem.at(best.factor.astype(np.float64))
+    found = problem.at(root * best.factor.astype(np.float64))
     return found if found.objective < point.objective else point
+
+
+def _unit_root(problem: Problem) -> float:
+    """The root of a unit in which targets and C are about 1, a power of 2: squares of others may be beyond single precision."""
+    largest = max(float(np.abs(problem.targets).max(initial=0.0)), float(np.abs(problem.C).max()))
+    return 2.0 ** (math.frexp(largest)[1] // 2) if 0.0 < largest < math.inf else 1.0
 
 
 def _curvature(problem: Problem) -> float:

@@ -84,8 +84,8 @@ class Problem(Protocol):
     def congruent(self, J: Array) -> Self:
         """The problem in Z, Y = J Z J'."""
 
-    def single(self) -> Self:
-        """The problem in single precision."""
+    def single(self, unit: float = 1.0) -> Self:
+        """The problem in Y / unit, f / unit^2, in single precision."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,21 @@ def test_scale_of_the_rows_scales_the_embedding(unfolded):
     np.testing.assert_allclose(np.abs(scaled.embedding_), 100.0 * np.abs(model.embedding_), rtol=0.02, atol=2.0)
 
 
+SPIRAL = np.linspace(0, 4, 60)[:, None] * np.stack(
+    [np.cos(np.linspace(0, 4, 60)), np.sin(np.linspace(0, 4, 60))], axis=1
+)
+
+
+@pytest.mark.parametrize("scale", [1e-130, 1e-82, 1e-40, 1e40, 1e78, 1e125])
+@pytest.mark.parametrize("m", [10, 40])
+def test_any_scale_of_the_rows_is_unfolded_alike(m, scale):
+    """Fourth powers of their distances are beyond double precision, and their squares beyond single."""
+    wanted, found = (dkl.MaximumVarianceUnfolding(n_basis=m).fit(SPIRAL * size) for size in (1.0, scale))
+    assert found.result_.outcome is Outcome.SOLVED and found.n_iter_ == wanted.n_iter_
+    np.testing.assert_allclose(found.embedding_ / scale, wanted.embedding_, atol=1e-5)
+    assert found.nu_ * scale * scale == pytest.approx(wanted.nu_)
+
+
 def test_unseen_rows_lie_among_their_neighbours(unfolded):
     rows, place, model = unfolded
     np.testing.assert_allclose(model.transform(rows), model.embedding_)
@@ -172,6 +187,8 @@ PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
         (dkl.MaximumVarianceUnfolding(nu=0.0), ROWS, {}, InputError, "'nu' parameter.*> 0"),
         (dkl.MaximumVarianceUnfolding(), PART, {}, InputError, r"not connected; got 2 components \(30, 30 rows\)"),
         (dkl.MaximumVarianceUnfolding(), np.ones((9, 2)), {}, InputError, "all rows are equal"),
+        (dkl.MaximumVarianceUnfolding(), ROWS * 1e140, {}, InputError, "X: distances too large.*divide X by its scale"),
+        (dkl.MaximumVarianceUnfolding(), ROWS * 1e-160, {}, InputError, "X: .*underflow; scale X"),
         (COLORED, ROWS, {}, InputError, "requires y to be passed"),
         (COLORED, ROWS, {"y": np.zeros(30)}, InputError, "y: .*classes has to be greater than one"),
         (COLORED, ROWS, {"y": np.ones((30, 2))}, InputError, "y: all rows are equal"),

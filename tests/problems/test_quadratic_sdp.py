@@ -122,6 +122,7 @@ OF_PROPAGATION = {"Q": Q, "must_link": EDGES, "cannot_link": NONE, "weights": No
         ({"squared": np.ones(3)}, "squared: not one an edge"),
         ({"nu": -1}, "nu: not a positive number; got -1"),
         ({"nu": 0}, "nu: not a positive number; got 0"),
+        ({"nu": 1e300}, r"nu, squared: out of the range.*sqrt\(nu\) d\^2 of up to 2e\+150.*scale the rows"),
         ({"nu": np.nan}, "nu: not a positive number; got nan"),
         ({"nu": "1"}, "nu: not a positive number; got '1'"),
         ({"reward": np.eye(3)}, r"reward: of another size; got shape \(3, 3\); wanted a symmetric \(4, 4\)"),
@@ -159,7 +160,8 @@ def test_a_propagation_is_checked_before_it_is_made(changed, message):
 
 def test_the_default_nu_follows_the_scale_of_the_rows(rng):
     d2 = rng.random(9) + 0.5
-    assert default_nu(100.0 * d2, 0.3) == pytest.approx(default_nu(d2, 0.3) / 100.0)
+    for scale in (100.0, 1e200, 1e-200):
+        assert default_nu(scale * d2, 0.3) == pytest.approx(default_nu(d2, 0.3) / scale)
 
 
 def test_rows_and_pairs_are_one_map(rng):
