@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -13,6 +14,7 @@ from dkl._pair_checks import as_pairs, refuse_bad_ends
 from dkl._pair_weights import as_weights
 from dkl._plain_arrays import refuse_masked, refuse_text
 from dkl.errors import InputError
+from dkl.linalg.symmetric_maps import SymmetricMap
 
 Array = NDArray[np.float64]
 REACH = 1e12
@@ -72,6 +74,68 @@ def symmetric(value: Any, where: str, m: int | None = None) -> Array:
         remedy = f"pass ({where} + {where}.T) / 2"
         raise InputError("not symmetric", where=where, got=got, wanted=wanted, remedy=remedy)
     return matrix
+
+
+def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
+    """(targets (p,), C (m, m)) for a map; InputError."""
+    try:
+        p, m = of.shape
+    except (AttributeError, TypeError, ValueError) as error:
+        wanted = "a map such as those of dkl.linalg.symmetric_maps"
+        raise InputError("no map of matrices", where="map", got=f"a {type(of).__name__}", wanted=wanted) from error
+    wanted = f"({p},) numbers, one a square of the map"
+    checked = numbers(targets, "targets", wanted, 1)
+    if len(checked) != p:
+        raise InputError("not one a square", where="targets", got=f"shape {checked.shape}", wanted=wanted)
+    return checked, symmetric(C, "C", m)
+
+
+def svec_rows(B: Any, b: Any) -> tuple[Array, Array, int]:
+    """(B (p, N), b (N,), m), N = m (m + 1) / 2; InputError."""
+    wanted = "B (p, m (m + 1) / 2) and b (m (m + 1) / 2,)"
+    rows, linear = np.atleast_2d(numbers(B, "B", wanted, 1, 2)), numbers(b, "b", wanted, 1)
+    m = svec_side(len(linear))
+    if m < 1 or rows.shape[1] != len(linear):
+        raise InputError("no svec", where="B, b", got=f"shapes {rows.shape} and {linear.shape}", wanted=wanted)
+    return rows, linear, m
+
+
+def square_and_linear(A: Any, b: Any) -> tuple[Array, Array]:
+    """(A (q, q), symmetric, b (q,)), q > 0; InputError."""
+    wanted = "A (q, q), b (q,)"
+    matrix, linear = numbers(A, "A", wanted, 2), numbers(b, "b", wanted, 1)
+    if not len(linear) or matrix.shape != (len(linear), len(linear)):
+        what = "of different sizes" if matrix.size or linear.size else "empty"
+        raise InputError(what, where="A, b", got=f"shapes {matrix.shape} and {linear.shape}", wanted=wanted)
+    return symmetric(matrix, "A"), linear
+
+
+def rows_of_form(q: int, form: str | None) -> tuple[int, bool]:
+    """(m, is it svec) of q numbers; InputError where they are not of the form, or of both where none is named."""
+    if form not in (None, "svec", "vec"):
+        raise InputError("unknown", where="form", got=repr(form), wanted='"svec", "vec" or None')
+    half, side = svec_side(q), math.isqrt(q)
+    whole = side if side * side == q else 0
+    if form is None and half and whole and half != whole:
+        raise InputError(
+            "both vec and svec of Y", where="A, b", got=f"{q} numbers, svec of {half} rows or vec of {whole}",
+            wanted='form="svec" or form="vec"', remedy="name the one that is meant",
+        )  # fmt: skip
+    m = half if form == "svec" or (form is None and half) else whole
+    if not m:
+        kind, sizes = {
+            None: ("neither vec nor svec of Y", "m^2 or m (m + 1) / 2 numbers"),
+            "svec": ("no svec of Y", "m (m + 1) / 2 numbers"),
+            "vec": ("no vec of Y", "m^2 numbers"),
+        }[form]
+        raise InputError(kind, where="b", got=q, wanted=sizes)
+    return m, m == half and form != "vec"
+
+
+def svec_side(q: int) -> int:
+    """m of q = m (m + 1) / 2, or 0."""
+    m = (math.isqrt(8 * q + 1) - 1) // 2
+    return m if m * (m + 1) // 2 == q else 0
 
 
 def basis(Q: Any) -> Array:
