@@ -14,8 +14,10 @@ moves along, or towards, a z0 whose S is positive definite, by just as much as i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -31,6 +33,8 @@ FLOOR = 1e-10
 """Of the largest: below it the eigenvalues of `SymmetricMap.size`, by which Y is scaled, count as this much."""
 INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)
 """Multiples of an identity that a positive definite gradient is looked for at, where no direction leads inside."""
+IDLE = 1e-12
+"""Of the largest: eigenvalues of C below it are zero."""
 SMALL = 1e-3
 PSD = 1e-10
 """Of the largest: how far below zero an eigenvalue of a given A may be by rounding."""
@@ -150,8 +154,8 @@ class QuadraticSDP:
 
     def single(self, unit: float = 1.0) -> QuadraticSDP:
         """The problem in Y / unit, f / unit^2, in single precision, for what comes before the last digits."""
-        targets, C = ((part / unit).astype(np.float32) for part in (self.targets, self.C))
-        return QuadraticSDP(self.map.single(), targets, C, trusted=True)
+        parts: list[Any] = [(part / unit).astype(np.float32) for part in (self.targets, self.C)]
+        return QuadraticSDP(self.map.single(), *parts, trusted=True)
 
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
         """Of a point, by its own gradient as the dual slack."""
@@ -222,14 +226,27 @@ class QuadraticSDP:
         """
         identity = self.map.see(np.eye(self.m)).squares()
         inward = self.map.adjoint(identity)
-        root = _cholesky(inward)
-        if root is not None:
-            return True, identity, root
-        for step in INNER_STEPS:
-            root = _cholesky(self.C + step * inward)
+        for beside in self._beside():
+            root = _cholesky(inward + beside)
             if root is not None:
-                return False, step * identity, root
+                return True, identity, root
+            for step in INNER_STEPS:
+                root = _cholesky(self.C + step * inward + beside)
+                if root is not None:
+                    return False, step * identity, root
         return False, identity, None
+
+    def _beside(self) -> Iterator[Array | float]:
+        """Nothing; and where the map sees nothing either, (m, m) the projection on C's null space, as large as C is elsewhere.
+
+        There every S is zero, so that what is positive definite with it beside is so on all that counts.
+        """
+        yield 0.0
+        if not self.map.size().any():
+            values, vectors = np.linalg.eigh(self.C)
+            largest = float(np.abs(values).max())
+            null = vectors[:, np.abs(values) <= IDLE * largest]
+            yield (largest or 1.0) * (null @ null.T)
 
 
 def _cholesky(matrix: Array) -> Array | None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import InputError
+from dkl.solvers.qsdp_checks import check_bounded, check_numbers
 from dkl.solvers.qsdp_face import FACE, least_on_face
 from dkl.solvers.qsdp_gradient import projected_gradients
 from dkl.solvers.qsdp_newton import newton_step
@@ -39,7 +39,6 @@ EXACT = 0.1
 """Of the gap that is asked for: how exact a face is that holds all."""
 COARSE, ROUNDING = 1e-3, 1e-13
 """Of the last step's progress, or of f's size: how exact others are, which leave most of the gap behind."""
-UNSEEN = 1e-12
 IDLE = 8
 
 
@@ -80,10 +79,11 @@ def solve_low_rank(
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
     keep: is given the state after each row; nobody writes to its arrays. begun: such a state, of which the row was recorded.
-    InputError where f has no lower bound over the psd cone.
+    InputError where f has no lower bound over the psd cone, and for numbers that are none.
     """
+    check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
-    _check_bounded(problem)
+    check_bounded(problem)
     J = problem.scaling()
     scaled = problem.congruent(J)
     state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
@@ -140,14 +140,3 @@ def solve_low_rank(
 def _by_rows(problem: Problem, point: Any) -> Any:
     """The point, of a factor that lies row by row: BLAS rounds by the order in memory, and a store keeps this one."""
     return point if point.factor.flags.c_contiguous else problem.at(np.ascontiguousarray(point.factor))
-
-
-def _check_bounded(problem: Problem) -> None:
-    """InputError where C is negative in a direction that no B_t sees: along it f falls forever."""
-    values, vectors = np.linalg.eigh(problem.map.size())
-    unseen = vectors[:, values <= UNSEEN * max(float(values[-1]), 0.0)]
-    if unseen.shape[1] and np.linalg.eigvalsh(unseen.T @ problem.C @ unseen)[0] < -UNSEEN * np.abs(problem.C).max():
-        raise InputError(
-            "the objective has no lower bound", where="C", got="a direction in which C is negative and A is zero",
-            wanted="A that sees every direction in which C is negative", remedy="join the graph's components, or add pairs",
-        )  # fmt: skip

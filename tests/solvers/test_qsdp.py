@@ -129,6 +129,38 @@ def test_an_objective_without_a_lower_bound_is_refused(rng):
     with pytest.raises(InputError, match="no lower bound"):
         solve_low_rank(problem)
 
+    with pytest.raises(InputError, match="C: the objective has no lower bound"):
+        solve_conic(problem)
+
+
+@pytest.mark.parametrize("solve", [solve_low_rank, solve_conic])
+@pytest.mark.parametrize("C", [np.zeros((3, 3)), np.diag([2.0, 1.0, 0.0]), np.full((3, 3), 0.5)])
+def test_where_A_is_zero_so_is_an_optimum(solve, C):
+    """Of directions that nothing sees no bound has to be found."""
+    for rows in (np.zeros((2, 6)), np.zeros((0, 6))):
+        found = solve(QuadraticSDP.from_rows(rows, svec(C)))
+        assert found.outcome is Outcome.SOLVED and found.certificate.gap == 0.0 == found.certificate.relative_gap
+        assert found.factor.shape == (3, 1) and not found.factor.any()
+    with pytest.raises(InputError, match="no lower bound"):
+        solve(QuadraticSDP.from_rows(np.zeros((2, 6)), svec(C - 0.1 * np.eye(3))))
+
+
+@pytest.mark.parametrize("solve", [solve_low_rank, solve_conic])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tol": -1}, "tol: no relative gap; got -1; wanted a finite number >= 0"),
+        ({"tol": np.nan}, "tol: no relative gap; got nan"),
+        ({"tol": "x"}, "tol: no relative gap; got 'x'"),
+        ({"tol": True}, "tol: no relative gap"),
+        ({"max_iter": -1}, "max_iter: .*got -1; wanted an integer >= 0"),
+        ({"max_iter": 2.5}, "max_iter: .*got 2.5; wanted an integer >= 0"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(rng, solve, options, message):
+    with pytest.raises(InputError, match=message):
+        solve(clusters(rng, 3)[0], **options)
+
 
 def test_zero_is_an_optimum(rng):
     problem = QuadraticSDP.from_rows(np.eye(6), svec(np.eye(3)))
@@ -162,8 +194,15 @@ def test_what_conic_solvers_cannot_do_is_refused_first(rng, monkeypatch):
     problem, _ = clusters(rng, 4)
     with pytest.raises(InputError, match="one of sqlp, scsdp, direct"):
         solve_conic(problem, "sdp")
-    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit.*low-rank"):
+    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit; got .* kB; wanted at most 1 kB; .*low-rank"):
         solve_conic(problem, memory_limit=1000)
+    with pytest.raises(MemoryBudgetError, match=r"got [0-9.]+ kB; wanted at most 1 B"):
+        solve_conic(problem, memory_limit=1)
+    for limit in (0, -5, "much", np.nan):
+        with pytest.raises(InputError, match="memory_limit: .*size"):
+            solve_conic(problem, memory_limit=limit)
+    with pytest.raises(InputError, match="face: .*got 0; wanted an integer >= 1"):
+        solve_low_rank(problem, face=0)
     assert conic_bytes("scsdp", 30, 3100) > 10 * conic_bytes("sqlp", 30, 3100)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="clarabel is not installed.*dkl.conic"):
