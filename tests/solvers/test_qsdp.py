@@ -1,6 +1,9 @@
 """The low-rank engine and the conic forms against Clarabel on the formula, read off entry by entry."""
 
 import importlib.util
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,9 +197,9 @@ def test_what_conic_solvers_cannot_do_is_refused_first(rng, monkeypatch):
     problem, _ = clusters(rng, 4)
     with pytest.raises(InputError, match="one of sqlp, scsdp, direct"):
         solve_conic(problem, "sdp")
-    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit; got .* kB; wanted at most 1 kB; .*low-rank"):
+    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit; got 1.09 MB; wanted at most 1 kB; .*low-rank"):
         solve_conic(problem, memory_limit=1000)
-    with pytest.raises(MemoryBudgetError, match=r"got [0-9.]+ kB; wanted at most 1 B"):
+    with pytest.raises(MemoryBudgetError, match=r"got 1.09 MB; wanted at most 1 B"):
         solve_conic(problem, memory_limit=1)
     for limit in (0, -5, "much", np.nan):
         with pytest.raises(InputError, match="memory_limit: .*size"):
@@ -204,6 +207,60 @@ def test_what_conic_solvers_cannot_do_is_refused_first(rng, monkeypatch):
     with pytest.raises(InputError, match="face: .*got 0; wanted an integer >= 1"):
         solve_low_rank(problem, face=0)
     assert conic_bytes("scsdp", 30, 3100) > 10 * conic_bytes("sqlp", 30, 3100)
+    assert conic_bytes("scsdp", 30, 3100, "scs") < conic_bytes("scsdp", 30, 3100)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="clarabel is not installed.*dkl.conic"):
         solve_conic(problem)
+
+
+MEASURED = [
+    ("sqlp", "clarabel", 10, 599, 1.4),
+    ("sqlp", "clarabel", 20, 19949, 66.2),
+    ("sqlp", "clarabel", 40, 120, 56.6),
+    ("sqlp", "clarabel", 60, 1197, 488.8),
+    ("sqlp", "clarabel", 60, 3995, 534.0),
+    ("sqlp", "clarabel", 80, 120, 597.4),
+    ("sqlp", "clarabel", 80, 1199, 1110.4),
+    ("sqlp", "clarabel", 100, 1198, 2140.3),
+    ("sqlp", "scs", 60, 598, 246.7),
+    ("scsdp", "clarabel", 10, 599, 4.5),
+    ("scsdp", "clarabel", 20, 5938, 222.1),
+    ("scsdp", "clarabel", 25, 596, 794.9),
+    ("scsdp", "clarabel", 30, 596, 2320.4),
+    ("scsdp", "scs", 20, 595, 31.7),
+    ("scsdp", "scs", 30, 596, 142.0),
+    ("direct", "clarabel", 40, 210, 105.4),
+    ("direct", "clarabel", 60, 598, 464.2),
+    ("direct", "scs", 60, 598, 349.0),
+]
+"""Form, engine, m, p, and the MiB by which the memory of a process of its own rose."""
+
+
+@pytest.mark.parametrize("measured", MEASURED, ids=str)
+def test_the_guard_is_above_what_was_measured_and_not_far(measured):
+    form, engine, m, p, peak = measured
+    assert 1.1 * peak < conic_bytes(form, m, p, engine) / 2**20 < 2.5 * peak
+
+
+IN_A_PROCESS = """
+import sys
+sys.path.insert(0, {tests!r})
+import numpy as np
+from qsdp_cases import clusters
+from dkl.resources import current_rss, peak_rss
+from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
+
+solve_conic(clusters(np.random.default_rng(0), 3)[0], {form!r}, max_iter=2)
+problem, _ = clusters(np.random.default_rng(0), {m}, n=90)
+before = current_rss()
+solve_conic(problem, {form!r}, max_iter=2)
+print(conic_bytes({form!r}, {m}, problem.map.shape[0]), peak_rss() - before)
+"""
+
+
+@pytest.mark.parametrize(("form", "m"), [("sqlp", 40), ("scsdp", 18)])
+def test_the_guard_is_above_what_a_process_takes(form, m):
+    text = IN_A_PROCESS.format(tests=str(Path(__file__).parents[1]), form=form, m=m)
+    told = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    planned, taken = map(int, told.stdout.split())
+    assert taken < planned < 3 * taken
