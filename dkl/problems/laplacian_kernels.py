@@ -37,7 +37,7 @@ def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) 
     An edge joins two different rows, at a distance of 0 where they are equal. InputError for anything else.
     """
     Q = checks.basis(Q)
-    edges = checks.ends(edges, len(Q), "edges")
+    edges = checks.edges(edges, len(Q))
     squared, reward = checks.edge_lengths(squared, len(edges)), checks.symmetric(reward, "reward", Q.shape[1])
     weight = np.sqrt(checks.positive(nu, "nu"))
     checks.refuse_out_of_range(weight * squared)

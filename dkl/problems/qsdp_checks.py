@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from numbers import Real
 from typing import Any
 
@@ -58,7 +59,7 @@ def refuse_not_finite(values: NDArray[Any], where: str) -> None:
         more = f" and {count - 1} more" if count > 1 else ""
         place = ", ".join(map(str, first))
         got = f"{where}[{place}] = {values[first]}{more}"
-        raise InputError("not finite", where=where, got=got, wanted="finite numbers", remedy="leave such entries out")
+        raise InputError("not finite", where=where, got=got, wanted="finite numbers", remedy="correct it")
 
 
 def symmetric(value: Any, where: str, m: int | None = None) -> Array:
@@ -153,6 +154,15 @@ def ends(pairs: Any, n: int, where: str) -> NDArray[np.int64]:
     return checked
 
 
+def edges(pairs: Any, n: int) -> NDArray[np.int64]:
+    """(e, 2) ends of edges between n rows; InputError as `ends`."""
+    try:
+        return ends(pairs, n, "edges")
+    except InputError as error:
+        remedy = "number the rows of Q from 0, and leave out edges from a row to itself"
+        raise InputError(error.what, where="edges", got=error.got, wanted=error.wanted, remedy=remedy) from error
+
+
 def edge_lengths(squared: Any, n_edges: int) -> Array:
     """(e,) squared distances >= 0, 0 of rows that are equal; InputError."""
     wanted = f"({n_edges},) squared distances >= 0, one an edge"
@@ -199,7 +209,7 @@ def refuse_out_of_range(targets: Array) -> None:
 
 def positive(value: Any, where: str) -> float:
     """`value`, a finite number > 0; InputError."""
-    is_number = isinstance(value, (Real, np.number)) and not isinstance(value, (bool, np.complexfloating))
-    if not is_number or not 0 < float(value) < np.inf:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= sys.float_info.max:
         raise InputError("not a positive number", where=where, got=repr(value), wanted="a finite number > 0")
     return float(value)

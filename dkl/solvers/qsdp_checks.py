@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,7 +18,7 @@ UNSEEN = 1e-12
 def check_numbers(*, tol: Any, max_iter: Any, **counts: Any) -> None:
     """InputError for a tol that is no finite number >= 0, a max_iter that is no integer >= 0, and others that are none >= 1."""
     is_number = isinstance(tol, Real) and not isinstance(tol, bool)
-    if not is_number or not 0 <= float(tol) < math.inf:
+    if not is_number or not 0 <= tol <= sys.float_info.max:
         raise InputError("no relative gap", where="tol", got=repr(tol), wanted="a finite number >= 0, such as 1e-6")
     for name, value, least in (("max_iter", max_iter, 0), *((name, value, 1) for name, value in counts.items())):
         if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:

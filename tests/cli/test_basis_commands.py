@@ -41,6 +41,7 @@ def files(tmp_path_factory):
     np.save(folder / "short.npy", np.arange(5))
     np.save(folder / "large.npy", np.zeros((20_000, 2), np.float32))
     (folder / "against.csv").write_text("0,1,must\n1,2,must\n0,2,cannot\n")
+    (folder / "heavy.csv").write_text("0,1,must,1e300\n0,2,cannot,1\n")
     (folder / "outside.csv").write_text("0,99,must\n")
     return folder
 
@@ -73,6 +74,10 @@ def fitted(*words):
         ((*MVU, "--data", "X.npz", "--colored", "--targets", "one.npy"), "one.npy: The number of classes"),
         ((*MVU, "--data", "X.npz", "--targets", "short.npy"), "not labels of these rows"),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "against.csv"), "must-linked through 0-1-2"),
+        (
+            (*LAPLACIAN, "--data", "X.npz", "--pairs", "heavy.csv"),
+            "weights of pairs: too large for double precision; got 1e+300",
+        ),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "outside.csv"), "row numbers out of range"),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "pairs.csv", "--n-basis", "70"), "at most 69 of 70 rows"),
     ],

@@ -96,7 +96,7 @@ class PosedUnfolding:
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:
         """From what `arrays` gave; InputError for edges that are none of these rows, or have no lengths."""
-        edges = checks.ends(found["edges"], len(basis.Q), "edges")
+        edges = checks.edges(found["edges"], len(basis.Q))
         squared = checks.edge_lengths(found["squared"], len(edges))
         return cls(basis, edges.astype(np.intp), squared, found.get("side"), settings)
 
