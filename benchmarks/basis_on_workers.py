@@ -28,17 +28,18 @@ from dkl.linalg import smooth_basis
 from dkl.linalg.filtered_rows import WIDTH, PassesHere
 from dkl.linalg.lowest_subspace import lowest_subspaces
 from dkl.linalg.ordered_rows import band_order, row_groups, rows_in_order
+from dkl.linalg.shared_matrix import SharedMatrix
 from dkl.linalg.smooth_basis import guards
 
 COUNT, TOL = 20, 1e-8
 
 
 class Before:
-    """The filter as it was: rows as they come, QR, by `lowest_subspaces`."""
+    """The filter on rows as they come, by `lowest_subspaces`."""
 
     def __init__(self, matrix: sparse.csr_array, k: int) -> None:
         start = np.random.default_rng(0).standard_normal((matrix.shape[0], k))
-        self.blocks = lowest_subspaces(matrix, start, COUNT, smooth_basis.PASSES)
+        self.blocks = lowest_subspaces(SharedMatrix.alone(matrix), start, COUNT, smooth_basis.PASSES)
 
     def advance(self, count: int) -> Any:
         """The next block."""

@@ -6,8 +6,6 @@ What rounding costs is copies of Ritz values that were found, none beyond the sp
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
@@ -19,15 +17,16 @@ Array = NDArray[np.float64]
 
 
 class Lanczos:
-    """Steps from a start (n_own,), which `project` (x (n_own,) in place) keeps within a subspace; `diagonal` and `off` are T's."""
+    """Steps from a start (n_own,), outside the range of `outside` (n_own, k), orthonormal columns; `diagonal` and `off` are T's."""
 
-    def __init__(self, matrix: SharedMatrix, start: Array, project: Callable[[Array], None] | None = None) -> None:
-        self.matrix, self.project, self.n = matrix, project, matrix.rows.n_own
+    def __init__(self, matrix: SharedMatrix, start: Array, outside: Array | None = None) -> None:
+        self.matrix, self.n, rows = matrix, matrix.rows.n_own, matrix.rows
+        self.q = np.zeros((self.n, 0)) if outside is None else np.ascontiguousarray(outside)
         room = self.n + matrix.halo.size
         self.vector, self.before, self.image = np.zeros(room), np.zeros(room), np.zeros(room)
-        self.vector[: self.n] = start
-        self._projected(self.vector)
-        self.vector[: self.n] /= np.sqrt(matrix.rows.dot(self.vector, self.vector))
+        with one_blas_thread():
+            self.vector[: self.n] = start - self._combined(rows.gram(self.q, start))
+            self.vector[: self.n] /= np.sqrt(rows.dot(self.vector, self.vector))
         self.diagonal: list[float] = []
         self.off: list[float] = []
 
@@ -36,10 +35,11 @@ class Lanczos:
         rows, n, beside = self.matrix.rows, self.n, self.off[-1] if self.off else 0.0
         with one_blas_thread():
             self.matrix.times(self.vector, self.image, beside, self.before)
-            self.diagonal.append(rows.dot(self.vector, self.image))
-            self.image[:n] -= self.diagonal[-1] * self.vector[:n]
-            # Last: what rounding leaves of the outside in a vector would grow from step to step.
-            self._projected(self.image)
+            alpha, *inside = rows.sum(self._products)
+            self.diagonal.append(float(alpha))
+            # With what the vector itself has of q: what rounding leaves of that would grow from step to step.
+            of_image, of_vector = np.split(np.array(inside), 2)
+            self.image[:n] -= alpha * self.vector[:n] + self._combined(of_image - alpha * of_vector)
             self.off.append(float(np.sqrt(rows.dot(self.image, self.image))))
         if self.off[-1] <= 1e-14 * float(np.abs(self.diagonal).max()):
             return False
@@ -53,6 +53,11 @@ class Lanczos:
         values, vectors = eigh_tridiagonal(self.diagonal, self.off[:-1], select="i", select_range=(at, at))
         return float(values[0]), abs(self.off[-1] * float(vectors[-1, 0]))
 
-    def _projected(self, x: Array) -> None:
-        if self.project is not None:
-            self.project(x[: self.n])
+    def _products(self, lo: int, hi: int) -> Array:
+        """[x'Mx, q'Mx, q'x] of some rows: one sum for all."""
+        q, x, image = self.q[lo:hi], self.vector[lo:hi], self.image[lo:hi]
+        return np.concatenate([[x @ image], q.T @ image, q.T @ x])
+
+    def _combined(self, weights: Array) -> Array:
+        """q weights (n_own,)."""
+        return self.matrix.rows.times(self.q, weights[:, None])[:, 0]

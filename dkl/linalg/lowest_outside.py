@@ -17,13 +17,7 @@ CONVERGED = 0.5
 
 def lowest_outside(matrix: SharedMatrix, q: Array, seed: int) -> float:
     """theta - |residual| for the least Ritz value of P S P, P = I - q q', outside the range of q (n_own, k), q'q = I; to a factor of 2."""
-    rows, q = matrix.rows, np.ascontiguousarray(q)
-
-    def project(x: Array) -> None:
-        inside = rows.gram(q, x)
-        x -= rows.times(q, inside[:, None])[:, 0]
-
-    lanczos, most = Lanczos(matrix, rows.random(seed), project), min(MOST_STEPS, matrix.n - q.shape[1])
+    lanczos, most = Lanczos(matrix, matrix.rows.random(seed), q), min(MOST_STEPS, matrix.n - q.shape[1])
     low, residual = -np.inf, np.inf
     for step in range(1, most + 1):
         is_last = not lanczos.step() or step == most

@@ -9,6 +9,8 @@ Mehrotra's (Todd, Toh & Tutuncu, SIAM Journal on Optimization 8, 1998).
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
@@ -23,16 +25,23 @@ INSIDE = 1e-5
 
 def svec(matrix: Array) -> Array:
     """The upper triangle of a symmetric (q, q) by rows, off-diagonal entries times sqrt 2: inner products stay."""
-    rows, columns = np.triu_indices(len(matrix))
-    return matrix[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+    places, scale = _triangle(len(matrix))
+    return matrix.ravel()[places] * scale
 
 
 def smat(vector: Array, q: int) -> Array:
     """The symmetric (q, q) of its svec."""
-    rows, columns = np.triu_indices(q)
+    places, scale = _triangle(q)
     half = np.zeros((q, q))
-    half[rows, columns] = vector / np.where(rows == columns, 1.0, np.sqrt(2.0))
+    half.ravel()[places] = vector / scale
     return half + np.triu(half, 1).T
+
+
+@functools.lru_cache(maxsize=8)
+def _triangle(q: int) -> tuple[NDArray[np.intp], Array]:
+    """(places of the upper triangle in a (q, q) that lies row by row, what they are multiplied by)."""
+    rows, columns = np.triu_indices(q)
+    return rows * q + columns, np.where(rows == columns, 1.0, np.sqrt(2.0))
 
 
 def congruence(u: Array) -> Array:
@@ -69,32 +78,32 @@ def psd_minimum(normal: Array, linear: Array, start: Array, tol: float) -> Array
             dy, dz = _step(normal, infeasible, y, z)
         except np.linalg.LinAlgError:  # Y or Z is singular to rounding: no nearer
             break
-        length = min(_to_boundary(y, dy), _to_boundary(z, dz))
-        y, z = y + length * dy, z + length * dz
+        y, z = y + dy, z + dz
     return y
 
 
 def _step(normal: Array, infeasible: Array, y: Array, z: Array) -> tuple[Array, Array]:
-    """(dY, dZ): where the step straight at <Y, Z> = 0 would go tells how much of mu to aim at instead."""
+    """(dY, dZ), no longer than to the boundary: where the step straight at <Y, Z> = 0 would go tells how much of mu to aim at instead."""
     q = len(y)
     root_y, root_z = np.linalg.cholesky(y), np.linalg.cholesky(z)
+    out_y, out_z = np.linalg.inv(root_y), np.linalg.inv(root_z)
     _, scale, turn = np.linalg.svd(root_z.T @ root_y)
-    half = (np.sqrt(scale)[:, None] * turn) @ np.linalg.inv(root_y)
-    system = scipy.linalg.cho_factor(normal + congruence(half.T @ half))
-    inverse, mu = np.linalg.inv(y), float(np.sum(y * z)) / q
+    half = (np.sqrt(scale)[:, None] * turn) @ out_y
+    system = scipy.linalg.cho_factor(normal + congruence(half.T @ half), overwrite_a=True, check_finite=False)
+    inverse, mu = out_y.T @ out_y, float(np.sum(y * z)) / q
 
-    def solved(aim: float) -> tuple[Array, Array]:
-        dy = scipy.linalg.cho_solve(system, svec(aim * 0.5 * (inverse + inverse.T) - z) - infeasible)
-        return smat(dy, q), smat(normal @ dy + infeasible, q)
+    def solved(aim: float) -> tuple[Array, Array, float, float]:
+        along = scipy.linalg.cho_solve(system, svec(aim * inverse - z) - infeasible, check_finite=False)
+        dy, dz = smat(along, q), smat(normal @ along + infeasible, q)
+        return dy, dz, _to_boundary(out_y, dy), _to_boundary(out_z, dz)
 
-    dy, dz = solved(0.0)
-    ahead = float(np.sum((y + _to_boundary(y, dy) * dy) * (z + _to_boundary(z, dz) * dz))) / q
-    return solved(mu * min(max((ahead / mu) ** 3, 1e-6), 0.8))
+    dy, dz, to_y, to_z = solved(0.0)
+    ahead = float(np.sum((y + to_y * dy) * (z + to_z * dz))) / q
+    dy, dz, to_y, to_z = solved(mu * min(max((ahead / mu) ** 3, 1e-6), 0.8))
+    return min(to_y, to_z) * dy, min(to_y, to_z) * dz
 
 
-def _to_boundary(matrix: Array, change: Array) -> float:
-    """The step along `change` that keeps the matrix psd, at most 1."""
-    root = np.linalg.cholesky(matrix)
-    half = scipy.linalg.solve_triangular(root, change, lower=True)
-    steepest = float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(root, half.T, lower=True))[0])
+def _to_boundary(out: Array, change: Array) -> float:
+    """The step along `change` that keeps a matrix psd, at most 1; out: the inverse of its Cholesky factor."""
+    steepest = float(np.linalg.eigvalsh(out @ change @ out.T)[0])
     return 1.0 if steepest >= -BOUNDARY else BOUNDARY / -steepest

@@ -202,13 +202,23 @@ def move_rows(lo, hi, step, x, y, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(**_JIT)
-def update_direction_rows(lo, hi, momentum, z, p, g, lanes):  # type: ignore[no-untyped-def]
-    """p[i] = momentum p[i] - z[i]: the next direction of nonlinear conjugate gradients; returns p . g."""
-    slope = 0.0
+def update_direction_rows(lo, hi, momentum, z, p, lanes):  # type: ignore[no-untyped-def]
+    """p[i] = momentum p[i] - z[i]: the next direction of nonlinear conjugate gradients."""
     for i in range(lo, hi):
         combine_rows((momentum, -1.0), (p, z), (i, i), p, i, lanes)
+
+
+@njit(**_JIT)
+def slope_rows(lo, hi, z, g, before, p, lanes):  # type: ignore[no-untyped-def]
+    """(z . g, z . before, p . g) over rows lo to hi."""
+    one = 0.0
+    other = 0.0
+    slope = 0.0
+    for i in range(lo, hi):
+        one += row_dot(z, i, g, i, lanes)
+        other += row_dot(z, i, before, i, lanes)
         slope += row_dot(p, i, g, i, lanes)
-    return slope
+    return one, other, slope
 
 
 @njit(**_JIT)

@@ -180,8 +180,12 @@ class SeenPairs:
         a = m.left @ turned
         if self.left is self.right:
             return 4.0 * (a**2).T @ self.left**2
-        b = m.right @ turned
-        return (a**2).T @ self.right**2 + (b**2).T @ self.left**2 + 2.0 * (a * b).T @ (self.left * self.right)
+        b, found = m.right @ turned, np.zeros((V.shape[1], self.left.shape[1]), V.dtype)
+        for lo in range(0, len(a), CHUNK):
+            rows = slice(lo, lo + CHUNK)
+            A, B, left, right = a[rows], b[rows], self.left[rows], self.right[rows]
+            found += (A * A).T @ (right * right) + (B * B).T @ (left * left) + 2.0 * (A * B).T @ (left * right)
+        return found
 
 
 @dataclass(frozen=True)
@@ -265,7 +269,7 @@ def svec_places(m: int) -> tuple[Indices, Indices, Array]:
 @numba.njit(cache=True, nogil=True)
 def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -> Array:
     """(p, k) scale_c (l_ti r_tj + l_tj r_ti), of left and right (p, m): <sym(l_t r_t'), v_i v_j' + v_j v_i'> scaled."""
-    found = np.empty((len(left), len(i)))
+    found = np.empty((len(left), len(i)), left.dtype)
     for t in range(len(left)):
         for c in range(len(i)):
             found[t, c] = scale[c] * (left[t, i[c]] * right[t, j[c]] + left[t, j[c]] * right[t, i[c]])
@@ -278,25 +282,26 @@ def _curved(
     left: Array, right: Array, image: Array,
 ) -> Array:  # fmt: skip
     """(n, r) sum_t z_t (l_t right_t + r_t left_t) / 2, z_t = l_t'image . right_t + r_t'image . left_t; left, right (p, r), image (n, r)."""
-    found = np.zeros(image.shape)
+    found = np.zeros_like(image)
     for t in range(len(left)):
-        z = 0.0
+        z = image.dtype.type(0)
         for e in range(l_indptr[t], l_indptr[t + 1]):
-            row, total = image[l_indices[e]], 0.0
+            row, total = image[l_indices[e]], image.dtype.type(0)
             for c in range(len(row)):
                 total += row[c] * right[t, c]
             z += l_data[e] * total
         for e in range(r_indptr[t], r_indptr[t + 1]):
-            row, total = image[r_indices[e]], 0.0
+            row, total = image[r_indices[e]], image.dtype.type(0)
             for c in range(len(row)):
                 total += row[c] * left[t, c]
             z += r_data[e] * total
+        z *= image.dtype.type(0.5)
         for e in range(l_indptr[t], l_indptr[t + 1]):
-            row, weight = found[l_indices[e]], 0.5 * z * l_data[e]
+            row, weight = found[l_indices[e]], z * l_data[e]
             for c in range(len(row)):
                 row[c] += weight * right[t, c]
         for e in range(r_indptr[t], r_indptr[t + 1]):
-            row, weight = found[r_indices[e]], 0.5 * z * r_data[e]
+            row, weight = found[r_indices[e]], z * r_data[e]
             for c in range(len(row)):
                 row[c] += weight * left[t, c]
     return found

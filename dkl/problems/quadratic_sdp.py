@@ -14,8 +14,9 @@ moves along, or towards, a z0 whose S is positive definite, by just as much as i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,14 +43,31 @@ PSD = 1e-10
 
 @dataclass(frozen=True)
 class QSDPPoint:
-    """Y = R R': the factor (m, r), what the map sees of it, residual B(Y) - t (p,), gradient S (m, m), f and its part <C, Y>."""
+    """Y = R R': the factor (m, r), what the map sees of it, residual B(Y) - t (p,), f and its part <C, Y>."""
 
+    problem: QuadraticSDP = field(repr=False)
     factor: Array = field(repr=False)
     seen: Seen = field(repr=False)
     residual: Array = field(repr=False)
-    gradient: Array = field(repr=False)
     objective: float
     linear: float
+
+    @cached_property
+    def gradient(self) -> Array:
+        """S (m, m), where it is asked for: it costs several times what f does."""
+        return self.problem.C + 2.0 * self.problem.map.adjoint(self.residual)
+
+    @cached_property
+    def slopes(self) -> Array:
+        """(m,) the eigenvalues of S, rising."""
+        return np.asarray(np.linalg.eigvalsh(self.gradient), np.float64)
+
+    def turned(self, factor: Array) -> QSDPPoint:
+        """The same Y by another factor of it."""
+        other = replace(self, factor=factor, seen=self.problem.map.see(factor))
+        # What depends on Y alone, if it is known.
+        other.__dict__.update({name: self.__dict__[name] for name in ("gradient", "slopes") if name in self.__dict__})
+        return other
 
 
 @dataclass(frozen=True)
@@ -138,8 +156,7 @@ class QuadraticSDP:
         seen = self.map.see(factor)
         residual = seen.squares() - self.targets
         linear = float(np.sum((self.C @ factor) * factor))
-        gradient = self.C + 2.0 * self.map.adjoint(residual)
-        return QSDPPoint(factor, seen, residual, gradient, float(residual @ residual) + linear, linear)
+        return QSDPPoint(self, factor, seen, residual, float(residual @ residual) + linear, linear)
 
     def scaling(self) -> Array:
         """J (m, m), symmetric: in Z of Y = J Z J the map sees all directions alike, as far as one congruence can do it."""
@@ -152,16 +169,21 @@ class QuadraticSDP:
         """The problem in Z, Y = J Z J'."""
         return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J, trusted=True)
 
-    def single(self, unit: float = 1.0) -> QuadraticSDP:
-        """The problem in Y / unit, f / unit^2, in single precision, for what comes before the last digits."""
-        parts: list[Any] = [(part / unit).astype(np.float32) for part in (self.targets, self.C)]
+    def in_units(self) -> tuple[QuadraticSDP, float]:
+        """(the problem in Y / unit, f / unit^2, the unit): targets and C are about 1, and nothing else changes, not even by rounding."""
+        largest = max(float(np.abs(self.targets).max(initial=0.0)), float(np.abs(self.C).max()))
+        unit = 4.0 ** (math.frexp(largest)[1] // 2) if 0.0 < largest < math.inf else 1.0
+        return QuadraticSDP(self.map, self.targets / unit, self.C / unit, trusted=True), unit
+
+    def single(self) -> QuadraticSDP:
+        """The problem in single precision, for what comes before the last digits."""
+        parts: list[Any] = [part.astype(np.float32) for part in (self.targets, self.C)]
         return QuadraticSDP(self.map.single(), *parts, trusted=True)
 
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
         """Of a point, by its own gradient as the dual slack."""
-        return self.judge(
-            point.objective, point.linear, point.factor, point.residual, point.gradient, 2.0 * point.residual
-        )
+        z, values = 2.0 * point.residual, point.slopes
+        return self.judge(point.objective, point.linear, point.factor, point.residual, point.gradient, z, values)
 
     def certify(self, Y: Array, z: Array) -> QSDPCertificate:
         """Of any symmetric Y (m, m) and z (p,): what a solver of another kind has found. Y's negative part is no part of the factor."""
@@ -169,9 +191,10 @@ class QuadraticSDP:
         factor = vectors * np.sqrt(np.maximum(values, 0.0))
         point = self.at(factor)
         slack = self.C + self.map.adjoint(z)
+        slopes = np.asarray(np.linalg.eigvalsh(slack), np.float64)
         return self.judge(
-            point.objective, point.linear, factor, point.residual, slack, z, lowest=float(values[0])
-        )  # fmt: skip
+            point.objective, point.linear, factor, point.residual, slack, z, slopes, lowest=float(values[0])
+        )
 
     def judge(
         self,
@@ -181,11 +204,14 @@ class QuadraticSDP:
         residual: Array,
         slack: Array,
         z: Array,
+        values: Array,
         *,
         lowest: float = 0.0,
     ) -> QSDPCertificate:
-        """The certificate of R R' with its residual, and of z with its slack S(z); `lowest`: of the eigenvalues of Y as it was given."""
-        values = np.linalg.eigvalsh(slack)
+        """The certificate of R R' with its residual, and of z with its slack S(z) and that one's eigenvalues, rising.
+
+        lowest: of the eigenvalues of Y as it was given.
+        """
         between = float(np.sum((slack @ factor) * factor))
         apart = residual - 0.5 * z
         scale = 1.0 + 2.0 * abs(objective)

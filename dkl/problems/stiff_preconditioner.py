@@ -17,7 +17,6 @@ from dkl.linalg import stiff_kernels as kernels
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.shared_matrix import row_numbers
 from dkl.linalg.shared_rows import Halo, SharedRows
-from dkl.linalg.slab_kernels import dot_rows
 from dkl.linalg.slabs import empty_aligned
 
 Array = NDArray[np.float64]
@@ -139,9 +138,9 @@ class StiffPreconditioner:
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
-    def apply(self, v: Array, r: Array, out: Array) -> None:
-        """out <- M^-1 r, M at v, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for sparse
-        linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
+    def apply(self, v: Array, r: Array, size: float, out: Array) -> None:
+        """out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for
+        sparse linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.
         """
         # A top that is too low would make the polynomial grow beyond it, and M^-1 indefinite: hence the margin.
         high = self.MARGIN * self.top
@@ -155,7 +154,6 @@ class StiffPreconditioner:
             ),
             alone.size,
         )
-        size = float(np.sqrt(self.owned.sum(lambda lo, hi: dot_rows(lo, hi, r, r, self.lanes))))
         if self._is_idle or size == 0.0:
             return
         # Single precision has no numbers below 1e-38: the gradient is taken to the length 1 and back.

@@ -63,7 +63,7 @@ class FactoredProblem(RankedProblem, Protocol):
         """point <- V + t D, in place."""
 
     def preconditioner(self, width: int) -> Any:
-        """Of factors of this padded width, with `refresh(v, steps)` and `apply(v, gradient, out)`."""
+        """Of factors of this padded width, with `refresh(v, steps)` and `apply(v, gradient, its norm, out)`."""
 
 
 class CertifiedProblem(FactoredProblem, Protocol):
@@ -122,13 +122,13 @@ def minimize(
         if outcome is not None:
             break
         iteration += 1
-        precondition.apply(point.v, point.gradient, z)
-        new_size = _dot(problem, point.gradient, z)
+        precondition.apply(point.v, point.gradient, point.gradient_norm, z)
+        new_size, beside, slope = _slopes(problem, z, point.gradient, previous, direction)
         # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
-        momentum = max(0.0, (new_size - _dot(problem, previous, z)) / size)
+        momentum = max(0.0, (new_size - beside) / size)
         size = new_size
-        if _update_direction(problem, momentum, z, direction, point.gradient) >= 0:
-            _update_direction(problem, 0.0, z, direction, point.gradient)
+        # The next direction, momentum D - z, must lead down.
+        _update_direction(problem, momentum if momentum * slope < size else 0.0, z, direction)
         line = problem.line(point, direction, line)
         previous, point.gradient = point.gradient, previous  # `move` overwrites what the point holds
         problem.move(point, direction, line, line.minimizer()[0])
@@ -163,15 +163,19 @@ def _drop(lately: list[float]) -> float:
     return lately[-WINDOW - 1] - lately[-1]
 
 
-def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array, gradient: Array) -> float:
-    """direction <- momentum direction - z; its product with the gradient."""
-    arrays = (z, direction, gradient, lanes_of(z.shape[1]))
-    return float(problem.rows.sum(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays)))
+def _slopes(
+    problem: FactoredProblem, z: Array, gradient: Array, previous: Array, direction: Array
+) -> tuple[float, float, float]:
+    """(z . gradient, z . the previous gradient, direction . gradient), by one sum."""
+    arrays = (z, gradient, previous, direction, lanes_of(z.shape[1]))
+    one, other, slope = problem.rows.sum(lambda lo, hi: kernels.slope_rows(lo, hi, *arrays))
+    return float(one), float(other), float(slope)
 
 
-def _dot(problem: FactoredProblem, x: Array, y: Array) -> float:
-    lanes = lanes_of(x.shape[1])
-    return float(problem.rows.sum(lambda lo, hi: kernels.dot_rows(lo, hi, x, y, lanes)))
+def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array) -> None:
+    """direction <- momentum direction - z."""
+    arrays = (z, direction, lanes_of(z.shape[1]))
+    problem.rows.each(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays), len(z))
 
 
 @dataclass(frozen=True)

@@ -12,30 +12,31 @@ from dkl.linalg.symmetric_maps import svec_places
 from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
-FACE = 30
+FACE = 24
 """Rows of a problem that is one face, all of it: interior-point steps of q rows take q^6 / 24 operations."""
-FRESH = 6
-"""Eigenvectors of the gradient that a face gets beside the factor's columns."""
+WEAK, FRESH = 20, 6
+"""Columns of the factor that a face has at most, the weakest, and eigenvectors of the gradient beside them."""
 CUTS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10)
 """Of the largest eigenvalue of Z: what is below is left out where that costs next to nothing."""
 SLACK = 0.1
 """Of a face's progress: what leaving columns out may undo, so that later faces have room."""
 
 
-def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE) -> Any:
-    """The least f over Y = V Z V', of which `point` is one, to `aim`; truncated to the columns that count.
+def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE, along: Array | None = None) -> Any:
+    """The least f over Y = F F' + V Z V', of which `point` is one, to `aim`; truncated to the columns that count.
 
-    V: an orthonormal basis of the point's columns and eigenvectors of its gradient; all, where there are at most
-    `most` rows.
+    V: an orthonormal basis of the point's WEAK columns, of `along` (m, k) and of eigenvectors of the gradient; all, where there are
+    at most `most` rows. F: the other columns, which are sure to stay; Newton's steps are theirs.
     """
-    V = _face(point, most)
-    linear = svec(V.T @ (problem.C - 2.0 * problem.map.adjoint(problem.targets)) @ V)
+    fixed, weak, V = _face(point, most, along)
+    targets = problem.targets - problem.map.see(fixed).squares()
+    linear = svec(V.T @ (problem.C - 2.0 * problem.map.adjoint(targets)) @ V)
     normal = 2.0 * problem.map.gram(V, *svec_places(V.shape[1]))
-    start = V.T @ point.factor
+    start = V.T @ weak
     found = psd_minimum(normal, linear, _begin(start @ start.T, normal, linear), aim)
     sizes, turn = np.linalg.eigh(found)
     columns = (V @ turn) * np.sqrt(np.maximum(sizes, 0.0))
-    whole = problem.at(columns)
+    whole = problem.at(np.concatenate([fixed, columns], axis=1))
     if not whole.objective < point.objective:
         return point
     slack = SLACK * (point.objective - whole.objective)
@@ -43,21 +44,24 @@ def least_on_face(problem: Problem, point: Point, aim: float, most: int = FACE) 
         kept = sizes > cut * sizes[-1]
         if kept.all():
             break
-        trial = problem.at(columns[:, kept])
+        trial = problem.at(np.concatenate([fixed, columns[:, kept]], axis=1))
         if trial.objective <= whole.objective + slack:
             return trial
     return whole
 
 
-def _face(point: Point, most: int) -> Array:
-    """V (m, q): the range of the factor, and where f falls steepest."""
+def _face(point: Point, most: int, along: Array | None) -> tuple[Array, Array, Array]:
+    """(F (m, s), the factor's other columns, V (m, q) of their range, of `along` and of where f falls steepest)."""
     m = len(point.gradient)
     vectors, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
-    own = vectors[:, sizes > 1e-8 * sizes[0]] if sizes[0] > 0 else vectors[:, :0]
-    rank = own.shape[1]
-    width = m if m <= most else min(m, rank + min(FRESH, most // 2))
-    steepest = np.linalg.eigh(point.gradient)[1][:, : width - rank]
-    return np.linalg.qr(np.concatenate([own, steepest], axis=1))[0]
+    rank = int(np.count_nonzero(sizes > 1e-8 * sizes[0]))
+    strong = 0 if m <= most else max(0, rank - WEAK)
+    width = m if m <= most else min(m, rank - strong + min(FRESH, most // 2))
+    parts = [vectors[:, strong:rank], np.linalg.eigh(point.gradient)[1][:, : width - (rank - strong)]]
+    if along is not None:
+        parts.append(along / np.maximum(np.linalg.norm(along, axis=0), 1e-300))
+    columns = vectors * sizes
+    return columns[:, :strong], columns[:, strong:rank], np.linalg.qr(np.concatenate(parts, axis=1))[0]
 
 
 def _begin(Z: Array, normal: Array, linear: Array) -> Array:

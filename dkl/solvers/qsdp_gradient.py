@@ -19,18 +19,18 @@ from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
 MOST, EACH = 150, 10
-ENOUGH = 0.01
+ENOUGH = 0.1
 """Of f: steps end where EACH of them lower it by less."""
+COLUMNS = 2.0
+"""That are kept, the largest, in units of the root of m: an optimum's rank grows like it, and faces find what is missing."""
 POWERS, MARGIN = 8, 1.1
 """Products that find the map's norm, and what they may lack."""
 
 
-def projected_gradients(problem: Problem, point: Point) -> Any:
-    """The point after as many steps as are worth it; `point` where none lowers f."""
-    root = _unit_root(problem)
-    rough = problem.single(root**2)
+def projected_gradients(problem: Problem, rough: Problem, point: Point) -> Any:
+    """The point after as many steps as are worth it, of the problem in single precision; `point` where none lowers f."""
     curvature = _curvature(rough)
-    best = rough.at((point.factor / root).astype(np.float32))
+    best = rough.at(point.factor.astype(np.float32))
     Y, slope = best.factor @ best.factor.T, best.gradient
     Z, slope_Z, t, before = Y, slope, 1.0, best.objective
     for step in range(1, MOST + 1):
@@ -47,24 +47,19 @@ def projected_gradients(problem: Problem, point: Point) -> Any:
             if before - best.objective < ENOUGH * abs(best.objective):
                 break
             before = best.objective
-    found = problem.at(root * best.factor.astype(np.float64))
+    columns = best.factor.astype(np.float64)
+    most = math.ceil(COLUMNS * math.sqrt(len(columns)))
+    found = problem.at(columns[:, -most:])
     return found if found.objective < point.objective else point
-
-
-def _unit_root(problem: Problem) -> float:
-    """The root of a unit in which targets and C are about 1, a power of 2: squares of others may be beyond single precision."""
-    largest = max(float(np.abs(problem.targets).max(initial=0.0)), float(np.abs(problem.C).max()))
-    return 2.0 ** (math.frexp(largest)[1] // 2) if 0.0 < largest < math.inf else 1.0
 
 
 def _curvature(problem: Problem) -> float:
     """The largest eigenvalue of f's Hessian 2 B*B, by powers of it on the identity, which its matrix is near, up to MARGIN."""
     Y, norm = np.eye(len(problem.C), dtype=problem.C.dtype), 0.0
+    identity = problem.map.see(Y)
     for _ in range(POWERS):
-        # B of an indefinite matrix is that of its two parts.
-        values, vectors = np.linalg.eigh(Y)
-        up, down = (vectors * np.sqrt(np.maximum(sign * values, 0.0)) for sign in (1.0, -1.0))
-        Y = problem.map.adjoint(problem.map.see(up).squares() - problem.map.see(down).squares())
+        # B(I Y' + Y I') is twice B(Y).
+        Y = 0.5 * problem.map.adjoint(identity.crossed(problem.map.see(Y)))
         norm = float(np.linalg.norm(Y))
         if norm == 0.0:
             return 1.0

@@ -3,9 +3,10 @@
     gradient  accelerated projected gradients in Y from zero: cheap, and soon near the optimum's range (`qsdp_gradient`)
     face      Y = V Z V' with V the columns of R and the eigenvectors of the gradient's lowest eigenvalues: a problem of some dozens
               of rows, convex, solved by an interior-point method. It finds the rank and leaves out what is too much, but comes
-              nearer only linearly (Helmberg & Rendl, SIAM Journal on Optimization 10, 2000, with a quadratic in place of its model)
+              nearer only linearly (Helmberg & Rendl, SIAM Journal on Optimization 10, 2000, with a quadratic in place of its model).
+              Of many columns only the weakest are in V: the others are sure to stay
     Newton    of f(R R') in R, along which the range turns: quadratically, once the rank is right (Burer & Monteiro 2003). On a line
-              f is a quartic, whose least value is exact
+              f is a quartic, whose least value is exact. Steps are found in single precision
 
 Problems of few rows are one face. Else, after the gradients, Newton goes on while the proven gap falls by PACE a step; a face where it does
 not, and Newton again. All work in coordinates in which the map sees all directions alike (`scaling`).
@@ -35,16 +36,21 @@ OTHER = {"start": "gradient", "gradient": "newton", "face": "newton", "newton": 
 BEGINNING = ("start", "gradient")
 LEAST = {"face": 1, "newton": 3}
 """Steps of a kind that are taken before another is tried."""
-EXACT = 0.1
+EXACT = 1e-3
 """Of the gap that is asked for: how exact a face is that holds all."""
 COARSE, ROUNDING = 1e-3, 1e-13
 """Of the last step's progress, or of f's size: how exact others are, which leave most of the gap behind."""
+NARROW = 10
+"""Columns of a factor after whose Newton steps a face that holds them and the step, too, costs little: where valleys are curved and
+flat, as of hundreds of eigenvectors, it goes several times as far as the line."""
+SETTLED = 5
+"""Steps without progress after which a proven gap is enough, whatever the DIMACS errors."""
 IDLE = 8
 
 
 @dataclass(frozen=True)
 class LowRankState:
-    """Where the method stands before a step, in its scaled coordinates: what goes on from it has the bits of what was never ended.
+    """Where the method stands before a step, in its scaled coordinates and units: what goes on has the bits of what was never ended.
 
     factor (m, r) of the point, best (m, r) of the point of the least gap so far; step: what made the point, after `taken` of its
     kind; products so far; idle: steps without progress; gap_before and decrease: of the gap and of f, at the step before.
@@ -75,7 +81,9 @@ def solve_low_rank(
     begun: LowRankState | None = None,
     keep: Callable[[LowRankState], object] | None = None,
 ) -> QSDPSolution:
-    """Until the proven relative gap is at most `tol`. From Y = 0, without anything random; face: rows of a problem that is one face.
+    """Until the proven relative gap is at most `tol`, and DIMACS errors, too, where steps still lower f.
+
+    From Y = 0, without anything random; face: rows of a problem that is one face.
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
     keep: is given the state after each row; nobody writes to its arrays. begun: such a state, of which the row was recorded.
@@ -85,7 +93,10 @@ def solve_low_rank(
     watch = Watch() if watch is None else watch
     check_bounded(problem)
     J = problem.scaling()
-    scaled = problem.congruent(J)
+    scaled, unit = problem.congruent(J).in_units()
+    J = J * np.sqrt(unit)
+    with np.errstate(over="ignore"):  # what is beyond single precision is found in double
+        rough = scaled.single()
     state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
     point, best, stall = scaled.at(state.factor), scaled.at(state.best), Stall(IDLE)
     certificate, proven, stall.idle = scaled.certificate(point), scaled.certificate(best), state.idle
@@ -96,7 +107,7 @@ def solve_low_rank(
             told = watch.outcome
         else:
             told = watch.record({
-                "iteration": iteration, "objective": point.objective, "gap": certificate.gap,
+                "iteration": iteration, "objective": unit**2 * point.objective, "gap": unit**2 * certificate.gap,
                 "relative_gap": certificate.relative_gap, "rank": point.factor.shape[1], "step": step,
             })  # fmt: skip
         if certificate.gap <= proven.gap:
@@ -104,9 +115,11 @@ def solve_low_rank(
         if keep is not None:
             found = (point.factor, best.factor, step, iteration, taken, products, stall.idle, gap_before, decrease)
             keep(LowRankState(*found))
-        ended = verdict(
-            told, solved=proven.relative_gap <= tol, at_limit=iteration >= max_iter, stalled=stall.is_passed
-        )
+        is_near = proven.relative_gap <= tol
+        # That gap is a corrected dual point's; a step more leaves the point's own, in its own coordinates, little to correct.
+        is_settled = told is not None or iteration >= max_iter or stall.idle >= SETTLED
+        is_solved = is_near and (is_settled or max(problem.certificate(problem.at(J @ best.factor)).dimacs) <= tol)
+        ended = verdict(told, solved=is_solved, at_limit=iteration >= max_iter, stalled=stall.is_passed)
         if ended is not None:
             break
         # Newton's first step from a face's optimum leaves its dual point, and tells nothing about the next.
@@ -117,10 +130,14 @@ def solve_low_rank(
             step, taken = "face" if step == "start" and len(J) <= face else OTHER[step], 0
         gap_before = certificate.gap
         if step == "gradient":
-            following = projected_gradients(scaled, point)
+            following = projected_gradients(scaled, rough, point)
         elif step == "newton":
-            following, more = newton_step(scaled, point)
+            following, along, more = newton_step(scaled, rough, point, tol)
             products += more
+            if along.shape[1] <= NARROW and face < len(J):
+                drop = point.objective - following.objective
+                aim = max(COARSE * drop, ROUNDING * certificate.size)
+                following = least_on_face(scaled, following, aim, face, along)
         else:
             # A direction that lowers f by a square of what the gap counts it for must not be lost in what is left undone.
             aim = EXACT * tol * certificate.size

@@ -21,26 +21,35 @@ from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
 CG_STEPS = 200
-ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.75
+ROUGH, EXACT, ORDER = 1e-2, 1e-3, 0.5
 """Of the residual, squared: what a step may leave; what is less is aimed at jointly at once; with what power of its size it falls."""
 PLAIN = 25
 """Steps of conjugate gradients with the diagonal alone; more of them cost what the joint solution does."""
-JOINT = 400
+JOINT = 200
 """Entries that are solved for together."""
-FLOOR = 1e-13
+FINE = 0.1
+"""Of the relative gap that is asked for, which is about the root of what f lacks: what a step may leave in any case."""
+FLOOR = 1e-6
 """Of the largest entry: what keeps the preconditioner from being singular by rounding."""
-SHIFT = 1e-12
+SHIFT = 1e-7
 """Of the largest eigenvalue of the gradient: what keeps Newton's matrix definite along rotations of R, which change nothing."""
 ROUNDING = 1e-13
 """Of f: what a step may seem to raise it."""
 
 
-def newton_step(problem: Problem, point: Point) -> tuple[Any, int]:
-    """(the least point on the line of Newton's step in R, or the same where there is none, Hessian products)."""
+def newton_step(problem: Problem, rough: Problem, point: Point, tol: float) -> tuple[Any, Array, int]:
+    """(the least point on the line of Newton's step in R, or the same where there is none; the step (m, r); Hessian products).
+
+    rough: the problem in single precision, by which the step is found; the point's gradient and the line are of the problem itself.
+    tol: the relative gap that is asked for.
+    """
     # Its columns orthogonal, so that they trouble each other least.
     turned, sizes, _ = np.linalg.svd(point.factor, full_matrices=False)
-    point = problem.at(turned * sizes)
-    step, products = _direction(problem, point, turned, sizes)
+    point = point.turned(turned * sizes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        step, products = _direction(rough, point, turned, sizes, tol)
+    if not np.isfinite(step).all():  # numbers beyond single precision
+        step, products = _direction(problem, point, turned, sizes, tol)
     seen = problem.map.see(step)
     first, second = point.seen.crossed(seen), seen.squares()
     r, linear = point.residual, problem.C @ step
@@ -52,40 +61,49 @@ def newton_step(problem: Problem, point: Point) -> tuple[Any, int]:
     )
     following = problem.at(point.factor + _least(*quartic) * step)
     is_lower = following.objective <= point.objective + ROUNDING * abs(point.objective)
-    return (following if is_lower else point), products
+    return (following if is_lower else point), step, products
 
 
-def _direction(problem: Problem, point: Point, turned: Array, sizes: Array) -> tuple[Array, int]:
-    """(-H^-1 grad as far as curvature is positive, products)."""
+def _direction(problem: Problem, point: Point, turned: Array, sizes: Array, tol: float) -> tuple[Array, int]:
+    """(-H^-1 grad as far as curvature is positive, products), in the precision of the problem, which need not be the point's."""
     S, V = point.gradient, _axes(point.gradient, turned)
     values = np.einsum("ij,ij->j", V, S @ V)
-    low, high = np.linalg.eigvalsh(S)[[0, -1]]
-    shift = max(0.0, -2.0 * float(low)) + SHIFT * max(float(high), -float(low))
-    diagonal = 2.0 * (values + shift)[:, None] + 2.0 * point.seen.curvature(V)
+    low, high = float(point.slopes[0]), float(point.slopes[-1])
+    shift = max(0.0, -2.0 * low) + SHIFT * max(high, -low)
+    slope = -2.0 * (S @ point.factor)
+    # Of length 1, so that its square is a number in single precision too.
+    length = max(float(np.linalg.norm(slope)), 1e-300)
+    R, S, V, values, sizes, slope = (
+        array.astype(problem.C.dtype) for array in (point.factor, S, V, values + shift, sizes, slope / length)
+    )
+    seen = problem.map.see(R)
+    diagonal = 2.0 * values[:, None] + 2.0 * seen.curvature(V)
     diagonal += FLOOR * np.abs(diagonal).max()
+    if not (np.isfinite(diagonal).all() and np.isfinite(S).all() and diagonal.min() > 0):
+        return np.full(point.factor.shape, np.nan), 0
 
     def product(direction: Array) -> Array:
-        return 2.0 * (S @ direction + shift * direction) + 4.0 * point.seen.curved(direction)
+        return 2.0 * (S @ direction + shift * direction) + 4.0 * seen.curved(direction)
 
     def alone(residual: Array) -> Array:
         return V @ ((V.T @ residual) / diagonal)
 
     def enough(solved: Callable[[Array], Array]) -> tuple[float, float]:
         # Eisenstat & Walker: as exact as the step is short.
-        size = float(np.sum(slope * solved(slope)))
-        share = min(ROUGH, (size / max(abs(point.objective), 1e-300)) ** ORDER)
-        return share, share * size
+        size, scale = float(np.sum(slope * solved(slope))), max(abs(point.objective), 1e-300) / length**2
+        share = min(ROUGH, (size / scale) ** ORDER)
+        return share, max(share * size, (FINE * tol) ** 2 * scale)
 
-    slope = residual = -2.0 * (S @ point.factor)
+    residual = slope
     step, products = np.zeros_like(slope), 0
     share, size = enough(alone)
     if share >= EXACT:
         step, residual, products, is_done = _conjugate(product, alone, slope, size, PLAIN)
         if is_done:
-            return step, products
-    jointly = _joint(problem, V, sizes, values + shift, diagonal)
+            return length * step.astype(np.float64), products
+    jointly = _joint(problem, V, sizes, values, diagonal)
     more, _, others, _ = _conjugate(product, jointly, residual, enough(jointly)[1], CG_STEPS)
-    return step + more, products + others
+    return length * (step + more).astype(np.float64), products + others
 
 
 def _conjugate(
@@ -130,21 +148,27 @@ def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Ar
     rho = np.where(j == k, sizes[j], np.hypot(sizes[j], sizes[k]))
     out, of = np.repeat(np.arange(r, r + more), r), np.tile(np.arange(r), more)
     H = 2.0 * problem.map.gram(V, np.r_[j, out], np.r_[k, of], np.r_[rho, sizes[of]])
-    length = np.maximum(rho, np.finfo(float).tiny)  # of two columns that are zero: nothing is to be rotated
-    scale_j, scale_k = np.where(j == k, 1.0, sizes[k] / length), np.where(j == k, 0.0, sizes[j] / length)
+    length = np.maximum(rho, np.finfo(rho.dtype).tiny)  # of two columns that are zero: nothing is to be rotated
+    scale_j, scale_k = np.where(j == k, 1, sizes[k] / length), np.where(j == k, 0, sizes[j] / length)
     own = np.r_[scale_j**2 * values[j] + scale_k**2 * values[k], values[out]]
     H[np.diag_indices(len(H))] += 2.0 * np.maximum(own, 0.0) + FLOOR * H.diagonal().max()
-    factor = scipy.linalg.cho_factor(H)
+    factor, is_lower = scipy.linalg.cho_factor(H)
+    factor = factor.astype(diagonal.dtype)
+
+    potrs = scipy.linalg.get_lapack_funcs("potrs", (factor,))  # without a wrapper, which takes longer than the solution
+    above, below, pairs = j * r + k, k * r + j, len(j)
 
     def solved(residual: Array) -> Array:
         seen = V.T @ residual
         found = seen / diagonal
-        both = scale_j * seen[j, k] + scale_k * seen[k, j]
-        together = scipy.linalg.cho_solve(factor, np.r_[both, seen[r : r + more].ravel()], check_finite=False)
-        found[:r] = 0.0
-        found[k, j] = scale_k * together[: len(j)]
-        found[j, k] = scale_j * together[: len(j)]
-        found[r : r + more] = together[len(j) :].reshape(more, r)
+        inner, outer = seen[:r].ravel(), seen[r : r + more].ravel()
+        both = np.concatenate([scale_j * inner[above] + scale_k * inner[below], outer])
+        together = potrs(factor, both, lower=is_lower)[0]
+        inner = np.zeros_like(inner)
+        inner[below] = scale_k * together[:pairs]
+        inner[above] = scale_j * together[:pairs]
+        found[:r] = inner.reshape(r, r)
+        found[r : r + more] = together[pairs:].reshape(more, r)
         return V @ found
 
     return solved

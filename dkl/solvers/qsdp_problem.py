@@ -29,6 +29,10 @@ class Certificate(Protocol):
     def relative_gap(self) -> float:
         """gap / size."""
 
+    @property
+    def dimacs(self) -> tuple[float, ...]:
+        """The six errors of the point and its own dual, uncorrected."""
+
 
 class Point(Protocol):
     """R R' and what is known there; the attributes of `dkl.problems.quadratic_sdp.QSDPPoint`."""
@@ -50,8 +54,15 @@ class Point(Protocol):
         """(m, m) S."""
 
     @property
+    def slopes(self) -> Array:
+        """(m,) the eigenvalues of S, rising."""
+
+    @property
     def objective(self) -> float:
         """f."""
+
+    def turned(self, factor: Array) -> Self:
+        """The same Y by another factor of it."""
 
 
 class Problem(Protocol):
@@ -84,8 +95,11 @@ class Problem(Protocol):
     def congruent(self, J: Array) -> Self:
         """The problem in Z, Y = J Z J'."""
 
-    def single(self, unit: float = 1.0) -> Self:
-        """The problem in Y / unit, f / unit^2, in single precision."""
+    def in_units(self) -> tuple[Self, float]:
+        """(the problem in Y / unit, f / unit^2, the unit), so that targets and C are about 1."""
+
+    def single(self) -> Self:
+        """The problem in single precision."""
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,30 @@ def test_few_rows_stay_here(client, monkeypatch):
     assert found.result_.outcome.value == "solved"
 
 
+def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
+    """Of this process by its memory or by the limit, which workers keep to as well."""
+    X, must, cannot = hard_rows(N, 1)
+    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    problem, sessions = (
+        fit.make_problem(graph.laplacian, dkl.Pairs(must, cannot), 10.0),
+        (Session(client), Session(None)),
+    )
+
+    def planned(session, limit=None):
+        return plan.SharedPlan.of(problem, PairwiseSettings(memory_limit=limit), session)
+
+    assert planned(sessions[0]) is None
+    monkeypatch.setattr(plan, "machine_memory", lambda: 4 * 8 * N * plan._columns(16, 0))
+    assert planned(sessions[1]) is None and planned(sessions[0]).rank == 64
+    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
+    cut, entries = (0, N // 2, N), (problem.laplacian.nnz, problem.targets.nnz)
+    met = max(plan.halo(problem.laplacian, problem.targets, cut, k) for k in (0, 1))
+    base, needed = plan.PROCESS_BASE + plan.WORKER_EXTRA, plan.owner_bytes((N // 2, met, *entries), 16)
+    assert 0 < met <= N // 2 and needed < plan.owner_bytes((N, 0, *entries), 16)
+    monkeypatch.setattr(plan, "WORTHWHILE", 0)
+    assert planned(sessions[0], base + needed).rank in (16, 32) and planned(sessions[0], base).rank == 0
+
+
 def test_a_lost_part_sends_it_back_to_its_start(client, shared, monkeypatch, caplog):
     here, real, asked = learned(), JointWork.advance, []
 

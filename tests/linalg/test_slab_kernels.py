@@ -208,7 +208,9 @@ def test_kernels_on_rows_keep_to_their_rows(rng):
     assert np.array_equal(y, moved)
     turned = y.copy()
     turned[inside] = 2 * y[inside] - x[inside]
-    assert kernels.update_direction_rows(lo, hi, 2.0, x, y, g, lanes) == np.sum((turned * g)[inside])
+    told = [float(np.sum((one * other)[inside])) for one, other in ((x, g), (x, turned), (y, g))]
+    assert kernels.slope_rows(lo, hi, x, g, turned, y, lanes) == tuple(told)
+    kernels.update_direction_rows(lo, hi, 2.0, x, y, lanes)
     assert np.array_equal(y, turned)
     assert kernels.dot_rows(lo, lo, x, y, lanes) == 0.0
 

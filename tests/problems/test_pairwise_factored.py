@@ -125,9 +125,9 @@ def test_the_preconditioner_is_symmetric_positive_and_close_to_the_inverse(rng: 
     for k in range(v.size):
         unit, image = np.zeros_like(v), np.empty_like(v)
         unit.flat[k] = 1.0
-        precondition.apply(v, unit, image)
+        precondition.apply(v, unit, 1.0, image)
         matrix[:, k] = image.ravel()
-        single.apply(v, unit, image)
+        single.apply(v, unit, 1.0, image)
         np.testing.assert_allclose(image.ravel(), matrix[:, k], atol=1e-6 * np.abs(matrix[:, k]).max())
         cross = np.zeros((15, 15))
         cross[rows, targets.indices] = (v @ unit.T + unit @ v.T)[rows, targets.indices]

@@ -188,8 +188,8 @@ class Flat(FactoredPairwise):
             refresh = staticmethod(usual.refresh)
 
             @staticmethod
-            def apply(v: np.ndarray, r: np.ndarray, out: np.ndarray) -> None:
-                usual.apply(v, r, out)
+            def apply(v: np.ndarray, r: np.ndarray, size: float, out: np.ndarray) -> None:
+                usual.apply(v, r, size, out)
                 made.append(1)
                 if len(made) > steps:
                     out[:] = 0.0

@@ -14,11 +14,12 @@ from dkl.linalg.psd_quadratic import smat, svec
 from dkl.linalg.symmetric_maps import RowForms
 from dkl.problems.laplacian_kernels import unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
-from dkl.solvers import qsdp_low_rank, qsdp_newton
+from dkl.solvers import qsdp_face, qsdp_low_rank, qsdp_newton
 from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
 from dkl.solvers.qsdp_face import least_on_face
 from dkl.solvers.qsdp_gradient import projected_gradients
 from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.solvers.qsdp_newton import newton_step
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 
@@ -97,8 +98,52 @@ def test_projected_gradients_come_near(rng, case):
     best = solve_low_rank(problem, tol=1e-9).certificate.objective
     scaled = problem.congruent(problem.scaling())
     start = scaled.at(np.zeros((12, 1)))
-    found = projected_gradients(scaled, start)
+    found = projected_gradients(scaled, scaled.single(), start)
     assert 0 <= found.objective - best < 0.05 * (start.objective - best)
+    assert found.factor.shape[1] <= 2 * np.sqrt(12) + 1
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("m", [12, 30])
+def test_dimacs_errors_are_as_small_as_the_gap(rng, case, m):
+    problem, _ = CASES[case](rng, m)
+    found = solve_low_rank(problem, tol=1e-8)
+    assert found.outcome is Outcome.SOLVED and max(found.certificate.dimacs) <= 1e-8
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_face_along_a_step_goes_further_than_the_line(rng, case):
+    problem, value = CASES[case](rng, 6)
+    best, scaled = conic_optimum(value, 6), problem.congruent(problem.scaling())
+    start = projected_gradients(scaled, scaled.single(), scaled.at(np.zeros((6, 1))))
+    line, along, _ = newton_step(scaled, scaled.single(), scaled.at(0.9 * start.factor), 1e-10)
+    found = least_on_face(scaled, line, 1e-9 * abs(best), 2, along)
+    assert best - 1e-7 * abs(best) <= found.objective < line.objective
+
+
+def test_strong_columns_stay_as_they_are(rng, monkeypatch):
+    problem, _ = clusters(rng, 12)
+    monkeypatch.setattr(qsdp_face, "WEAK", 1)
+    turn = np.linalg.qr(rng.standard_normal((12, 3)))[0]
+    point = problem.at(turn * [1.0, 0.8, 0.1])
+    found = least_on_face(problem, point, 1e-9, most=4)
+    strong = turn[:, :2] * [1.0, 0.8]
+    assert found.objective < point.objective
+    assert np.linalg.eigvalsh(found.factor @ found.factor.T - strong @ strong.T)[0] > -1e-12
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-60, 1e60])
+def test_newton_steps_in_single_precision_are_those_of_the_whole(rng, scale):
+    """f / scale^2 of Y / scale is the same problem, and numbers beyond single precision are no matter."""
+    problem, _ = clusters(rng, 12)
+    R = 0.5 * rng.standard_normal((12, 3))
+    wanted, step, _ = newton_step(problem, problem, problem.at(R), 1e-10)
+    scaled = QuadraticSDP(problem.map, scale * problem.targets, scale * problem.C)
+    with np.errstate(over="ignore", under="ignore"):
+        rough = scaled.single()
+    found, other, _ = newton_step(scaled, rough, scaled.at(np.sqrt(scale) * R), 1e-10)
+    assert found.objective == pytest.approx(scale**2 * wanted.objective, rel=1e-3)
+    assert wanted.objective < problem.at(R).objective and step.dtype == other.dtype == np.float64
 
 
 def test_newton_goes_on_where_the_only_face_ends(rng, monkeypatch):

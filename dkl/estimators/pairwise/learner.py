@@ -66,8 +66,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`.
     target_gap : float, None or "none"
         Go on after ADMM with a second-order low-rank method until the certificate proves this relative gap; it chooses its
-        own rank, and works in this process, or with the rows shared out over the client's workers where it would take a gigabyte
-        here, or more than `memory_limit`. By default 1 %, which takes ADMM's own time once more and some. Only what is
+        own rank, and works in this process, or with the rows shared out over the client's workers where it would take a quarter of
+        the memory here, or more than `memory_limit`. By default 1 %, which takes ADMM's own time once more and some. Only what is
         proven is SOLVED: with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     cv, n_gammas : int
         With gamma="cv": folds of the pairs, and values of gamma on the path, which ends two decades behind the best.

@@ -20,7 +20,8 @@ from dkl.linalg.smw import SmallSystems
 from dkl.linalg.tree_sum import share
 from dkl.problems.factored_slabs import groups
 from dkl.problems.pairwise import PairwiseKernel
-from dkl.resources import format_bytes
+from dkl.resources import format_bytes, machine_memory
+from dkl.solvers.factored import START_RANK
 
 
 def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
@@ -28,7 +29,7 @@ def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     if settings.rank != "auto":
         rank = int(settings.rank)
     elif settings.solver == "factored":
-        rank = min(16, problem.n)
+        rank = min(START_RANK, problem.n)
     else:
         rank = problem.paper_rank
     if rank > problem.n:
@@ -40,8 +41,9 @@ FINISH_ARRAYS = 14
 """Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
 KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
 """While the gap is certified: arrays of the factor's size, those of a block of Ritz vectors, and its columns beside V's."""
-WORTHWHILE = 2**30
-"""Bytes that this process would hold at 16 columns, from which on the rows are shared out over a cluster's workers."""
+WORTHWHILE = 0.25
+"""Of the memory that this process may use: where it would hold more at START_RANK columns, the rows are shared out over a cluster's
+workers. They send each other what their rows meet, which costs more time than memory is worth before (benchmarks/pair_workers.md)."""
 MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
 
@@ -102,7 +104,11 @@ class SharedPlan:
         """None where this process does the work: it is a cluster's alone, and takes room here, or has none."""
         n, here = problem.n, finish_rank(problem, settings)
         most = min(MAX_FINISH_RANK, n)
-        if not session.is_distributed or n <= DENSE or (here == most and 8 * n * _columns(16, 0) < WORTHWHILE):
+        if (
+            not session.is_distributed
+            or n <= DENSE
+            or (here == most and 8 * n * _columns(START_RANK, 0) < WORTHWHILE * machine_memory())
+        ):
             return None
         place = Place.of(session)
         allowed = place.allowed(settings.memory_limit)
