@@ -35,9 +35,9 @@ class PairSpread:
         indptr = np.searchsorted(codes // n, np.arange(n + 1)) if len(codes) else np.zeros(n + 1, np.int64)
         return cls(indptr, codes % n, weights)
 
-    def single(self) -> PairSpread:
-        """In single precision."""
-        return replace(self, weights=self.weights.astype(np.float32))
+    def single(self, times: float = 1.0) -> PairSpread:
+        """So many times its matrices, in single precision."""
+        return replace(self, weights=(self.weights * times).astype(np.float32))
 
     def matrix(self, z: Array) -> sparse.csr_array:
         """(n, n)."""

@@ -125,9 +125,11 @@ class PairForms:
 
     def single(self) -> PairForms:
         """Of Q and the weights."""
-        left = self.left.astype(np.float32)
-        right = left if self.right is self.left else self.right.astype(np.float32)
-        return PairForms(self.Q.astype(np.float32), left, right, self.spread.single())
+        # Numbers of Q of about 1, by a power of 2: others may be beyond single precision where those of B_t are not.
+        unit = 2.0 ** np.frexp(float(np.abs(self.Q).max(initial=0.0)))[1]
+        left = (self.left * unit).astype(np.float32)
+        right = left if self.right is self.left else (self.right * unit).astype(np.float32)
+        return PairForms((self.Q / unit).astype(np.float32), left, right, self.spread.single(unit**2))
 
     def rows(self) -> Array:
         """svec(sym(a_t b_t'))."""

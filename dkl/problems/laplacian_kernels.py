@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.symmetric_maps import PairForms
+from dkl.problems import qsdp_checks as checks
 from dkl.problems.quadratic_sdp import QuadraticSDP
 
 Array = NDArray[np.float64]
@@ -31,22 +32,32 @@ def dependence(Q: Array, side: Array) -> Array:
 
 
 def unfolding(Q: Array, edges: Pairs, squared: Array, nu: float, reward: Array) -> QuadraticSDP:
-    """RegMVU and Colored MVU: Q (n, m), edges (e, 2), their squared distances (e,), nu > 0, and W, whose <W, Y> is to grow."""
-    weight = np.sqrt(nu)
+    """RegMVU and Colored MVU: Q (n, m), edges (e, 2), their squared distances (e,), nu > 0, and W, whose <W, Y> is to grow.
+
+    An edge joins two different rows, at a distance of 0 where they are equal. InputError for anything else.
+    """
+    Q = checks.basis(Q)
+    edges = checks.edges(edges, len(Q))
+    squared, reward = checks.edge_lengths(squared, len(edges)), checks.symmetric(reward, "reward", Q.shape[1])
+    weight = np.sqrt(checks.positive(nu, "nu"))
+    checks.refuse_out_of_range(weight * squared)
     return QuadraticSDP(PairForms.distances(Q, edges, np.full(len(edges), weight)), weight * squared, -reward)
 
 
 def propagation(Q: Array, must_link: Pairs, cannot_link: Pairs, weights: Array | None = None) -> QuadraticSDP:
     """RegPCP: Q (n, m); pairs (., 2) with targets 1 and 0, i != j; weights (n_must + n_cannot,) of their squares, ones by default.
 
-    The diagonal weighs 1.
+    The diagonal weighs 1. InputError for pairs that are none of these rows, and for what is no weight.
     """
+    Q = checks.basis(Q)
+    must_link, cannot_link = (
+        checks.ends(pairs, len(Q), where) for pairs, where in ((must_link, "must_link"), (cannot_link, "cannot_link"))
+    )
     own = np.repeat(np.arange(len(Q))[:, None], 2, axis=1)
     pairs = np.concatenate([own, must_link, cannot_link])
     targets = np.concatenate([np.ones(len(own) + len(must_link)), np.zeros(len(cannot_link))])
     scale = np.ones(len(pairs))
-    if weights is not None:
-        scale[len(own) :] = np.sqrt(weights)
+    scale[len(own) :] = np.sqrt(checks.pair_weights(weights, len(must_link), len(cannot_link)))
     m = Q.shape[1]
     return QuadraticSDP(PairForms.entries(Q, pairs, scale), scale * targets, np.zeros((m, m)))
 
@@ -62,4 +73,7 @@ def default_nu(squared: Array, slowest: float, reward: float = 1.0) -> float:
     a long graph nearly reaches, and at an optimum <W, Y> = 2 nu sum (stretch of d^2) (d^2 + stretch). So
     nu = reward sum d^2 / (2 STRETCH slowest sum d^4): Y grows with the scale of the rows, and nothing else changes.
     """
-    return float(reward * squared.sum() / slowest / (2.0 * STRETCH * (squared**2).sum()))
+    # Of lengths of size 1: fourth powers of others overflow, or vanish, where lengths themselves are far from that.
+    unit = float(squared.max())
+    lengths = squared / unit
+    return float(reward * lengths.sum() / slowest / (2.0 * STRETCH * (lengths**2).sum()) / unit)

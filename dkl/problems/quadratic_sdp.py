@@ -14,8 +14,11 @@ moves along, or towards, a z0 whose S is positive definite, by just as much as i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -24,12 +27,15 @@ from numpy.typing import ArrayLike, NDArray
 from dkl.errors import InputError
 from dkl.linalg.psd_quadratic import smat, svec
 from dkl.linalg.symmetric_maps import RowForms, Seen, SymmetricMap
+from dkl.problems import qsdp_checks as checks
 
 Array = NDArray[np.float64]
 FLOOR = 1e-10
 """Of the largest: below it the eigenvalues of `SymmetricMap.size`, by which Y is scaled, count as this much."""
 INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)
 """Multiples of an identity that a positive definite gradient is looked for at, where no direction leads inside."""
+IDLE = 1e-12
+"""Of the largest: eigenvalues of C below it are zero."""
 SMALL = 1e-3
 PSD = 1e-10
 """Of the largest: how far below zero an eigenvalue of a given A may be by rounding."""
@@ -96,45 +102,47 @@ class QuadraticSDP:
     targets: Array
     C: Array
 
+    _: KW_ONLY
+    trusted: InitVar[bool] = False
+    """Whether the parts are of a problem that has been checked: rounding may leave another C less than symmetric."""
+
+    def __post_init__(self, trusted: bool) -> None:
+        """InputError for targets and C that do not fit the map, or are not finite, and for a C that is not symmetric."""
+        if not trusted:
+            targets, C = checks.parts(self.map, self.targets, self.C)
+            object.__setattr__(self, "targets", targets)
+            object.__setattr__(self, "C", C)
+
     @classmethod
     def from_rows(cls, B: ArrayLike, b: ArrayLike) -> QuadraticSDP:
-        """|B y|^2 + b'y, y = svec(Y): B (p, m (m + 1) / 2), b (m (m + 1) / 2,), in the order of `dkl.linalg.psd_quadratic.svec`."""
-        rows, linear = np.atleast_2d(np.asarray(B, np.float64)), np.asarray(b, np.float64)
-        m = int((np.sqrt(8 * len(linear) + 1) - 1) / 2) if linear.ndim == 1 else 0
-        if m < 1 or m * (m + 1) // 2 != len(linear) or rows.shape[1] != len(linear):
-            wanted = "B (p, m (m + 1) / 2) and b (m (m + 1) / 2,)"
-            raise InputError("no svec", where="B, b", got=(rows.shape, linear.shape), wanted=wanted)
-        if not (np.isfinite(rows).all() and np.isfinite(linear).all()):
-            raise InputError("not finite", where="B, b")
+        """|B y|^2 + b'y, y = svec(Y): B (p, m (m + 1) / 2), b (m (m + 1) / 2,), in the order of `dkl.linalg.psd_quadratic.svec`.
+
+        InputError for anything else.
+        """
+        rows, linear, m = checks.svec_rows(B, b)
         forms = np.stack([smat(row, m) for row in rows]) if len(rows) else np.zeros((0, m, m))
         return cls(RowForms(forms), np.zeros(len(rows)), smat(linear, m))
 
     @classmethod
-    def from_matrix(cls, A: ArrayLike, b: ArrayLike) -> QuadraticSDP:
+    def from_matrix(cls, A: ArrayLike, b: ArrayLike, *, form: str | None = None) -> QuadraticSDP:
         """y'A y + b'y of a dense psd A, in svec (m (m + 1) / 2 square) or in vec (m^2 square), with b (m (m + 1) / 2 or m^2).
 
+        form: "svec" or "vec"; may be left out where the size tells, and must be named where both are of it, as of 36 numbers.
         InputError where A is not symmetric, or has a negative eigenvalue, which is named.
         """
-        matrix, linear = np.asarray(A, np.float64), np.asarray(b, np.float64)
-        if matrix.ndim != 2 or linear.ndim != 1 or matrix.shape != (len(linear), len(linear)):
-            raise InputError(
-                "of different sizes", where="A, b", got=(matrix.shape, linear.shape), wanted="A (q, q), b (q,)"
-            )
-        if not (np.isfinite(matrix).all() and np.isfinite(linear).all()):
-            raise InputError("not finite", where="A, b")
-        if np.abs(matrix - matrix.T).max(initial=0.0) > 1e-10 * np.abs(matrix).max(initial=0.0):
-            raise InputError("not symmetric", where="A", remedy="pass (A + A.T) / 2")
-        q = len(linear)
-        m, side = int(round(np.sqrt(q))), int((np.sqrt(8 * q + 1) - 1) / 2)
-        if side * (side + 1) // 2 != q:
-            if m * m != q:
-                raise InputError("neither vec nor svec of Y", where="b", got=q, wanted="m^2 or m (m + 1) / 2 numbers")
+        matrix, linear = checks.square_and_linear(A, b)
+        m, is_svec = checks.rows_of_form(len(linear), form)
+        if not is_svec:
             spread = np.stack([smat(unit, m).ravel() for unit in np.eye(m * (m + 1) // 2)])
             matrix, linear = spread @ matrix @ spread.T, spread @ linear
         values, vectors = scipy.linalg.eigh(0.5 * (matrix + matrix.T))
         top = max(float(values[-1]), 0.0)
         if values[0] < -PSD * max(top, -float(values[0])):
-            raise InputError("not psd", where="A", got=f"an eigenvalue of {values[0]:.6g}", wanted="a convex objective")
+            raise InputError(
+                "not psd", where="A", got=f"an eigenvalue of {values[0]:.6g}, the largest {values[-1]:.6g}",
+                wanted="a convex objective: eigenvalues >= 0",
+                remedy="correct A; if that eigenvalue is an error of measurement, set it to 0 by numpy.linalg.eigh",
+            )  # fmt: skip
         kept = values > PSD**1.5 * top
         return cls.from_rows(np.sqrt(values[kept])[:, None] * vectors[:, kept].T, linear)
 
@@ -159,11 +167,18 @@ class QuadraticSDP:
 
     def congruent(self, J: Array) -> QuadraticSDP:
         """The problem in Z, Y = J Z J'."""
-        return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J)
+        return QuadraticSDP(self.map.congruent(J), self.targets, J.T @ self.C @ J, trusted=True)
+
+    def in_units(self) -> tuple[QuadraticSDP, float]:
+        """(the problem in Y / unit, f / unit^2, the unit): targets and C are about 1, and nothing else changes, not even by rounding."""
+        largest = max(float(np.abs(self.targets).max(initial=0.0)), float(np.abs(self.C).max()))
+        unit = 4.0 ** (math.frexp(largest)[1] // 2) if 0.0 < largest < math.inf else 1.0
+        return QuadraticSDP(self.map, self.targets / unit, self.C / unit, trusted=True), unit
 
     def single(self) -> QuadraticSDP:
         """The problem in single precision, for what comes before the last digits."""
-        return QuadraticSDP(self.map.single(), self.targets.astype(np.float32), self.C.astype(np.float32))
+        parts: list[Any] = [part.astype(np.float32) for part in (self.targets, self.C)]
+        return QuadraticSDP(self.map.single(), *parts, trusted=True)
 
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
         """Of a point, by its own gradient as the dual slack."""
@@ -237,14 +252,27 @@ class QuadraticSDP:
         """
         identity = self.map.see(np.eye(self.m)).squares()
         inward = self.map.adjoint(identity)
-        root = _cholesky(inward)
-        if root is not None:
-            return True, identity, root
-        for step in INNER_STEPS:
-            root = _cholesky(self.C + step * inward)
+        for beside in self._beside():
+            root = _cholesky(inward + beside)
             if root is not None:
-                return False, step * identity, root
+                return True, identity, root
+            for step in INNER_STEPS:
+                root = _cholesky(self.C + step * inward + beside)
+                if root is not None:
+                    return False, step * identity, root
         return False, identity, None
+
+    def _beside(self) -> Iterator[Array | float]:
+        """Nothing; and where the map sees nothing either, (m, m) the projection on C's null space, as large as C is elsewhere.
+
+        There every S is zero, so that what is positive definite with it beside is so on all that counts.
+        """
+        yield 0.0
+        if not self.map.size().any():
+            values, vectors = np.linalg.eigh(self.C)
+            largest = float(np.abs(values).max())
+            null = vectors[:, np.abs(values) <= IDLE * largest]
+            yield (largest or 1.0) * (null @ null.T)
 
 
 def _cholesky(matrix: Array) -> Array | None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import InputError
+from dkl.solvers.qsdp_checks import check_bounded, check_numbers
 from dkl.solvers.qsdp_face import FACE, least_on_face
 from dkl.solvers.qsdp_gradient import projected_gradients
 from dkl.solvers.qsdp_newton import newton_step
@@ -45,13 +45,12 @@ NARROW = 10
 flat, as of hundreds of eigenvectors, it goes several times as far as the line."""
 SETTLED = 5
 """Steps without progress after which a proven gap is enough, whatever the DIMACS errors."""
-UNSEEN = 1e-12
 IDLE = 8
 
 
 @dataclass(frozen=True)
 class LowRankState:
-    """Where the method stands before a step, in its scaled coordinates: what goes on from it has the bits of what was never ended.
+    """Where the method stands before a step, in its scaled coordinates and units: what goes on has the bits of what was never ended.
 
     factor (m, r) of the point, best (m, r) of the point of the least gap so far; step: what made the point, after `taken` of its
     kind; products so far; idle: steps without progress; gap_before and decrease: of the gap and of f, at the step before.
@@ -88,12 +87,14 @@ def solve_low_rank(
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
     keep: is given the state after each row; nobody writes to its arrays. begun: such a state, of which the row was recorded.
-    InputError where f has no lower bound over the psd cone.
+    InputError where f has no lower bound over the psd cone, and for numbers that are none.
     """
+    check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
-    _check_bounded(problem)
+    check_bounded(problem)
     J = problem.scaling()
-    scaled = problem.congruent(J)
+    scaled, unit = problem.congruent(J).in_units()
+    J = J * np.sqrt(unit)
     with np.errstate(over="ignore"):  # what is beyond single precision is found in double
         rough = scaled.single()
     state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
@@ -106,7 +107,7 @@ def solve_low_rank(
             told = watch.outcome
         else:
             told = watch.record({
-                "iteration": iteration, "objective": point.objective, "gap": certificate.gap,
+                "iteration": iteration, "objective": unit**2 * point.objective, "gap": unit**2 * certificate.gap,
                 "relative_gap": certificate.relative_gap, "rank": point.factor.shape[1], "step": step,
             })  # fmt: skip
         if certificate.gap <= proven.gap:
@@ -156,14 +157,3 @@ def solve_low_rank(
 def _by_rows(problem: Problem, point: Any) -> Any:
     """The point, of a factor that lies row by row: BLAS rounds by the order in memory, and a store keeps this one."""
     return point if point.factor.flags.c_contiguous else problem.at(np.ascontiguousarray(point.factor))
-
-
-def _check_bounded(problem: Problem) -> None:
-    """InputError where C is negative in a direction that no B_t sees: along it f falls forever."""
-    values, vectors = np.linalg.eigh(problem.map.size())
-    unseen = vectors[:, values <= UNSEEN * max(float(values[-1]), 0.0)]
-    if unseen.shape[1] and np.linalg.eigvalsh(unseen.T @ problem.C @ unseen)[0] < -UNSEEN * np.abs(problem.C).max():
-        raise InputError(
-            "the objective has no lower bound", where="C", got="a direction in which C is negative and A is zero",
-            wanted="A that sees every direction in which C is negative", remedy="join the graph's components, or add pairs",
-        )  # fmt: skip

@@ -148,7 +148,8 @@ def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Ar
     rho = np.where(j == k, sizes[j], np.hypot(sizes[j], sizes[k]))
     out, of = np.repeat(np.arange(r, r + more), r), np.tile(np.arange(r), more)
     H = 2.0 * problem.map.gram(V, np.r_[j, out], np.r_[k, of], np.r_[rho, sizes[of]])
-    scale_j, scale_k = np.where(j == k, 1, sizes[k] / rho), np.where(j == k, 0, sizes[j] / rho)
+    length = np.maximum(rho, np.finfo(rho.dtype).tiny)  # of two columns that are zero: nothing is to be rotated
+    scale_j, scale_k = np.where(j == k, 1, sizes[k] / length), np.where(j == k, 0, sizes[j] / length)
     own = np.r_[scale_j**2 * values[j] + scale_k**2 * values[k], values[out]]
     H[np.diag_indices(len(H))] += 2.0 * np.maximum(own, 0.0) + FLOOR * H.diagonal().max()
     factor, is_lower = scipy.linalg.cho_factor(H)

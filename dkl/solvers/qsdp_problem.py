@@ -95,6 +95,9 @@ class Problem(Protocol):
     def congruent(self, J: Array) -> Self:
         """The problem in Z, Y = J Z J'."""
 
+    def in_units(self) -> tuple[Self, float]:
+        """(the problem in Y / unit, f / unit^2, the unit), so that targets and C are about 1."""
+
     def single(self) -> Self:
         """The problem in single precision."""
 

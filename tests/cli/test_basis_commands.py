@@ -13,7 +13,7 @@ from run_cases import change, fit_unfolding, write_strip
 from sklearn.datasets import dump_svmlight_file
 
 import dkl
-from dkl.errors import InterruptedRunError
+from dkl.errors import InterruptedRunError, StoreError
 from dkl.stores.run import RunStore
 
 FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")
@@ -41,6 +41,7 @@ def files(tmp_path_factory):
     np.save(folder / "short.npy", np.arange(5))
     np.save(folder / "large.npy", np.zeros((20_000, 2), np.float32))
     (folder / "against.csv").write_text("0,1,must\n1,2,must\n0,2,cannot\n")
+    (folder / "heavy.csv").write_text("0,1,must,1e300\n0,2,cannot,1\n")
     (folder / "outside.csv").write_text("0,99,must\n")
     return folder
 
@@ -73,6 +74,10 @@ def fitted(*words):
         ((*MVU, "--data", "X.npz", "--colored", "--targets", "one.npy"), "one.npy: The number of classes"),
         ((*MVU, "--data", "X.npz", "--targets", "short.npy"), "not labels of these rows"),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "against.csv"), "must-linked through 0-1-2"),
+        (
+            (*LAPLACIAN, "--data", "X.npz", "--pairs", "heavy.csv"),
+            "weights of pairs: too large for double precision; got 1e+300",
+        ),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "outside.csv"), "row numbers out of range"),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "pairs.csv", "--n-basis", "70"), "at most 69 of 70 rows"),
     ],
@@ -142,6 +147,21 @@ def test_verify_holds_all_that_is_stored_together(array, complete, work):
     store.write_report(store.report())
     answer = call("verify", run)
     assert answer.code == 6 and "other" in answer.err, answer.out
+
+
+@pytest.mark.parametrize("value", [10**6, N, -1])
+def test_edges_of_another_run_are_none(value, complete, work):
+    """Well sealed, and beyond the rows: memory that is not theirs is never read."""
+    run = Path(shutil.copytree(complete, "run.zarr"))
+    store = RunStore.open(run)
+    kept = store.read_arrays("basis")
+    edges = np.array(kept["edges"])
+    edges[3, 1] = value
+    store.write_arrays("basis", {**kept, "edges": edges})
+    store.write_report(store.report())
+    with pytest.raises(StoreError, match=rf"basis/edges: .*row numbers.*edges\[3\] = \({edges[3, 0]}, {value}\)"):
+        dkl.load(run)
+    assert call("verify", run).code == 6
 
 
 class Away:

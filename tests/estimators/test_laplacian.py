@@ -7,7 +7,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 import dkl
-from dkl.errors import ConvergenceWarning, InconsistentPairsError, InputError, MemoryBudgetError
+from dkl.errors import ConvergenceWarning, DataWarning, InconsistentPairsError, InputError, MemoryBudgetError
 from dkl.estimators.basis import fit
 from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.psd_quadratic import svec
@@ -75,6 +75,21 @@ def test_scale_of_the_rows_scales_the_embedding(unfolded):
     rows, _, model = unfolded
     scaled = clone(model).fit(100.0 * rows)
     np.testing.assert_allclose(np.abs(scaled.embedding_), 100.0 * np.abs(model.embedding_), rtol=0.02, atol=2.0)
+
+
+SPIRAL = np.linspace(0, 4, 60)[:, None] * np.stack(
+    [np.cos(np.linspace(0, 4, 60)), np.sin(np.linspace(0, 4, 60))], axis=1
+)
+
+
+@pytest.mark.parametrize("scale", [1e-130, 1e-82, 1e-40, 1e40, 1e78, 1e125])
+@pytest.mark.parametrize("m", [10, 40])
+def test_any_scale_of_the_rows_is_unfolded_alike(m, scale):
+    """Fourth powers of their distances are beyond double precision, and their squares beyond single."""
+    wanted, found = (dkl.MaximumVarianceUnfolding(n_basis=m).fit(SPIRAL * size) for size in (1.0, scale))
+    assert found.result_.outcome is Outcome.SOLVED and found.n_iter_ == wanted.n_iter_
+    np.testing.assert_allclose(found.embedding_ / scale, wanted.embedding_, atol=1e-5)
+    assert found.nu_ * scale * scale == pytest.approx(wanted.nu_)
 
 
 def test_unseen_rows_lie_among_their_neighbours(unfolded):
@@ -172,10 +187,19 @@ PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
         (dkl.MaximumVarianceUnfolding(nu=0.0), ROWS, {}, InputError, "'nu' parameter.*> 0"),
         (dkl.MaximumVarianceUnfolding(), PART, {}, InputError, r"not connected; got 2 components \(30, 30 rows\)"),
         (dkl.MaximumVarianceUnfolding(), np.ones((9, 2)), {}, InputError, "all rows are equal"),
+        (dkl.MaximumVarianceUnfolding(), ROWS * 1e140, {}, InputError, "X: distances too large.*divide X by its scale"),
+        (dkl.MaximumVarianceUnfolding(), ROWS * 1e-160, {}, InputError, "X: .*underflow; scale X"),
         (COLORED, ROWS, {}, InputError, "requires y to be passed"),
         (COLORED, ROWS, {"y": np.zeros(30)}, InputError, "y: .*classes has to be greater than one"),
         (COLORED, ROWS, {"y": np.ones((30, 2))}, InputError, "y: all rows are equal"),
         (COLORED, ROWS, {"y": np.eye(2)}, InputError, r"y: .*wanted \(30, k\)"),
+        (
+            dkl.LaplacianKernelLearner(),
+            ROWS,
+            {"pairs": dkl.Pairs([[0, 1]], [[0, 9]], weights=[1e300, 1.0])},
+            InputError,
+            "weights of pairs: too large for double precision; got 1e.300; wanted at most 1e.12",
+        ),
         (dkl.LaplacianKernelLearner(), ROWS, PAIRS, InconsistentPairsError, "cannot_link.*0-1-2"),
         (dkl.MaximumVarianceUnfolding(memory_limit="1 MB"), ROWS, {}, MemoryBudgetError, "raise memory_limit"),
         (
@@ -191,6 +215,22 @@ def test_bad_input_is_one_line(model, X, given, error, message):
     with pytest.raises(error, match=message) as caught:
         model.fit(X, **given)
     assert "\n" not in str(caught.value)
+
+
+def test_a_stalled_solver_is_not_told_to_be_taken():
+    with pytest.warns(ConvergenceWarning, match="stalled.*loosen tol") as caught:
+        model = dkl.MaximumVarianceUnfolding(n_basis=8, tol=1e-300).fit(ROWS)
+    assert model.result_.outcome is Outcome.STALLED
+    assert not any("low-rank" in str(one.message) for one in caught) and "low-rank" not in model.result_.remedy
+    with pytest.warns(ConvergenceWarning, match='or take solver="low-rank"'):
+        dkl.MaximumVarianceUnfolding(n_basis=8, tol=1e-300, solver="sqlp").fit(ROWS)
+
+
+def test_labels_beside_pairs_are_told_to_be_unused():
+    pairs = dkl.Pairs([[0, 1]], [[0, 9]])
+    with pytest.warns(DataWarning, match="y is not learned from") as caught:
+        dkl.LaplacianKernelLearner(4).fit(ROWS, np.arange(30) % 2, pairs=pairs)
+    assert caught[0].filename == __file__
 
 
 def test_a_disconnected_graph_is_a_basis_for_pairs():

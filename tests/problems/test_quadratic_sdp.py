@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from qsdp_cases import clusters, conic_optimum, graph, strip
+from scipy import sparse
 
 from dkl.errors import InputError
 from dkl.linalg.psd_quadratic import smat, svec
+from dkl.linalg.symmetric_maps import RowForms
 from dkl.problems.laplacian_kernels import default_nu, dependence, propagation, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP, svec_form
 
@@ -94,17 +96,145 @@ def test_vec_and_svec_are_one_problem(rng):
         (np.triu(np.ones((3, 3))), np.zeros(3), "not symmetric"),
         (np.eye(3), np.zeros(4), "of different sizes"),
         (np.eye(5), np.zeros(5), "neither vec nor svec"),
-        (np.eye(3) * np.nan, np.zeros(3), "not finite"),
+        (np.eye(3) * np.nan, np.zeros(3), r"A: not finite; got A\[0, 0\] = nan and 8 more; wanted finite numbers"),
+        (np.eye(3), [0.0, -np.inf, 0.0], r"b: not finite; got b\[1\] = -inf;"),
+        (np.diag([1.0, -0.5, 1.0]), np.zeros(3), "wanted a convex objective.*correct A; .*numpy.linalg.eigh"),
+        (np.triu(np.ones((3, 3))), np.zeros(3), r"A\[0, 1\] = 1 and A\[1, 0\] = 0; .*pass \(A \+ A.T\) / 2"),
+        (np.eye(3) + 1j, np.zeros(3), "A: complex numbers; got dtype complex128; wanted real ones; pass A.real"),
+        (np.eye(3), np.zeros(3, complex), "b: complex numbers"),
+        (np.zeros((0, 0)), np.zeros(0), r"A, b: empty; got shapes \(0, 0\) and \(0,\)"),
+        ([["1", "0"], ["0", "1"]], np.zeros(2), "A: text, not numbers; got '1'"),
+        ([[1.0, 0.0], [0.0]], np.zeros(2), "A: rows of different lengths"),
+        (sparse.eye_array(3), np.zeros(3), r"A: sparse; .*A.toarray\(\)"),
+        (np.zeros((2, 2, 2)), np.zeros(2), "A: of another number of dimensions"),
+        (np.eye(3), np.zeros((3, 1)), "b: of another number of dimensions"),
+        (np.ma.masked_less(np.eye(3), 0.5), np.zeros(3), "A.*masked values"),
+        (np.array([[{}]]), np.zeros(1), "A: not numbers; got dtype object"),
     ],
 )
 def test_bad_matrices_are_refused(A, b, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as caught:
         QuadraticSDP.from_matrix(A, b)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("B", "b", "message"),
+    [
+        (np.ones((2, 3)) * 1j, np.zeros(3), "B: complex numbers"),
+        (np.ones((2, 3)), ["0", "0", "0"], "b: text"),
+        (np.ones((2, 3, 3)), np.zeros(3), "B: of another number of dimensions"),
+        (sparse.eye_array(3), np.zeros(3), "B: sparse"),
+        ([[1.0], [1.0, 2.0]], np.zeros(3), "B: rows of different lengths"),
+        (np.ones((2, 4)), np.zeros(4), r"B, b: no svec; got shapes \(2, 4\) and \(4,\)"),
+        (np.ones((2, 3)), np.zeros(6), "B, b: no svec"),
+        (np.ones((1, 0)), np.zeros(0), "B, b: no svec"),
+        ([[1.0, np.nan, 0.0]], np.zeros(3), r"B\[0, 1\] = nan"),
+    ],
+)
+def test_bad_rows_are_refused(B, b, message):
+    with pytest.raises(InputError, match=message):
+        QuadraticSDP.from_rows(B, b)
+
+
+def test_the_form_is_named_where_the_size_does_not_tell(rng):
+    """36 numbers are svec of 8 rows and vec of 6; one number is both, alike."""
+    half = rng.standard_normal((4, 36))
+    A = half.T @ half
+    with pytest.raises(InputError, match="36 numbers, svec of 8 rows or vec of 6; wanted form="):
+        QuadraticSDP.from_matrix(A, np.zeros(36))
+    assert QuadraticSDP.from_matrix(A, np.zeros(36), form="svec").m == 8
+    vec = QuadraticSDP.from_matrix(A, np.zeros(36), form="vec")
+    R = rng.standard_normal((6, 2))
+    assert vec.at(R).objective == pytest.approx(((half @ (R @ R.T).ravel()) ** 2).sum())
+    assert QuadraticSDP.from_matrix(np.eye(1), np.zeros(1)).m == 1
+    for q, form, message in ((9, "svec", "no svec of Y"), (6, "vec", "no vec of Y"), (9, "Vec", "form: unknown")):
+        with pytest.raises(InputError, match=message):
+            QuadraticSDP.from_matrix(np.eye(q), np.zeros(q), form=form)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"targets": np.zeros(3)}, r"targets: not one a square; got shape \(3,\); wanted \(2,\) numbers"),
+        ({"targets": np.array([0.0, np.nan])}, r"targets: not finite; got targets\[1\] = nan"),
+        ({"C": np.eye(2)}, r"C: of another size; got shape \(2, 2\); wanted a symmetric \(3, 3\)"),
+        ({"C": np.triu(np.ones((3, 3)))}, r"C: not symmetric; .*C\[0, 1\] = 1 and .*pass \(C \+ C.T\) / 2"),
+        ({"C": np.eye(3) * 1j}, "C: complex"),
+        ({"map": "B"}, "map: no map of matrices; got a str"),
+    ],
+)
+def test_parts_of_a_problem_fit_together(changed, message):
+    right = {"map": RowForms(np.stack([np.eye(3), np.ones((3, 3))])), "targets": [1, 2], "C": np.eye(3, dtype=int)}
+    assert QuadraticSDP(**right).at(np.ones((3, 1))).objective == 3 + (3 - 1) ** 2 + (9 - 2) ** 2
+    with pytest.raises(InputError, match=message):
+        QuadraticSDP(**right | changed)
+
+
+Q = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 4)))[0]
+EDGES = np.array([[0, 1], [1, 2]])
+NONE = np.zeros((0, 2), int)
+OF_UNFOLDING = {"Q": Q, "edges": EDGES, "squared": np.array([0.0, 2.0]), "nu": 1.0, "reward": np.eye(4)}
+OF_PROPAGATION = {"Q": Q, "must_link": EDGES, "cannot_link": NONE, "weights": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"edges": np.array([[0, 10**6]])}, r"edges: row numbers out of range; got edges\[0\] = \(0, 1000000\)"),
+        ({"edges": np.array([[0, 1], [5, 99]])}, r"edges\[1\] = \(5, 99\); wanted row numbers from 0 to 19"),
+        ({"edges": np.array([[-1, 1], [1, 2]])}, "negative row numbers"),
+        (
+            {"edges": np.array([[3, 3], [1, 2]])},
+            "edges: a row paired with itself.*leave out edges from a row to itself",
+        ),
+        ({"edges": EDGES * 1.0}, "edges: not of an integer type"),
+        ({"squared": np.array([-1.0, 2.0])}, r"a negative square; got squared\[0\] = -1"),
+        ({"squared": np.array([1.0, np.nan])}, r"squared: not finite; got squared\[1\] = nan"),
+        ({"squared": np.ones(3)}, "squared: not one an edge"),
+        ({"nu": -1}, "nu: not a positive number; got -1"),
+        ({"nu": 0}, "nu: not a positive number; got 0"),
+        ({"nu": 1e300}, r"nu, squared: out of the range.*sqrt\(nu\) d\^2 of up to 2e\+150.*scale the rows"),
+        ({"nu": np.nan}, "nu: not a positive number; got nan"),
+        ({"nu": 10**400}, "nu: not a positive number"),
+        ({"nu": "1"}, "nu: not a positive number; got '1'"),
+        ({"reward": np.eye(3)}, r"reward: of another size; got shape \(3, 3\); wanted a symmetric \(4, 4\)"),
+        ({"Q": Q[0]}, "Q: of another number of dimensions"),
+        ({"Q": np.where(np.arange(80).reshape(20, 4) == 14, np.inf, Q)}, r"Q: not finite; got Q\[3, 2\] = inf"),
+    ],
+)
+def test_an_unfolding_is_checked_before_it_is_made(changed, message):
+    unfolding(**OF_UNFOLDING)  # a zero length is that of equal rows
+    with pytest.raises(InputError, match=message):
+        unfolding(**OF_UNFOLDING | changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"must_link": np.array([[0, 10**6]])}, "must_link: row numbers out of range"),
+        (
+            {"cannot_link": np.array([[0, 99]])},
+            r"cannot_link: row numbers out of range; got cannot_link\[0\] = \(0, 99\)",
+        ),
+        ({"must_link": np.array([[2, 2]])}, "must_link: a row paired with itself"),
+        ({"weights": np.array([1.0, -1.0])}, r"weights: not a weight; got weights\[1\] = -1"),
+        ({"weights": np.array([1.0, np.nan])}, "weights: not a weight"),
+        ({"weights": np.ones(5)}, "weights: not a weight a pair"),
+        ({"weights": np.array([1.0, 1e300])}, r"weights of pairs: too large .*got 1e\+300; wanted at most 1e\+12"),
+        ({"Q": Q + 0j}, "Q: complex numbers"),
+    ],
+)
+def test_a_propagation_is_checked_before_it_is_made(changed, message):
+    propagation(**OF_PROPAGATION)
+    with pytest.raises(InputError, match=message):
+        propagation(**OF_PROPAGATION | changed)
 
 
 def test_the_default_nu_follows_the_scale_of_the_rows(rng):
     d2 = rng.random(9) + 0.5
-    assert default_nu(100.0 * d2, 0.3) == pytest.approx(default_nu(d2, 0.3) / 100.0)
+    for scale in (100.0, 1e200, 1e-200):
+        assert default_nu(scale * d2, 0.3) == pytest.approx(default_nu(d2, 0.3) / scale)
 
 
 def test_rows_and_pairs_are_one_map(rng):

@@ -1,6 +1,9 @@
 """The low-rank engine and the conic forms against Clarabel on the formula, read off entry by entry."""
 
 import importlib.util
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,6 +177,38 @@ def test_an_objective_without_a_lower_bound_is_refused(rng):
     with pytest.raises(InputError, match="no lower bound"):
         solve_low_rank(problem)
 
+    with pytest.raises(InputError, match="C: the objective has no lower bound"):
+        solve_conic(problem)
+
+
+@pytest.mark.parametrize("solve", [solve_low_rank, solve_conic])
+@pytest.mark.parametrize("C", [np.zeros((3, 3)), np.diag([2.0, 1.0, 0.0]), np.full((3, 3), 0.5)])
+def test_where_A_is_zero_so_is_an_optimum(solve, C):
+    """Of directions that nothing sees no bound has to be found."""
+    for rows in (np.zeros((2, 6)), np.zeros((0, 6))):
+        found = solve(QuadraticSDP.from_rows(rows, svec(C)))
+        assert found.outcome is Outcome.SOLVED and found.certificate.gap == 0.0 == found.certificate.relative_gap
+        assert found.factor.shape == (3, 1) and not found.factor.any()
+    with pytest.raises(InputError, match="no lower bound"):
+        solve(QuadraticSDP.from_rows(np.zeros((2, 6)), svec(C - 0.1 * np.eye(3))))
+
+
+@pytest.mark.parametrize("solve", [solve_low_rank, solve_conic])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tol": -1}, "tol: no relative gap; got -1; wanted a finite number >= 0"),
+        ({"tol": np.nan}, "tol: no relative gap; got nan"),
+        ({"tol": "x"}, "tol: no relative gap; got 'x'"),
+        ({"tol": True}, "tol: no relative gap"),
+        ({"max_iter": -1}, "max_iter: .*got -1; wanted an integer >= 0"),
+        ({"max_iter": 2.5}, "max_iter: .*got 2.5; wanted an integer >= 0"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(rng, solve, options, message):
+    with pytest.raises(InputError, match=message):
+        solve(clusters(rng, 3)[0], **options)
+
 
 def test_zero_is_an_optimum(rng):
     problem = QuadraticSDP.from_rows(np.eye(6), svec(np.eye(3)))
@@ -207,9 +242,70 @@ def test_what_conic_solvers_cannot_do_is_refused_first(rng, monkeypatch):
     problem, _ = clusters(rng, 4)
     with pytest.raises(InputError, match="one of sqlp, scsdp, direct"):
         solve_conic(problem, "sdp")
-    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit.*low-rank"):
+    with pytest.raises(MemoryBudgetError, match="m = 4 does not fit; got 1.09 MB; wanted at most 1 kB; .*low-rank"):
         solve_conic(problem, memory_limit=1000)
+    with pytest.raises(MemoryBudgetError, match=r"got 1.09 MB; wanted at most 1 B"):
+        solve_conic(problem, memory_limit=1)
+    for limit in (0, -5, "much", np.nan):
+        with pytest.raises(InputError, match="memory_limit: .*size"):
+            solve_conic(problem, memory_limit=limit)
+    with pytest.raises(InputError, match="face: .*got 0; wanted an integer >= 1"):
+        solve_low_rank(problem, face=0)
     assert conic_bytes("scsdp", 30, 3100) > 10 * conic_bytes("sqlp", 30, 3100)
+    assert conic_bytes("scsdp", 30, 3100, "scs") < conic_bytes("scsdp", 30, 3100)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match="clarabel is not installed.*dkl.conic"):
         solve_conic(problem)
+
+
+MEASURED = [
+    ("sqlp", "clarabel", 10, 599, 1.4),
+    ("sqlp", "clarabel", 20, 19949, 66.2),
+    ("sqlp", "clarabel", 40, 120, 56.6),
+    ("sqlp", "clarabel", 60, 1197, 488.8),
+    ("sqlp", "clarabel", 60, 3995, 534.0),
+    ("sqlp", "clarabel", 80, 120, 597.4),
+    ("sqlp", "clarabel", 80, 1199, 1110.4),
+    ("sqlp", "clarabel", 100, 1198, 2140.3),
+    ("sqlp", "scs", 60, 598, 246.7),
+    ("scsdp", "clarabel", 10, 599, 4.5),
+    ("scsdp", "clarabel", 20, 5938, 222.1),
+    ("scsdp", "clarabel", 25, 596, 794.9),
+    ("scsdp", "clarabel", 30, 596, 2320.4),
+    ("scsdp", "scs", 20, 595, 31.7),
+    ("scsdp", "scs", 30, 596, 142.0),
+    ("direct", "clarabel", 40, 210, 105.4),
+    ("direct", "clarabel", 60, 598, 464.2),
+    ("direct", "scs", 60, 598, 349.0),
+]
+"""Form, engine, m, p, and the MiB by which the memory of a process of its own rose."""
+
+
+@pytest.mark.parametrize("measured", MEASURED, ids=str)
+def test_the_guard_is_above_what_was_measured_and_not_far(measured):
+    form, engine, m, p, peak = measured
+    assert 1.1 * peak < conic_bytes(form, m, p, engine) / 2**20 < 2.5 * peak
+
+
+IN_A_PROCESS = """
+import sys
+sys.path.insert(0, {tests!r})
+import numpy as np
+from qsdp_cases import clusters
+from dkl.resources import current_rss, peak_rss
+from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
+
+solve_conic(clusters(np.random.default_rng(0), 3)[0], {form!r}, max_iter=2)
+problem, _ = clusters(np.random.default_rng(0), {m}, n=90)
+before = current_rss()
+solve_conic(problem, {form!r}, max_iter=2)
+print(conic_bytes({form!r}, {m}, problem.map.shape[0]), peak_rss() - before)
+"""
+
+
+@pytest.mark.parametrize(("form", "m"), [("sqlp", 40), ("scsdp", 18)])
+def test_the_guard_is_above_what_a_process_takes(form, m):
+    text = IN_A_PROCESS.format(tests=str(Path(__file__).parents[1]), form=form, m=m)
+    told = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    planned, taken = map(int, told.stdout.split())
+    assert taken < planned < 3 * taken

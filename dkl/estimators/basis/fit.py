@@ -21,7 +21,7 @@ from dkl.resources import peak_rss
 from dkl.solvers.qsdp_conic import solve_conic
 from dkl.solvers.qsdp_low_rank import LowRankState, solve_low_rank
 from dkl.solvers.qsdp_problem import QSDPSolution
-from dkl.solvers.result import Result, remedies
+from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]
@@ -33,10 +33,12 @@ RANK = 1e-12
 """Of Y's largest eigenvalue: what is below is rounding."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen tol",
-    stalled='rounding ends all progress: loosen tol, or take solver="low-rank"',
-    stationary='the conic solver ended at its own tolerance: loosen tol, or take solver="low-rank"',
+    stalled="rounding ends all progress: loosen tol",
+    stationary="the solver ended at its own tolerance: loosen tol",
     numerical_error="a value stopped being finite: scale the rows",
 )
+OTHER_SOLVER = dict.fromkeys((Outcome.STALLED, Outcome.STATIONARY), ', or take solver="low-rank"')
+"""What more there is to do where a conic solver ended so."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +139,11 @@ def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper |
         found = solve_low_rank(problem, begun=begun, keep=lambda state: keeper.keep(state, stage), **options)
     Y, axes = _spectrum(found.factor)
     embedding = posed.basis.Q @ np.ascontiguousarray(axes[:, : posed.most_axes])
+    more = "" if settings.solver == "low-rank" else OTHER_SOLVER.get(found.outcome, "")
     seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
     result = Result(
         found.outcome, found.n_iter, watch.history, seconds | {"total": sum(seconds.values())}, peak_rss(),
-        remedy=REMEDIES[found.outcome], proven=float(found.certificate.relative_gap),
+        remedy=REMEDIES[found.outcome] + more, proven=float(found.certificate.relative_gap),
     )  # fmt: skip
     return Solved(Y, embedding, found, result)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import StoreError
+from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, report_of, result_in, trained_on
@@ -42,7 +42,11 @@ def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
     found = {name: np.array(values, order="C") for name, values in found.items()}
     neighbors = max(1, min(settings.n_neighbors, n - 1))
     basis = Basis(found["Q"], found["values"], float(found["found"][0]), "kept", float(found["sigma"][0]), neighbors)
-    return kind.again(basis, found, settings)
+    try:
+        return kind.again(basis, found, settings)
+    except InputError as error:
+        what = f"{WHAT}: {error.what}"
+        raise StoreError(what, where=f"{where}/{error.where}", got=error.got, wanted=error.wanted) from error
 
 
 def fit_in_run(

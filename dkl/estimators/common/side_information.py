@@ -53,6 +53,14 @@ class SideInformation:
         return self.pairs
 
 
+def note_unused(y: Any, sample_ids: Any, given: tuple[Any, ...], named: str, stacklevel: int = 3) -> None:
+    """A DataWarning for labels beside pairs or triplets that are given; folds of cross-validation have both, y for their scores."""
+    is_given = any(one is not None for one in given)
+    if is_given and y is not None and sample_ids is None and not inside_cross_validation():
+        told = f"y is not learned from, since {named} are given; leave y out, or pass it alone"
+        warnings.warn(told, DataWarning, stacklevel=stacklevel)
+
+
 def side_information(
     learner: str,
     rows: Any,
@@ -78,9 +86,7 @@ def side_information(
         return _of_labels(learner, rows, y, n_in, n_out, is_kernel)
     if triplets is not None and has_pairs:
         raise InputError("two kinds of side information", got="triplets and pairs", wanted="one of the two")
-    if y is not None and sample_ids is None and not inside_cross_validation():
-        told = "y is not learned from, since triplets or pairs are given; leave y out, or pass it alone"
-        warnings.warn(told, DataWarning, stacklevel=4)
+    note_unused(y, sample_ids, (triplets, must_link, cannot_link, pairs), "triplets or pairs", stacklevel=5)
     if triplets is not None:
         return SideInformation(n, triplets=resolve_triplets(n, triplets, sample_ids))
     resolved = resolve_pairs(n, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids)

@@ -12,9 +12,11 @@ from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
+from dkl.estimators.common.side_information import note_unused
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.laplacian.fit import PosedPropagation
 from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.problems.qsdp_checks import refuse_large_weights
 from dkl.resolved_pairs import resolve_pairs
 
 
@@ -110,7 +112,8 @@ class LaplacianKernelLearner(BasisLearner):
         sample_ids: Any = None,
     ) -> LaplacianKernelLearner:
         """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`,
-        with weights or without, or labels y (n,), -1 for unlabelled. With `sample_ids` in cross-validation.
+        with weights of at most 1e12 or without, or labels y (n,), -1 for unlabelled. With `sample_ids` in cross-validation. Beside
+        pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:
@@ -121,10 +124,12 @@ class LaplacianKernelLearner(BasisLearner):
                     "LaplacianKernelLearner requires y to be passed, but the target y is None",
                     remedy="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
                 )
+            note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
             known = resolve_pairs(
                 n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
                 random_state=self.random_state, takes_weights=True,
             )  # fmt: skip
+            refuse_large_weights(known.weights)
             m, settings = basis_size(self.n_basis, n), gathered(PropagationSettings, self, memory_limit=self._limit())
             session = Session.find(self.client, threads=self.n_jobs)
             sizes = Sizes(n, int(rows.shape[1]), m, n + known.n_must + known.n_cannot)

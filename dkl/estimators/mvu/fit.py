@@ -20,12 +20,16 @@ from dkl.estimators.basis.fit import Basis
 from dkl.estimators.common.classes import checked_labels
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.problems import qsdp_checks as checks
 from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
 
 Matrix = NDArray[np.float64]
-EQUAL_WEIGHTS = 1e100
+EQUAL_WEIGHTS = 1e149
 """A width of the similarity, and a scale of any data, at which all edges weigh 1."""
+
+FARTHEST = 1e130
+"""Two neighbours' distance, at most."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class PosedUnfolding:
         )  # fmt: skip
         _check_connected(graph)
         edges, squared = _edges(rows, graph)
+        _check_scale(squared)
         # Unseen rows are means of their neighbours, weighted within the length of an edge.
         near = replace(graph, sigma=0.5 * float(np.sqrt(squared).mean()))
         return cls(Basis.of(near, m, session, without_first=True, room=room), edges, squared, side, settings)
@@ -90,8 +95,10 @@ class PosedUnfolding:
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:
-        """From what `arrays` gave."""
-        return cls(basis, found["edges"].astype(np.intp), found["squared"], found.get("side"), settings)
+        """From what `arrays` gave; InputError for edges that are none of these rows, or have no lengths."""
+        edges = checks.edges(found["edges"], len(basis.Q))
+        squared = checks.edge_lengths(found["squared"], len(edges))
+        return cls(basis, edges.astype(np.intp), squared, found.get("side"), settings)
 
 
 def label_factor(y: Any, n: int) -> Matrix:
@@ -131,4 +138,14 @@ def _check_connected(graph: Graph) -> None:
         raise InputError(
             "the neighbour graph is not connected", where="X", got=f"{graph.n_components} components ({sizes} rows)",
             wanted="one", remedy="raise n_neighbors, or unfold the components one by one",
+        )  # fmt: skip
+
+
+def _check_scale(squared: Matrix) -> None:
+    """InputError for edges so long that squares of their lengths, or the weight 1 of the graph, are none in double precision."""
+    longest = float(np.sqrt(squared.max()))
+    if longest > FARTHEST:
+        raise InputError(
+            "distances too large for double precision", where="X", got=f"neighbours {longest:.2g} apart",
+            wanted=f"at most {FARTHEST:.0e}", remedy="divide X by its scale",
         )  # fmt: skip

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl._pair_checks import inside_cross_validation
 from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.row_sources import row_source
@@ -21,6 +20,7 @@ from dkl.estimators.common import drawing
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
+from dkl.estimators.common.side_information import note_unused
 from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
@@ -191,7 +191,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 "PairwiseKernelLearner requires y to be passed, but the target y is None",
                 remedy="pass must_link and cannot_link, or pairs, or y with -1 for unlabelled",
             )
-        _note_unused(y, sample_ids, given=any(side is not None for side in (must_link, cannot_link, pairs)))
+        note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
         resolved = resolve_pairs(
             n,
             y=y,
@@ -330,10 +330,3 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self.certificate_, self.result_ = fitted.certificate, fitted.result
         self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
         self.gamma_, self.cv_ = fitted.gamma, fitted.choice
-
-
-def _note_unused(y: Any, sample_ids: Any, *, given: bool) -> None:
-    """A DataWarning for labels beside pairs that are `given`; folds of cross-validation have both, y for their scores."""
-    if given and y is not None and sample_ids is None and not inside_cross_validation():
-        told = "y is not learned from, since must_link, cannot_link or pairs are given; leave y out, or pass it alone"
-        warnings.warn(told, DataWarning, stacklevel=3)

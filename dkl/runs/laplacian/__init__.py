@@ -15,7 +15,7 @@ DECLARATION = Declaration(
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",
-        "stalled": "rounding ends all progress: raise --tol, or take --solver low-rank",
+        "stalled": "rounding ends all progress: raise --tol, or, after a conic solver, take --solver low-rank",
         "stationary": "the conic solver ended at its own tolerance: raise --tol, or take --solver low-rank",
         "numerical_error": "a value stopped being finite: scale the rows, or the weights of pairs",
     },

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs, load_pairs
+from dkl.problems.qsdp_checks import refuse_large_weights
 from dkl.runs.basis_runs import BasisInputs, read_rows
 from dkl.runs.files import Files
 
@@ -25,4 +26,6 @@ class PropagationInputs(BasisInputs):
 def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
     """Rows with their pairs; without `values` the rows' shape is enough. InputError for what does not fit together."""
     rows = read_rows(files, settings, values=values, least=2)
-    return PropagationInputs(files, rows, load_pairs(files["pairs"]).check(rows.n))
+    pairs = load_pairs(files["pairs"]).check(rows.n)
+    refuse_large_weights(pairs.weights)
+    return PropagationInputs(files, rows, pairs)

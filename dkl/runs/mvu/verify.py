@@ -24,7 +24,7 @@ from dkl.stores.run import RunStore
 
 AGREE = 1e-12
 """Relative, of numbers that are summed anew."""
-EQUAL_WEIGHTS = 1e100
+EQUAL_WEIGHTS = 1e149
 
 
 def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
@@ -53,7 +53,8 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     )
     W = _reward(Q, basis.get("side"), settings.colored, str(run.path))
     nu = float(report["nu"])
-    rule = float(np.linalg.eigvalsh(W)[-1] * squared.sum() / (slowest * (squared**2).sum()))
+    lengths = squared / longest  # fourth powers of others may overflow
+    rule = float(np.linalg.eigvalsh(W)[-1] * lengths.sum() / (slowest * (lengths**2).sum()) / longest)
     wanted = rule if settings.nu == "scale" else float(settings.nu)
     yield Comparison("nu", nu, wanted, 1e-9 * wanted)
     weight = np.sqrt(nu)

@@ -1,0 +1,215 @@
+"""What a quadratic over the psd cone, and the problems in the basis of a graph, may be made of; refusals name argument and entry."""
+
+from __future__ import annotations
+
+import math
+import sys
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl._pair_checks import as_pairs, refuse_bad_ends
+from dkl._pair_weights import as_weights
+from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl.errors import InputError
+from dkl.linalg.symmetric_maps import SymmetricMap
+
+Array = NDArray[np.float64]
+REACH = 1e12
+"""How far the weight of a pair may be above the diagonal's: of a sum of both, doubles still hold three digits of the smaller."""
+LARGEST = 1e280
+"""What squares of targets may come to, or the inverse of it."""
+ASYMMETRY = 1e-10
+"""Of the largest entry: how far a symmetric matrix may be from its transpose by rounding."""
+
+
+def numbers(value: Any, where: str, wanted: str, *ndims: int) -> Array:
+    """`value` as float64, as it is where it is that already; InputError unless it is a dense array of finite real numbers
+    of so many dimensions. wanted: its shape, in words.
+    """
+    refuse_masked(value, where)
+    if sparse.issparse(value):
+        remedy = f"convert it: {where}.toarray()"
+        raise InputError("sparse", where=where, got=f"a {type(value).__name__}", wanted=wanted, remedy=remedy)
+    refuse_text(value, where)
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise InputError("rows of different lengths", where=where, wanted=wanted) from error
+    if given.dtype.kind == "c":
+        remedy = f"pass {where}.real if that is what is meant"
+        raise InputError("complex numbers", where=where, got=f"dtype {given.dtype}", wanted="real ones", remedy=remedy)
+    if given.dtype.kind not in "fiub":
+        raise InputError("not numbers", where=where, got=f"dtype {given.dtype}", wanted=wanted)
+    if given.ndim not in ndims:
+        raise InputError("of another number of dimensions", where=where, got=f"shape {given.shape}", wanted=wanted)
+    refuse_not_finite(given, where)
+    return np.asarray(given, np.float64)
+
+
+def refuse_not_finite(values: NDArray[Any], where: str) -> None:
+    """InputError that names the first entry that is NaN or infinite."""
+    bad = ~np.isfinite(values)
+    if bad.any():
+        first = tuple(np.argwhere(bad)[0].tolist())
+        count = int(bad.sum())
+        more = f" and {count - 1} more" if count > 1 else ""
+        place = ", ".join(map(str, first))
+        got = f"{where}[{place}] = {values[first]}{more}"
+        raise InputError("not finite", where=where, got=got, wanted="finite numbers", remedy="correct it")
+
+
+def symmetric(value: Any, where: str, m: int | None = None) -> Array:
+    """`value` as a symmetric (m, m), up to rounding; InputError."""
+    wanted = "a symmetric matrix" if m is None else f"a symmetric ({m}, {m}) matrix"
+    matrix = numbers(value, where, wanted, 2)
+    if matrix.shape[0] != matrix.shape[1] or m not in (None, len(matrix)):
+        raise InputError("of another size", where=where, got=f"shape {matrix.shape}", wanted=wanted)
+    apart = np.abs(matrix - matrix.T)
+    if apart.max(initial=0.0) > ASYMMETRY * np.abs(matrix).max(initial=0.0):
+        i, j = np.unravel_index(int(apart.argmax()), apart.shape)
+        got = f"{where}[{i}, {j}] = {matrix[i, j]:.6g} and {where}[{j}, {i}] = {matrix[j, i]:.6g}"
+        remedy = f"pass ({where} + {where}.T) / 2"
+        raise InputError("not symmetric", where=where, got=got, wanted=wanted, remedy=remedy)
+    return matrix
+
+
+def parts(of: SymmetricMap, targets: Any, C: Any) -> tuple[Array, Array]:
+    """(targets (p,), C (m, m)) for a map; InputError."""
+    try:
+        p, m = of.shape
+    except (AttributeError, TypeError, ValueError) as error:
+        wanted = "a map such as those of dkl.linalg.symmetric_maps"
+        raise InputError("no map of matrices", where="map", got=f"a {type(of).__name__}", wanted=wanted) from error
+    wanted = f"({p},) numbers, one a square of the map"
+    checked = numbers(targets, "targets", wanted, 1)
+    if len(checked) != p:
+        raise InputError("not one a square", where="targets", got=f"shape {checked.shape}", wanted=wanted)
+    return checked, symmetric(C, "C", m)
+
+
+def svec_rows(B: Any, b: Any) -> tuple[Array, Array, int]:
+    """(B (p, N), b (N,), m), N = m (m + 1) / 2; InputError."""
+    wanted = "B (p, m (m + 1) / 2) and b (m (m + 1) / 2,)"
+    rows, linear = np.atleast_2d(numbers(B, "B", wanted, 1, 2)), numbers(b, "b", wanted, 1)
+    m = svec_side(len(linear))
+    if m < 1 or rows.shape[1] != len(linear):
+        raise InputError("no svec", where="B, b", got=f"shapes {rows.shape} and {linear.shape}", wanted=wanted)
+    return rows, linear, m
+
+
+def square_and_linear(A: Any, b: Any) -> tuple[Array, Array]:
+    """(A (q, q), symmetric, b (q,)), q > 0; InputError."""
+    wanted = "A (q, q), b (q,)"
+    matrix, linear = numbers(A, "A", wanted, 2), numbers(b, "b", wanted, 1)
+    if not len(linear) or matrix.shape != (len(linear), len(linear)):
+        what = "of different sizes" if matrix.size or linear.size else "empty"
+        raise InputError(what, where="A, b", got=f"shapes {matrix.shape} and {linear.shape}", wanted=wanted)
+    return symmetric(matrix, "A"), linear
+
+
+def rows_of_form(q: int, form: str | None) -> tuple[int, bool]:
+    """(m, is it svec) of q numbers; InputError where they are not of the form, or of both where none is named."""
+    if form not in (None, "svec", "vec"):
+        raise InputError("unknown", where="form", got=repr(form), wanted='"svec", "vec" or None')
+    half, side = svec_side(q), math.isqrt(q)
+    whole = side if side * side == q else 0
+    if form is None and half and whole and half != whole:
+        raise InputError(
+            "both vec and svec of Y", where="A, b", got=f"{q} numbers, svec of {half} rows or vec of {whole}",
+            wanted='form="svec" or form="vec"', remedy="name the one that is meant",
+        )  # fmt: skip
+    m = half if form == "svec" or (form is None and half) else whole
+    if not m:
+        kind, sizes = {
+            None: ("neither vec nor svec of Y", "m^2 or m (m + 1) / 2 numbers"),
+            "svec": ("no svec of Y", "m (m + 1) / 2 numbers"),
+            "vec": ("no vec of Y", "m^2 numbers"),
+        }[form]
+        raise InputError(kind, where="b", got=q, wanted=sizes)
+    return m, m == half and form != "vec"
+
+
+def svec_side(q: int) -> int:
+    """m of q = m (m + 1) / 2, or 0."""
+    m = (math.isqrt(8 * q + 1) - 1) // 2
+    return m if m * (m + 1) // 2 == q else 0
+
+
+def basis(Q: Any) -> Array:
+    """Q (n, m), as it is; InputError."""
+    checked = numbers(Q, "Q", "a basis (n, m) of at least one column", 2)
+    if not checked.size:
+        raise InputError("empty", where="Q", got=f"shape {checked.shape}", wanted="at least one row and one column")
+    return checked
+
+
+def ends(pairs: Any, n: int, where: str) -> NDArray[np.int64]:
+    """(p, 2) numbers of two different rows of n each; InputError that names the first others."""
+    checked = as_pairs(pairs, where)
+    refuse_bad_ends(checked, n, where)
+    return checked
+
+
+def edges(pairs: Any, n: int) -> NDArray[np.int64]:
+    """(e, 2) ends of edges between n rows; InputError as `ends`."""
+    try:
+        return ends(pairs, n, "edges")
+    except InputError as error:
+        remedy = "number the rows of Q from 0, and leave out edges from a row to itself"
+        raise InputError(error.what, where="edges", got=error.got, wanted=error.wanted, remedy=remedy) from error
+
+
+def edge_lengths(squared: Any, n_edges: int) -> Array:
+    """(e,) squared distances >= 0, 0 of rows that are equal; InputError."""
+    wanted = f"({n_edges},) squared distances >= 0, one an edge"
+    checked = numbers(squared, "squared", wanted, 1)
+    if len(checked) != n_edges:
+        raise InputError("not one an edge", where="squared", got=f"shape {checked.shape}", wanted=wanted)
+    if checked.min(initial=0.0) < 0:
+        first = int(np.flatnonzero(checked < 0)[0])
+        raise InputError(
+            "a negative square", where="squared", got=f"squared[{first}] = {checked[first]:g}", wanted=wanted,
+            remedy="pass the squares of the edges' lengths",
+        )  # fmt: skip
+    return checked
+
+
+def pair_weights(weights: Any, n_must: int, n_cannot: int) -> Array:
+    """(n_must + n_cannot,) weights, ones by default; InputError for what is no weight, or too large beside the diagonal's 1."""
+    given = as_weights(weights, n_must, n_cannot)
+    checked = np.ones(n_must + n_cannot) if given is None else given
+    refuse_large_weights(checked)
+    return checked
+
+
+def refuse_large_weights(weights: Array) -> None:
+    """InputError for weights beside which the diagonal's 1 would be lost in double precision."""
+    most = float(weights.max(initial=1.0))
+    if not most <= REACH:
+        raise InputError(
+            "too large for double precision", where="weights of pairs", got=f"{most:g}",
+            wanted=f"at most {REACH:.2g}, as the diagonal weighs 1", remedy="divide them by a common factor",
+        )  # fmt: skip
+
+
+def refuse_out_of_range(targets: Array) -> None:
+    """InputError for nu and lengths of which the loss of Y = 0, nu sum d^4, is beyond double precision."""
+    largest = float(np.abs(targets).max(initial=0.0))
+    loss = largest**2 * len(targets) if largest < np.sqrt(LARGEST) else np.inf
+    if not (loss < LARGEST and (largest == 0.0 or loss > 1.0 / LARGEST)):
+        raise InputError(
+            "out of the range of double precision", where="nu, squared", got=f"sqrt(nu) d^2 of up to {largest:.2g}",
+            wanted=f"{LARGEST**-0.5:.0e} to {LARGEST**0.5:.0e}", remedy="scale the rows so that edges are about 1 long",
+        )  # fmt: skip
+
+
+def positive(value: Any, where: str) -> float:
+    """`value`, a finite number > 0; InputError."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= sys.float_info.max:
+        raise InputError("not a positive number", where=where, got=repr(value), wanted="a finite number > 0")
+    return float(value)

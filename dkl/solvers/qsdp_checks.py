@@ -1,0 +1,38 @@
+"""What solvers of a quadratic over the psd cone take, and what they refuse alike before any work."""
+
+from __future__ import annotations
+
+import sys
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from dkl.errors import InputError
+from dkl.solvers.qsdp_problem import Problem
+
+UNSEEN = 1e-12
+"""Of the largest eigenvalue of the map's size: directions that the map does not see."""
+
+
+def check_numbers(*, tol: Any, max_iter: Any, **counts: Any) -> None:
+    """InputError for a tol that is no finite number >= 0, a max_iter that is no integer >= 0, and others that are none >= 1."""
+    is_number = isinstance(tol, Real) and not isinstance(tol, bool)
+    if not is_number or not 0 <= tol <= sys.float_info.max:
+        raise InputError("no relative gap", where="tol", got=repr(tol), wanted="a finite number >= 0, such as 1e-6")
+    for name, value, least in (("max_iter", max_iter, 0), *((name, value, 1) for name, value in counts.items())):
+        if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+            raise InputError(
+                "not a number of steps or rows", where=name, got=repr(value), wanted=f"an integer >= {least}"
+            )
+
+
+def check_bounded(problem: Problem) -> None:
+    """InputError where C is negative in a direction that no B_t sees: along it f falls forever."""
+    values, vectors = np.linalg.eigh(problem.map.size())
+    unseen = vectors[:, values <= UNSEEN * max(float(values[-1]), 0.0)]
+    if unseen.shape[1] and np.linalg.eigvalsh(unseen.T @ problem.C @ unseen)[0] < -UNSEEN * np.abs(problem.C).max():
+        raise InputError(
+            "the objective has no lower bound", where="C", got="a direction in which C is negative and A is zero",
+            wanted="A that sees every direction in which C is negative", remedy="join the graph's components, or add pairs",
+        )  # fmt: skip
