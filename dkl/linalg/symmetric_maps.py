@@ -54,6 +54,9 @@ class SymmetricMap(Protocol):
     def size(self) -> Array:
         """(m, m) sum_t |B_t|, or a psd matrix like it: in which directions the map sees how much."""
 
+    def definite(self) -> NDArray[np.bool_]:
+        """(p,) which B_t are psd."""
+
     def congruent(self, J: Array) -> Self:
         """The map with J'B_t J in the place of B_t, J (m, m)."""
 
@@ -118,6 +121,10 @@ class PairForms:
         """sum_t (a_t a_t' + b_t b_t') / 2: sum_t |B_t| where a = b, and of no smaller trace where not."""
         found = self.Q.T @ (self.left.T @ (self.left @ self.Q) + self.right.T @ (self.right @ self.Q))
         return 0.25 * (found + found.T)
+
+    def definite(self) -> NDArray[np.bool_]:
+        """Those of l_t = r_t: of others Q'l_t and Q'r_t are parallel by chance alone."""
+        return np.asarray(abs(self.left - self.right).sum(axis=1)).ravel() == 0.0
 
     def congruent(self, J: Array) -> PairForms:
         """Q J in the place of Q."""
@@ -212,6 +219,11 @@ class RowForms:
         values, vectors = np.linalg.eigh(self.forms)
         half = vectors * np.sqrt(np.abs(values))[:, None, :]
         return np.asarray(np.einsum("tij,tkj->ik", half, half))
+
+    def definite(self) -> NDArray[np.bool_]:
+        """By their eigenvalues, to rounding."""
+        values = np.linalg.eigvalsh(self.forms)
+        return np.asarray(values[:, 0] >= -1e-14 * np.abs(values).max(axis=1))
 
     def congruent(self, J: Array) -> RowForms:
         """J'B_t J."""

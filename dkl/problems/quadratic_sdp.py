@@ -260,7 +260,9 @@ class QuadraticSDP:
                 root = _cholesky(self.C + step * inward + beside)
                 if root is not None:
                     return False, step * identity, root
-        return False, identity, None
+        # Terms that are not psd by themselves, as pairs of large weights, may spoil the sum of all: the others alone.
+        some = np.where(self.map.definite(), identity, 0.0)
+        return True, some, _cholesky(self.map.adjoint(some))
 
     def _beside(self) -> Iterator[Array | float]:
         """Nothing; and where the map sees nothing either, (m, m) the projection on C's null space, as large as C is elsewhere.

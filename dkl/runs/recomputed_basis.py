@@ -58,6 +58,11 @@ class Squares:
             a, b = (self.Q[i] - self.Q[j],) * 2 if self.is_distance else (self.Q[i], self.Q[j])
             yield slice(lo, lo + step), a, b
 
+    @property
+    def definite(self) -> NDArray[np.bool_]:
+        """(p,) whose a = b."""
+        return self.is_distance | (self.ends[:, 0] == self.ends[:, 1])
+
     def seen(self, Y: Matrix) -> Matrix:
         """(p,) B(Y)."""
         found = np.empty(len(self.ends))
@@ -71,6 +76,14 @@ class Squares:
         for some, a, b in self._blocks():
             found += a.T @ ((z[some] * self.weights[some])[:, None] * b)
         return self.C + 0.5 * (found + found.T)
+
+    def norm(self, z: Matrix) -> float:
+        """sum_t |z_t B_t|, spectral norms: no less than that of the sum, however its terms cancel."""
+        found = 0.0
+        for some, a, b in self._blocks():
+            lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+            found += float(np.sum(np.abs(z[some] * self.weights[some]) * lengths))
+        return found
 
     def dual(self, z: Matrix) -> float:
         """D(z)."""
@@ -119,7 +132,9 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
     slack = squares.slack(z)
     eigenvalues, lowest = np.linalg.eigvalsh(slack), float(np.linalg.eigvalsh(Y)[0])
     sizes = float(seen @ seen + t @ t) + abs(linear) + float(np.abs(slack * Y).sum())
-    allowed, spread = AGREE * sizes, AGREE * float(np.abs(eigenvalues).max())
+    # S is a sum of z_t B_t, where z_t = 2 (B_t(Y) - t_t) is rounded as its terms are, however little it is itself.
+    rounding = 16 * float(np.finfo(float).eps) * squares.norm(2.0 * (np.abs(seen) + np.abs(t)))
+    allowed, spread = AGREE * sizes, AGREE * float(np.abs(eigenvalues).max()) + rounding
     yield Comparison("objective", float(told["objective"]), objective, allowed)
     yield Comparison("lowest eigenvalue of S", float(told["min_eigenvalue"]), float(eigenvalues[0]), spread, "below")
     if np.isfinite(told["gap"]):  # else nothing was proven
@@ -174,7 +189,9 @@ def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:
             low = _lowest(slack, root)
             share = max(0.0, -low) / (1.0 - min(low, 0.0))
             return squares.dual((1.0 - share) * z + share * step * z0)
-    return -np.inf
+    some = np.where(squares.definite, z0, 0.0)
+    root = _root(squares.slack(some) - squares.C)
+    return -np.inf if root is None else squares.dual(z + max(0.0, -_lowest(slack, root)) * some)
 
 
 def _root(matrix: Matrix) -> Matrix | None:

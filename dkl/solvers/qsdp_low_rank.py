@@ -118,7 +118,9 @@ def solve_low_rank(
         is_near = proven.relative_gap <= tol
         # That gap is a corrected dual point's; a step more leaves the point's own, in its own coordinates, little to correct.
         is_settled = told is not None or iteration >= max_iter or stall.idle >= SETTLED
-        is_solved = is_near and (is_settled or max(problem.certificate(problem.at(J @ best.factor)).dimacs) <= tol)
+        # What is proven in the engine's coordinates rounding may undo in the problem's own, in which it is handed out.
+        own = problem.certificate(problem.at(J @ best.factor)) if is_near else None
+        is_solved = own is not None and own.relative_gap <= tol and (is_settled or max(own.dimacs) <= tol)
         ended = verdict(told, solved=is_solved, at_limit=iteration >= max_iter, stalled=stall.is_passed)
         if ended is not None:
             break

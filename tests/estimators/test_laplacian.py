@@ -1,5 +1,7 @@
 """Learners in the basis of smooth eigenvectors: what they promise of manifolds, pairs, unseen rows and bad input."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -13,6 +15,8 @@ from dkl.linalg.one_blas_thread import blas_controller
 from dkl.linalg.psd_quadratic import svec
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.quadratic_sdp import svec_form
+from dkl.runs.recomputed_basis import Squares, of_solution
+from dkl.solvers.qsdp_conic import solve_conic
 from dkl.solvers.result import Outcome
 
 
@@ -129,6 +133,35 @@ def test_pairs_have_weights():
         E = model.fit(rows, pairs=dkl.Pairs(must, cannot, weights=weights)).embedding_
         errors.append(abs(E[right[0]] @ E[left[0]] - 1.0))
     assert errors[0] > errors[1] > errors[2] and errors[2] < 1e-2
+
+
+@pytest.mark.parametrize("weight", [1e2, 1e4, 1e8])
+def test_heavy_pairs_are_proven_and_verified(weight):
+    """The sum of all terms is indefinite then. Against what Clarabel finds, and the bound as `dkl verify` recomputes it."""
+    t = np.linspace(0, 4, 60)
+    X, pairs = (
+        np.column_stack([t * np.cos(t), t * np.sin(t)]),
+        np.random.default_rng(1).permutation(60)[:16].reshape(-1, 2),
+    )
+    given = dkl.Pairs(pairs[:4], pairs[4:], weights=weight * np.linspace(0.1, 1, 8))
+    model = dkl.LaplacianKernelLearner(n_basis=8, n_neighbors=8).fit(X, pairs=given)
+    found = model.certificate_
+    assert model.result_.outcome is Outcome.SOLVED and found.relative_gap <= model.tol
+    problem = propagation(model.basis_, given.must_link, given.cannot_link, given.weights)
+    identity = problem.map.see(np.eye(8)).squares()
+    assert np.linalg.eigvalsh(problem.map.adjoint(identity))[0] < 0, "else any certificate would do"
+    exact = solve_conic(problem, "direct", tol=1e-9).certificate
+    assert found.bound <= exact.objective and exact.bound <= found.objective + 1e-9 * found.size
+    assert found.objective <= exact.objective + found.gap
+    ends = np.concatenate([np.repeat(np.arange(60)[:, None], 2, axis=1), given.must_link, given.cannot_link])
+    weights = np.sqrt(np.concatenate([np.ones(60), given.weights]))
+    squares = Squares(model.basis_, ends, False, weights, problem.targets, problem.C)
+    told = {"certificate": dataclasses.asdict(found)}
+    compared = {one.name: one for one in of_solution(told, squares, model.basis_kernel_, None)}
+    assert not [one for one in compared.values() if not one.agrees]
+    assert {"objective", "gap", "bound", "relative gap"} <= set(compared) and all(
+        one.agrees for one in compared.values()
+    )
 
 
 def test_small_matrices_are_work_of_one_thread(monkeypatch):
