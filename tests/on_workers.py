@@ -139,3 +139,10 @@ def fails(part, others, threads, tell):
     if part == 20:
         raise InputError("made up by 20")
     others(1, part)
+
+
+def joint_threads():
+    """How many threads of joint works the worker has."""
+    import threading
+
+    return sum("joint work" in thread.name for thread in threading.enumerate())

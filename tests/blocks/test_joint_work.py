@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from on_workers import counted, fails, owners_held
+from on_workers import counted, fails, joint_threads, owners_held
 
 from dkl.blocks import slab_worker, waiting
 from dkl.blocks.joint_work import JointWork
@@ -76,9 +76,3 @@ def test_threads_of_what_is_closed_end(begun, client):
     while any(client.run(joint_threads).values()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(client.run(joint_threads).values())
-
-
-def joint_threads():
-    import threading
-
-    return sum("joint work" in thread.name for thread in threading.enumerate())
