@@ -73,9 +73,7 @@ def solved(problem: PairwiseKernel, goal: float, client: Any, threads: int) -> t
     shared = plan.SharedPlan.of(problem, PairwiseSettings(), session)
     assert shared is not None
     bounds = shared.bounds(len(session.workers()))
-    met = plan.halo(problem.laplacian, problem.targets, bounds, 0)
-    entries = [int(m.indptr[bounds[1]]) for m in (problem.laplacian, problem.targets)]
-    bytes_ = plan.owner_bytes((bounds[1], met, *entries), 16) + plan.PROCESS_BASE
+    bytes_ = plan.owner_bytes(plan.sizes_of(problem.laplacian, problem.targets, bounds, 0), 16) + plan.PROCESS_BASE
     found, _ = factored.solved_on_workers(problem, None, request, watch, session, shared)
     return found, len(watch.history), bytes_ / 1e6
 

@@ -13,7 +13,20 @@ from typing import Any
 
 from dkl.blocks import slab_worker, waiting
 from dkl.blocks.session import Session
-from dkl.errors import StateLost, WorkersLostError
+from dkl.errors import MemoryBudgetError, StateLost, WorkersLostError
+from dkl.resources import format_bytes
+
+
+def check_room(needed: int, room: int | None, owners: int, what: str, where: str, remedy: str) -> None:
+    """MemoryBudgetError where the worker at `where` has no room for its rows of so many owners; room: bytes, None for any."""
+    if room is not None and needed > room:
+        raise MemoryBudgetError(
+            f"the rows of {owners} workers, for {what}, do not fit",
+            where=where,
+            got=f"{format_bytes(max(room, 0))} beside the process",
+            wanted=f"at least {format_bytes(needed)}",
+            remedy=remedy,
+        )
 
 
 class Owners:

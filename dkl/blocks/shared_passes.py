@@ -20,18 +20,17 @@ from dkl.blocks import slab_worker, waiting
 from dkl.blocks.aligned import Aligned
 from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.exchange import Exchange
-from dkl.blocks.owners import Owners
+from dkl.blocks.owners import Owners, check_room
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
-from dkl.errors import MemoryBudgetError, StateLost
+from dkl.errors import StateLost
 from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz, Standing
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
 from dkl.linalg.smooth_basis import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.tree_sum import share
-from dkl.resources import format_bytes
 
 LOG = logging.getLogger("dkl")
 Array = NDArray[np.float64]
@@ -158,14 +157,8 @@ class RowOwners(Owners):
 
     def _check_room(self, rows: Rows, address: str, room: Room) -> None:
         needed = owner_bytes(rows.n_own, self.k, len(rows.data), rows.n_halo)
-        if room.worker is not None and needed > room.worker:
-            raise MemoryBudgetError(
-                f"the rows of {len(self.addresses)} workers, for eigenvectors, do not fit",
-                where=address,
-                got=f"{format_bytes(room.worker)} beside the process",
-                wanted=f"at least {format_bytes(needed)}",
-                remedy=self.session.more_memory(),
-            )
+        owners, remedy = len(self.addresses), self.session.more_memory()
+        check_room(needed, room.worker, owners, "eigenvectors", address, remedy)
 
     def advance(self, count: int) -> Ritz:
         """One pass: all owners find the same values."""

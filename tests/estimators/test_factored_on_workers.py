@@ -103,7 +103,7 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     assert planned(sessions[1]) is None and planned(sessions[0]).rank == 64
     monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
     cut, entries = (0, N // 2, N), (problem.laplacian.nnz, problem.targets.nnz)
-    met = max(plan.halo(problem.laplacian, problem.targets, cut, k) for k in (0, 1))
+    met = max(plan.sizes_of(problem.laplacian, problem.targets, cut, k)[1] for k in (0, 1))
     base, needed = plan.PROCESS_BASE + plan.WORKER_EXTRA, plan.owner_bytes((N // 2, met, *entries), 16)
     assert 0 < met <= N // 2 and needed < plan.owner_bytes((N, 0, *entries), 16)
     monkeypatch.setattr(plan, "WORTHWHILE", 0)

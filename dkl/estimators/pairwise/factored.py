@@ -158,7 +158,7 @@ def _cut(
     def part(index: int, address: str) -> PairPart:
         own = slice(bounds[index], bounds[index + 1])
         laplacian, targets = problem.laplacian[own], problem.targets[own]
-        plan.check(laplacian, targets, bounds, index, address)
+        plan.check(problem, bounds, index, address)
         indptr = problem.targets.indptr
         weights = None if problem.weights is None else problem.weights[indptr[own.start] : indptr[own.stop]]
         begun = np.ascontiguousarray(start[own])

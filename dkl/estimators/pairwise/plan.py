@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dkl.blocks import owners
 from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan, plan_pairwise
@@ -20,7 +21,7 @@ from dkl.linalg.smw import SmallSystems
 from dkl.linalg.tree_sum import share
 from dkl.problems.factored_slabs import groups
 from dkl.problems.pairwise import PairwiseKernel
-from dkl.resources import format_bytes, machine_memory
+from dkl.resources import machine_memory
 from dkl.solvers.factored import START_RANK
 
 
@@ -114,11 +115,8 @@ class SharedPlan:
         allowed = place.allowed(settings.memory_limit)
         limit = None if allowed is None else allowed - PROCESS_BASE - WORKER_EXTRA
         plan = cls(n, most, limit, place.more_memory)
-        bounds = plan.bounds(place.processes)
-        met = [halo(problem.laplacian, problem.targets, bounds, k) for k in range(len(bounds) - 1)]
-        entries = [np.diff(matrix.indptr[list(bounds)]) for matrix in (problem.laplacian, problem.targets)]
-        sizes = [tuple(map(int, size)) for size in zip(np.diff(bounds), met, *entries, strict=True)]
-        width = MAX_FINISH_RANK
+        bounds, width = plan.bounds(place.processes), MAX_FINISH_RANK
+        sizes = [sizes_of(problem.laplacian, problem.targets, bounds, k) for k in range(len(bounds) - 1)]
         while limit is not None and width > 0 and max(owner_bytes(size, width) for size in sizes) > limit:
             width = width // 2 if width > LEAST_FINISH_RANK else 0
         return replace(plan, rank=min(width, n))
@@ -128,40 +126,33 @@ class SharedPlan:
         found = groups(self.n)
         return (*(found[part.start][0] for part in share(len(found), workers)), self.n)
 
-    def check(
-        self, laplacian: sparse.csr_array, targets: sparse.csr_array, bounds: tuple[int, ...], index: int, where: str
-    ) -> None:
-        """MemoryBudgetError where the worker at `where` has no room for these rows, as fewer workers are there than were planned for."""
-        met = len(
-            np.setdiff1d(np.concatenate([laplacian.indices, targets.indices]), np.arange(*bounds[index : index + 2]))
-        )
-        sizes = int(laplacian.shape[0]), met, int(laplacian.nnz), int(targets.nnz)
+    def check(self, problem: PairwiseKernel, bounds: tuple[int, ...], index: int, where: str) -> None:
+        """MemoryBudgetError where the worker at `where` has no room for its rows, as fewer workers are there than were planned for."""
+        sizes = sizes_of(problem.laplacian, problem.targets, bounds, index)
         needed = owner_bytes(sizes, max(self.rank, LEAST_FINISH_RANK))
-        if self.limit is not None and needed > self.limit:
-            raise MemoryBudgetError(
-                f"the rows of {len(bounds) - 1} workers, for the factored solver, do not fit",
-                where=where,
-                got=f"{format_bytes(max(self.limit, 0))} beside the process",
-                wanted=f"at least {format_bytes(needed)}",
-                remedy=f"{self.remedy}, or more workers",
-            )
+        remedy = f"{self.remedy}, or more workers"
+        owners.check_room(needed, self.limit, len(bounds) - 1, "the factored solver", where, remedy)
 
 
-def halo(laplacian: sparse.csr_array, targets: sparse.csr_array, bounds: tuple[int, ...], index: int) -> int:
-    """How many rows of others the entries of a worker's rows meet."""
+def sizes_of(
+    laplacian: sparse.csr_array, targets: sparse.csr_array, bounds: tuple[int, ...], index: int
+) -> tuple[int, int, int, int]:
+    """Of a worker: rows, rows of others that its entries meet, entries of L and of T."""
     lo, hi = bounds[index], bounds[index + 1]
-    met = np.zeros(bounds[-1], bool)
+    met, entries = np.zeros(bounds[-1], bool), []
     for matrix in (laplacian, targets):
-        met[matrix.indices[matrix.indptr[lo] : matrix.indptr[hi]]] = True
+        own = matrix.indices[matrix.indptr[lo] : matrix.indptr[hi]]
+        met[own] = True
+        entries.append(len(own))
     met[lo:hi] = False
-    return int(met.sum())
+    return hi - lo, int(met.sum()), entries[0], entries[1]
 
 
 def owner_bytes(sizes: tuple[int, ...], width: int) -> int:
     """What the factored solver takes for a worker's rows, at this padded width: its arrays, those parts of them that hold others' rows
     (V, a direction, two of the multipliers, four in single precision, and one of all columns that are mixed), S thrice, and the pairs.
 
-    sizes: rows, rows of others, entries of L and of T.
+    sizes: see `sizes_of`.
     """
     n_own, n_halo, laplacian_entries, target_entries = sizes
     arrays = n_own * _columns(width, 0) + n_halo * (6 * width + MAX_FINISH_RANK)
