@@ -10,6 +10,8 @@ any z
 
 so that z = 2 (B(Y) - t), whose S is the gradient of f, proves the gap <S, Y> once S is psd. Where S has a negative eigenvalue, z
 moves along, or towards, a z0 whose S is positive definite, by just as much as it takes: no bound on the trace of an optimum is needed.
+Where C is psd, z = 0 proves f - <C, Y> >= 0, and the best z on the way there more: needed where all targets can be met, as f falls
+to zero there.
 """
 
 from __future__ import annotations
@@ -233,16 +235,26 @@ class QuadraticSDP:
     def _gap(self, factor: Array, residual: Array, slack: Array, z: Array, rounding: float) -> float:
         """f(R R') - D of the dual point nearest to z, towards the interior, that is feasible."""
         direction, inner, root = self._interior
+        linear = max(0.0, float(np.sum((self.C @ factor) * factor)))
         if root is None:
-            return np.inf
+            return float(residual @ residual) + linear if self._is_cone else np.inf
         half = scipy.linalg.solve_triangular(root, slack - rounding * np.eye(self.m), lower=True)
         low = float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(root, half.T, lower=True))[0])
         # S + share N, or (1 - share) S + share N: psd from here on.
         share = max(0.0, -low) if direction else max(0.0, -low) / (1.0 - min(low, 0.0))
         kept = 1.0 if direction else 1.0 - share
         moved, corrected = kept * z + share * inner, kept * slack + share * (root @ root.T)
+        between = max(0.0, float(np.sum((corrected @ factor) * factor)))
+        if self._is_cone:
+            return _towards_zero(residual, 0.5 * moved, between, linear)
         apart = residual - 0.5 * moved
-        return float(apart @ apart) + max(0.0, float(np.sum((corrected @ factor) * factor)))
+        return float(apart @ apart) + between
+
+    @cached_property
+    def _is_cone(self) -> bool:
+        """Whether C is psd, so that z = 0 is feasible; what rounding leaves in doubt is not."""
+        values = np.linalg.eigvalsh(self.C)
+        return not self.C.any() or bool(values[0] > self.m * 1e-13 * np.abs(values).max())
 
     @cached_property
     def _interior(self) -> tuple[bool, Array, Array | None]:
@@ -275,6 +287,18 @@ class QuadraticSDP:
             largest = float(np.abs(values).max())
             null = vectors[:, np.abs(values) <= IDLE * largest]
             yield (largest or 1.0) * (null @ null.T)
+
+
+def _towards_zero(residual: Array, half: Array, between: float, linear: float) -> float:
+    """The least gap of the feasible points k z, 0 <= k <= 1: |r - k z/2|^2 + k <S(z), Y> + (1 - k) <C, Y>.
+
+    half: z / 2; between: <S(z), Y>; linear: <C, Y>.
+    """
+    square = float(half @ half)
+    best = float(residual @ half) + 0.5 * (linear - between)
+    k = min(max(best / square, 0.0), 1.0) if square > 0 else 0.0
+    apart = residual - k * half
+    return float(apart @ apart) + k * between + (1.0 - k) * linear
 
 
 def _cholesky(matrix: Array) -> Array | None:

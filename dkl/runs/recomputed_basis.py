@@ -5,7 +5,7 @@ With terms s = 1 .. p of a symmetric B_s = w_s sym(a_s b_s'), targets t and C, f
     f(Y) = |B(Y) - t|^2 + <C, Y>,    D(z) = -|z|^2 / 4 - z't,    S(z) = C + sum_s z_s B_s
 
 and f(Y) - D(z) is a gap once S(z) is psd. Where it is not, z goes along z0 = B(I) until it is, if that makes S grow in every
-direction, or else towards a multiple of z0 where S is positive definite.
+direction, or else towards a multiple of z0 where S is positive definite; and then, where C is psd, towards z = 0 as far as D rises.
 """
 
 from __future__ import annotations
@@ -177,21 +177,34 @@ def of_embedding(
 
 
 def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:
-    """D of a z that is feasible; -inf where none is found."""
+    """The best D that is known of a z that is feasible; -inf where none is found."""
+    feasible = _feasible(squares, z, slack)
+    if squares.C.any() and _root(squares.C) is None:
+        return -np.inf if feasible is None else squares.dual(feasible)
+    if feasible is None:
+        return 0.0
+    # D(k z) = -k^2 |z|^2 / 4 - k z't is greatest at k = -2 z't / |z|^2.
+    square = float(feasible @ feasible)
+    k = min(max(-2.0 * float(feasible @ squares.targets) / square, 0.0), 1.0) if square > 0 else 0.0
+    return squares.dual(k * feasible)
+
+
+def _feasible(squares: Squares, z: Matrix, slack: Matrix) -> Matrix | None:
+    """A z whose S is psd; None where none is found."""
     z0 = squares.seen(np.eye(len(slack)))
     inward = squares.slack(z0) - squares.C
     root = _root(inward)
     if root is not None:
-        return squares.dual(z + max(0.0, -_lowest(slack, root)) * z0)
+        return z + max(0.0, -_lowest(slack, root)) * z0
     for step in STEPS:
         root = _root(squares.C + step * inward)
         if root is not None:
             low = _lowest(slack, root)
             share = max(0.0, -low) / (1.0 - min(low, 0.0))
-            return squares.dual((1.0 - share) * z + share * step * z0)
+            return (1.0 - share) * z + share * step * z0
     some = np.where(squares.definite, z0, 0.0)
     root = _root(squares.slack(some) - squares.C)
-    return -np.inf if root is None else squares.dual(z + max(0.0, -_lowest(slack, root)) * some)
+    return None if root is None else z + max(0.0, -_lowest(slack, root)) * some
 
 
 def _root(matrix: Matrix) -> Matrix | None:

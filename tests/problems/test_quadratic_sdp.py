@@ -60,6 +60,32 @@ def test_the_bound_is_below_the_optimum_and_reaches_it(rng, case):
         assert found.gap == pytest.approx(found.objective - found.bound) and np.isfinite(found.gap)
 
 
+def test_where_all_targets_can_be_met_no_gap_is_above_f(rng):
+    must, cannot = np.array([[0, 1], [2, 3]]), np.array([[0, 2]])
+    problem = propagation(np.eye(6), must, cannot)
+    met = np.zeros((6, 4))
+    met[[0, 1], 0] = met[[2, 3], 1] = met[4, 2] = met[5, 3] = 1.0
+    assert problem.at(met).objective == 0.0 == problem.certificate(problem.at(met)).gap
+    for size in (1e-8, 1e-4, 1e-2, 1.0):
+        found = problem.certificate(problem.at(met + size * rng.standard_normal((6, 4))))
+        # The optimum is 0, and so f itself the gap.
+        assert found.objective * (1 - 1e-12) <= found.gap <= found.objective * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 30.0])
+def test_a_positive_definite_C_bounds_all_but_its_part_of_f(rng, size):
+    plain, value = clusters(rng, 4)
+    root = rng.standard_normal((4, 4))
+    C = size * (root @ root.T + 0.1 * np.eye(4))
+    problem = QuadraticSDP(plain.map, plain.targets, C)
+    best = conic_optimum(lambda Y: value(Y) + np.sum(C * Y), 4)
+    for scale in (1e-3, 0.1, 1.0, 3.0):
+        point = problem.at(scale * rng.standard_normal((4, 2)))
+        found = problem.certificate(point)
+        assert found.bound <= best + 1e-9 * (1 + abs(best))
+        assert found.gap <= point.objective * (1 + 1e-12)
+
+
 def test_without_targets_a_positive_definite_C_bounds_it(rng):
     """B sees nothing of diag(0, 0, 1), so no direction leads inside; C does."""
     rows = np.stack([svec(np.diag([1.0, -1.0, 0.0]))])
