@@ -23,7 +23,7 @@ from dkl.linalg.psd_quadratic import svec
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.problems.quadratic_sdp import svec_form
-from dkl.solvers.factored import minimize
+from dkl.solvers.factored_descent import minimize
 from dkl.solvers.qsdp_low_rank import solve_low_rank
 
 Array = NDArray[Any]

@@ -32,7 +32,8 @@ from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.factored import minimize, solve_to_gap
+from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.factored_descent import minimize
 from dkl.solvers.watch import Watch
 
 SETS = ("digits", "usps", "mnist", "a6a", "gaussians", "five")

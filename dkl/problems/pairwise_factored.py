@@ -186,6 +186,20 @@ class FactoredPairwise:
         self._update(point)
         return point
 
+    def again(self, v: Array, lv: Array, residual: Array) -> Point:
+        """The point of a padded factor (n_own, w) of which L V (n_own, w) and the residual are known: copies, and no product."""
+        v = self.padded(v)
+        self.halo.fill(v)
+        known = empty_aligned(lv.shape, float)
+        known[:] = lv
+        point = Point(v, known, np.array(residual), empty_aligned(lv.shape, float), 0.0, 0.0, 0.0)
+        self._update(point)
+        return point
+
+    def recount(self, products: int) -> None:
+        """That there were so many products with L before."""
+        self._products[0] = products
+
     def _update(self, point: Point) -> None:
         """Objective and gradient from v, L v and the residual."""
         lanes = lanes_of(point.v.shape[1])

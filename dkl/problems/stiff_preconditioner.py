@@ -138,6 +138,18 @@ class StiffPreconditioner:
         of_alone = kernels.largest_rows(0, self.ties.alone.size, self.ties.alone, v, self.lanes)
         self.top = max(top, 2.0 * self.SHIFT + 4.0 * self.gamma * float(self.owned.largest(of_alone)))
 
+    def spectrum(self) -> tuple[NDArray[Any], float]:
+        """(the last vector of the power iteration (n_own, width), zero on rows that are in no pairs, and the top)."""
+        rows = self.ties.rows
+        power = np.zeros((self.owned.n_own, self._power.shape[1]), self._power.dtype)
+        power[rows] = self._power[: rows.size]
+        return power, self.top
+
+    def restore(self, power: NDArray[Any], top: float) -> None:
+        """Follow the spectrum from where another came to, by its `spectrum`."""
+        rows = self.ties.rows
+        self._power[: rows.size], self.top = power[rows], top
+
     def apply(self, v: Array, r: Array, size: float, out: Array) -> None:
         """out <- M^-1 r, M at v and |r| = size, approximately: DEGREE steps of the Chebyshev semi-iteration (Saad, Iterative methods for
         sparse linear systems, 2003, algorithm 12.1). No dot products, so no sums to wait for.

@@ -1,8 +1,7 @@
 """The low-rank finisher of problem (1): K = V V' at a rank near the optimum's, to a proven relative gap.
 
-A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients, preconditioned for the stiff part of the
-Hessian, whose line search is exact because f is a quartic on a line; then it minimizes exactly over the r x r mixings
-K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
+A round minimizes f(V V') over V (n, r) by nonlinear conjugate gradients (`factored_descent`); then it minimizes exactly over the
+r x r mixings K = Q Y Q' of the columns at hand, a quadratic in Y, which drops superfluous columns; then it computes the certificate.
 For that the lowest eigenvectors of S = L + gamma P_T(K - T) are found, some dozens; where the gap is not small enough yet, f is
 minimized over them and V together, again as a quadratic in Y, and the next round goes further from there. At the optimum S
 vanishes on the range of K. Where dozens of its eigenvalues are next to 0 (duplicates, outliers, pairs of patterns that only know
@@ -10,10 +9,9 @@ each other), that replaces thousands of iterations.
 
 Superfluous rank is what makes first-order methods sublinear here (the Hessian is singular along x e_k' for a column k
 that should vanish), so the rank is kept at the optimum's: Burer & Monteiro (2003), Laue (2012), LoRADS (2024).
-Memory: 10 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
-and the preconditioner's 5 in single precision), 2 more while L V is recomputed, the factor that was handed in and, from the second
-round on, the vectors of the last certificate, at most 48 columns more; for the certificate 5 of these and 6 blocks of 48 columns
-more (`dkl/estimators/pairwise/plan.py`).
+Memory: that of the conjugate gradients, the factor that was handed in and, from the second round on, the vectors of the last certificate,
+at most 48 columns more; for the certificate 5 arrays of the size of V and 6 blocks of 48 columns more
+(`dkl/estimators/pairwise/plan.py`).
 """
 
 from __future__ import annotations
@@ -24,19 +22,19 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg import slab_kernels as kernels
-from dkl.linalg.lanes import lanes_of
 from dkl.linalg.principal_columns import truncate_rank
-from dkl.solvers.factored_rank import RankedProblem, drop_weak_columns, minimize_over_mixing, mix_in
+from dkl.solvers.factored_descent import FactoredProblem, minimize
+from dkl.solvers.factored_rank import drop_weak_columns, minimize_over_mixing, mix_in
+from dkl.solvers.factored_state import DescentState, FactoredState, Keep, RoundState
 from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Stall, Watch, verdict
+from dkl.solvers.watch import Row, Watch, verdict
 
 Array = NDArray[np.float64]
 START_RANK = 16
 COARSE = 1e-4
 """The first round aims at this gap: it finds the rank."""
 FIRST = 0.01
-"""Of that gap, what ends the first round if WINDOW iterations lower f by less."""
+"""Of that gap, what ends the first round if `WINDOW` iterations lower f by less."""
 FINER = 0.2
 """How much less progress ends the next round."""
 DROP = 0.03
@@ -45,29 +43,13 @@ LOOSE, FEW_ROUNDS = 1e-3, 3
 """For goals from here on, so many rounds do with few eigenvectors of S; they rarely need more rounds."""
 MAX_IDLE = 7
 """Rounds in a row without a better gap."""
-REFRESH = 20
-"""Iterations after which L V and the residual are recomputed, and the preconditioner's top."""
-POWER_STEPS = 20
-WINDOW = 10
-"""Iterations over which progress is judged."""
-
-
-class FactoredProblem(RankedProblem, Protocol):
-    """f, its gradient and its quartics, by parts of the rows."""
-
-    @property
-    def n_products(self) -> int:
-        """Products with L so far."""
-
-    def move(self, point: Any, direction: Array, line: Any, t: float) -> None:
-        """point <- V + t D, in place."""
-
-    def preconditioner(self, width: int) -> Any:
-        """Of factors of this padded width, with `refresh(v, steps)` and `apply(v, gradient, its norm, out)`."""
 
 
 class CertifiedProblem(FactoredProblem, Protocol):
     """One whose points can be compared with the optimum."""
+
+    def recount(self, products: int) -> None:
+        """That there were so many products with L before."""
 
     def start(self, width: int, seed: int) -> Array:
         """(n, width): where to begin, knowing nothing."""
@@ -77,105 +59,6 @@ class CertifiedProblem(FactoredProblem, Protocol):
     ) -> tuple[Any, Any]:
         """(certificate, the lower end of S with `values` (k,) ascending and `directions` (n, k)), for a relative gap; `few`: of
         few vectors; `last`: the best bound there is; `near`: that lower end at a point nearby."""
-
-
-@dataclass
-class Minimum:
-    """Where `minimize` ended, v (n_own, w); SOLVED: stationary, or as good as no longer falling. `point` is that of v."""
-
-    v: Array
-    objective: float
-    gradient_norm: float
-    n_iter: int
-    n_products: int
-    history: list[Row] = field(repr=False)
-    outcome: Outcome
-    point: Any = field(repr=False)
-
-
-def minimize(
-    problem: FactoredProblem,
-    v0: Array,
-    *,
-    tol: float,
-    progress: float = 0.0,
-    max_iter: int,
-    watch: Watch | None = None,
-) -> Minimum:
-    """A stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
-
-    Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to its scale. A row an iteration:
-    iteration, objective, gradient_norm, products.
-    """
-    watch, first_product = watch or Watch(), problem.n_products
-    point = problem.at(v0)
-    precondition = problem.preconditioner(point.v.shape[1])
-    precondition.refresh(point.v, POWER_STEPS)
-    z, previous = np.empty_like(point.gradient), np.zeros_like(point.gradient)
-    direction = np.zeros_like(point.v)
-    size, line, iteration, told, is_slow = np.inf, None, 0, watch.outcome, False
-    lately = [point.objective]
-    while True:
-        # Where the preconditioned gradient underflows there is no direction left to go.
-        solved = point.gradient_norm <= tol or is_slow or size == 0
-        outcome = verdict(told, solved=solved, at_limit=iteration >= max_iter)
-        if outcome is not None:
-            break
-        iteration += 1
-        precondition.apply(point.v, point.gradient, point.gradient_norm, z)
-        new_size, beside, slope = _slopes(problem, z, point.gradient, previous, direction)
-        # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
-        momentum = max(0.0, (new_size - beside) / size)
-        size = new_size
-        # The next direction, momentum D - z, must lead down.
-        _update_direction(problem, momentum if momentum * slope < size else 0.0, z, direction)
-        line = problem.line(point, direction, line)
-        previous, point.gradient = point.gradient, previous  # `move` overwrites what the point holds
-        problem.move(point, direction, line, line.minimizer()[0])
-        if iteration % REFRESH == 0:
-            point = problem.at(point.v)
-            precondition.refresh(point.v, 2)
-        told = watch.record(
-            {
-                "iteration": iteration,
-                "objective": point.objective,
-                "gradient_norm": point.gradient_norm,
-                "products": problem.n_products,
-            }
-        )
-        lately.append(point.objective)
-        is_slow = len(lately) > WINDOW and _drop(lately) <= progress * problem.scale(point.objective)
-    products = problem.n_products - first_product
-    return Minimum(
-        point.v[: problem.rows.n_own],
-        point.objective,
-        point.gradient_norm,
-        iteration,
-        products,
-        watch.history,
-        outcome,
-        point,
-    )
-
-
-def _drop(lately: list[float]) -> float:
-    """By how much the last WINDOW iterations have lowered the objective."""
-    return lately[-WINDOW - 1] - lately[-1]
-
-
-def _slopes(
-    problem: FactoredProblem, z: Array, gradient: Array, previous: Array, direction: Array
-) -> tuple[float, float, float]:
-    """(z . gradient, z . the previous gradient, direction . gradient), by one sum."""
-    arrays = (z, gradient, previous, direction, lanes_of(z.shape[1]))
-    one, other, slope = problem.rows.sum(lambda lo, hi: kernels.slope_rows(lo, hi, *arrays))
-    return float(one), float(other), float(slope)
-
-
-def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array) -> None:
-    """direction <- momentum direction - z."""
-    arrays = (z, direction, lanes_of(z.shape[1]))
-    problem.rows.each(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays), len(z))
 
 
 @dataclass(frozen=True)
@@ -200,81 +83,137 @@ def solve_to_gap(
     max_iter: int = 100_000,
     seed: int = 0,
     watch: Watch | None = None,
+    begun: FactoredState | None = None,
+    keep: Keep | None = None,
 ) -> FactoredSolution:
     """The factor of a proven relative gap <= target_gap; where that is not reached, the best so far.
 
     start   (n, any rank), truncated to at most `rank`; None starts from the problem's own start
     rank    to start at, by default 16; afterwards it follows the optimum, up to max_rank
+    begun   a state to continue from, in place of the start, whose rows were recorded
+    keep    see `Keep`
 
     A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products.
     """
-    search = _Search(problem, target_gap, max_rank, max_iter, seed, watch or Watch())
-    factor, certificate, outcome = search.run(start, rank, max_rounds)
+    search = _Search(problem, target_gap, max_rank, max_iter, seed, watch or Watch(), keep)
+    factor, certificate, outcome = search.run(start, rank, max_rounds, begun)
     return FactoredSolution(factor, certificate, search.count, outcome, search.watch.history)
 
 
 class _Search:
-    """The rounds of `solve_to_gap`. count: rows so far; told: what the watch ended `minimize` by, if it did."""
+    """The rounds of `solve_to_gap`. at: what the last round has left; count: rows so far; told: what the watch ended `minimize` by."""
 
     def __init__(
-        self, problem: CertifiedProblem, target: float, max_rank: int, max_iter: int, seed: int, watch: Watch
+        self,
+        problem: CertifiedProblem,
+        target: float,
+        max_rank: int,
+        max_iter: int,
+        seed: int,
+        watch: Watch,
+        keep: Keep | None,
     ) -> None:
         self.problem, self.target, self.max_rank = problem, target, max_rank
-        self.max_iter, self.seed, self.watch = max_iter, seed, watch
-        self.count, self.at_limit = 0, False
-        self.told: Outcome | None = None
+        self.max_iter, self.seed, self.watch, self.keep = max_iter, seed, watch, keep
+        self.at, self.count, self.at_limit = RoundState(FIRST * max(target, COARSE)), 0, False
+        self.told: Outcome | None = watch.outcome
 
-    def run(self, start: Array | None, rank: int | None, max_rounds: int) -> tuple[Array, Any, Outcome]:
+    def run(
+        self, start: Array | None, rank: int | None, max_rounds: int, begun: FactoredState | None
+    ) -> tuple[Array, Any, Outcome]:
         """(factor, certificate, outcome) after at most so many rounds."""
-        problem, rank = self.problem, min(rank or START_RANK, self.max_rank, self.problem.n)
+        descent = None
+        if begun is not None:
+            self.at, descent, rank = begun.before, begun.descent, begun.rank
+            self.problem.recount(begun.products)
+            self.count = self.at.count
+            # A certificate's row is no iteration: the limit was met before it, or was not.
+            self.at_limit = self.at.done > 0 and self.count > self.max_iter
+        ended = None if descent is not None else self._verdict()
+        while ended is None and self.at.done < max_rounds:
+            factor = self._minimize(self._first(start, rank) if descent is None else descent.v[:, :rank], descent)
+            descent = None
+            self._judge(factor)
+            ended = self._verdict()
+        return self._end(ended or Outcome.ITERATION_LIMIT)
+
+    def _first(self, start: Array | None, rank: int | None) -> Array:
+        """The factor at which a round begins: the start's, or the last one with what its certificate adds."""
+        problem, at = self.problem, self.at
+        if at.factor is not None:
+            few = self._takes_few(at.done - 1)
+            return mix_in(
+                problem, at.factor, at.low.values, at.low.directions, self.max_rank, relative=self.target, few=few
+            )
+        rank = min(rank or START_RANK, self.max_rank, problem.n)
         factor = None if start is None else truncate_rank(np.asarray(start, float), rank, problem.rows)
         if factor is None or factor.shape[1] == 0:  # V = 0 is a saddle point, which no descent leaves
             factor = problem.start(rank, self.seed)
-        best: tuple[Array, Any] | None = None
-        low: Any = None
-        progress, idle = FIRST * max(self.target, COARSE), Stall(MAX_IDLE)
-        for done in range(max_rounds):
-            few = self.target >= LOOSE and done < FEW_ROUNDS
-            factor = self._minimize(problem, factor, progress)
-            factor = minimize_over_mixing(problem, factor)
-            point = problem.at(problem.padded(factor))
-            factor, point = drop_weak_columns(problem, factor, point, DROP * progress)
-            progress *= FINER
-            certificate, low = problem.certify(point, self.target, self.seed, few=few, near=low)
-            gap = certificate.relative_gap
-            told = self._record(point, factor.shape[1], gap)
-            stalled = idle.check(best is None or not gap > 0.9 * best[1].relative_gap)
-            if best is None or gap < best[1].relative_gap:
-                best = factor, certificate
-            solved = gap <= self.target
-            outcome = verdict(told or self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
-            if outcome is not None:
-                return self._end(best, outcome)
-            factor = mix_in(problem, factor, low.values, low.directions, self.max_rank, relative=self.target, few=few)
-        assert best is not None
-        return self._end(best, Outcome.ITERATION_LIMIT)
+        return factor
 
-    def _end(self, best: tuple[Array, Any], outcome: Outcome) -> tuple[Array, Any, Outcome]:
+    def _takes_few(self, done: int) -> bool:
+        """Whether few eigenvectors of S do in the round after so many."""
+        return self.target >= LOOSE and done < FEW_ROUNDS
+
+    def _judge(self, factor: Array) -> None:
+        """Mixings of a minimum, its columns but the weak ones, and their certificate: what the round leaves."""
+        problem, at = self.problem, self.at
+        factor = minimize_over_mixing(problem, factor)
+        point = problem.at(problem.padded(factor))
+        factor, point = drop_weak_columns(problem, factor, point, DROP * at.progress)
+        few = self._takes_few(at.done)
+        certificate, low = problem.certify(point, self.target, self.seed, few=few, near=at.low)
+        gap, best = certificate.relative_gap, at.best
+        progressed = best is None or not gap > 0.9 * best[1].relative_gap
+        if best is None or gap < best[1].relative_gap:
+            best = factor, certificate
+        self.at = RoundState(
+            FINER * at.progress, at.done + 1, 0 if progressed else at.idle + 1, self.count + 1, factor, best, low
+        )
+        if self.keep is not None:
+            state = FactoredState(self.at, problem.n_products)
+            self.keep(lambda: state)
+        self.told = self._record(point, factor.shape[1], gap) or self.told
+
+    def _verdict(self) -> Outcome | None:
+        """What ends the search after a round, if anything."""
+        best = self.at.best
+        if best is None:
+            return None
+        solved, stalled = best[1].relative_gap <= self.target, self.at.idle > MAX_IDLE
+        return verdict(self.told, solved=solved, at_limit=self.at_limit, stalled=stalled)
+
+    def _end(self, outcome: Outcome) -> tuple[Array, Any, Outcome]:
         """The best factor; where the solver itself gave up, with the most that can be proven of it."""
-        factor, certificate = best
+        assert self.at.best is not None
+        factor, certificate = self.at.best
         if outcome in (Outcome.ITERATION_LIMIT, Outcome.STALLED):
             point = self.problem.at(self.problem.padded(factor))
             certificate, _ = self.problem.certify(point, self.target, self.seed, last=True)
             self._record(point, factor.shape[1], certificate.relative_gap)
         return factor, certificate, Outcome.SOLVED if certificate.relative_gap <= self.target else outcome
 
-    def _minimize(self, problem: CertifiedProblem, factor: Array, progress: float) -> Array:
+    def _minimize(self, factor: Array, begun: DescentState | None) -> Array:
         """The factor lowered, as far as the limits allow; the factor as it is once they do not."""
         rank = factor.shape[1]
         if self.at_limit or self.told is not None:
             return factor
+        problem, before, keep = self.problem, self.at, self.keep
+
+        def kept(descent: Any) -> None:
+            """Offer the descent's state with that of the search."""
+            assert keep is not None
+            keep(lambda: FactoredState(before, problem.n_products, descent(), rank))
+
         found = minimize(
             problem,
             problem.padded(factor),
             tol=0.0,
-            progress=progress,
+            progress=before.progress,
             max_iter=self.max_iter - self.count,
             watch=self.watch.stage(start={"iteration": self.count}, rank=rank, relative_gap=None),
+            begun=begun,
+            keep=None if keep is None else kept,
         )
         self.count += found.n_iter
         self.at_limit = self.count >= self.max_iter

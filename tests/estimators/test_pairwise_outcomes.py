@@ -18,8 +18,7 @@ from dkl.estimators.pairwise.fit import make_problem, outcome_of
 from dkl.estimators.pairwise.plan import finish_rank
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers import factored
-from dkl.solvers.factored import minimize
+from dkl.solvers.factored_descent import minimize
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 
@@ -163,7 +162,7 @@ def test_a_descent_to_zero_ends_before_it_underflows():
     ended = minimize(found, start, tol=0.0, progress=1e-4, max_iter=5000)
     assert ended.n_iter < 500 and ended.objective < 1e-6
     # Where it is carried on all the same, products of the gradient underflow at last: no division by zero.
-    factored.minimize(found, found.padded(1e-162 * np.asarray(start)), tol=0.0, max_iter=50)
+    minimize(found, found.padded(1e-162 * np.asarray(start)), tol=0.0, max_iter=50)
 
 
 # -- what used to end in an error from inside ------------------------------------------------------------------------------

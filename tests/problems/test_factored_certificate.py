@@ -16,7 +16,8 @@ from dkl.problems import factored_certificate as module
 from dkl.problems.certificate import OffDiagonal, TraceBound
 from dkl.problems.multipliers import Multipliers
 from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import minimize, solve_to_gap
+from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.factored_descent import minimize
 from dkl.solvers.result import Outcome
 
 

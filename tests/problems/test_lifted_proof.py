@@ -16,7 +16,8 @@ from dkl.problems import lifted_proof as module
 from dkl.problems.certificate import TraceBound
 from dkl.problems.pairwise import on_targets, target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import minimize, solve_to_gap
+from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.factored_descent import minimize
 
 EPS = np.finfo(float).eps
 

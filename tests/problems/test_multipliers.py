@@ -11,7 +11,7 @@ from dkl.problems import multipliers as module
 from dkl.problems.certificate import TraceBound
 from dkl.problems.pairwise import on_targets, target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import minimize
+from dkl.solvers.factored_descent import minimize
 
 
 class Case:

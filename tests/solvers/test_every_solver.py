@@ -23,7 +23,8 @@ from dkl.problems.pairwise import target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
-from dkl.solvers.factored import minimize, solve_to_gap
+from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.factored_descent import minimize
 from dkl.solvers.kernel_combination import combine
 from dkl.solvers.lasso_path import cross_validate, nu_path, solve_outputs, solve_path
 from dkl.solvers.lloyd import lloyd

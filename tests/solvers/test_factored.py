@@ -12,8 +12,9 @@ from dkl.linalg.principal_columns import truncate_rank
 from dkl.problems import pairwise_factored
 from dkl.problems.certificate import certify
 from dkl.problems.pairwise_factored import FactoredPairwise
-from dkl.solvers.factored import FactoredSolution, minimize
+from dkl.solvers.factored import FactoredSolution
 from dkl.solvers.factored import solve_to_gap as solve
+from dkl.solvers.factored_descent import minimize
 from dkl.solvers.factored_rank import minimize_over_mixing
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch

@@ -1,0 +1,198 @@
+"""Stationary points of problem (1) on K = V V' at a fixed rank, by preconditioned nonlinear conjugate gradients.
+
+The preconditioner is for the stiff part of the Hessian; the line search is exact because f is a quartic on a line.
+Memory: 10 arrays of the size of the padded V (V, L V, gradient, previous and preconditioned gradient, direction D, L D,
+and the preconditioner's 5 in single precision), 2 more while L V is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg import slab_kernels as kernels
+from dkl.linalg.lanes import lanes_of
+from dkl.solvers.factored_rank import RankedProblem
+from dkl.solvers.factored_state import DescentState
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Watch, verdict
+
+Array = NDArray[np.float64]
+REFRESH = 20
+"""Iterations after which L V and the residual are recomputed, and the preconditioner's top."""
+POWER_STEPS = 20
+WINDOW = 10
+"""Iterations over which progress is judged."""
+
+
+class Preconditioner(Protocol):
+    """M^-1 of an M near the Hessian."""
+
+    def refresh(self, v: Array, steps: int) -> None:
+        """Follow M's spectrum at v by so many power iterations."""
+
+    def apply(self, v: Array, gradient: Array, norm: float, out: Array) -> None:
+        """out <- M^-1 gradient, M at v."""
+
+    def spectrum(self) -> tuple[NDArray[Any], float]:
+        """(power (n_own, w), top): what `refresh` has come to."""
+
+    def restore(self, power: NDArray[Any], top: float) -> None:
+        """As `spectrum` told."""
+
+
+class FactoredProblem(RankedProblem, Protocol):
+    """f, its gradient and its quartics, by parts of the rows."""
+
+    @property
+    def n_products(self) -> int:
+        """Products with L so far."""
+
+    def move(self, point: Any, direction: Array, line: Any, t: float) -> None:
+        """point <- V + t D, in place."""
+
+    def again(self, v: Array, lv: Array, residual: Array) -> Any:
+        """The point of a padded factor (n_own, w) whose L V and residual are known: copies, and no product."""
+
+    def preconditioner(self, width: int) -> Preconditioner:
+        """Of factors of this padded width."""
+
+
+@dataclass
+class Minimum:
+    """Where `minimize` ended, v (n_own, w); SOLVED: stationary, or as good as no longer falling. `point` is that of v."""
+
+    v: Array
+    objective: float
+    gradient_norm: float
+    n_iter: int
+    n_products: int
+    history: list[Row] = field(repr=False)
+    outcome: Outcome
+    point: Any = field(repr=False)
+
+
+def minimize(
+    problem: FactoredProblem,
+    v0: Array,
+    *,
+    tol: float,
+    progress: float = 0.0,
+    max_iter: int,
+    watch: Watch | None = None,
+    begun: DescentState | None = None,
+    keep: Callable[[Callable[[], DescentState]], object] | None = None,
+) -> Minimum:
+    """A stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
+
+    Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to its scale. A row an iteration:
+    iteration, objective, gradient_norm, products.
+    begun: a state to continue from, in place of v0. keep: is given, before each row, what tells the state until the row is recorded.
+    """
+    watch, first_product = watch or Watch(), problem.n_products
+    at, told = _Descent(problem, v0) if begun is None else _Descent.of(problem, begun), watch.outcome
+    while True:
+        # Where the preconditioned gradient underflows there is no direction left to go.
+        solved = at.point.gradient_norm <= tol or at.is_slow(progress) or at.size == 0
+        outcome = verdict(told, solved=solved, at_limit=at.iteration >= max_iter)
+        if outcome is not None:
+            break
+        at.step()
+        if keep is not None:
+            keep(at.state)
+        told = watch.record(
+            {
+                "iteration": at.iteration,
+                "objective": at.point.objective,
+                "gradient_norm": at.point.gradient_norm,
+                "products": problem.n_products,
+            }
+        )
+    point, products = at.point, problem.n_products - first_product
+    return Minimum(
+        point.v[: problem.rows.n_own],
+        point.objective,
+        point.gradient_norm,
+        at.iteration,
+        products,
+        watch.history,
+        outcome,
+        point,
+    )
+
+
+class _Descent:
+    """What an iteration leaves to the next; names are those of `DescentState`."""
+
+    line: Any
+
+    def __init__(self, problem: FactoredProblem, v0: Array) -> None:
+        self.problem, self.point = problem, problem.at(v0)
+        self.precondition = problem.preconditioner(v0.shape[1])
+        self.precondition.refresh(self.point.v, POWER_STEPS)
+        self.z, self.previous = np.empty_like(self.point.gradient), np.zeros_like(self.point.gradient)
+        self.direction, self.line = np.zeros_like(self.point.v), None
+        self.size, self.iteration, self.lately = np.inf, 0, [self.point.objective]
+
+    @classmethod
+    def of(cls, problem: FactoredProblem, state: DescentState) -> _Descent:
+        """One that continues from a state, which is not changed."""
+        at = cls.__new__(cls)
+        at.problem, at.point = problem, problem.again(state.v, state.lv, state.residual)
+        at.precondition = problem.preconditioner(state.v.shape[1])
+        at.precondition.restore(state.power, state.top)
+        at.z, at.previous = np.empty_like(at.point.gradient), np.array(state.previous)
+        at.direction, at.line = problem.padded(state.direction), None
+        at.size, at.iteration, at.lately = state.size, state.iteration, list(state.lately)
+        return at
+
+    def state(self) -> DescentState:
+        """Where it stands now."""
+        own, point = self.problem.rows.n_own, self.point
+        power, top = self.precondition.spectrum()
+        arrays = (point.v[:own], point.lv, point.residual, self.direction[:own], self.previous, power)
+        return DescentState(*arrays, top, self.size, self.iteration, self.lately)
+
+    def is_slow(self, progress: float) -> bool:
+        """Whether the last WINDOW iterations have lowered the objective by too little."""
+        if len(self.lately) <= WINDOW:
+            return False
+        return self.lately[-WINDOW - 1] - self.lately[-1] <= progress * self.problem.scale(self.point.objective)
+
+    def step(self) -> None:
+        """An iteration."""
+        problem, point, direction = self.problem, self.point, self.direction
+        self.iteration += 1
+        self.precondition.apply(point.v, point.gradient, point.gradient_norm, self.z)
+        new_size, beside, slope = _slopes(problem, self.z, point.gradient, self.previous, direction)
+        # Polak-Ribiere+: the gradient's change in the preconditioner's inner product, forgetting where it would be negative.
+        momentum = max(0.0, (new_size - beside) / self.size)
+        self.size = new_size
+        # The next direction, momentum D - z, must lead down.
+        _update_direction(problem, momentum if momentum * slope < new_size else 0.0, self.z, direction)
+        self.line = problem.line(point, direction, self.line)
+        self.previous, point.gradient = point.gradient, self.previous  # `move` overwrites what the point holds
+        problem.move(point, direction, self.line, self.line.minimizer()[0])
+        if self.iteration % REFRESH == 0:
+            self.point = problem.at(point.v)
+            self.precondition.refresh(self.point.v, 2)
+        self.lately = [*self.lately[-WINDOW:], self.point.objective]
+
+
+def _slopes(
+    problem: FactoredProblem, z: Array, gradient: Array, previous: Array, direction: Array
+) -> tuple[float, float, float]:
+    """(z . gradient, z . the previous gradient, direction . gradient), by one sum."""
+    arrays = (z, gradient, previous, direction, lanes_of(z.shape[1]))
+    one, other, slope = problem.rows.sum(lambda lo, hi: kernels.slope_rows(lo, hi, *arrays))
+    return float(one), float(other), float(slope)
+
+
+def _update_direction(problem: FactoredProblem, momentum: float, z: Array, direction: Array) -> None:
+    """direction <- momentum direction - z."""
+    arrays = (z, direction, lanes_of(z.shape[1]))
+    problem.rows.each(lambda lo, hi: kernels.update_direction_rows(lo, hi, momentum, *arrays), len(z))
