@@ -22,11 +22,32 @@ from dkl.errors import StateLost
 Row = dict[str, Any]
 
 
+class Told(Protocol):
+    """Where a function stands: small notes, and arrays by name."""
+
+    @property
+    def notes(self) -> Any:
+        """The same for all parts."""
+
+    def arrays(self) -> dict[str, Any]:
+        """Of this part."""
+
+
+class Tell(Protocol):
+    """To be called with each row of the history; True ends the work."""
+
+    def __call__(self, row: Row) -> bool:
+        """Keep a row, and wait until the next one may be worked on. Whether that is over."""
+
+    def offer(self, state: Callable[[], Told]) -> None:
+        """What tells where the function stands, for whoever asks during the next row."""
+
+
 class Joint(Protocol):
     """What workers run together; importable on them."""
 
-    def __call__(self, part: Any, others: Exchange, threads: int, tell: Callable[[Row], bool], /) -> Any:
-        """The result for this part. tell: to be called with each row of the history; True ends the work."""
+    def __call__(self, part: Any, others: Exchange, threads: int, tell: Tell, /) -> Any:
+        """The result for this part."""
 
 
 class JointWork(Owners):
@@ -58,6 +79,15 @@ class JointWork(Owners):
         (rows, is_done), *_ = self._wait(self._all(_more, steps, is_over))
         return rows, is_done
 
+    def notes(self) -> tuple[Any, tuple[str, ...]]:
+        """(the first part's notes on where it stands, the names of its arrays), after an `advance` that has not ended it."""
+        return self._wait([self._submit(0, _notes, self.key)])[0]
+
+    def pieces(self, name: str) -> Iterator[Any]:
+        """An array of where each part stands, one after the other."""
+        for k in range(len(self.addresses)):
+            yield self._wait([self._submit(k, _piece, self.key, name)])[0]
+
     def results(self) -> Iterator[Any]:
         """The result of each part, one after the other."""
         for k in range(len(self.addresses)):
@@ -72,6 +102,8 @@ class _Turns:
         self.is_first = others.index == 0
         self.allowed, self.is_over, self.is_closed, self.is_done = 0, False, False, False
         self.result: Any = None
+        self.state: Callable[[], Told] | None = None
+        self.told: Told | None = None
         self.error: BaseException | None = None
         self.changed = threading.Condition()
         self.thread = threading.Thread(
@@ -80,15 +112,27 @@ class _Turns:
 
     def _run(self, function: Joint, part: Any, others: Exchange, threads: int) -> None:
         try:
-            self.result = function(part, others, threads, self._tell)
+            self.result = function(part, others, threads, self)
         except BaseException as error:  # of whatever kind: it is raised where the result is asked for
             self.error = error
         with self.changed:
             self.is_done = True
             self.changed.notify_all()
 
-    def _tell(self, row: Row) -> bool:
-        """Keep a row, and wait until the next one may be worked on. Whether that is over."""
+    def offer(self, state: Callable[[], Told]) -> None:
+        """See `Tell`."""
+        self.state, self.told = state, None
+
+    def stands(self) -> Told:
+        """Where the function stands, which waits meanwhile; asked for once a row."""
+        with self.changed:
+            if self.told is None:
+                assert self.state is not None
+                self.told = self.state()
+            return self.told
+
+    def __call__(self, row: Row) -> bool:
+        """See `Tell`."""
         with self.changed:
             self.rows.append(row)
             self.allowed -= 1
@@ -134,6 +178,19 @@ def _more(key: str, steps: int, is_over: bool) -> tuple[list[Row], bool]:
         slab_worker.leave_the_slot()
         rows, is_done = turns.more(steps, is_over)
         return rows if turns.is_first else [], is_done
+
+
+def _notes(key: str) -> tuple[Any, tuple[str, ...]]:
+    """Task: of where the function stands, and the names of its arrays."""
+    with slab_worker.using(key) as turns:
+        told = turns.stands()
+        return told.notes, tuple(told.arrays())
+
+
+def _piece(key: str, name: str) -> Any:
+    """Task: an array of where the function stands."""
+    with slab_worker.using(key) as turns:
+        return turns.stands().arrays()[name]
 
 
 def _result(key: str) -> Any:

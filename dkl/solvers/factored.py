@@ -167,8 +167,9 @@ class _Search:
         progressed = best is None or not gap > 0.9 * best[1].relative_gap
         if best is None or gap < best[1].relative_gap:
             best = factor, certificate
+        idle = 0 if progressed else at.idle + 1
         self.at = RoundState(
-            FINER * at.progress, at.done + 1, 0 if progressed else at.idle + 1, self.count + 1, factor, best, low
+            FINER * at.progress, at.done + 1, idle, self.count + 1, problem.n_products, factor, best, low
         )
         if self.keep is not None:
             state = FactoredState(self.at, problem.n_products)

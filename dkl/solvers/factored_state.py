@@ -46,7 +46,7 @@ class RoundState:
 
     progress   relative, by which WINDOW iterations must lower f for the next round to go on
     done, idle rounds so far, and how many of them without a better gap
-    count      rows of the history
+    count, products   rows of the history, and products with L so far
     factor     (n_own, r) at the last certificate; None before the first
     best       the factor of the least gap, and its certificate
     low        the lower end of S at `factor`
@@ -56,6 +56,7 @@ class RoundState:
     done: int = 0
     idle: int = 0
     count: int = 0
+    products: int = 0
     factor: Array | None = field(default=None, repr=False)
     best: tuple[Array, Any] | None = field(default=None, repr=False)
     low: Any = field(default=None, repr=False)

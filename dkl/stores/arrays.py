@@ -6,7 +6,7 @@ array that was swapped for another of the same layout, whose chunks are all vali
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ from dkl.stores.private_files import PrivateFiles
 from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
 
 _COMPRESSORS: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
+
+CHUNK_BYTES = 8_000_000
+"""Of a chunk of rows, about: below 4 MB the round through zarr's event loop shows, far above it a reader's memory does."""
 
 Target = Path | tuple[zarr.Group, str]
 """Where an array stands: a path, or a group and the array's name in it."""
@@ -114,6 +117,24 @@ def write_array(
         array = create_array(path, declared, shape, values.dtype, attributes=notes)
         if values.size:
             array[...] = values
+
+
+@spending(DISK)
+def write_parts(path: Path, rows: int, parts: Iterable[NDArray], declared: StoredArray) -> None:
+    """A tall array of so many rows, one or more, from its parts in order, in chunks of about CHUNK_BYTES. Raises DiskError, and
+    StoreError for parts that are not as declared, or not of so many rows."""
+    array, at = None, 0
+    for part in parts:
+        with disk_errors("an array could not be written", path):
+            if array is None:
+                width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
+                some = max(1, CHUNK_BYTES // max(1, width))
+                array = create_array(path, declared, (rows, *part.shape[1:]), part.dtype, rows=some)
+            if at + len(part) <= rows:
+                array[at : at + len(part)] = part
+        at += len(part)
+    if at != rows:
+        raise StoreError("not all rows of an array, or too many", where=str(path), got=at, wanted=rows)
 
 
 @spending(DISK)

@@ -10,15 +10,17 @@ in progress, and partial sums may be gigabytes. What is damaged counts as not th
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.stores import commits, seals
-from dkl.stores.arrays import declaration_of, read_array, write_array
+from dkl.stores.arrays import declaration_of, open_array, read_array, write_array, write_parts
 from dkl.stores.disk import disk_errors
 from dkl.stores.origins import KEY, origin_of, require_origin
 from dkl.stores.registry import Arrays, StoredArray
@@ -26,6 +28,14 @@ from dkl.stores.sealed_json import read_json, write_json
 
 KEPT = 1
 Notes = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tall array of so many rows, of which no more than a part need be in memory at a time."""
+
+    rows: int
+    parts: Iterable[NDArray]
 
 
 class KeptStates:
@@ -39,8 +49,9 @@ class KeptStates:
         self.root, self.arrays, self.name, self.failure = root, arrays, name, f"could not keep {what}"
         self.origin = origin_of(root.parent)
 
-    def write(self, number: int, arrays: dict[str, NDArray], notes: Notes) -> None:
-        """Keep a state in place of those before; `number` grows with each. notes: JSON.
+    def write(self, number: int, arrays: Mapping[str, NDArray | Parts], notes: Notes) -> None:
+        """Keep a state in place of those before; `number` grows with each. notes: JSON. An array that is declared in chunks of rows
+        may come in parts.
 
         Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
         """
@@ -49,7 +60,13 @@ class KeptStates:
             self.root.mkdir(mode=0o700, exist_ok=True)
         with commits.replaced_folder(target, self.failure) as folder:
             for name, values in arrays.items():
-                write_array(folder / name, values, self._declared(target, name))
+                declared = self._declared(target, name)
+                if declared.chunks.cut:
+                    tall = values if isinstance(values, Parts) else Parts(len(values), [values])
+                    write_parts(folder / name, tall.rows, tall.parts, declared)
+                else:
+                    assert isinstance(values, np.ndarray)
+                    write_array(folder / name, values, declared)
             content = {
                 "arrays": list(arrays),
                 "of": target.name,
@@ -60,8 +77,9 @@ class KeptStates:
             write_json(folder / seals.MANIFEST, content)
         commits.keep_newest(self.root, self.name, number, KEPT)
 
-    def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, dict[str, NDArray], Notes]:
-        """(number, arrays, notes) of the newest state of this run that is whole and `wanted`, or nothing for the last two.
+    def read(self, wanted: Callable[[Notes], bool] = lambda notes: True) -> tuple[int, dict[str, Any], Notes]:
+        """(number, arrays, notes) of the newest state of this run that is whole and `wanted`, or nothing for the last two. An array
+        that is declared in chunks of rows is a zarr array, of which all bytes have been compared.
 
         No state, wanted or not, has a higher number.
         """
@@ -73,7 +91,7 @@ class KeptStates:
                 require_origin(notes, self.origin, folder)
                 self._require_place(folder, notes)
                 if wanted(notes):
-                    return number, self._arrays(folder, notes["arrays"]), notes
+                    return number, self._arrays(folder, notes["arrays"], notes), notes
             except (StoreError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue
         return number, {}, {}
@@ -85,8 +103,13 @@ class KeptStates:
                 raise StoreError("a state under another's name", where=str(folder), got=notes.get("of"))
             seals.check_files(folder, seals.files_of(notes, folder))
 
-    def _arrays(self, folder: Path, names: list[str]) -> dict[str, NDArray]:
-        return {name: read_array(folder / name, self._declared(folder, name)) for name in names}
+    def _arrays(self, folder: Path, names: list[str], notes: Notes) -> dict[str, Any]:
+        declared = {name: self._declared(folder, name) for name in names}
+        if any(one.chunks.cut for one in declared.values()):
+            seals.check_files(folder, seals.files_of(notes, folder), whole=True)
+        return {
+            name: (open_array if one.chunks.cut else read_array)(folder / name, one) for name, one in declared.items()
+        }
 
     def _declared(self, folder: Path, name: str) -> StoredArray:
         return declaration_of(self.arrays, f"{self.root.name}/{folder.name}/{name}", self.root.parent)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import commits, run_lock, seals
-from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, write_array
+from dkl.stores.arrays import CHUNK_BYTES, create_array, declaration_of, open_array, read_array, write_array
 from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
@@ -36,9 +36,6 @@ from dkl.stores.unsealed import unsealed_damages
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"
 """In a report's file: the checksums of the parts that it is of."""
-CHUNK_BYTES = 8_000_000
-"""Of a chunk of the factor: below 4 MB the round through zarr's event loop shows, far above it a reader's memory does."""
-
 MUST_LINK = StoredArray("pairs/must_link", ("pair", "end"), INTEGERS, "Row numbers of pairs that belong together.")
 CANNOT_LINK = MUST_LINK.at("pairs/cannot_link", "Row numbers of pairs that belong apart.")
 PAIR_WEIGHTS = StoredArray(

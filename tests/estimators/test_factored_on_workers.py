@@ -123,7 +123,7 @@ def test_a_lost_part_sends_it_back_to_its_start(client, shared, monkeypatch, cap
     with caplog.at_level(logging.WARNING, "dkl"):
         there = learned(client)
     assert shared == [1] and there.result_.restarts == 1 and len({id(work) for work in asked}) == 2
-    assert caplog.text.count("the factored solver starts again") == 1
+    assert caplog.text.count("the factored solver continues from its start") == 1
     same(here, there)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dkl.stores.graph import DATA, INDICES, INDPTR
-from dkl.stores.registry import INTEGERS, Arrays, StoredArray
+from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
 from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
@@ -16,6 +16,32 @@ _TABLE = StoredArray(
 _FACTOR = StoredArray(
     "choice/start", ("sample", "rank"), NUMBER, "The factor at which the fit of all pairs began.", optional=True
 )
+
+
+def _search(path: str, dims: tuple[str, ...], doc: str, dtypes: tuple[str, ...] = NUMBER) -> StoredArray:
+    """Of the factored solver under way."""
+    return StoredArray(f"search/{path}", dims, dtypes, doc, chunks=ROWS, optional=True)
+
+
+SEARCH = (
+    _search("round-*/factor", ("sample", "rank"), "V at the last certificate."),
+    _search("round-*/best", ("sample", "rank"), "V of the least gap; none: the same."),
+    _search("round-*/mode", ("sample",), "The certificate's direction; see problems/certificate.py."),
+    _search("round-*/lift", ("sample",), "Its lift of the diagonal."),
+    _search("round-*/pair_lift", ("pair",), "Its lift of pairs i < j, by rows."),
+    replace(_search("round-*/values", ("mode",), "Lowest Ritz values of the gradient at factor."), chunks=WHOLE),
+    _search("round-*/vectors", ("sample", "mode"), "Their vectors; see problems/lifted_proof.py.", FLOATS),
+    _search("round-*/root", ("sample",), "The root of the scaling B by which these are of B^-1/2 S B^-1/2."),
+    _search("descent-*/v", ("sample", "column"), "V, padded with columns of zeros."),
+    _search("descent-*/lv", ("sample", "column"), "L V."),
+    _search("descent-*/residual", ("entry",), "V V' - T on the entries of T."),
+    _search("descent-*/direction", ("sample", "column"), "The direction of the last step."),
+    _search("descent-*/previous", ("sample", "column"), "The gradient before it."),
+    _search(
+        "descent-*/power", ("sample", "column"), "The preconditioner's estimate of the stiffest direction.", FLOATS
+    ),
+)
+"""Of the factored solver under way (estimators/pairwise/search_store.py)."""
 
 ARRAYS = Arrays(
     DATA,
@@ -37,11 +63,14 @@ ARRAYS = Arrays(
     replace(_TABLE.at("choice/ranks", "Choice of gamma: ranks of the folds' kernels."), dtypes=INTEGERS),
     _TABLE.at("choice/seconds", "Choice of gamma: when each error was known."),
     _FACTOR,
+    *SEARCH,
     files={
         "graph/zarr.json": "Shape, entries, row blocks and their checksums, sigma and n_neighbors; written after the "
         "blocks.",
         "graph/block_*/zarr.json": "anndata's csr_matrix; shape, entries and a crc32 of each array.",
         "folds/fold*-*/MANIFEST.json": "A fold's path of gamma: its errors, ranks and seconds so far.",
+        "search/round-*/MANIFEST.json": "What a round of the factored solver has left: its numbers, and those of its certificate.",
+        "search/descent-*/MANIFEST.json": "The factored solver within a round: its numbers.",
         "generations/gen-*/MANIFEST.json": "A checkpoint: iteration, carry, whose it is, and bytes and crc32c of every file.",
     },
 )

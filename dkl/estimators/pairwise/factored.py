@@ -2,7 +2,8 @@
 
 Both run the same program (`solved`), one with all rows and one with a worker's, and end with the same bytes. What this process holds
 in the second case is the graph, the pairs, the start and the result; each worker its rows of everything and those of others that
-its entries meet, and all that is small. A lost worker sends the solve back to its start: nothing of it is on disk.
+its entries meet, and all that is small. A lost worker sends the solve back to the last commit, or, where no run's folder keeps any, to
+its start.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from scipy import sparse
 
 from dkl.blocks import waiting
 from dkl.blocks.exchange import Exchange
-from dkl.blocks.joint_work import JointWork
+from dkl.blocks.joint_work import JointWork, Tell
 from dkl.blocks.session import Session
 from dkl.errors import NumericalError, StateLost
 from dkl.estimators.pairwise.plan import SharedPlan
+from dkl.estimators.pairwise.search_state import Told, spans_of, state_of, told_of
+from dkl.estimators.pairwise.search_store import Commits, SearchStore, Source
 from dkl.linalg.shared_rows import SharedRows
 from dkl.problems.certificate import Certificate
 from dkl.problems.factored_slabs import groups
@@ -31,8 +34,9 @@ from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.problems.smooth_start import smooth_start
 from dkl.solvers.factored import START_RANK, FactoredSolution, solve_to_gap
+from dkl.solvers.factored_state import FactoredState, Keep
 from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Row, Watch
+from dkl.solvers.watch import Watch
 
 LOG = logging.getLogger("dkl")
 SECONDS = 1.0
@@ -52,10 +56,18 @@ class Request:
     dtype: str
 
 
-def solved(problem: FactoredPairwise, start: NDArray | None, request: Request, watch: Watch) -> FactoredSolution:
+def solved(
+    problem: FactoredPairwise,
+    start: NDArray | None,
+    request: Request,
+    watch: Watch,
+    begun: Told | None,
+    keep: Keep | None,
+) -> FactoredSolution:
     """The factor of these rows in the type that was asked for, with the certificate of that very factor.
 
-    start: (n_own, any rank), None for the problem's own. NumericalError where a value is not finite.
+    start: (n_own, any rank), None for the problem's own. begun: a state of these rows to continue from, in place of the start; keep: is
+    offered states. NumericalError where a value is not finite.
     """
     found = solve_to_gap(
         problem,
@@ -66,6 +78,8 @@ def solved(problem: FactoredPairwise, start: NDArray | None, request: Request, w
         max_iter=request.max_iter,
         seed=request.seed,
         watch=watch,
+        begun=None if begun is None else state_of(begun, problem.rows),
+        keep=keep,
     )
     if found.outcome is Outcome.NUMERICAL_ERROR:
         raise NumericalError("a value stopped being finite", where="the factored solver", remedy="lower gamma")
@@ -80,19 +94,34 @@ def solved(problem: FactoredPairwise, start: NDArray | None, request: Request, w
 
 
 def solved_here(
-    problem: PairwiseKernel, start: NDArray | None, request: Request, watch: Watch, threads: int
+    problem: PairwiseKernel,
+    start: NDArray | None,
+    request: Request,
+    watch: Watch,
+    threads: int,
+    store: SearchStore | None = None,
+    begun: Told | None = None,
 ) -> FactoredSolution:
-    """In this process."""
+    """In this process. store: keeps the state; begun: what it has kept, of all rows.
+
+    InterruptedRunError where the watch means to resume it, once the state is committed.
+    """
     factored = problem.factored(threads)
     try:
-        return solved(factored, start, request, watch)
+        if begun is not None:
+            begun = begun.part(spans_of(problem, 0, problem.n))
+        if store is None:
+            return solved(factored, start, request, watch, begun, None)
+        commits = Commits(store, watch)
+        return solved(factored, start, request, watch.stage(callbacks=[commits]), begun, commits.keep)
     finally:
         factored.close()
 
 
 @dataclass(frozen=True)
 class PairPart:
-    """A worker's rows of problem (1). start: its rows of a given one, or, where is_own, of the solver's own."""
+    """A worker's rows of problem (1). start: its rows of a given one, or, where is_own, of the solver's own; begun: of a state, in place
+    of it."""
 
     bounds: tuple[int, ...]
     index: int
@@ -101,48 +130,62 @@ class PairPart:
     targets: sparse.csr_array
     weights: NDArray[np.float64] | None
     gamma: float
-    start: NDArray
+    start: NDArray | None
     is_own: bool
+    begun: Told | None
     request: Request
 
 
-def solve_part(part: PairPart, others: Exchange, threads: int, tell: Callable[[Row], bool]) -> FactoredSolution:
+def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> FactoredSolution:
     """What a worker runs; a `Joint`."""
     rows = SharedRows(part.bounds, part.index, others, threads=threads, groups=part.groups)
     begun = part.start if part.is_own else None
     problem = FactoredPairwise(part.laplacian, part.targets, part.gamma, weights=part.weights, rows=rows, begun=begun)
     try:
-        found = solved(problem, None if part.is_own else part.start, part.request, Watch([tell]))
+        start = None if part.is_own else part.start
+        found = solved(problem, start, part.request, Watch([tell]), part.begun, partial(_offer, tell))
     finally:
         problem.close()
     return replace(found, history=[])
 
 
-def solved_on_workers(
-    problem: PairwiseKernel, start: NDArray | None, request: Request, watch: Watch, session: Session, plan: SharedPlan
-) -> tuple[FactoredSolution, int]:
-    """On the session's workers; how often lost workers sent it back to its start.
+def _offer(tell: Tell, state: Callable[[], FactoredState]) -> None:
+    """Of the rows that are here."""
+    tell.offer(lambda: told_of(state()))
 
-    WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`.
+
+def solved_on_workers(
+    problem: PairwiseKernel,
+    start: NDArray | None,
+    request: Request,
+    watch: Watch,
+    session: Session,
+    plan: SharedPlan,
+    store: SearchStore | None = None,
+    begun: Told | None = None,
+) -> tuple[FactoredSolution, int]:
+    """On the session's workers; how often lost workers sent it back. store, begun: see `solved_here`.
+
+    WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`; InterruptedRunError as there.
     """
-    rank = min(request.rank or START_RANK, request.max_rank, problem.n)
-    own = (
-        smooth_start(problem.laplacian, problem.targets, problem.gamma, problem.weights, rank, request.seed)
-        if start is None
-        else start
-    )
+    rank, own = min(request.rank or START_RANK, request.max_rank, problem.n), start
     silence = waiting.Silence()
     for attempt in waiting.attempts():
         if attempt:
-            LOG.warning("a worker was lost: the factored solver starts again")
+            begun = None if store is None else store.load()
+            back = "its start" if begun is None else f"iteration {begun.notes['count']}"
+            LOG.warning("a worker was lost: the factored solver continues from %s", back)
+            watch.roll_back(-1 if store is None or begun is None else store.first + begun.notes["count"])
+        if own is None and begun is None:
+            own = smooth_start(problem.laplacian, problem.targets, problem.gamma, problem.weights, rank, request.seed)
         work = None
         try:
-            cut = partial(_cut, problem, own, start is None, request, plan)
+            cut = partial(_cut, problem, own, start is None, begun, request, plan)
             work = JointWork(session, solve_part, cut, silence)
-            _watched(work, watch)
+            _watched(work, watch, store)
             return _put_together(problem, work, watch), attempt
         except StateLost:
-            watch.roll_back(-1)
+            continue
         finally:
             if work is not None:
                 work.close()
@@ -150,7 +193,13 @@ def solved_on_workers(
 
 
 def _cut(
-    problem: PairwiseKernel, start: NDArray, is_own: bool, request: Request, plan: SharedPlan, workers: int
+    problem: PairwiseKernel,
+    start: NDArray | None,
+    is_own: bool,
+    begun: Told | None,
+    request: Request,
+    plan: SharedPlan,
+    workers: int,
 ) -> Sequence[Callable[[str], PairPart]]:
     """What makes the parts of so many workers at most."""
     bounds = plan.bounds(workers)
@@ -161,16 +210,22 @@ def _cut(
         plan.check(problem, bounds, index, address)
         indptr = problem.targets.indptr
         weights = None if problem.weights is None else problem.weights[indptr[own.start] : indptr[own.stop]]
-        begun = np.ascontiguousarray(start[own])
-        return PairPart(
-            bounds, index, groups(problem.n), laplacian, targets, weights, problem.gamma, begun, is_own, request
-        )
+        where = (bounds, index, groups(problem.n), laplacian, targets, weights, problem.gamma)
+        if begun is not None:
+            return PairPart(*where, None, is_own, begun.part(spans_of(problem, own.start, own.stop)), request)
+        assert start is not None
+        return PairPart(*where, np.ascontiguousarray(start[own]), is_own, None, request)
 
     return [partial(part, index) for index in range(len(bounds) - 1)]
 
 
-def _watched(work: JointWork, watch: Watch) -> None:
-    """Until it ends: its rows in the history, and what the watch says to it."""
+def _watched(work: JointWork, watch: Watch, store: SearchStore | None) -> None:
+    """Until it ends: its rows in the history, commits where they are due, and what the watch says to it."""
+
+    def state() -> Source:
+        notes, names = work.notes()
+        return Source(notes, names, work.pieces)
+
     steps, is_done = 1, False
     while not is_done:
         began = time.monotonic()
@@ -178,10 +233,14 @@ def _watched(work: JointWork, watch: Watch) -> None:
         for row in rows:
             row.pop("seconds", None)
             watch.record(row)
+        if store is not None and rows and not is_done:
+            store.commit_due(int(rows[-1]["iteration"]), state, watch)
         if watch.outcome is not None:
             steps = 1 << 40  # nobody asks any more
         elif watch.is_passive and rows:
             steps = int(np.clip(len(rows) * SECONDS / max(time.monotonic() - began, 1e-3), 1, 64))
+        if store is not None:
+            steps = min(steps, store.rule.steps_until_due())
 
 
 def _put_together(problem: PairwiseKernel, work: JointWork, watch: Watch) -> FactoredSolution:

@@ -19,7 +19,7 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import product_on
 from dkl.blocks.workspace import RunCheckpoints, Workspace
-from dkl.errors import NumericalError
+from dkl.errors import NumericalError, StoreError
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.pairwise.factored import Request, solved_here, solved_on_workers
 from dkl.estimators.pairwise.history import history
@@ -31,6 +31,8 @@ from dkl.estimators.pairwise.plan import (
     finish_rank,
     make_plan,
 )
+from dkl.estimators.pairwise.search_state import Told, lengths_of
+from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
@@ -116,9 +118,7 @@ def fit_problem(
         goal = settings.tol if settings.goal is None else settings.goal
         stage = fit.by_factored("factored", warm_start, goal, SharedPlan.of(problem, settings, session))
     else:
-        stage = fit.by_admm(warm_start)
-        if settings.goal is not None:
-            stage = fit.finished(stage, settings.goal)
+        stage = fit.by_admm_and_finish(warm_start)
     watch.raise_if_interrupted("stopped during the finish")
     history, proven = watch.history, float(stage.certificate.relative_gap)
     result = Result(
@@ -163,6 +163,33 @@ class _Fit:
     scratch: RunStore | None
     watch: Watch
     clock: _Clock
+
+    def by_admm_and_finish(self, warm_start: NDArray | None) -> Stage:
+        """Algorithm 1, and what goes on from there to the goal; from within the latter, where a run has come so far."""
+        goal = self.settings.goal
+        if goal is not None and (self.begun("finish") is not None or self.left("finish") is not None):
+            return self.by_factored("finish", None, goal, SharedPlan.of(self.problem, self.settings, self.session))
+        stage = self.by_admm(warm_start)
+        return stage if goal is None else self.finished(stage, goal)
+
+    def begun(self, name: str) -> Begun | None:
+        """Where the run has kept a stage of the factored solver."""
+        if self.run is None:
+            return None
+        store = SearchStore(self.run, self.settings.checkpoint_every, name, lengths_of(self.problem))
+        told = store.load()
+        return None if told is None else Begun(store, told)
+
+    def left(self, name: str) -> NDArray | None:
+        """The factor that this stage of the factored solver has left in the run, whole, if it was the last one to work there."""
+        rows = [] if self.run is None else history(self.run)
+        if self.run is None or not rows or rows[-1].get("stage") != name:
+            return None
+        try:
+            self.run.check_part("factor", whole=True)
+            return np.asarray(self.run.factor()[...], dtype=np.float64)
+        except StoreError:
+            return None  # it was never finished, or is damaged: it is learned again
 
     def by_admm(self, warm_start: NDArray | None) -> Stage:
         """Algorithm 1, and its certificate."""
@@ -257,25 +284,28 @@ class _Fit:
         return replace(found, restarts=found.restarts + stage.restarts)
 
     def by_factored(self, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None) -> Stage:
-        """The factored solver to a proven relative gap, from a factor of any rank or a random one."""
-        settings, problem = self.settings, self.problem
-        log = [] if self.run is None else [_Log(self.run)]
-        watch = self.watch.stage(name, start={"iteration": len(self.watch.history)}, callbacks=log)
+        """The factored solver to a proven relative gap: from where the run has kept it, from what it has left there, from a factor of any
+        rank or a random one."""
+        settings, problem, left = self.settings, self.problem, None
+        begun, rank = self.begun(name), None if settings.rank == "auto" or start is not None else int(settings.rank)
+        if begun is None and (left := self.left(name)) is not None:
+            start, rank = left, int(left.shape[1])
+        store, watch = self._kept_stage(name, begun, goes_on=left is not None)
         most = finish_rank(problem, settings) if shared is None else shared.rank
         request = Request(
             gap=goal,
-            rank=None if settings.rank == "auto" or start is not None else int(settings.rank),
+            rank=rank,
             max_rank=most or min(LEAST_FINISH_RANK, problem.n),
             max_iter=FINISH_SHARE * settings.max_iter,
             seed=settings.seed,
             dtype=settings.dtype,
         )
-        restarts = 0
+        restarts, told = 0, None if begun is None else begun.told
         try:
             if shared is None:
-                found = solved_here(problem, start, request, watch, self.session.threads)
+                found = solved_here(problem, start, request, watch, self.session.threads, store, told)
             else:
-                found, restarts = solved_on_workers(problem, start, request, watch, self.session, shared)
+                found, restarts = solved_on_workers(problem, start, request, watch, self.session, shared, store, told)
         except NumericalError as error:
             raise NumericalError(REMEDIES[Outcome.NUMERICAL_ERROR], where=error.where) from None
         proven = float(found.certificate.relative_gap)
@@ -285,6 +315,39 @@ class _Fit:
             store_factor(self.run, found.factor)
         self.clock.lap(name)
         return Stage(found.factor, found.certificate, outcome, restarts)
+
+    def _kept_stage(self, name: str, begun: Begun | None, *, goes_on: bool) -> tuple[SearchStore | None, Watch]:
+        """Where the run keeps the factored solver's state, if there is a run, and the watch of its stage, with the rows it has.
+
+        goes_on: from a factor that was left, so that rows of the log are its past.
+        """
+        run, before = self.run, self.watch.history
+        if run is None:
+            return None, self.watch.stage(name, start={"iteration": len(before)})
+        if begun is None:
+            rows = history(run) if goes_on else before
+            store = SearchStore(run, self.settings.checkpoint_every, name, lengths_of(self.problem), len(rows))
+            run.fsync()  # a commit is worth what its graph and pairs are
+        else:
+            store = begun.store
+            rows = history(run, store.first + begun.told.notes["count"])
+        if not before:
+            past = [row for row in rows if row["iteration"] <= store.first]
+            # ADMM logs its rows with its commits, without the fields of its stage.
+            admm = [row for row in past if "stage" not in row]
+            self.watch.stage("admm", max_iter=self.settings.max_iter).resume(admm)
+            self.watch.stage().resume(past[len(admm) :])
+        watch = self.watch.stage(name, start={"iteration": store.first}, callbacks=[_Log(run)])
+        watch.resume([row for row in rows if row["iteration"] > store.first])
+        return store, watch
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A stage of the factored solver that a run has kept."""
+
+    store: SearchStore
+    told: Told
 
 
 class _Log:

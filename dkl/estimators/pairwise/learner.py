@@ -29,7 +29,7 @@ from dkl.estimators.pairwise.extension import extend_factor
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
-from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of
+from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
 from dkl.resolved_pairs import resolve_pairs
 from dkl.resources import parse_bytes
 
@@ -224,8 +224,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 seconds={"graph": graph.seconds},
             )
             if kept.run is not None:
-                proof = fitted.certificate
-                kept.run.write_report(report_of(fitted, notes_of(graph)), proof.lift, proof.pair_lift)
+                write_result(kept.run, fitted, report_of(fitted, notes_of(graph)))
             self._keep(fitted, kept)
         self.graph_ = graph
         self._fit_rows = rows

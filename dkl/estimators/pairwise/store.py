@@ -17,6 +17,7 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.plan import check_room, make_plan
+from dkl.estimators.pairwise.search_store import FOLDER
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
@@ -69,6 +70,13 @@ def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
         certificate=fitted.certificate.as_dict(),
         graph=graph,
     )
+
+
+def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
+    """Say that the run is complete, and drop what was kept to get there. Raises DiskError."""
+    proof = fitted.certificate
+    run.write_report(report, proof.lift, proof.pair_lift)
+    shutil.rmtree(run.path / FOLDER, ignore_errors=True)
 
 
 @dataclass(frozen=True)

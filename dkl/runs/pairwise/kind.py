@@ -18,7 +18,7 @@ from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import MOST_PATTERNS
-from dkl.estimators.pairwise.store import load_pairs, load_problem, notes_of, report_of, store_problem
+from dkl.estimators.pairwise.store import load_pairs, load_problem, notes_of, report_of, store_problem, write_result
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.comparison import Comparison
@@ -78,8 +78,7 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         else:
             problem, pairs = _prepared(run, found, settings, session, seconds)
         fitted = fit_pairs(problem, pairs, settings, session, run=run, watch=watch, seconds=seconds)
-        proof = fitted.certificate
-        run.write_report(report_of(fitted, graph_notes(run)) | notes(), proof.lift, proof.pair_lift)
+        write_result(run, fitted, report_of(fitted, graph_notes(run)) | notes())
         return fitted.result
 
     def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:

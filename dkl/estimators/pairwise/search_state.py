@@ -1,0 +1,142 @@
+"""The factored solver's state as arrays and notes, whole or of some rows: what a store keeps, and workers are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.linalg.shared_rows import SharedRows
+from dkl.problems.certificate import Certificate
+from dkl.problems.lifted_proof import Modes
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.solvers.factored_state import DescentState, FactoredState, RoundState
+
+Notes = dict[str, Any]
+Spans = dict[str, slice]
+"""Which rows of the arrays, by what these are counted by: "sample", "entry" of T, or "pair" of T above its diagonal."""
+COUNTED = {"residual": "entry", "pair_lift": "pair"}
+"""By what the rows of an array are, where not by samples."""
+SMALL = ("values",)
+"""The same for all rows."""
+BEFORE = ("factor", "best", "mode", "lift", "pair_lift", "values", "vectors", "root")
+INSIDE = ("v", "lv", "residual", "direction", "previous", "power")
+"""Arrays of the round before, and of the descent."""
+ROUND = ("progress", "done", "idle", "count", "products")
+DESCENT = ("top", "size", "iteration", "lately")
+PROOF = ("objective", "gap", "relative_gap", "min_eigenvalue", "residual", "inner_product", "trace_bound")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A state. before: arrays of the round before, {} before the first; descent: of the one under way, {} between two."""
+
+    notes: Notes
+    before: Mapping[str, Any]
+    descent: Mapping[str, Any]
+
+    def arrays(self) -> dict[str, Any]:
+        """Both, by names of their own."""
+        return {**self.before, **self.descent}
+
+    def part(self, spans: Spans) -> Told:
+        """Of these rows: copies in memory."""
+
+        def some(arrays: Mapping[str, Any]) -> dict[str, NDArray]:
+            return {name: values if name in SMALL else _rows(values, spans, name) for name, values in arrays.items()}
+
+        return Told(self.notes, some(self.before), some(self.descent))
+
+    def fits(self, lengths: dict[str, int]) -> bool:
+        """Whether the arrays are of so many samples, entries and pairs, and those of a factor as wide as each other."""
+        wide = [self.descent[name].shape[1:] for name in ("v", "lv", "direction", "previous", "power") if self.descent]
+        return len(set(wide)) <= 1 and all(
+            values.shape[0] == lengths[COUNTED.get(name, "sample")]
+            for name, values in self.arrays().items()
+            if name not in SMALL
+        )
+
+
+def _rows(values: Any, spans: Spans, name: str) -> NDArray:
+    return np.array(values[spans[COUNTED.get(name, "sample")]])
+
+
+def lengths_of(problem: PairwiseKernel) -> dict[str, int]:
+    """Of all rows."""
+    n, entries = problem.n, int(problem.targets.nnz)
+    return {"sample": n, "entry": entries, "pair": (entries - n) // 2}
+
+
+def spans_of(problem: PairwiseKernel, lo: int, hi: int) -> Spans:
+    """Of the rows [lo, hi)."""
+    indptr, indices = problem.targets.indptr, problem.targets.indices
+    first, last = int(indptr[lo]), int(indptr[hi])
+    rows = np.repeat(np.arange(hi), np.diff(indptr[: hi + 1]))
+    above = indices[:last] > rows
+    begin = int(above[:first].sum())
+    return {
+        "sample": slice(lo, hi),
+        "entry": slice(first, last),
+        "pair": slice(begin, begin + int(above[first:].sum())),
+    }
+
+
+def told_of(state: FactoredState) -> Told:
+    """A state as arrays, which are the solver's own."""
+    at, descent = state.before, state.descent
+    notes: Notes = {
+        "products": state.products,
+        "rank": state.rank,
+        "count": state.count,
+        "before": {name: getattr(at, name) for name in ROUND},
+    }
+    before: dict[str, NDArray] = {}
+    if at.best is not None:
+        assert at.factor is not None
+        best, proof = at.best
+        before = {"factor": at.factor, "mode": proof.direction, "lift": proof.lift, "pair_lift": proof.pair_lift}
+        before |= {"values": at.low.values, "vectors": at.low.vectors, "root": at.low.root}
+        if best is not at.factor:
+            before["best"] = best
+        notes["proof"] = {name: float(getattr(proof, name)) for name in PROOF}
+    if descent is None:
+        return Told(notes, before, {})
+    notes["descent"] = {name: getattr(descent, name) for name in DESCENT}
+    return Told(notes, before, {name: getattr(descent, name) for name in INSIDE})
+
+
+def state_of(told: Told, rows: SharedRows) -> FactoredState:
+    """The state of what `told_of` told, or a part of it; KeyError, TypeError or ValueError for anything else."""
+    notes, before, inside = told.notes, told.before, told.descent
+    done, idle, count, products = (_count(notes["before"][name]) for name in ROUND[1:])
+    at = RoundState(float(notes["before"]["progress"]), done, idle, count, products)
+    if before:
+        proof = Certificate(
+            **{name: float(notes["proof"][name]) for name in PROOF},
+            direction=before["mode"],
+            lift=before["lift"],
+            pair_lift=before.get("pair_lift", np.zeros(0)),
+        )
+        factor = before["factor"]
+        low = Modes(before["values"], before["vectors"], before["root"], rows)
+        at = RoundState(at.progress, done, idle, count, products, factor, (before.get("best", factor), proof), low)
+    descent = None
+    if inside:
+        known = notes["descent"]
+        descent = DescentState(
+            **inside,
+            top=float(known["top"]),
+            size=float(known["size"]),
+            iteration=_count(known["iteration"]),
+            lately=[float(value) for value in known["lately"]],
+        )
+    return FactoredState(at, _count(notes["products"]), descent, _count(notes["rank"]))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("not a count")
+    return value

@@ -1,0 +1,134 @@
+"""The factored solver's state in a run's folder, while a fit is under way: what a resumed fit, or one that lost a worker, continues from.
+
+search/round-000003/    what the third round has left: once a round, as it has the vectors of the certificate
+search/descent-000151/  where the fourth stands after 151 rows of the history: in place of the one before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dkl.estimators.pairwise.arrays import ARRAYS
+from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, told_of
+from dkl.solvers.factored_state import FactoredState
+from dkl.solvers.watch import Row, Watch
+from dkl.stores.keeper import RunKeeper
+from dkl.stores.kept_states import KeptStates, Parts
+from dkl.stores.run import RunStore
+
+FOLDER = "search"
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Source:
+    """A state that is to be kept: its notes, the names of its arrays, and each of these in parts, in the order of their rows."""
+
+    notes: Notes
+    names: tuple[str, ...]
+    parts: Callable[[str], Iterable[NDArray]]
+
+    @classmethod
+    def of(cls, told: Told) -> Source:
+        """Of one that is here."""
+        arrays = told.arrays()
+        return cls(told.notes, tuple(arrays), lambda name: [arrays[name]])
+
+
+class SearchStore(RunKeeper[Source | Told]):
+    """Keeps the state of a stage of the fit, which began after `first` rows of the history.
+
+    lengths: samples, entries and pairs of the problem (`lengths_of`).
+    """
+
+    def __init__(self, run: RunStore, every: int | str, stage: str, lengths: dict[str, int], first: int = 0) -> None:
+        super().__init__(run, every)
+        self.stage, self.lengths, self.first = stage, lengths, first
+        root = run.path / FOLDER
+        self.rounds = KeptStates(root, ARRAYS, "round", "the solver's state")
+        self.descents = KeptStates(root, ARRAYS, "descent", "the solver's state")
+        self.rounds.remove_leftovers()
+        self.round = NOWHERE
+
+    def load(self) -> Told | None:
+        """The newest state that is whole; of another stage or problem, or damaged, there is none. Sets `first` and the rule."""
+        found = self._found()
+        if found is None or found.notes.get("stage") != self.stage or not found.fits(self.lengths):
+            return None
+        self.first = found.notes["first"]
+        self.round = found.notes["before"]["done"]
+        self.rule.step = self.rule.committed = found.notes["count"]
+        return found
+
+    def _found(self) -> Told | None:
+        try:
+            _, before, round_notes = self.rounds.read()
+            done = round_notes["before"]["done"] if before else 0
+            _, descent, notes = self.descents.read(lambda notes: bool(notes["before"]["done"] == done))
+            notes = notes or round_notes
+            if not notes or not all(type(notes[name]) is int for name in ("first", "count")):
+                return None
+            return Told(notes | {"proof": round_notes.get("proof")}, before, descent)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None  # well sealed, but nothing that was ever written
+
+    def commit_due(self, count: int, state: Callable[[], Source | Told], watch: Watch) -> None:
+        """After so many rows: commit the state if that is due, or the run ends here to be resumed, which is raised then."""
+        self.rule.step = count
+        if self.due() or (watch.is_interrupted and self.rule.is_new):
+            self.commit(state())
+        watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
+
+    def write(self, state: Source | Told) -> dict[str, Any]:
+        """The round before, unless it is on disk already, and the descent."""
+        if isinstance(state, Told):
+            state = Source.of(state)
+        notes = state.notes | {"stage": self.stage, "first": self.first}
+        done = notes["before"]["done"]
+        if done and done != self.round:
+            # As of the round's end, for when the descent after it is damaged.
+            ended = {name: notes["before"][name] for name in ("count", "products")} | {"rank": 0}
+            alone = {name: value for name, value in notes.items() if name != "descent"}
+            self.rounds.write(done, self._arrays(state, BEFORE), alone | ended)
+            self.round = done
+        if "descent" in notes:
+            self.descents.write(notes["count"], self._arrays(state, INSIDE), notes)
+        return {"iteration": self.first + notes["count"]}
+
+    def _arrays(self, state: Source, names: Iterable[str]) -> dict[str, NDArray | Parts]:
+        arrays: dict[str, NDArray | Parts] = {}
+        for name in (one for one in names if one in state.names):
+            length = self.lengths[COUNTED.get(name, "sample")]
+            if name in SMALL:
+                arrays[name] = next(iter(state.parts(name)))
+            elif length > 0:  # without pairs there are none to lift
+                arrays[name] = Parts(length, state.parts(name))
+        return arrays
+
+    def drop(self) -> None:
+        """Remove all, once the result is there."""
+        self.rounds.drop()
+
+
+class Commits:
+    """A callback that commits the state of a solver in this process: it has been offered to `keep` before the row."""
+
+    passive = True
+
+    def __init__(self, store: SearchStore, watch: Watch) -> None:
+        self.store, self.watch = store, watch
+        self.state: Callable[[], FactoredState] | None = None
+
+    def keep(self, state: Callable[[], FactoredState]) -> None:
+        """See `dkl.solvers.factored_state.Keep`."""
+        self.state = state
+
+    def __call__(self, row: Row) -> None:
+        """See `dkl.solvers.watch.Callback`."""
+        if self.state is not None:
+            state = self.state
+            self.store.commit_due(int(row["iteration"]) - self.store.first, lambda: told_of(state()), self.watch)

@@ -1,0 +1,207 @@
+"""A fit of pairs that ends within the factored solver, resumed: the bytes of one that was never interrupted, wherever it goes on."""
+
+import logging
+
+import numpy as np
+import pytest
+from pairwise_cases import hard_rows
+
+import dkl
+from dkl.blocks import slab_worker
+from dkl.blocks.graph import build_graph
+from dkl.blocks.joint_work import JointWork
+from dkl.blocks.session import Session
+from dkl.errors import InterruptedRunError
+from dkl.estimators.pairwise import plan
+from dkl.estimators.pairwise.fit import fit_problem, make_problem
+from dkl.estimators.pairwise.history import history
+from dkl.estimators.pairwise.search_store import FOLDER
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.problems import factored_slabs
+from dkl.solvers.watch import Watch
+from dkl.stores.run import RunStore
+
+N = 450
+HOW = {"rank": 8, "gamma": 10.0, "target_gap": 1e-6, "seed": 3}
+FACTORED, ADMM = HOW | {"solver": "factored"}, HOW | {"solver": "admm", "max_iter": 60, "tol": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, must, cannot = hard_rows(N, 1)
+    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    weights = np.random.default_rng(0).uniform(0.5, 2, len(must) + len(cannot))
+    return make_problem(graph.laplacian, dkl.Pairs(must, cannot, weights=weights), HOW["gamma"])
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
+    monkeypatch.setattr(plan, "WORTHWHILE", 0)  # on workers wherever there is a client
+
+
+def begin(path, settings):
+    """A new run."""
+    return RunStore.create(path, {"task": "pairwise", "settings": settings.as_dict()})
+
+
+def ending_at(row, *, comes_back):
+    """A callback: at that row the run is to be resumed, or what computes it dies."""
+
+    def callback(one):
+        if one["iteration"] == row and not comes_back:
+            raise RuntimeError("killed")
+        return one["iteration"] == row
+
+    callback.comes_back = comes_back
+    return callback
+
+
+def fitted(problem, run, how, client=None, **watching):
+    return fit_problem(problem, PairwiseSettings(**how), Session(client, threads=1), run=run, watch=Watch(**watching))
+
+
+@pytest.fixture(scope="module")
+def whole(problem, tmp_path_factory):
+    """By settings: the fit that nothing interrupts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(factored_slabs, "LEAST_ROWS", 64)
+        found = {}
+        for name, how in (("factored", FACTORED), ("admm", ADMM)):
+            run = begin(tmp_path_factory.mktemp(name) / "run", PairwiseSettings(**how))
+            found[name] = fitted(problem, run, how)
+            run.close()
+    rounds = [row["iteration"] for row in found["factored"].result.history if row["relative_gap"] is not None]
+    assert len(rounds) >= 3 and {row["stage"] for row in found["admm"].result.history} == {"admm", "finish"}
+    return found
+
+
+def same(one, other):
+    assert one.factor.tobytes() == other.factor.tobytes()
+    assert one.certificate.as_dict() == other.certificate.as_dict()
+    for name in ("lift", "pair_lift", "direction"):
+        assert getattr(one.certificate, name).tobytes() == getattr(other.certificate, name).tobytes()
+    assert one.result.outcome == other.result.outcome
+    drop = {"seconds": 0, "of": 0}
+    assert [row | drop for row in one.result.history] == [row | drop for row in other.result.history]
+
+
+def interrupted(problem, path, how, row, *, comes_back=True, client=None, **more):
+    """The run, left at a row of the history."""
+    run, error = begin(path, PairwiseSettings(**how)), InterruptedRunError if comes_back else RuntimeError
+    with pytest.raises(error):
+        fitted(problem, run, how | more, client, callbacks=[ending_at(row, comes_back=comes_back)])
+    return run
+
+
+def rounds_of(found):
+    return [row["iteration"] for row in found.result.history if row.get("relative_gap") is not None]
+
+
+@pytest.mark.parametrize("place", ["first", "early", "round", "after a round", "late"])
+def test_an_interrupted_run_continues_at_its_row(problem, whole, tmp_path, place):
+    rounds = rounds_of(whole["factored"])
+    row = {"first": 1, "early": 20, "round": rounds[0], "after a round": rounds[0] + 1, "late": rounds[-1] - 1}[place]
+    run = interrupted(problem, tmp_path / "run", FACTORED, row)
+    assert history(run)[-1]["iteration"] == row
+    before = len(run.events())
+    same(fitted(problem, run, FACTORED), whole["factored"])
+    again = [event["iteration"] for event in run.events()[before:] if event["event"] == "iteration"]
+    assert again[0] == row + 1, "nothing is computed twice"
+
+
+def test_what_is_killed_continues_from_its_last_commit(problem, whole, tmp_path):
+    rounds = rounds_of(whole["factored"])
+    for row in (3, 26, rounds[0] + 8, rounds[1] + 2):
+        how = {"checkpoint_every": 10}
+        run = interrupted(problem, tmp_path / f"run{row}", FACTORED, row, comes_back=False, **how)
+        before = len(run.events())
+        same(fitted(problem, run, FACTORED | how), whole["factored"])
+        again = [event["iteration"] for event in run.events()[before:] if event["event"] == "iteration"]
+        assert again[0] == 10 * ((row - 1) // 10) + 1
+
+
+def test_the_finish_continues_without_admm(problem, whole, tmp_path):
+    stages = [row["stage"] for row in whole["admm"].result.history]
+    row = stages.index("finish") + 12
+    run = interrupted(problem, tmp_path / "run", ADMM, row)
+    before = len(run.events())
+    same(fitted(problem, run, ADMM), whole["admm"])
+    assert {event["stage"] for event in run.events()[before:] if event["event"] == "iteration"} == {"finish"}
+
+
+@pytest.mark.parametrize("damaged", ["descent-*/v/c/0/0", "descent-*/MANIFEST.json", "round-*/vectors/c/0/0"])
+def test_damage_costs_time_and_nothing_else(problem, whole, tmp_path, damaged):
+    rounds = rounds_of(whole["factored"])
+    run = interrupted(problem, tmp_path / "run", FACTORED, rounds[0] + 5)
+    (file,) = (run.path / FOLDER).glob(damaged)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    before = len(run.events())
+    same(fitted(problem, run, FACTORED), whole["factored"])
+    again = [event["iteration"] for event in run.events()[before:] if event["event"] == "iteration"]
+    assert again[0] == (1 if damaged.startswith("round") else rounds[0] + 1)
+
+
+def test_a_state_of_another_problem_is_not_taken(problem, whole, tmp_path):
+    run = interrupted(problem, tmp_path / "run", FACTORED, 30)
+    X, must, cannot = hard_rows(N, 1)
+    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    other = make_problem(graph.laplacian, dkl.Pairs(must[:-1], cannot), HOW["gamma"])
+    assert fitted(other, run, FACTORED).result.history[0]["iteration"] == 1
+
+
+def test_it_begins_on_workers_and_continues_here(problem, whole, tmp_path, client):
+    run = interrupted(problem, tmp_path / "run", FACTORED, 15, client=client)
+    same(fitted(problem, run, FACTORED), whole["factored"])
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_it_begins_here_and_continues_on_workers(problem, whole, tmp_path, client, after):
+    run = interrupted(problem, tmp_path / "run", FACTORED, rounds_of(whole["factored"])[0] + after)
+    same(fitted(problem, run, FACTORED, client), whole["factored"])
+
+
+def test_a_lost_worker_costs_what_came_after_the_commit(problem, tmp_path, client, monkeypatch, caplog):
+    how = FACTORED | {"target_gap": 0.3, "checkpoint_every": 10}
+    real, asked, wanted = JointWork.advance, [], fitted(problem, None, how)
+
+    def losing(work, *given):
+        asked.append(work)
+        if len(asked) == 27:
+            client.run(slab_worker.forget, work.key, workers=[work.addresses[1]])
+        return real(work, *given)
+
+    monkeypatch.setattr(JointWork, "advance", losing)
+    run = begin(tmp_path / "run", PairwiseSettings(**how))
+    with caplog.at_level(logging.WARNING, "dkl"):
+        found = fitted(problem, run, how, client, callbacks=[lambda row: None])
+    same(found, wanted)
+    assert "continues from iteration 20" in caplog.text and found.result.restarts == 1
+    logged = [event["iteration"] for event in run.events() if event["event"] == "iteration"]
+    assert logged.count(20) == 1 and logged.count(21) == 2
+
+
+@pytest.mark.parametrize("how", [FACTORED, ADMM])
+def test_a_smaller_gap_is_proven_from_the_factor_that_was_left(problem, tmp_path, how):
+    run = begin(tmp_path / "run", PairwiseSettings(**how))
+    before = fitted(problem, run, how | {"target_gap": 0.01})
+    after = fitted(problem, run, how)
+    rows = len(before.result.history)
+    assert after.certificate.relative_gap <= how["target_gap"] < before.certificate.relative_gap
+    assert [row | {"of": 0} for row in after.result.history[:rows]] == [
+        row | {"of": 0} for row in before.result.history
+    ]
+    assert [row["iteration"] for row in after.result.history] == list(range(1, len(after.result.history) + 1))
+    assert {row["stage"] for row in after.result.history[rows:]} == {"factored" if how is FACTORED else "finish"}
+
+
+def test_a_fit_leaves_no_state_behind(problem, tmp_path):
+    X, must, cannot = hard_rows(N, 1)
+    learner = dkl.PairwiseKernelLearner(
+        rank=8, solver="factored", target_gap=0.3, work_dir=tmp_path, checkpoint_every=5, random_state=0
+    )
+    learner.fit(X, must_link=must, cannot_link=cannot)
+    run = RunStore.open(learner.run_path_)
+    assert any(event["event"] == "commit" for event in run.events()) and not (run.path / FOLDER).exists()
