@@ -167,8 +167,11 @@ def test_an_error_on_workers_is_raised_here(client, shared, monkeypatch):
 
 
 def test_workers_without_room_are_refused(client, shared, monkeypatch):
-    """Of a limit that lets ADMM's state pass, and a worker's rows not."""
+    """By the plan, or when the rows are sent to fewer workers than it was made for."""
     monkeypatch.setattr(plan, "owner_bytes", lambda sizes, width: 10**12)
+    with pytest.raises(MemoryBudgetError, match=r"a worker's rows, and those they meet takes 1 TB .* solver='admm'"):
+        learned(client, memory_limit="2 GB")
+    monkeypatch.setattr(plan.SharedPlan, "largest_part", lambda *given: 0)
     with pytest.raises(MemoryBudgetError, match=r"^tcp://.*the rows of 2 workers, .* at least 1 TB"):
         learned(client, memory_limit="2 GB")
 

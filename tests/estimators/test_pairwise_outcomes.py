@@ -100,7 +100,9 @@ def test_what_may_be_said_of_a_gap():
 
 def test_one_who_stops_the_end_of_admm_has_stopped_the_fit(digits):
     X, pairs = digits
-    model = learner(tol=1e-2, target_gap=1e-6, callbacks=lambda row: bool(row.get("converged"))).fit(X, pairs=pairs)
+    model = learner(solver="admm", tol=1e-2, target_gap=1e-6, callbacks=lambda row: bool(row.get("converged"))).fit(
+        X, pairs=pairs
+    )
     assert model.result_.history[-1]["converged"] and model.certificate_.relative_gap > 1e-6
     assert model.result_.outcome is Outcome.STOPPED
 

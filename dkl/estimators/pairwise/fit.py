@@ -30,6 +30,7 @@ from dkl.estimators.pairwise.plan import (
     chosen_rank,
     finish_rank,
     make_plan,
+    solver_of,
 )
 from dkl.estimators.pairwise.search_state import Told, lengths_of
 from dkl.estimators.pairwise.search_store import SearchStore
@@ -64,13 +65,15 @@ FACTORED_REMEDIES = {
 
 @dataclass
 class Fitted:
-    """What a fit leaves. `factor` is an ndarray, or None where it stands in the run's store alone; choice: of gamma, if it was chosen."""
+    """What a fit leaves. `factor` is an ndarray, or None where it stands in the run's store alone; settings: as they were given; solver:
+    "admm" or "factored"; choice: of gamma, if it was chosen."""
 
     factor: NDArray | None
     certificate: Certificate
     result: Result
     rank: int
     settings: PairwiseSettings
+    solver: str
     gamma: float
     choice: GammaChoice | None = None
 
@@ -110,7 +113,8 @@ def fit_problem(
     Where the watch ends it, the result is the factor so far; InterruptedRunError where it is to be resumed, as soon as the
     iteration is committed. NumericalError where a value is not finite.
     """
-    watch = (watch or Watch()).stage()
+    watch, given = (watch or Watch()).stage(), settings
+    settings = replace(settings, solver=solver_of(problem, settings, session, run))
     clock, rank = _Clock(seconds), chosen_rank(problem, settings)
     plan = make_plan(problem, settings, session, has_store=run is not None or scratch is not None)
     fit = _Fit(problem, settings, session, plan, rank, run, scratch, watch, clock)
@@ -134,7 +138,7 @@ def fit_problem(
     )
     warn_of(result, stacklevel=4, more=f"relative gap {proven:.2g}")
     reached = rank if stage.factor is None else int(stage.factor.shape[1])
-    return Fitted(stage.factor, stage.certificate, result, reached, settings, problem.gamma)
+    return Fitted(stage.factor, stage.certificate, result, reached, given, settings.solver, problem.gamma)
 
 
 def outcome_of(ended: Outcome, proven: float, goal: float | None, *, unproven: Outcome) -> Outcome:

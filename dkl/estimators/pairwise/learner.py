@@ -47,14 +47,15 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     Parameters
     ----------
     rank : int or "auto"
-        Columns of ADMM's factor; what goes on to a proven gap (`target_gap`) chooses its own. "auto" is the paper's rule: the
+        Columns of ADMM's factor; what proves a gap (`target_gap`) chooses its own. "auto" is for ADMM the paper's rule: the
         largest r with r (r + 1) / 2 <= m, m the entries of T.
     gamma : float or "cv"
         Weight of the pairs (the paper's gamma). The more of them are wrong, the less it should be: "cv" chooses it by pairs held
         out, along a path of four decades with warm starts, on one graph.
-    solver : "admm" or "factored"
-        "admm" is the paper's Algorithm 1. "factored" works on K = V V' at a low rank that it chooses itself, to a proven
-        relative gap (`target_gap`, or `tol` where that is None).
+    solver : "auto", "admm" or "factored"
+        "admm" is the paper's Algorithm 1, out of core where memory asks for it. "factored" works on K = V V' at a low rank that it
+        chooses itself, to a proven relative gap (`target_gap`, or `tol` where that is None), in memory. "auto" is "factored" where a gap
+        is to be proven, no rank is given and `memory_limit` has room for it, else "admm".
     n_neighbors, sigma, laplacian, neighbors_method
         The graph: neighbours of each pattern; width of the similarity exp(-d^2 / (2 sigma^2)), where "auto" is half the
         mean distance to the 10 nearest; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
@@ -65,10 +66,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     max_iter, tol
         ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`.
     target_gap : float, None or "none"
-        Go on after ADMM with a second-order low-rank method until the certificate proves this relative gap; it chooses its
-        own rank, and works in this process, or with the rows shared out over the client's workers where it would take a quarter of
-        the memory here, or more than `memory_limit`. By default 1 %, which takes ADMM's own time once more and some. Only what is
-        proven is SOLVED: with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
+        The relative gap that the certificate is to prove, by default 1 %. The factored solver works until it does; ADMM goes on
+        with that solver where its own end does not prove it. That one works in this process, or with the rows shared out over the
+        client's workers where it would take a quarter of the memory here, or more than `memory_limit`. Only what is proven is SOLVED:
+        with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     cv, n_gammas : int
         With gamma="cv": folds of the pairs, and values of gamma on the path, which ends two decades behind the best.
     dtype : "float64" or "float32"
@@ -93,6 +94,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     result_ : Result; outcome, n_iter, history, seconds, peak_bytes
     gamma_ : the gamma used
     cv_ : GammaChoice, with gamma="cv": gammas (k,), errors and ranks (k, folds); else None
+    solver_ : "admm" or "factored", the one that was used
     rank_, n_iter_, n_features_in_, graph_, run_path_
     """
 
@@ -101,7 +103,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         rank: int | str = "auto",
         *,
         gamma: float | str = 100.0,
-        solver: str = "admm",
+        solver: str = "auto",
         n_neighbors: int = 10,
         sigma: float | str = "auto",
         laplacian: str = "normalized",
@@ -327,5 +329,5 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             assert kept.scratch is not None
             self.factor_ = np.asarray(kept.scratch.factor()[...])
         self.certificate_, self.result_ = fitted.certificate, fitted.result
-        self.rank_, self.n_iter_ = fitted.rank, fitted.result.n_iter
+        self.rank_, self.n_iter_, self.solver_ = fitted.rank, fitted.result.n_iter, fitted.solver
         self.gamma_, self.cv_ = fitted.gamma, fitted.choice

@@ -49,6 +49,7 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
     learner = remade(PairwiseKernelLearner, PairwiseSettings, run.config["settings"])
     learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
     learner.gamma_, learner.cv_ = float(report.get("gamma", learner.gamma)), None if known is None else known[0]
+    learner.solver_ = str(report.get("solver", learner.solver))
     learner._pairs_kept = run.read_pairs()
     learner.rank_, learner.n_iter_, learner.run_path_ = int(stored.shape[1]), result.n_iter, run.name
     return learner

@@ -23,6 +23,7 @@ from dkl.problems.factored_slabs import groups
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.resources import machine_memory
 from dkl.solvers.factored import START_RANK
+from dkl.stores.run import RunStore
 
 
 def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
@@ -36,6 +37,26 @@ def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     if rank > problem.n:
         raise InputError("a rank beyond the number of patterns", where="rank", got=rank, wanted=f"<= {problem.n}")
     return rank
+
+
+def solver_of(problem: PairwiseKernel, settings: PairwiseSettings, session: Session, run: RunStore | None) -> str:
+    """ "admm" or "factored": `solver`, or what "auto" comes to; see `solver_with_room`. A run that has commits of ADMM goes on with it."""
+    if settings.solver != "auto":
+        return settings.solver
+    if run is not None and next(run.generations().newest_first(), None) is not None:
+        return "admm"
+    shared = SharedPlan.of(problem, settings, session)
+    return solver_with_room(problem.n, finish_rank(problem, settings) if shared is None else shared.rank, settings)
+
+
+def solver_with_room(n: int, rank: int, settings: PairwiseSettings) -> str:
+    """What "auto" comes to for n patterns, where the factored solver has room for so many columns.
+
+    The factored one proves a gap in a tenth of the time of ADMM and its finish from some thousand patterns on, at the same accuracy
+    (benchmarks/pair_defaults.md). But it chooses its own rank, holds its state in memory, and does nothing else than prove.
+    """
+    proves = settings.goal is not None and settings.rank == "auto" and rank >= min(START_RANK, n)
+    return "factored" if proves else "admm"
 
 
 FINISH_ARRAYS = 14
@@ -126,6 +147,12 @@ class SharedPlan:
         found = groups(self.n)
         return (*(found[part.start][0] for part in share(len(found), workers)), self.n)
 
+    def largest_part(self, targets: sparse.csr_array, laplacian_entries: int, workers: int, width: int) -> int:
+        """About what the worker with the most to hold takes at this width, before the graph is there: of so many entries of L each."""
+        bounds, empty = self.bounds(workers), sparse.csr_array((self.n, self.n))
+        sizes = [sizes_of(empty, targets, bounds, k) for k in range(len(bounds) - 1)]
+        return max(owner_bytes((own, met, laplacian_entries, entries), width) for own, met, _, entries in sizes)
+
     def check(self, problem: PairwiseKernel, bounds: tuple[int, ...], index: int, where: str) -> None:
         """MemoryBudgetError where the worker at `where` has no room for its rows, as fewer workers are there than were planned for."""
         sizes = sizes_of(problem.laplacian, problem.targets, bounds, index)
@@ -163,9 +190,58 @@ def make_plan(
     problem: PairwiseKernel, settings: PairwiseSettings, session: Session, *, has_store: bool, refuse: bool = True
 ) -> Plan:
     """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
+    settings = replace(settings, solver=solver_of(problem, settings, session, None))
     rank = chosen_rank(problem, settings)
-    entries = int(problem.laplacian.nnz)
-    return plan_at(Place.of(session), rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
+    entries, place = int(problem.laplacian.nnz), Place.of(session)
+    if settings.solver == "factored":
+        shared = SharedPlan.of(problem, settings, session)
+        plan = factored_plan(place, rank, entries, problem.targets, settings, shared, has_store=has_store)
+        return place.checked(plan, settings.memory_limit) if refuse else plan
+    return plan_at(place, rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
+
+
+def factored_plan(
+    place: Place,
+    rank: int,
+    laplacian_entries: int,
+    targets: sparse.csr_array,
+    settings: PairwiseSettings,
+    shared: SharedPlan | None,
+    *,
+    has_store: bool,
+) -> Plan:
+    """What the factored solver takes at most, at the largest rank that it may come to; it begins at `rank`."""
+    n, entries = int(targets.shape[0]), int(targets.nnz)
+    most = rank_within(n, laplacian_entries, entries, settings) if shared is None else shared.rank
+    width = max(most, min(LEAST_FINISH_RANK, n))
+    held = {"graph and targets": 12 * laplacian_entries + 48 * entries}
+    if shared is None:
+        arrays, matrices = 8 * n * _columns(width, 0), 3 * 12 * laplacian_entries + 96 * entries
+        items = {"factor, gradients and directions": arrays, "gradient matrix and pairs": matrices} | held
+    else:
+        owners, own = max(place.processes, 1), laplacian_entries // max(place.processes, 1)
+        items = {"a worker's rows, and those they meet": shared.largest_part(targets, own, owners, width)}
+    disk = {"state of the solver": search_bytes(n, width)} if has_store else {}
+    disk |= {"result": 8 * n * width, "graph": 12 * laplacian_entries} if has_store else {}
+    return Plan(
+        placement="memory",
+        processes=1 if shared is None else place.processes,
+        threads=place.threads,
+        base=PROCESS_BASE,
+        items=items,
+        disk=disk,
+        limit=settings.memory_limit if shared is None else place.allowed(settings.memory_limit),
+        shape={"n": n, "rank": rank, "dtype": settings.dtype},
+        remedy="raise memory_limit, or use solver='admm', which works out of core",
+        own_bytes=0 if shared is None else PROCESS_BASE + held["graph and targets"] + 2 * 8 * n * width,
+    )
+
+
+def search_bytes(n: int, width: int) -> int:
+    """On disk, of the factored solver's state at so many columns: one and one in progress (estimators/pairwise/search_store.py)."""
+    within_a_round = 4 * 8 * width + 4 * width
+    of_a_round = 8 * (2 * width + width + BLOCK_BESIDE)
+    return 2 * n * (within_a_round + of_a_round)
 
 
 def plan_at(

@@ -12,13 +12,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dkl.errors import StoreError
 from dkl.estimators.pairwise.arrays import ARRAYS
 from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, told_of
 from dkl.solvers.factored_state import FactoredState
 from dkl.solvers.watch import Row, Watch
+from dkl.stores import commits
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.kept_states import KeptStates, Parts
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import read_json
+from dkl.stores.seals import MANIFEST
 
 FOLDER = "search"
 NOWHERE = -1
@@ -112,6 +116,19 @@ class SearchStore(RunKeeper[Source | Told]):
     def drop(self) -> None:
         """Remove all, once the result is there."""
         self.rounds.drop()
+
+
+def kept_rows(run: RunStore) -> int | None:
+    """Rows of the history up to the newest state that a run keeps of the factored solver, by its manifest alone; None without one."""
+    found = []
+    for name in ("round", "descent"):
+        for folder in commits.numbered_folders(run.path / FOLDER, name):
+            try:
+                notes = read_json(folder / MANIFEST, sealed=True)
+                found.append(int(notes["first"]) + int(notes["count"]))
+            except (StoreError, KeyError, TypeError, ValueError):
+                continue  # damaged: it counts as not there
+    return max(found, default=None)
 
 
 class Commits:

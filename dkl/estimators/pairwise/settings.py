@@ -17,11 +17,16 @@ class PairwiseSettings(Settings):
         float | str, Either(Real(above=0), Word("cv")), "Weight of the pairs; cv: by cross-validation."
     ] = 100.0
     rank: Annotated[
-        int | str, Either(Integer(1), Word("auto")), "Columns of ADMM's factor; auto: the paper's rule."
+        int | str,
+        Either(Integer(1), Word("auto")),
+        "Columns of ADMM's factor; auto: the paper's rule, or the solver's own choice.",
     ] = "auto"
-    solver: Annotated[str, Word("admm", "factored"), "The paper's Algorithm 1, or a second-order low-rank method."] = (
-        "admm"
-    )
+    solver: Annotated[
+        str,
+        Word("auto", "admm", "factored"),
+        "The paper's Algorithm 1, or a second-order low-rank method; auto: the latter where a gap is to be proven, no rank is given "
+        "and it has room.",
+    ] = "auto"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a pattern in the graph."] = 10
     sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"

@@ -66,6 +66,7 @@ def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
         fitted.result,
         fitted.settings.as_dict(),
         rank=fitted.rank,
+        solver=fitted.solver,
         gamma=fitted.gamma,
         certificate=fitted.certificate.as_dict(),
         graph=graph,

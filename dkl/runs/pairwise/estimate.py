@@ -15,7 +15,17 @@ from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.choice import largest_gamma
-from dkl.estimators.pairwise.plan import MAX_FINISH_RANK, check_room, chosen_rank, plan_at
+from dkl.estimators.pairwise.fit import FINISH_SHARE
+from dkl.estimators.pairwise.plan import (
+    MAX_FINISH_RANK,
+    SharedPlan,
+    check_room,
+    chosen_rank,
+    factored_plan,
+    plan_at,
+    rank_within,
+    solver_with_room,
+)
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
@@ -24,6 +34,7 @@ from dkl.resources import format_bytes
 from dkl.runs.estimate import BYTES_A_SECOND
 from dkl.runs.kind import Estimate
 from dkl.runs.pairwise.inputs import PairwiseInputs
+from dkl.solvers.factored_descent import minimize
 
 GRAPH = "the graph, before that"
 SAMPLE = 20_000
@@ -43,8 +54,26 @@ def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session
     problem = PairwiseKernel.of(sparse.csr_array((rows.n, rows.n)), inputs.pairs, largest_gamma(settings, 1.0))
     if settings.gamma == "cv":
         check_room(rows.n, entries, problem.targets.nnz, settings)
-    made = plan_at(place, chosen_rank(problem, settings), entries, problem.targets, settings, has_store=True)
+    shared = SharedPlan.of(problem, settings, session)
+    settings = with_solver(inputs, settings, shared)
+    rank, targets = chosen_rank(problem, settings), problem.targets
+    if settings.solver == "factored":
+        made = place.checked(
+            factored_plan(place, rank, entries, targets, settings, shared, has_store=True), settings.memory_limit
+        )
+    else:
+        made = plan_at(place, rank, entries, targets, settings, has_store=True)
     return replace(made, stages={GRAPH: graph})
+
+
+def with_solver(inputs: PairwiseInputs, settings: PairwiseSettings, shared: SharedPlan | None) -> PairwiseSettings:
+    """The settings with the solver that "auto" comes to, as far as can be said before the graph is there."""
+    if settings.solver != "auto":
+        return settings
+    n = inputs.rows.n
+    entries, targets = min(n * (2 * settings.n_neighbors + 1), n**2), n + 2 * len(inputs.pairs.i)
+    rank = rank_within(n, entries, targets, settings) if shared is None else shared.rank
+    return replace(settings, solver=solver_with_room(n, rank, settings))
 
 
 def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:
@@ -74,8 +103,11 @@ def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
 def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
     """Sizes before the plan, seconds after it."""
     place, n = Place.of(session), inputs.rows.n
+    factored = "slabs" not in plan.shape  # those are ADMM's
+    solver = "factored" if factored else "admm"
+    rank = f"rank {plan.shape['rank']}" + (" at first" if factored else "")
     before = [
-        f"{n:,} patterns, {inputs.rows.n_features:,} features, {inputs.pairs!r}, rank {plan.shape['rank']}",
+        f"{n:,} patterns, {inputs.rows.n_features:,} features, {inputs.pairs!r}, solver {solver}, {rank}",
         f"graph first: {format_bytes(plan.stages[GRAPH])} at most beside the process itself; then",
     ]
     after = ["  no tasks and nothing exchanged in an iteration: one process"] if plan.processes == 1 else []
@@ -83,9 +115,10 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
         after.append(
             f"  gamma first: at most {settings.n_gammas} kernels in each of {settings.cv} folds, to loose gaps, in this process"
         )
-    seconds = seconds_an_iteration(plan, settings, place, len(inputs.pairs.i))
+    time_one, most = (seconds_a_step, FINISH_SHARE) if factored else (seconds_an_iteration, 1)
+    seconds = time_one(plan, settings, place, len(inputs.pairs.i))
     after += [
-        f"about {seconds:.2g} s an iteration, up to {settings.max_iter} of them: timed here on {min(n, SAMPLE):,}",
+        f"about {seconds:.2g} s an iteration, up to {most * settings.max_iter} of them: timed here on {min(n, SAMPLE):,}",
         "random patterns with as many pairs and neighbours each, and scaled; disk and network taken at 500 MB/s",
     ]
     return Estimate(before, after)
@@ -116,6 +149,22 @@ def seconds_an_iteration(plan: Plan, settings: PairwiseSettings, place: Place, n
     if place.distributed:
         seconds += 2 * PHASE_SECONDS + plan.exchanged_per_iteration / place.processes / BYTES_A_SECOND
     return seconds
+
+
+def seconds_a_step(plan: Plan, settings: PairwiseSettings, place: Place, n_pairs: int) -> float:
+    """Of the factored solver, in this process: of a small problem, scaled to the plan's patterns."""
+    n = plan.shape["n"]
+    m = min(n, SAMPLE)
+    problem = _small_problem(m, settings, n_pairs / n).factored(1 if place.distributed else place.threads)
+    try:
+        start = problem.padded(np.random.default_rng(0).standard_normal((m, min(plan.shape["rank"], m))))
+        minimize(problem, start.copy(), tol=0.0, max_iter=1)  # compiles
+        began = time.perf_counter()
+        found = minimize(problem, start, tol=0.0, max_iter=TIMED)
+        seconds = (time.perf_counter() - began) / max(found.n_iter, 1)
+    finally:
+        problem.close()
+    return seconds * n / m
 
 
 def _small_problem(n: int, settings: PairwiseSettings, pairs_a_pattern: float) -> PairwiseKernel:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.history import COLUMNS, history
 from dkl.estimators.pairwise.kept import load_choice
+from dkl.estimators.pairwise.search_store import kept_rows
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.solvers.gamma_choice import GammaChoice
@@ -37,7 +38,9 @@ def facts(run: RunStore) -> Facts:
 
 
 def _under_way(run: RunStore) -> str:
-    generation = newest(run)
+    generation, rows = newest(run), kept_rows(run)
+    if rows is not None:
+        return f"resumable at iteration {rows}"
     if generation is None and (run.path / "folds").is_dir():
         return "resumable in the choice of gamma"
     if generation is not None:
@@ -48,6 +51,8 @@ def _under_way(run: RunStore) -> str:
 def _result(found: dict[str, Any], choice: GammaChoice | None) -> dict[str, str]:
     certificate = found["certificate"]
     how = {} if choice is None else {"gamma": f"{choice.gamma:.6g}, by {choice.errors.shape[1]} folds of the pairs"}
+    if "solver" in found:
+        how["solver"] = str(found["solver"])
     return how | {
         "iterations": str(found["n_iter"]),
         "rank": str(found["rank"]),
