@@ -14,7 +14,10 @@ from dkl.cli.main import dkl
 from dkl.pairs import Pairs
 
 N = 60
-FIT = ("fit", "pairwise", "--no-picture", "--data", "X.npz", "--pairs", "pairs.csv", "--out", "run.zarr")
+FIT = (
+    "fit", "pairwise", "--solver", "admm", "--no-picture", "--data", "X.npz", "--pairs", "pairs.csv", "--out", "run.zarr",
+)  # fmt: skip
+"""ADMM and the finish: commits of two kinds. Tests of the default name `auto` after it."""
 
 
 @dataclass

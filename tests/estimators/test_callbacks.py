@@ -28,9 +28,9 @@ from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.common.progress import Progress, describe, duration, progress
 from dkl.estimators.kernel_kmeans import REMEDIES as KMEANS_REMEDIES
 from dkl.estimators.kernel_kmeans import KernelKMeans
-from dkl.estimators.pairwise.fit import FACTORED_REMEDIES
-from dkl.estimators.pairwise.fit import REMEDIES as PAIRWISE_REMEDIES
 from dkl.estimators.pairwise.history import history
+from dkl.estimators.pairwise.stage import FACTORED_REMEDIES
+from dkl.estimators.pairwise.stage import REMEDIES as PAIRWISE_REMEDIES
 from dkl.estimators.regression.fit import REMEDIES as REGRESSION_REMEDIES
 from dkl.estimators.svc.fit import REMEDIES as SVC_REMEDIES
 from dkl.solvers.result import Outcome

@@ -17,7 +17,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.pairwise import fit, plan
+from dkl.estimators.pairwise import factored_stage, fit, plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems import factored_slabs
 from dkl.solvers.watch import Watch
@@ -30,14 +30,14 @@ HOW = {"solver": "factored", "rank": 8, "gamma": 10.0, "target_gap": 0.3, "rando
 def shared(monkeypatch):
     """Small groups of rows, and how often lost workers sent each solve back that was shared out."""
     monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
-    made, real = [], fit.solved_on_workers
+    made, real = [], factored_stage.solved_on_workers
 
     def noted(*given):
         found = real(*given)
         made.append(found[1])
         return found
 
-    monkeypatch.setattr(fit, "solved_on_workers", noted)
+    monkeypatch.setattr(factored_stage, "solved_on_workers", noted)
     return made
 
 
@@ -80,7 +80,7 @@ def test_it_learns_what_one_process_learns(client, shared, how):
 
 
 def test_few_rows_stay_here(client, monkeypatch):
-    monkeypatch.setattr(fit, "solved_on_workers", None)
+    monkeypatch.setattr(factored_stage, "solved_on_workers", None)
     X, must, cannot = hard_rows(N, 1)
     found = dkl.PairwiseKernelLearner(client=client, **HOW).fit(X, must_link=must, cannot_link=cannot)
     assert found.result_.outcome.value == "solved"
@@ -160,7 +160,7 @@ def test_an_error_on_workers_is_raised_here(client, shared, monkeypatch):
     held = client.run(owners_held)
     with pytest.raises(InputError, match="too far from"):
         learned(client, gamma=1e300)
-    monkeypatch.setattr(fit, "Request", lambda **how: (_ for _ in ()).throw(RuntimeError("made up")))
+    monkeypatch.setattr(factored_stage, "Request", lambda **how: (_ for _ in ()).throw(RuntimeError("made up")))
     with pytest.raises(RuntimeError, match="made up"):
         learned(client)
     assert client.run(owners_held) == held

@@ -11,10 +11,11 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.errors import NumericalError
-from dkl.estimators.pairwise.fit import FINISH_SHARE, REMEDIES, Fitted, fit_problem, make_problem
+from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
 from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
 from dkl.estimators.pairwise.plan import check_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES
 from dkl.pairs import Pairs
 from dkl.problems.pair_folds import Masks, pair_folds, split_folds
 from dkl.problems.pairwise import PairwiseKernel, check_gamma, check_weights

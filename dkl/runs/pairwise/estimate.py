@@ -15,7 +15,6 @@ from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.choice import largest_gamma
-from dkl.estimators.pairwise.fit import FINISH_SHARE
 from dkl.estimators.pairwise.plan import (
     MAX_FINISH_RANK,
     SharedPlan,
@@ -27,6 +26,7 @@ from dkl.estimators.pairwise.plan import (
     solver_with_room,
 )
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.estimators.pairwise.stage import FINISH_SHARE
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel, RandomStart

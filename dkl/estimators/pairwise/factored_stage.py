@@ -1,0 +1,132 @@
+"""The factored solver of a fit, to a proven relative gap: by itself ("factored"), or after ADMM ("finish")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.export import store_factor
+from dkl.errors import NumericalError, StoreError
+from dkl.estimators.pairwise.factored import Request, solved_here, solved_on_workers
+from dkl.estimators.pairwise.history import history
+from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, SharedPlan, finish_rank
+from dkl.estimators.pairwise.search_state import Told, lengths_of
+from dkl.estimators.pairwise.search_store import SearchStore
+from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES, Context, Stage, outcome_of
+from dkl.solvers.result import Outcome
+from dkl.solvers.watch import Row, Watch
+from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import read_json
+
+ALONE = "factored"
+"""The stage of a fit by the factored solver alone."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A stage of the factored solver that a run has kept."""
+
+    store: SearchStore
+    told: Told
+
+
+def begun_in(fit: Context, name: str) -> Begun | None:
+    """Where the run has kept a stage of the factored solver."""
+    if fit.run is None:
+        return None
+    store = SearchStore(fit.run, fit.settings.checkpoint_every, name, lengths_of(fit.problem))
+    told = store.load()
+    return None if told is None else Begun(store, told)
+
+
+def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
+    """The factor that this solver, by itself, has left in a run that was complete and is to go further, to a smaller gap or past a
+    limit, and its rows of the history.
+
+    None for a result that is only to be made again: it has the same bytes then.
+    """
+    reports = [] if fit.run is None else sorted(fit.run.path.glob("report-*.json"))
+    if fit.run is None or not reports:
+        return None
+    try:
+        report = read_json(reports[-1], sealed=True)
+        rows = history(fit.run, int(report["n_iter"]))
+        if float(report["certificate"]["relative_gap"]) <= goal or rows[-1].get("stage") != ALONE:
+            return None
+        fit.run.check_part("factor", whole=True)
+        return np.asarray(fit.run.factor()[...], dtype=np.float64), rows
+    except (StoreError, KeyError, TypeError, ValueError, IndexError):
+        return None  # damaged: it is learned again
+
+
+def by_factored(fit: Context, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None) -> Stage:
+    """The factored solver to a proven relative gap: from where the run has kept it, from what it has left there, from a factor of any
+    rank or a random one."""
+    settings, problem, past = fit.settings, fit.problem, fit.watch.history
+    begun, rank = begun_in(fit, name), None if settings.rank == "auto" or start is not None else int(settings.rank)
+    if begun is None and name == ALONE and (left := left_in(fit, goal)) is not None:
+        (start, past), rank = left, int(left[0].shape[1])
+    store, watch = _kept_stage(fit, name, begun, past)
+    most = finish_rank(problem, settings) if shared is None else shared.rank
+    request = Request(
+        gap=goal,
+        rank=rank,
+        max_rank=most or min(LEAST_FINISH_RANK, problem.n),
+        max_iter=FINISH_SHARE * settings.max_iter,
+        seed=settings.seed,
+        dtype=settings.dtype,
+    )
+    restarts, told = 0, None if begun is None else begun.told
+    try:
+        if shared is None:
+            found = solved_here(problem, start, request, watch, fit.session.threads, store, told)
+        else:
+            found, restarts = solved_on_workers(problem, start, request, watch, fit.session, shared, store, told)
+    except NumericalError as error:
+        raise NumericalError(REMEDIES[Outcome.NUMERICAL_ERROR], where=error.where) from None
+    proven = float(found.certificate.relative_gap)
+    # A goal that was reached before the factor was rounded, and is not any more, is rounding's affair.
+    outcome = outcome_of(found.outcome, proven, goal, unproven=Outcome.STALLED)
+    if fit.run is not None:
+        store_factor(fit.run, found.factor)
+    fit.clock.lap(name)
+    return Stage(found.factor, found.certificate, outcome, restarts)
+
+
+def _kept_stage(fit: Context, name: str, begun: Begun | None, rows: list[Row]) -> tuple[SearchStore | None, Watch]:
+    """Where the run keeps the factored solver's state, if there is a run, and the watch of its stage, with the rows it has.
+
+    rows: of the history before the stage, where it is not begun.
+    """
+    run, before = fit.run, fit.watch.history
+    if run is None:
+        return None, fit.watch.stage(name, start={"iteration": len(before)})
+    if begun is None:
+        store = SearchStore(run, fit.settings.checkpoint_every, name, lengths_of(fit.problem), len(rows))
+        run.fsync()  # a commit is worth what its graph and pairs are
+    else:
+        store = begun.store
+        rows = history(run, store.first + begun.told.notes["count"])
+    if not before:
+        past = [row for row in rows if row["iteration"] <= store.first]
+        # ADMM logs its rows with its commits, without the fields of its stage.
+        admm = [row for row in past if "stage" not in row]
+        fit.watch.stage("admm", max_iter=fit.settings.max_iter).resume(admm)
+        fit.watch.stage().resume(past[len(admm) :])
+    watch = fit.watch.stage(name, start={"iteration": store.first}, callbacks=[_Log(run)])
+    watch.resume([row for row in rows if row["iteration"] > store.first])
+    return store, watch
+
+
+class _Log:
+    """A callback that logs the rows of the factored solver with a run, as commits do those of ADMM."""
+
+    passive = True
+
+    def __init__(self, run: RunStore) -> None:
+        self.run = run
+
+    def __call__(self, row: Row) -> None:
+        self.run.log(event="iteration", **row)
