@@ -23,7 +23,7 @@ from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json
 
 FITS = {
-    "pairwise": ["--pairs", "pairs.csv", "--checkpoint-every", "20", "--max-iter", "50"],
+    "pairwise": ["--solver", "admm", "--pairs", "pairs.csv", "--checkpoint-every", "20", "--max-iter", "50"],
     "regression": ["--nu", "0.1", "--checkpoint-every", "1"],
     "svc": ["--checkpoint-every", "1"],
 }
