@@ -114,7 +114,7 @@ def solve_low_rank(
             found = (point.factor, best.factor, step, iteration, taken, products, stall.idle, gap_before, decrease)
             keep(LowRankState(*found))
         is_solved = best.proof.relative_gap <= tol
-        # What is proven in the engine's coordinates rounding may undo in the problem's own, in which it is handed out.
+        # It is handed out in the problem's own coordinates, where another z0 corrects the dual, and rounding may undo what is proven.
         if is_solved:
             is_solved = problem.at(J @ best.factor).proof.relative_gap <= tol
         ended = verdict(told, solved=is_solved, at_limit=iteration >= max_iter, stalled=stall.is_passed)
