@@ -145,20 +145,20 @@ def test_it_ends_at_the_first_step_whose_gap_is_proven(rng, case, tol):
 
 
 def test_it_goes_on_where_its_own_coordinates_prove_less(rng, monkeypatch):
-    """The problem, as it was given, proves a thousandth of what the engine's coordinates do."""
+    """The problem, as it was given, proves a millionth of what the engine's coordinates do."""
     problem, _ = clusters(rng, 20)
     watch, plain = Watch(), QSDPPoint.proof
 
     def proof(point):
         found = plain.func(point)
-        return replace(found, gap=1e3 * found.gap) if point.problem is problem else found
+        return replace(found, gap=1e6 * found.gap) if point.problem is problem else found
 
     patched = cached_property(proof)
     patched.__set_name__(QSDPPoint, "proof")
     monkeypatch.setattr(QSDPPoint, "proof", patched)
-    found = solve_low_rank(problem, tol=1e-6, face=4, watch=watch)
-    assert found.outcome is Outcome.SOLVED and found.certificate.relative_gap <= 1e-6
-    assert [row["relative_gap"] <= 1e-6 for row in watch.history].count(True) > 1
+    found = solve_low_rank(problem, tol=1e-4, face=4, watch=watch)
+    assert found.outcome is Outcome.SOLVED and found.certificate.relative_gap <= 1e-4
+    assert [row["relative_gap"] <= 1e-4 for row in watch.history].count(True) > 1
 
 
 @pytest.mark.parametrize("case", CASES)
