@@ -5,7 +5,9 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial import cKDTree
 
+from dkl.linalg.psd_quadratic import smat, svec
 from dkl.problems.laplacian_kernels import propagation, unfolding, variance
+from dkl.problems.quadratic_sdp import svec_form
 
 
 def graph(rng, n, k=4):
@@ -76,3 +78,13 @@ def conic_optimum(value, m):
         [clarabel.PSDTriangleConeT(m)], settings,
     ).solve()  # fmt: skip
     return found.obj_val + zero
+
+
+def dimacs_errors(problem, Y, z):
+    """The six of Y and z by their definition, and the lowest eigenvalue of S(z), from the rows of B and nothing else."""
+    B, _ = svec_form(problem)
+    seen, S = B @ svec(Y), problem.C + smat(B.T @ z, problem.m)
+    f, D = ((seen - problem.targets) ** 2).sum() + np.sum(problem.C * Y), -z @ z / 4 - z @ problem.targets
+    scale, low, lowest = 1 + abs(f) + abs(D), np.linalg.eigvalsh(S)[0], np.linalg.eigvalsh(Y)[0]
+    psd = max(0.0, -lowest) / (1 + np.abs(problem.targets).max(initial=0))
+    return (0.0, psd, 0.0, max(0.0, -low) / (1 + np.abs(problem.C).max()), (f - D) / scale, np.sum(S * Y) / scale), low

@@ -145,7 +145,7 @@ def write_strip(folder: Path) -> None:
 
 def fit_unfolding(folder: Path, more: dict[str, Any]) -> Any:
     X = np.load(folder / "X.npz")["X"]
-    return dkl.MaximumVarianceUnfolding(n_basis=34, n_neighbors=6, tol=1e-8, n_jobs=1, **more).fit(X)
+    return dkl.MaximumVarianceUnfolding(n_basis=34, n_neighbors=6, tol=1e-10, n_jobs=1, **more).fit(X)
 
 
 def fit_propagation(folder: Path, more: dict[str, Any]) -> Any:
@@ -194,7 +194,7 @@ CASES = {
     "mvu": Case(
         write_strip,
         ("--data", "X.npz"),
-        ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-8"),
+        ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-10"),
         fit_unfolding,
         ("model",),
         ("embedding_", "basis_", "basis_kernel_", "edges_", "nu_"),

@@ -11,13 +11,12 @@ any z
 so that z = 2 (B(Y) - t), whose S is the gradient of f, proves the gap <S, Y> once S is psd. Where S has a negative eigenvalue, z
 moves along, or towards, a z0 whose S is positive definite, by just as much as it takes: no bound on the trace of an optimum is needed.
 Where C is psd, z = 0 proves f - <C, Y> >= 0, and the best z on the way there more: needed where all targets can be met, as f falls
-to zero there.
+to zero there (`qsdp_certificate`). What is told of Y and its dual is told of the z that was moved.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -30,15 +29,11 @@ from dkl.errors import InputError
 from dkl.linalg.psd_quadratic import smat, svec
 from dkl.linalg.symmetric_maps import RowForms, Seen, SymmetricMap
 from dkl.problems import qsdp_checks as checks
+from dkl.problems.qsdp_certificate import Interior, Proof, QSDPCertificate
 
 Array = NDArray[np.float64]
 FLOOR = 1e-10
 """Of the largest: below it the eigenvalues of `SymmetricMap.size`, by which Y is scaled, count as this much."""
-INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)
-"""Multiples of an identity that a positive definite gradient is looked for at, where no direction leads inside."""
-IDLE = 1e-12
-"""Of the largest: eigenvalues of C below it are zero."""
-SMALL = 1e-3
 PSD = 1e-10
 """Of the largest: how far below zero an eigenvalue of a given A may be by rounding."""
 
@@ -64,36 +59,17 @@ class QSDPPoint:
         """(m,) the eigenvalues of S, rising."""
         return np.asarray(np.linalg.eigvalsh(self.gradient), np.float64)
 
+    @cached_property
+    def proof(self) -> Proof:
+        """What is proven of it, by the feasible dual nearest to its own, 2 (B(Y) - t)."""
+        return self.problem.interior.proof(self, 2.0 * self.residual, self.gradient, self.slopes)
+
     def turned(self, factor: Array) -> QSDPPoint:
         """The same Y by another factor of it."""
         other = replace(self, factor=factor, seen=self.problem.map.see(factor))
         # What depends on Y alone, if it is known.
         other.__dict__.update({name: self.__dict__[name] for name in ("gradient", "slopes") if name in self.__dict__})
         return other
-
-
-@dataclass(frozen=True)
-class QSDPCertificate:
-    """How far from the optimum what was found can be.
-
-    objective       f
-    bound           D of a dual point that was corrected to be feasible: no Y has less
-    gap             objective - bound, computed without cancellation; infinite where no bound was found
-    size            max(|objective|, |<C, Y>|, SMALL |t|^2), f(0) = |t|^2: where all targets can be met, f falls to zero
-    relative_gap    gap / size
-    min_eigenvalue  of the gradient before the correction
-    dimacs          the six errors of the Seventh DIMACS Challenge (Pataki & Schmieta 2002) of Y and z, uncorrected. 1 and 3, the
-                    linear equations', are zero: residual and slack are computed from Y and z. 2 and 4 are negative
-                    eigenvalues of Y over 1 + max |t|, and of S over 1 + max |C|; 5 and 6 are f - D and <S, Y>, over 1 + |f| + |D|
-    """
-
-    objective: float
-    bound: float
-    gap: float
-    size: float
-    relative_gap: float
-    min_eigenvalue: float
-    dimacs: tuple[float, float, float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -182,131 +158,31 @@ class QuadraticSDP:
         parts: list[Any] = [part.astype(np.float32) for part in (self.targets, self.C)]
         return QuadraticSDP(self.map.single(), *parts, trusted=True)
 
+    @cached_property
+    def interior(self) -> Interior:
+        """Where S is positive definite."""
+        return Interior.of(self.map, self.C)
+
     def certificate(self, point: QSDPPoint) -> QSDPCertificate:
-        """Of a point, by its own gradient as the dual slack."""
-        z, values = 2.0 * point.residual, point.slopes
-        return self.judge(point.objective, point.linear, point.factor, point.residual, point.gradient, z, values)
+        """Of a point and the dual of its proof, which is feasible where one was found; S once more, from that dual alone."""
+        z = point.proof.dual
+        return QSDPCertificate.of(point, point.proof, z, *self._slack(z), lowest=0.0)
 
     def certify(self, Y: Array, z: Array) -> QSDPCertificate:
-        """Of any symmetric Y (m, m) and z (p,): what a solver of another kind has found. Y's negative part is no part of the factor."""
+        """Of any symmetric Y (m, m) and z (p,): what a solver of another kind has found. Y's negative part is no part of the factor.
+
+        The gap is proven by z, corrected where it is not feasible; the DIMACS errors are those of Y and z as they are.
+        """
         values, vectors = np.linalg.eigh(Y)
-        factor = vectors * np.sqrt(np.maximum(values, 0.0))
-        point = self.at(factor)
+        point = self.at(vectors * np.sqrt(np.maximum(values, 0.0)))
+        slack, slopes = self._slack(z)
+        proof = self.interior.proof(point, z, slack, slopes)
+        return QSDPCertificate.of(point, proof, z, slack, slopes, lowest=float(values[0]))
+
+    def _slack(self, z: Array) -> tuple[Array, Array]:
+        """(S(z), its eigenvalues, rising)."""
         slack = self.C + self.map.adjoint(z)
-        slopes = np.asarray(np.linalg.eigvalsh(slack), np.float64)
-        return self.judge(
-            point.objective, point.linear, factor, point.residual, slack, z, slopes, lowest=float(values[0])
-        )
-
-    def judge(
-        self,
-        objective: float,
-        linear: float,
-        factor: Array,
-        residual: Array,
-        slack: Array,
-        z: Array,
-        values: Array,
-        *,
-        lowest: float = 0.0,
-    ) -> QSDPCertificate:
-        """The certificate of R R' with its residual, and of z with its slack S(z) and that one's eigenvalues, rising.
-
-        lowest: of the eigenvalues of Y as it was given.
-        """
-        between = float(np.sum((slack @ factor) * factor))
-        apart = residual - 0.5 * z
-        scale = 1.0 + 2.0 * abs(objective)
-        dimacs = (
-            0.0,
-            max(0.0, -lowest) / (1.0 + float(np.abs(self.targets).max(initial=0.0))),
-            0.0,
-            max(0.0, -float(values[0])) / (1.0 + float(np.abs(self.C).max())),
-            (float(apart @ apart) + between) / scale,
-            between / scale,
-        )
-        # An eigenvalue is known to this much.
-        rounding = 4.0 * self.m * float(np.finfo(float).eps) * float(np.abs(values).max())
-        gap = self._gap(factor, residual, slack, z, rounding)
-        size = max(abs(objective), abs(linear), SMALL * float(self.targets @ self.targets))
-        relative = gap / size if size > 0 else (0.0 if gap == 0 else np.inf)
-        return QSDPCertificate(objective, objective - gap, gap, size, relative, float(values[0]), dimacs)
-
-    def _gap(self, factor: Array, residual: Array, slack: Array, z: Array, rounding: float) -> float:
-        """f(R R') - D of the dual point nearest to z, towards the interior, that is feasible."""
-        direction, inner, root = self._interior
-        linear = max(0.0, float(np.sum((self.C @ factor) * factor)))
-        if root is None:
-            return float(residual @ residual) + linear if self._is_cone else np.inf
-        half = scipy.linalg.solve_triangular(root, slack - rounding * np.eye(self.m), lower=True)
-        low = float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(root, half.T, lower=True))[0])
-        # S + share N, or (1 - share) S + share N: psd from here on.
-        share = max(0.0, -low) if direction else max(0.0, -low) / (1.0 - min(low, 0.0))
-        kept = 1.0 if direction else 1.0 - share
-        moved, corrected = kept * z + share * inner, kept * slack + share * (root @ root.T)
-        between = max(0.0, float(np.sum((corrected @ factor) * factor)))
-        if self._is_cone:
-            return _towards_zero(residual, 0.5 * moved, between, linear)
-        apart = residual - 0.5 * moved
-        return float(apart @ apart) + between
-
-    @cached_property
-    def _is_cone(self) -> bool:
-        """Whether C is psd, so that z = 0 is feasible; what rounding leaves in doubt is not."""
-        values = np.linalg.eigvalsh(self.C)
-        return not self.C.any() or bool(values[0] > self.m * 1e-13 * np.abs(values).max())
-
-    @cached_property
-    def _interior(self) -> tuple[bool, Array, Array | None]:
-        """(is it a direction, z0, the Cholesky factor of its slack, None where none was found).
-
-        A direction z0 has sum_s z0_s B_s positive definite, so that any z may go any way along it; a point has S(z0) so.
-        """
-        identity = self.map.see(np.eye(self.m)).squares()
-        inward = self.map.adjoint(identity)
-        for beside in self._beside():
-            root = _cholesky(inward + beside)
-            if root is not None:
-                return True, identity, root
-            for step in INNER_STEPS:
-                root = _cholesky(self.C + step * inward + beside)
-                if root is not None:
-                    return False, step * identity, root
-        # Terms that are not psd by themselves, as pairs of large weights, may spoil the sum of all: the others alone.
-        some = np.where(self.map.definite(), identity, 0.0)
-        return True, some, _cholesky(self.map.adjoint(some))
-
-    def _beside(self) -> Iterator[Array | float]:
-        """Nothing; and where the map sees nothing either, (m, m) the projection on C's null space, as large as C is elsewhere.
-
-        There every S is zero, so that what is positive definite with it beside is so on all that counts.
-        """
-        yield 0.0
-        if not self.map.size().any():
-            values, vectors = np.linalg.eigh(self.C)
-            largest = float(np.abs(values).max())
-            null = vectors[:, np.abs(values) <= IDLE * largest]
-            yield (largest or 1.0) * (null @ null.T)
-
-
-def _towards_zero(residual: Array, half: Array, between: float, linear: float) -> float:
-    """The least gap of the feasible points k z, 0 <= k <= 1: |r - k z/2|^2 + k <S(z), Y> + (1 - k) <C, Y>.
-
-    half: z / 2; between: <S(z), Y>; linear: <C, Y>.
-    """
-    square = float(half @ half)
-    best = float(residual @ half) + 0.5 * (linear - between)
-    k = min(max(best / square, 0.0), 1.0) if square > 0 else 0.0
-    apart = residual - k * half
-    return float(apart @ apart) + k * between + (1.0 - k) * linear
-
-
-def _cholesky(matrix: Array) -> Array | None:
-    """L of L L', or None where the matrix is not positive definite beyond rounding."""
-    values = np.linalg.eigvalsh(matrix)
-    if values[0] <= len(matrix) * 1e-13 * np.abs(values).max():
-        return None
-    return np.asarray(np.linalg.cholesky(matrix), np.float64)
+        return slack, np.asarray(np.linalg.eigvalsh(slack), np.float64)
 
 
 def svec_form(problem: QuadraticSDP) -> tuple[Array, Array]:

@@ -122,7 +122,7 @@ def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> I
 
 
 def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matrix | None) -> Iterator[Comparison]:
-    """Objective, gap and DIMACS errors of Y, by z = 2 (B(Y) - t), or by the z that is stored."""
+    """Objective, gap and DIMACS errors of Y and the z that is stored; of z = 2 (B(Y) - t) where an earlier version stored none."""
     told, t, C = report["certificate"], squares.targets, squares.C
     seen, linear = squares.seen(Y), float(np.sum(C * Y))
     z = 2.0 * (seen - t) if dual is None else dual
@@ -142,18 +142,21 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
         yield Comparison("gap", float(told["gap"]), gap, allowed, "above")
         yield Comparison("bound", float(told["bound"]), objective - gap, 2 * allowed, "below")
         yield Comparison("relative gap", float(told["relative_gap"]), gap / size, allowed / size, "above")
-    scale = 1.0 + 2.0 * abs(objective)
+    if len(told["dimacs"]) != 6:
+        raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
+    value = squares.dual(z)
+    apart, scale = objective - value, 1.0 + abs(objective) + abs(value)
+    if abs(float(told["dimacs"][4])) * scale < abs(apart) - allowed:  # over what earlier versions told it
+        scale = 1.0 + 2.0 * abs(objective)
     largest = 1.0 + float(np.abs(C).max())
     errors = (
         (0.0, 0.0),
         (max(0.0, -lowest) / (1.0 + float(np.abs(t).max(initial=0.0))), AGREE * float(np.abs(Y).max())),
         (0.0, 0.0),
         (max(0.0, -float(eigenvalues[0])) / largest, spread / largest),
-        ((objective - squares.dual(z)) / scale, allowed / scale),
+        (apart / scale, allowed / scale),
         (float(np.sum(slack * Y)) / scale, allowed / scale),
     )
-    if len(told["dimacs"]) != len(errors):
-        raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
     for number, (error, rounding) in enumerate(errors, 1):
         yield Comparison(
             f"DIMACS error {number}", abs(float(told["dimacs"][number - 1])), abs(error), rounding, "above"

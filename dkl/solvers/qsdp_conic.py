@@ -7,7 +7,8 @@ With A = B'B of rank r, y = svec(Y) of N = m (m + 1) / 2 numbers in the place of
     "direct"            min y'A y + b'y,        Y psd: what a solver with a quadratic objective takes as it is
 
 Y is what `dkl.solvers.conic_engines` return, and the certificate is the problem's: of the z that their slack of Y tells, or of
-2 (B(Y) - t), whichever proves more. "solved" is what it proves, "stationary" what they alone call solved.
+2 (B(Y) - t), whichever proves more. That z is handed out as it is, and the DIMACS errors are its own, as these are to tell what an
+engine found; only the gap is proven with z corrected. "solved" is what it proves, "stationary" what they alone call solved.
 """
 
 from __future__ import annotations
@@ -129,9 +130,9 @@ def solve_conic(
     nothing = problem.at(np.zeros((m, 1)))
     proven = problem.certificate(nothing)
     if watch.outcome is not None:
-        return QSDPSolution(watch.outcome, nothing.factor, proven, 0, solver=form)
+        return QSDPSolution(watch.outcome, nothing.factor, nothing.proof.dual, proven, 0, solver=form)
     if proven.relative_gap <= tol:  # engines need not be asked, and some fail where all numbers are zero
-        return _told(watch, proven, nothing.factor, 0, form, tol, Outcome.SOLVED)
+        return _told(watch, proven, nothing.factor, nothing.proof.dual, 0, form, tol, Outcome.SOLVED)
     J, scale = _coordinates(problem), _size(problem)
     scaled, N = _Scaled.of(problem.congruent(J), scale), m * (m + 1) // 2
     found = ENGINES[engine](PROGRAMS[form](scaled), tol, max_iter)
@@ -143,12 +144,11 @@ def solve_conic(
     rests = Outcome.STATIONARY if found.is_done else Outcome.STALLED
     if not found.is_done and found.steps >= max_iter:
         rests = Outcome.ITERATION_LIMIT
-    return _told(watch, certificate, factor, found.steps, form, tol, rests, dual)
+    return _told(watch, certificate, factor, dual, found.steps, form, tol, rests)
 
 
 def _told(
-    watch: Watch, certificate: Any, factor: Array, steps: int, form: str, tol: float, rests: Outcome,
-    dual: Array | None = None,
+    watch: Watch, certificate: Any, factor: Array, dual: Array, steps: int, form: str, tol: float, rests: Outcome
 ) -> QSDPSolution:  # fmt: skip
     """What is handed out, after its row of the history; `rests`: the outcome where neither a watcher nor the gap gives one."""
     told = watch.record({
@@ -156,7 +156,7 @@ def _told(
         "relative_gap": certificate.relative_gap, "rank": factor.shape[1], "step": form,
     })  # fmt: skip
     ended = verdict(told, solved=certificate.relative_gap <= tol, at_limit=False)
-    return QSDPSolution(ended or rests, factor, certificate, steps, solver=form, dual=dual)
+    return QSDPSolution(ended or rests, factor, dual, certificate, steps, solver=form)
 
 
 def _coordinates(problem: Problem) -> Array:

@@ -43,8 +43,6 @@ COARSE, ROUNDING = 1e-3, 1e-13
 NARROW = 10
 """Columns of a factor after whose Newton steps a face that holds them and the step, too, costs little: where valleys are curved and
 flat, as of hundreds of eigenvectors, it goes several times as far as the line."""
-SETTLED = 5
-"""Steps without progress after which a proven gap is enough, whatever the DIMACS errors."""
 IDLE = 8
 
 
@@ -81,7 +79,7 @@ def solve_low_rank(
     begun: LowRankState | None = None,
     keep: Callable[[LowRankState], object] | None = None,
 ) -> QSDPSolution:
-    """Until the proven relative gap is at most `tol`, and DIMACS errors, too, where steps still lower f.
+    """Until the relative gap is proven to be at most `tol`, by the feasible dual that is handed out.
 
     From Y = 0, without anything random; face: rows of a problem that is one face.
 
@@ -99,7 +97,7 @@ def solve_low_rank(
         rough = scaled.single()
     state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
     point, best, stall = scaled.at(state.factor), scaled.at(state.best), Stall(IDLE)
-    certificate, proven, stall.idle = scaled.certificate(point), scaled.certificate(best), state.idle
+    stall.idle = state.idle
     step, taken, products = state.step, state.taken, state.products
     gap_before, decrease = state.gap_before, state.decrease
     for iteration in itertools.count(state.iteration):
@@ -107,30 +105,28 @@ def solve_low_rank(
             told = watch.outcome
         else:
             told = watch.record({
-                "iteration": iteration, "objective": unit**2 * point.objective, "gap": unit**2 * certificate.gap,
-                "relative_gap": certificate.relative_gap, "rank": point.factor.shape[1], "step": step,
+                "iteration": iteration, "objective": unit**2 * point.objective, "gap": unit**2 * point.proof.gap,
+                "relative_gap": point.proof.relative_gap, "rank": point.factor.shape[1], "step": step,
             })  # fmt: skip
-        if certificate.gap <= proven.gap:
-            best, proven = point, certificate
+        if point.proof.gap <= best.proof.gap:
+            best = point
         if keep is not None:
             found = (point.factor, best.factor, step, iteration, taken, products, stall.idle, gap_before, decrease)
             keep(LowRankState(*found))
-        is_near = proven.relative_gap <= tol
-        # That gap is a corrected dual point's; a step more leaves the point's own, in its own coordinates, little to correct.
-        is_settled = told is not None or iteration >= max_iter or stall.idle >= SETTLED
-        # What is proven in the engine's coordinates rounding may undo in the problem's own, in which it is handed out.
-        own = problem.certificate(problem.at(J @ best.factor)) if is_near else None
-        is_solved = own is not None and own.relative_gap <= tol and (is_settled or max(own.dimacs) <= tol)
+        is_solved = best.proof.relative_gap <= tol
+        # It is handed out in the problem's own coordinates, where another z0 corrects the dual, and rounding may undo what is proven.
+        if is_solved:
+            is_solved = problem.at(J @ best.factor).proof.relative_gap <= tol
         ended = verdict(told, solved=is_solved, at_limit=iteration >= max_iter, stalled=stall.is_passed)
         if ended is not None:
             break
         # Newton's first step from a face's optimum leaves its dual point, and tells nothing about the next.
         taken += 1
-        is_slow = step in BEGINNING or (certificate.gap * PACE > gap_before and taken >= LEAST[step])
+        is_slow = step in BEGINNING or (point.proof.gap * PACE > gap_before and taken >= LEAST[step])
         # A face that does not hold all leaves little to another.
         if is_slow or (step == "face" and face < len(J)):
             step, taken = "face" if step == "start" and len(J) <= face else OTHER[step], 0
-        gap_before = certificate.gap
+        gap_before = point.proof.gap
         if step == "gradient":
             following = projected_gradients(scaled, rough, point)
         elif step == "newton":
@@ -138,22 +134,21 @@ def solve_low_rank(
             products += more
             if along.shape[1] <= NARROW and face < len(J):
                 drop = point.objective - following.objective
-                aim = max(COARSE * drop, ROUNDING * certificate.size)
+                aim = max(COARSE * drop, ROUNDING * point.proof.size)
                 following = least_on_face(scaled, following, aim, face, along)
         else:
             # A direction that lowers f by a square of what the gap counts it for must not be lost in what is left undone.
-            aim = EXACT * tol * certificate.size
-            if face < len(J) and np.isfinite(certificate.gap):
-                aim = max(COARSE * min(certificate.gap, decrease), ROUNDING * certificate.size)
+            aim = EXACT * tol * point.proof.size
+            if face < len(J) and np.isfinite(point.proof.gap):
+                aim = max(COARSE * min(point.proof.gap, decrease), ROUNDING * point.proof.size)
             following = least_on_face(scaled, point, aim, face)
         following = _by_rows(scaled, following)
         decrease = point.objective - following.objective
         stall.check(following.objective < point.objective - 1e-14 * abs(point.objective))
         point = following
-        certificate = scaled.certificate(point)
-    factor = J @ best.factor
+    own = problem.at(J @ best.factor)
     outcome = ended or Outcome.ITERATION_LIMIT
-    return QSDPSolution(outcome, factor, problem.certificate(problem.at(factor)), iteration, products)
+    return QSDPSolution(outcome, own.factor, own.proof.dual, problem.certificate(own), iteration, products)
 
 
 def _by_rows(problem: Problem, point: Any) -> Any:

@@ -14,12 +14,16 @@ from dkl.solvers.result import Outcome
 Array = NDArray[np.float64]
 
 
-class Certificate(Protocol):
-    """What is proven of a point."""
+class Proof(Protocol):
+    """What is proven of a point, by a dual."""
+
+    @property
+    def dual(self) -> Array:
+        """(p,) z, feasible where the gap is finite."""
 
     @property
     def gap(self) -> float:
-        """f - bound."""
+        """f - D(z)."""
 
     @property
     def size(self) -> float:
@@ -28,10 +32,6 @@ class Certificate(Protocol):
     @property
     def relative_gap(self) -> float:
         """gap / size."""
-
-    @property
-    def dimacs(self) -> tuple[float, ...]:
-        """The six errors of the point and its own dual, uncorrected."""
 
 
 class Point(Protocol):
@@ -61,6 +61,10 @@ class Point(Protocol):
     def objective(self) -> float:
         """f."""
 
+    @property
+    def proof(self) -> Proof:
+        """By the feasible dual nearest to its own."""
+
     def turned(self, factor: Array) -> Self:
         """The same Y by another factor of it."""
 
@@ -84,10 +88,10 @@ class Problem(Protocol):
         """The point of a factor (m, r)."""
 
     def certificate(self, point: Any) -> Any:
-        """What is proven of it."""
+        """What is proven of it, and how well it and the dual of its proof fit."""
 
     def certify(self, Y: Array, z: Array) -> Any:
-        """What is proven of any Y and z."""
+        """What is proven of any Y and z, and how well these two fit."""
 
     def scaling(self) -> Array:
         """J (m, m)."""
@@ -104,16 +108,15 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class QSDPSolution:
-    """What a solver of the QSDP hands out: Y = factor factor', factor (m, r), its certificate, and how it came about.
+    """What a solver of the QSDP hands out: Y = factor factor', factor (m, r), z = dual (p,), their certificate, how it came about.
 
-    n_iter: steps of the method; n_products: Hessian products of conjugate gradients, where the method takes any; dual (p,): the z
-    that the certificate is of, where it is not 2 (B(Y) - t) itself.
+    n_iter: steps of the method; n_products: Hessian products of conjugate gradients, where the method takes any.
     """
 
     outcome: Outcome
     factor: Array = field(repr=False)
+    dual: Array = field(repr=False)
     certificate: Any
     n_iter: int
     n_products: int = 0
     solver: str = "low-rank"
-    dual: Array | None = field(default=None, repr=False)

@@ -1,6 +1,7 @@
 """`dkl fit mvu`, `dkl fit laplacian` and the verbs after them: what they take, refuse, keep and go on from."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,15 @@ from sklearn.datasets import dump_svmlight_file
 
 import dkl
 from dkl.errors import InterruptedRunError, StoreError
+from dkl.linalg.psd_quadratic import svec
+from dkl.problems.laplacian_kernels import unfolding, variance
+from dkl.problems.quadratic_sdp import svec_form
 from dkl.stores.run import RunStore
 
 FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")
 MVU = ("fit", "mvu", *FIT)
 LAPLACIAN = ("fit", "laplacian", *FIT)
-SMALL = ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-8")
+SMALL = ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-10")
 N = 70
 
 
@@ -137,7 +141,7 @@ def complete(files):
 
 
 @pytest.mark.parametrize(
-    "array", ["rows/points", "basis/Q", "basis/values", "basis/squared", "basis/sigma", "model/embedding"]
+    "array", ["rows/points", "basis/Q", "basis/values", "basis/squared", "basis/sigma", "model/embedding", "model/dual"]
 )
 def test_verify_holds_all_that_is_stored_together(array, complete, work):
     """One number that is another, well sealed, in the report's eyes too."""
@@ -147,6 +151,32 @@ def test_verify_holds_all_that_is_stored_together(array, complete, work):
     store.write_report(store.report())
     answer = call("verify", run)
     assert answer.code == 6 and "other" in answer.err, answer.out
+
+
+@pytest.mark.parametrize("more", [(), ("--max-iter", "3"), ("--solver", "sqlp", "--max-iter", "4")], ids=str)
+def test_what_earlier_versions_told_still_verifies_and_loads(more, work):
+    """No dual of the low-rank solver was kept, errors were of its own, 2 (B(Y) - t), and over 1 + 2 |f|, of any gap."""
+    basis = ("--n-basis", "34" if "sqlp" not in more else "8", *SMALL[2:])
+    assert call(*MVU, *basis, "--data", "X.npz", *more).code == (3 if more else 0)
+    store = RunStore.open("run.zarr")
+    report, kept, model = store.report(), store.read_arrays("basis"), store.read_arrays("model")
+    problem = unfolding(kept["Q"], kept["edges"], kept["squared"], report["nu"], variance(kept["Q"]))
+    given = model.pop("dual")
+    if "sqlp" in more:
+        model["dual"] = given
+    else:
+        given = 2.0 * (svec_form(problem)[0] @ svec(model["Y"]) - problem.targets)
+    told = asdict(problem.certify(model["Y"], given))
+    f, error = told["objective"], told["dimacs"][4]
+    # D = f - error (1 + |f| + |D|), both below 0.
+    apart = error * (1 + 2 * abs(f)) / (1 - error)
+    scale = (1 + abs(f) + abs(f - apart)) / (1 + 2 * abs(f))
+    told["dimacs"] = [*told["dimacs"][:4], error * scale, told["dimacs"][5] * scale]
+    store.write_arrays("model", model)
+    store.write_report({**report, "certificate": told})
+    answer = call("verify", "run.zarr")
+    assert answer.code == 0, answer.err
+    assert dkl.load("run.zarr").certificate_.relative_gap == told["relative_gap"]
 
 
 @pytest.mark.parametrize("value", [10**6, N, -1])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from qsdp_cases import clusters, conic_optimum, graph, strip
+from qsdp_cases import clusters, conic_optimum, dimacs_errors, graph, strip
 from scipy import sparse
 
 from dkl.errors import InputError
@@ -96,8 +96,59 @@ def test_without_targets_a_positive_definite_C_bounds_it(rng):
 
 
 def test_a_bound_that_nothing_gives_is_infinite():
+    """Errors are those of the point's own dual then."""
     problem = QuadraticSDP.from_rows(np.zeros((1, 3)), svec(np.diag([1.0, -1.0])))
-    assert problem.certificate(problem.at(np.eye(2))).gap == np.inf
+    point = problem.at(np.diag([2.0, 1.0]))
+    found = problem.certificate(point)
+    assert found.gap == np.inf == -found.bound
+    np.testing.assert_array_equal(point.proof.dual, 2.0 * point.residual)
+    errors, low = dimacs_errors(problem, np.diag([4.0, 1.0]), point.proof.dual)
+    assert found.dimacs == pytest.approx(errors) and errors[3] == 0.5 and found.min_eigenvalue == low == -1.0
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("beside", [0.0, 0.3])
+def test_errors_are_of_the_dual_that_is_proven_by(rng, case, beside):
+    """Which is feasible, so that error 5 is the gap and 6 is within it; also where C is psd, and the best point lies towards 0."""
+    plain, _ = CASES[case](rng, 6)
+    problem = QuadraticSDP(
+        plain.map, plain.targets, plain.C + 2.0 * (beside > 0) * np.eye(6) + beside * np.ones((6, 6))
+    )
+    corrected = []
+    for size in (1e-3, 0.1, 1.0, 3.0):
+        point = problem.at(size * rng.standard_normal((6, 2)))
+        corrected.append(point.slopes[0] < 0)
+        found, z = problem.certificate(point), point.proof.dual
+        errors, low = dimacs_errors(problem, point.factor @ point.factor.T, z)
+        norm = 1.0 + np.abs(problem.map.adjoint(np.abs(z))).max() + np.abs(problem.C).max()
+        np.testing.assert_allclose(found.dimacs, errors, rtol=1e-9, atol=1e-13 * norm)
+        assert abs(found.min_eigenvalue - low) < 1e-12 * norm and low > -1e-12 * norm and found.dimacs[3] < 1e-12
+        bound = -z @ z / 4 - z @ problem.targets
+        scale = 1 + abs(found.objective) + abs(bound)
+        assert found.bound == pytest.approx(bound, rel=1e-9, abs=1e-12 * scale)
+        assert found.dimacs[4] == pytest.approx(found.gap / scale, rel=1e-9)
+        assert found.dimacs[5] <= found.dimacs[4] * (1 + 1e-12)
+    assert corrected.count(True) > 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_errors_of_a_given_pair_are_its_own(rng, case):
+    """As a conic solver hands one out: the gap is of a corrected dual, the errors tell how far the given one is from it."""
+    problem, value = CASES[case](rng, 5)
+    half, z = rng.standard_normal((5, 5)), rng.standard_normal(len(problem.targets))
+    Y = half + half.T
+    found = problem.certify(Y, z)
+    errors, low = dimacs_errors(problem, Y, z)
+    assert (
+        found.dimacs[:4] == pytest.approx(errors[:4])
+        and errors[1] > 0 < errors[3]
+        and found.min_eigenvalue == pytest.approx(low)
+    )
+    values, vectors = np.linalg.eigh(Y)
+    psd = vectors * np.maximum(values, 0.0) @ vectors.T
+    assert found.objective == pytest.approx(value(psd))
+    assert found.dimacs[4:] == pytest.approx(dimacs_errors(problem, psd, z)[0][4:])
+    assert np.isfinite(found.gap) and found.bound <= conic_optimum(value, 5) + 1e-9
 
 
 def test_vec_and_svec_are_one_problem(rng):

@@ -3,17 +3,19 @@
 import importlib.util
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pytest
-from qsdp_cases import clusters, conic_optimum, graph, strip
+from qsdp_cases import clusters, conic_optimum, dimacs_errors, graph, strip
 
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.linalg.psd_quadratic import smat, svec
 from dkl.linalg.symmetric_maps import RowForms
 from dkl.problems.laplacian_kernels import unfolding, variance
-from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.problems.quadratic_sdp import QSDPPoint, QuadraticSDP
 from dkl.solvers import qsdp_face, qsdp_low_rank, qsdp_newton
 from dkl.solvers.qsdp_conic import conic_bytes, solve_conic
 from dkl.solvers.qsdp_face import least_on_face
@@ -109,6 +111,63 @@ def test_dimacs_errors_are_as_small_as_the_gap(rng, case, m):
     problem, _ = CASES[case](rng, m)
     found = solve_low_rank(problem, tol=1e-8)
     assert found.outcome is Outcome.SOLVED and max(found.certificate.dimacs) <= 1e-8
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("options", [{"face": 4}, {"face": 4, "max_iter": 2}, {}], ids=str)
+def test_the_dual_that_is_handed_out_is_what_proves(rng, case, options):
+    problem, value = CASES[case](rng, 12)
+    found = solve_low_rank(problem, tol=1e-8, **options)
+    proven, z, Y = found.certificate, found.dual, found.factor @ found.factor.T
+    assert (found.outcome is Outcome.SOLVED) == (proven.relative_gap <= 1e-8) == ("max_iter" not in options)
+    errors, low = dimacs_errors(problem, Y, z)
+    size = np.abs(problem.targets).max() + np.abs(problem.C).max()
+    np.testing.assert_allclose(proven.dimacs, errors, rtol=1e-5, atol=1e-12 * size)
+    assert low > -1e-11 * size and abs(proven.min_eigenvalue - low) < 1e-11 * size
+    bound = -z @ z / 4 - z @ problem.targets
+    assert proven.bound == pytest.approx(bound, rel=1e-11)
+    assert bound <= conic_optimum(value, 12) + 1e-8 * proven.size
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+def test_it_ends_at_the_first_step_whose_gap_is_proven(rng, case, tol):
+    """In the engine's coordinates and in the problem's own, where another direction corrects the dual."""
+    problem, _ = CASES[case](rng, 20)
+    watch, states, J = Watch(), [], problem.scaling()
+    found = solve_low_rank(problem, tol=tol, face=4, watch=watch, keep=states.append)
+    J = J * np.sqrt(problem.congruent(J).in_units()[1])
+    own = [problem.certificate(problem.at(J @ state.best)).relative_gap for state in states]
+    gaps = np.minimum.accumulate([row["relative_gap"] for row in watch.history])
+    assert found.outcome is Outcome.SOLVED and len(gaps) == len(own) == found.n_iter + 1 > 3
+    assert np.maximum(gaps, own)[:-1].min() > tol >= max(gaps[-1], own[-1])
+    assert own[-1] == found.certificate.relative_gap
+
+
+def test_it_goes_on_where_its_own_coordinates_prove_less(rng, monkeypatch):
+    """The problem, as it was given, proves a millionth of what the engine's coordinates do."""
+    problem, _ = clusters(rng, 20)
+    watch, plain = Watch(), QSDPPoint.proof
+
+    def proof(point):
+        found = plain.func(point)
+        return replace(found, gap=1e6 * found.gap) if point.problem is problem else found
+
+    patched = cached_property(proof)
+    patched.__set_name__(QSDPPoint, "proof")
+    monkeypatch.setattr(QSDPPoint, "proof", patched)
+    found = solve_low_rank(problem, tol=1e-4, face=4, watch=watch)
+    assert found.outcome is Outcome.SOLVED and found.certificate.relative_gap <= 1e-4
+    assert [row["relative_gap"] <= 1e-4 for row in watch.history].count(True) > 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_conic_solver_s_dual_is_handed_out_as_it_is(rng, case):
+    problem, _ = CASES[case](rng, 8)
+    found = solve_conic(problem, "sqlp", tol=1e-8, max_iter=6)
+    errors, low = dimacs_errors(problem, found.factor @ found.factor.T, found.dual)
+    assert found.certificate.dimacs[3:] == pytest.approx(errors[3:], rel=1e-6, abs=1e-12)
+    assert found.certificate.min_eigenvalue == pytest.approx(low, rel=1e-6, abs=1e-12 * np.abs(found.dual).max())
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -32,7 +32,11 @@ SHARED = (
     StoredArray("model/Y", ("basis", "other"), NUMBER, "The kernel is Q Y Q'."),
     StoredArray("model/embedding", ("sample", "component"), NUMBER, "Coordinates of the rows."),
     StoredArray(
-        "model/dual", ("term",), NUMBER, "z of the certificate, where it is not twice the residual.", optional=True
+        "model/dual",
+        ("term",),
+        NUMBER,
+        "z of the certificate. Earlier runs by the low-rank solver have none: it is twice the residual there.",
+        optional=True,
     ),
 )
 """Of every such run."""

@@ -16,7 +16,7 @@ from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.common.views import chosen_rows
-from dkl.problems.quadratic_sdp import QSDPCertificate
+from dkl.problems.qsdp_certificate import QSDPCertificate
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 

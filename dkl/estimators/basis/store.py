@@ -12,7 +12,7 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, report_of, result_in, trained_on
-from dkl.problems.quadratic_sdp import QSDPCertificate
+from dkl.problems.qsdp_certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
@@ -68,8 +68,7 @@ def fit_in_run(
     with keeper.kept_to_the_end(watch, "stopped between two steps"):
         posed = _posed(run, kind, make, settings)
         found = solved(posed, settings, watch, keeper).planned(plan)
-    dual = {} if found.solution.dual is None else {"dual": found.solution.dual}
-    run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, **dual})
+    run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     if not found.result.outcome.converged:
         keeper.commit_rest()  # for whoever resumes it
     run.write_report(_report(posed, found, settings) | notes())

@@ -1,0 +1,188 @@
+"""What is proven of a Y: a dual that is feasible, the gap to it, and the DIMACS errors of the two.
+
+In the notation of `quadratic_sdp`: for any psd Y and any z, f(Y) - D(z) = |B(Y) - t - z/2|^2 + <S(z), Y>, and D(z) is a bound once
+S(z) is psd. Where it is not, z moves along, or towards, a z0 whose S is positive definite, by just as much as it takes; and then,
+where C is psd, towards z = 0 as far as D rises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from dkl.linalg.symmetric_maps import SymmetricMap
+
+if TYPE_CHECKING:
+    from dkl.problems.quadratic_sdp import QSDPPoint
+
+Array = NDArray[np.float64]
+INNER_STEPS = (0.0, 1.0, 1e2, 1e4, 1e6)
+"""Multiples of an identity that a positive definite S is looked for at, where no direction leads inside."""
+IDLE = 1e-12
+"""Of the largest: eigenvalues of C below it are zero."""
+SMALL = 1e-3
+
+
+@dataclass(frozen=True)
+class QSDPCertificate:
+    """How far from the optimum what was found can be. It is of Y and of the dual z that is handed out with it (`QSDPSolution.dual`).
+
+    objective       f(Y)
+    bound           D(z), of z corrected where S(z) is not psd: no Y has less. The low-rank solver hands out a z that is corrected
+                    already, where a correction is known; conic solvers what they found
+    gap             objective - bound, computed without cancellation; infinite where no bound was found
+    size            max(|objective|, |<C, Y>|, SMALL |t|^2), f(0) = |t|^2: where all targets can be met, f falls to zero
+    relative_gap    gap / size
+    min_eigenvalue  of S(z), of z as it is handed out: nothing but rounding below 0 where it is corrected
+    dimacs          the six errors of the Seventh DIMACS Challenge (Pataki & Schmieta 2002) of Y and z as they are handed out. 1 and
+                    3, the linear equations', are zero: residual and slack are computed from Y and z. 2 and 4 are negative
+                    eigenvalues of Y over 1 + max |t|, and of S(z) over 1 + max |C|; 5 and 6 are f(Y) - D(z) and <S(z), Y>, over
+                    1 + |f(Y)| + |D(z)|. Of a corrected z error 4 is rounding, and 6 <= 5 = gap / (1 + |f| + |D|)
+    """
+
+    objective: float
+    bound: float
+    gap: float
+    size: float
+    relative_gap: float
+    min_eigenvalue: float
+    dimacs: tuple[float, float, float, float, float, float]
+
+    @classmethod
+    def of(
+        cls, point: QSDPPoint, proof: Proof, z: Array, slack: Array, slopes: Array, lowest: float
+    ) -> QSDPCertificate:
+        """Of a point, what is proven of it, and z with its slack S(z) and that one's eigenvalues, rising.
+
+        lowest: of the eigenvalues of Y as it was given.
+        """
+        targets, C = point.problem.targets, point.problem.C
+        between, apart = float(np.sum((slack @ point.factor) * point.factor)), point.residual - 0.5 * z
+        gap = float(apart @ apart) + between
+        scale = 1.0 + abs(point.objective) + abs(point.objective - gap)
+        dimacs = (
+            0.0,
+            max(0.0, -lowest) / (1.0 + float(np.abs(targets).max(initial=0.0))),
+            0.0,
+            max(0.0, -float(slopes[0])) / (1.0 + float(np.abs(C).max())),
+            gap / scale,
+            between / scale,
+        )
+        bound, least = point.objective - proof.gap, float(slopes[0])
+        return cls(point.objective, bound, proof.gap, proof.size, proof.relative_gap, least, dimacs)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A feasible dual z (p,) and the gap f - D(z) that it proves of a point; where none is known, a z that is not, and infinity."""
+
+    dual: Array = field(repr=False)
+    gap: float
+    size: float
+    """Of the objective: see `QSDPCertificate`."""
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / size."""
+        if self.size > 0:
+            return self.gap / self.size
+        return 0.0 if self.gap == 0 else np.inf
+
+
+@dataclass(frozen=True)
+class Interior:
+    """Where S is positive definite: what a dual is corrected along, or towards.
+
+    dual: z0 (p,), and root the Cholesky factor of its slack, None where none was found. A direction has sum_s z0_s B_s positive
+    definite, so that any z may go any way along it; else S(z0) is so. is_cone: whether C is psd, so that z = 0 is feasible;
+    what rounding leaves in doubt is not.
+    """
+
+    is_direction: bool
+    dual: Array = field(repr=False)
+    root: Array | None = field(repr=False)
+    is_cone: bool
+
+    @classmethod
+    def of(cls, map: SymmetricMap, C: Array) -> Interior:
+        """Of a problem's map and C."""
+        values = np.linalg.eigvalsh(C)
+        is_cone = not C.any() or bool(values[0] > len(C) * 1e-13 * np.abs(values).max())
+        return cls(*_inside(map, C), is_cone)
+
+    def proof(self, point: QSDPPoint, z: Array, slack: Array, slopes: Array) -> Proof:
+        """By the feasible dual nearest to z, of which slack is S(z) and slopes are that one's eigenvalues, rising."""
+        R, residual, targets = point.factor, point.residual, point.problem.targets
+        size = max(abs(point.objective), abs(point.linear), SMALL * float(targets @ targets))
+        linear = max(0.0, point.linear)
+        if self.root is None:
+            if not self.is_cone:
+                return Proof(z, np.inf, size)
+            return Proof(np.zeros_like(z), float(residual @ residual) + linear, size)
+        # An eigenvalue is known to this much.
+        rounding = 4.0 * len(slack) * float(np.finfo(float).eps) * float(np.abs(slopes).max())
+        half = scipy.linalg.solve_triangular(self.root, slack - rounding * np.eye(len(slack)), lower=True)
+        low = float(np.linalg.eigvalsh(scipy.linalg.solve_triangular(self.root, half.T, lower=True))[0])
+        # S + share N, or (1 - share) S + share N: psd from here on.
+        share = max(0.0, -low) if self.is_direction else max(0.0, -low) / (1.0 - min(low, 0.0))
+        kept = 1.0 if self.is_direction else 1.0 - share
+        moved, corrected = kept * z + share * self.dual, kept * slack + share * (self.root @ self.root.T)
+        between = max(0.0, float(np.sum((corrected @ R) * R)))
+        if self.is_cone:
+            k = _towards_zero(residual, 0.5 * moved, between, linear)
+            moved, between = k * moved, k * between + (1.0 - k) * linear
+        apart = residual - 0.5 * moved
+        return Proof(moved, float(apart @ apart) + between, size)
+
+
+def _inside(map: SymmetricMap, C: Array) -> tuple[bool, Array, Array | None]:
+    """(is it a direction, z0, the Cholesky factor of its slack)."""
+    identity = map.see(np.eye(len(C))).squares()
+    inward = map.adjoint(identity)
+    for beside in _beside(map, C):
+        root = _cholesky(inward + beside)
+        if root is not None:
+            return True, identity, root
+        for step in INNER_STEPS:
+            root = _cholesky(C + step * inward + beside)
+            if root is not None:
+                return False, step * identity, root
+    # Terms that are not psd by themselves, as pairs of large weights, may spoil the sum of all: the others alone.
+    some = np.where(map.definite(), identity, 0.0)
+    return True, some, _cholesky(map.adjoint(some))
+
+
+def _beside(map: SymmetricMap, C: Array) -> Iterator[Array | float]:
+    """Nothing; and where the map sees nothing either, (m, m) the projection on C's null space, as large as C is elsewhere.
+
+    There every S is zero, so that what is positive definite with it beside is so on all that counts.
+    """
+    yield 0.0
+    if not map.size().any():
+        values, vectors = np.linalg.eigh(C)
+        largest = float(np.abs(values).max())
+        null = vectors[:, np.abs(values) <= IDLE * largest]
+        yield (largest or 1.0) * (null @ null.T)
+
+
+def _towards_zero(residual: Array, half: Array, between: float, linear: float) -> float:
+    """k of the least gap of the feasible points k z, 0 <= k <= 1: |r - k z/2|^2 + k <S(z), Y> + (1 - k) <C, Y>.
+
+    half: z / 2; between: <S(z), Y>; linear: <C, Y>.
+    """
+    square = float(half @ half)
+    best = float(residual @ half) + 0.5 * (linear - between)
+    return min(max(best / square, 0.0), 1.0) if square > 0 else 0.0
+
+
+def _cholesky(matrix: Array) -> Array | None:
+    """L of L L', or None where the matrix is not positive definite beyond rounding."""
+    values = np.linalg.eigvalsh(matrix)
+    if values[0] <= len(matrix) * 1e-13 * np.abs(values).max():
+        return None
+    return np.asarray(np.linalg.cholesky(matrix), np.float64)
