@@ -132,6 +132,18 @@ def test_not_converged_writes_the_result_and_resume_goes_further(work: Path) -> 
     assert factor_bytes(work / "whole.zarr") == further
 
 
+def test_the_default_goes_further_by_what_was_allowed(work: Path) -> None:
+    """The factored solver makes more iterations of its own than `max_iter` says."""
+    auto = (*FIT, "--solver", "auto", "--target-gap", "1e-6")
+    assert call(*auto, "--max-iter", "1").code == 3
+    first = RunStore.open("run.zarr").report()
+    assert first["solver"] == "factored" and first["n_iter"] > 15
+    answer = call("resume", "run.zarr", "--max-iter", "15")
+    assert answer.code == 0 and "nothing to do" not in answer.out
+    assert RunStore.open("run.zarr").report()["certificate"]["relative_gap"] <= 1e-6
+    assert call("verify", "run.zarr").code == 0
+
+
 def test_a_complete_run_is_left_alone(run: Path) -> None:
     before = tree(run)
     for arguments in ([], ["--max-iter", "1000"], ["--checkpoint-every", "3"]):

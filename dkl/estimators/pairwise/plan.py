@@ -43,7 +43,8 @@ def solver_of(problem: PairwiseKernel, settings: PairwiseSettings, session: Sess
     """ "admm" or "factored": `solver`, or what "auto" comes to; see `solver_with_room`. A run that has commits of ADMM goes on with it."""
     if settings.solver != "auto":
         return settings.solver
-    if run is not None and next(run.generations().newest_first(), None) is not None:
+    begun = run is not None and (run.path / "generations").is_dir()  # which asking for them would make
+    if run is not None and begun and next(run.generations().newest_first(), None) is not None:
         return "admm"
     shared = SharedPlan.of(problem, settings, session)
     return solver_with_room(problem.n, finish_rank(problem, settings) if shared is None else shared.rank, settings)
@@ -276,7 +277,11 @@ def plan_at(
 
     def best(**changes: Any) -> Plan:
         in_memory = plan(False, **changes)
-        return in_memory if in_memory.fits or not has_store else plan(True, **changes)
+        best = in_memory if in_memory.fits or not has_store else plan(True, **changes)
+        if not has_store or settings.goal is None:
+            return best
+        finish = search_bytes(best.shape["n"], min(MAX_FINISH_RANK, best.shape["n"]))
+        return replace(best, disk=best.disk | {"state of the finish": finish})
 
     chosen = best()
     if chosen.fits:
