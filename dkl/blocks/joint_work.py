@@ -138,6 +138,7 @@ class _Turns:
             self.allowed -= 1
             self.changed.notify_all()
             self.changed.wait_for(lambda: self.allowed > 0 or self.is_closed)
+            self.state, self.told = None, None  # they hold arrays that may be needed no more
             if self.is_closed:
                 raise StateLost("this worker no longer holds its part")
             return self.is_over

@@ -73,13 +73,20 @@ class Interrupt:
         self.before: dict[int, Any] = {}
 
     def __call__(self, row: dict[str, Any]) -> bool:
-        """Whether to end after this iteration of ADMM, since a signal came; all other rows end nothing by themselves."""
+        """Whether to end after this iteration, of ADMM or of the factored solver, since a signal came; other rows end nothing."""
         if self.signal and not self.looping:  # it came while something was compiled
             raise KeyboardInterrupt(self.line("what was committed stands"))
-        is_last = row.get("converged") or row["iteration"] >= self.max_iter
-        self.looping = row.get("stage", "admm") == "admm" and not is_last
+        self.looping = self._is_within(row)
         self.noticed = self.noticed or bool(self.signal)
         return bool(self.signal)
+
+    def _is_within(self, row: dict[str, Any]) -> bool:
+        """Whether another iteration is to follow at once, as far as the row can tell."""
+        stage = row.get("stage", "admm")
+        if stage == "admm":
+            return not (row.get("converged") or row["iteration"] >= self.max_iter)
+        # The row of a certificate has its gap: what comes next may be the result.
+        return stage in ("factored", "finish") and row.get("relative_gap") is None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -16,6 +16,7 @@ at most 48 columns more; for the certificate 5 arrays of the size of V and 6 blo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.linalg.principal_columns import truncate_rank
-from dkl.solvers.factored_descent import FactoredProblem, minimize
+from dkl.solvers.factored_descent import FactoredProblem, Minimum, minimize
 from dkl.solvers.factored_rank import drop_weak_columns, minimize_over_mixing, mix_in
 from dkl.solvers.factored_state import DescentState, FactoredState, Keep, RoundState
 from dkl.solvers.result import Outcome
@@ -83,14 +84,14 @@ def solve_to_gap(
     max_iter: int = 100_000,
     seed: int = 0,
     watch: Watch | None = None,
-    begun: FactoredState | None = None,
+    begun: Callable[[], FactoredState] | None = None,
     keep: Keep | None = None,
 ) -> FactoredSolution:
     """The factor of a proven relative gap <= target_gap; where that is not reached, the best so far.
 
     start   (n, any rank), truncated to at most `rank`; None starts from the problem's own start
     rank    to start at, by default 16; afterwards it follows the optimum, up to max_rank
-    begun   a state to continue from, in place of the start, whose rows were recorded
+    begun   reads a state to continue from, in place of the start, whose rows were recorded; it is not held any longer than it takes
     keep    see `Keep`
 
     A row: iteration, objective, gradient_norm, rank, relative_gap (None where no certificate was computed), products.
@@ -119,23 +120,24 @@ class _Search:
         self.told: Outcome | None = watch.outcome
 
     def run(
-        self, start: Array | None, rank: int | None, max_rounds: int, begun: FactoredState | None
+        self, start: Array | None, rank: int | None, max_rounds: int, begun: Callable[[], FactoredState] | None
     ) -> tuple[Array, Any, Outcome]:
         """(factor, certificate, outcome) after at most so many rounds."""
-        descent = None
-        if begun is not None:
-            self.at, descent, rank = begun.before, begun.descent, begun.rank
-            self.problem.recount(begun.products)
-            self.count = self.at.count
-            # A certificate's row is no iteration: the limit was met before it, or was not.
-            self.at_limit = self.at.done > 0 and self.count > self.max_iter
-        ended = None if descent is not None else self._verdict()
+        inside = [] if begun is None else self._restored(begun())
+        ended = None if inside else self._verdict()
         while ended is None and self.at.done < max_rounds:
-            factor = self._minimize(self._first(start, rank) if descent is None else descent.v[:, :rank], descent)
-            descent = None
+            factor = self._continued(inside) if inside else self._minimize(self._first(start, rank))
             self._judge(factor)
             ended = self._verdict()
         return self._end(ended or Outcome.ITERATION_LIMIT)
+
+    def _restored(self, state: FactoredState) -> list[tuple[DescentState, int]]:
+        """The descent of a state, if it is within one, and its rank; the rest is this search's from here on."""
+        self.at, self.count = state.before, state.before.count
+        self.problem.recount(state.products)
+        # A certificate's row is no iteration: the limit was met before it, or was not.
+        self.at_limit = self.at.done > 0 and self.count > self.max_iter
+        return [] if state.descent is None else [(state.descent, state.rank)]
 
     def _first(self, start: Array | None, rank: int | None) -> Array:
         """The factor at which a round begins: the start's, or the last one with what its certificate adds."""
@@ -194,11 +196,20 @@ class _Search:
             self._record(point, factor.shape[1], certificate.relative_gap)
         return factor, certificate, Outcome.SOLVED if certificate.relative_gap <= self.target else outcome
 
-    def _minimize(self, factor: Array, begun: DescentState | None) -> Array:
+    def _minimize(self, factor: Array) -> Array:
         """The factor lowered, as far as the limits allow; the factor as it is once they do not."""
-        rank = factor.shape[1]
         if self.at_limit or self.told is not None:
             return factor
+        found = self._descended(self.problem.padded(factor), factor.shape[1], None)
+        return factor if found.outcome is Outcome.NUMERICAL_ERROR else found.v[:, : factor.shape[1]]
+
+    def _continued(self, inside: list[tuple[DescentState, int]]) -> Array:
+        """The same from within; the state is taken out, as its arrays are copied."""
+        rank = inside[0][1]
+        return self._descended(None, rank, lambda: inside.pop()[0]).v[:, :rank]
+
+    def _descended(self, v0: Array | None, rank: int, begun: Callable[[], DescentState] | None) -> Minimum:
+        """Conjugate gradients of this round."""
         problem, before, keep = self.problem, self.at, self.keep
 
         def kept(descent: Any) -> None:
@@ -208,7 +219,7 @@ class _Search:
 
         found = minimize(
             problem,
-            problem.padded(factor),
+            v0,
             tol=0.0,
             progress=before.progress,
             max_iter=self.max_iter - self.count,
@@ -220,7 +231,7 @@ class _Search:
         self.at_limit = self.count >= self.max_iter
         if found.outcome not in (Outcome.SOLVED, Outcome.ITERATION_LIMIT):
             self.told = found.outcome
-        return factor if found.outcome is Outcome.NUMERICAL_ERROR else found.v[:, :rank]
+        return found
 
     def _record(self, point: Any, rank: int, gap: float) -> Outcome | None:
         """The row of a certificate."""

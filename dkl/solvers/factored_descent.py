@@ -78,23 +78,29 @@ class Minimum:
 
 def minimize(
     problem: FactoredProblem,
-    v0: Array,
+    v0: Array | None,
     *,
     tol: float,
     progress: float = 0.0,
     max_iter: int,
     watch: Watch | None = None,
-    begun: DescentState | None = None,
+    begun: Callable[[], DescentState] | None = None,
     keep: Callable[[Callable[[], DescentState]], object] | None = None,
 ) -> Minimum:
     """A stationary point of f(V V') from v0 (padded), by Polak-Ribiere+ conjugate gradients.
 
     Ends at |gradient| <= tol, or once WINDOW iterations lower f by less than `progress` relative to its scale. A row an iteration:
     iteration, objective, gradient_norm, products.
-    begun: a state to continue from, in place of v0. keep: is given, before each row, what tells the state until the row is recorded.
+    begun: reads a state to continue from, in place of v0, and is asked once. keep: is given, before each row, what tells the state until
+    the row is recorded.
     """
     watch, first_product = watch or Watch(), problem.n_products
-    at, told = _Descent(problem, v0) if begun is None else _Descent.of(problem, begun), watch.outcome
+    if begun is not None:
+        at = _Descent.of(problem, begun())
+    else:
+        assert v0 is not None
+        at = _Descent(problem, v0)
+    told = watch.outcome
     while True:
         # Where the preconditioned gradient underflows there is no direction left to go.
         solved = at.point.gradient_norm <= tol or at.is_slow(progress) or at.size == 0

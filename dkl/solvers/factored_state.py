@@ -78,4 +78,4 @@ class FactoredState:
 
 
 Keep = Callable[[Callable[[], FactoredState]], object]
-"""Given, before each row, what tells the state until that row is recorded."""
+"""Given, before each row, what tells the state until that row is recorded; not to be held any longer, as it holds all arrays."""

@@ -132,6 +132,18 @@ def test_inside_the_loop_it_is_answered_after_the_iteration() -> None:
         assert interrupt.noticed
 
 
+@pytest.mark.parametrize("stage", ["factored", "finish"])
+def test_inside_the_factored_solver_too_but_not_before_its_result(stage: str) -> None:
+    with Interrupt("again", 10) as interrupt:
+        interrupt({"stage": stage, "iteration": 25, "relative_gap": None})
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt({"stage": stage, "iteration": 26, "relative_gap": None}) is True
+    with pytest.raises(KeyboardInterrupt, match="committed stands"), Interrupt("again", 10) as interrupt:
+        interrupt({"stage": stage, "iteration": 27, "relative_gap": 0.1})
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(PATIENCE)
+
+
 def test_a_long_iteration_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dkl.runs.interrupt.NOTICE_SECONDS", 0.05)
     with pytest.raises(KeyboardInterrupt, match="the iteration was long"), Interrupt("again", 10) as interrupt:

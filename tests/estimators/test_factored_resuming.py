@@ -1,6 +1,7 @@
 """A fit of pairs that ends within the factored solver, resumed: the bytes of one that was never interrupted, wherever it goes on."""
 
 import errno
+import gc
 import logging
 import os
 
@@ -23,6 +24,8 @@ from dkl.estimators.pairwise.search_store import FOLDER
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import report_of, write_result
 from dkl.problems import factored_slabs
+from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.solvers.factored_descent import _Descent
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
@@ -205,6 +208,21 @@ def test_a_smaller_gap_is_proven_from_the_factor_that_was_left(problem, tmp_path
     assert after.result.history[rows]["objective"] < 1.02 * before.certificate.objective
     remade = fitted(problem, run, how | {"target_gap": 0.01})  # a result that is damaged has its bytes again
     assert remade.factor.tobytes() == before.factor.tobytes()
+
+
+def test_a_descent_that_is_over_is_not_held(problem, tmp_path, monkeypatch):
+    """Its ten arrays would stand beside those of the certificate."""
+    held, real = [], FactoredPairwise.certify
+
+    def certify(found, *given, **more):
+        gc.collect()
+        held.append([one for one in gc.get_objects() if isinstance(one, _Descent) and one.problem is found])
+        return real(found, *given, **more)
+
+    monkeypatch.setattr(FactoredPairwise, "certify", certify)
+    run = interrupted(problem, tmp_path / "run", FACTORED, 20)
+    fitted(problem, run, FACTORED)
+    assert len(held) >= 3 and not any(held)
 
 
 def test_a_fit_leaves_no_state_behind(problem, tmp_path):

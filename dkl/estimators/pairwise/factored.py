@@ -61,13 +61,13 @@ def solved(
     start: NDArray | None,
     request: Request,
     watch: Watch,
-    begun: Told | None,
+    begun: Callable[[], Told] | None,
     keep: Keep | None,
 ) -> FactoredSolution:
     """The factor of these rows in the type that was asked for, with the certificate of that very factor.
 
-    start: (n_own, any rank), None for the problem's own. begun: a state of these rows to continue from, in place of the start; keep: is
-    offered states. NumericalError where a value is not finite.
+    start: (n_own, any rank), None for the problem's own. begun: reads a state of these rows to continue from, in place of the start;
+    keep: is offered states. NumericalError where a value is not finite.
     """
     found = solve_to_gap(
         problem,
@@ -78,7 +78,7 @@ def solved(
         max_iter=request.max_iter,
         seed=request.seed,
         watch=watch,
-        begun=None if begun is None else state_of(begun, problem.rows),
+        begun=None if begun is None else lambda: state_of(begun(), problem.rows),
         keep=keep,
     )
     if found.outcome is Outcome.NUMERICAL_ERROR:
@@ -108,20 +108,19 @@ def solved_here(
     """
     factored = problem.factored(threads)
     try:
-        if begun is not None:
-            begun = begun.part(spans_of(problem, 0, problem.n))
+        read = None if begun is None else partial(begun.part, spans_of(problem, 0, problem.n))
         if store is None:
-            return solved(factored, start, request, watch, begun, None)
+            return solved(factored, start, request, watch, read, None)
         commits = Commits(store, watch)
-        return solved(factored, start, request, watch.stage(callbacks=[commits]), begun, commits.keep)
+        return solved(factored, start, request, watch.stage(callbacks=[commits]), read, commits.keep)
     finally:
         factored.close()
 
 
 @dataclass(frozen=True)
 class PairPart:
-    """A worker's rows of problem (1). start: its rows of a given one, or, where is_own, of the solver's own; begun: of a state, in place
-    of it."""
+    """A worker's rows of problem (1). start: its rows of a given one, or, where is_own, of the solver's own; begun: of a state in place
+    of it, if there is one, which is taken out."""
 
     bounds: tuple[int, ...]
     index: int
@@ -132,7 +131,7 @@ class PairPart:
     gamma: float
     start: NDArray | None
     is_own: bool
-    begun: Told | None
+    begun: list[Told]
     request: Request
 
 
@@ -143,7 +142,8 @@ def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> Fa
     problem = FactoredPairwise(part.laplacian, part.targets, part.gamma, weights=part.weights, rows=rows, begun=begun)
     try:
         start = None if part.is_own else part.start
-        found = solved(problem, start, part.request, Watch([tell]), part.begun, partial(_offer, tell))
+        read = part.begun.pop if part.begun else None
+        found = solved(problem, start, part.request, Watch([tell]), read, partial(_offer, tell))
     finally:
         problem.close()
     return replace(found, history=[])
@@ -212,9 +212,9 @@ def _cut(
         weights = None if problem.weights is None else problem.weights[indptr[own.start] : indptr[own.stop]]
         where = (bounds, index, groups(problem.n), laplacian, targets, weights, problem.gamma)
         if begun is not None:
-            return PairPart(*where, None, is_own, begun.part(spans_of(problem, own.start, own.stop)), request)
+            return PairPart(*where, None, is_own, [begun.part(spans_of(problem, own.start, own.stop))], request)
         assert start is not None
-        return PairPart(*where, np.ascontiguousarray(start[own]), is_own, None, request)
+        return PairPart(*where, np.ascontiguousarray(start[own]), is_own, [], request)
 
     return [partial(part, index) for index in range(len(bounds) - 1)]
 
@@ -234,7 +234,7 @@ def _watched(work: JointWork, watch: Watch, store: SearchStore | None) -> None:
             row.pop("seconds", None)
             watch.record(row)
         if store is not None and rows and not is_done:
-            store.commit_due(int(rows[-1]["iteration"]), state, watch)
+            store.commit_due(rows[-1], int(rows[-1]["iteration"]), state, watch)
         if watch.outcome is not None:
             steps = 1 << 40  # nobody asks any more
         elif watch.is_passive and rows:

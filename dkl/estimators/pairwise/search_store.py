@@ -80,10 +80,11 @@ class SearchStore(RunKeeper[Source | Told]):
         except (KeyError, TypeError, ValueError, AttributeError):
             return None  # well sealed, but nothing that was ever written
 
-    def commit_due(self, count: int, state: Callable[[], Source | Told], watch: Watch) -> None:
-        """After so many rows: commit the state if that is due, or the run ends here to be resumed, which is raised then."""
+    def commit_due(self, row: Row, count: int, state: Callable[[], Source | Told], watch: Watch) -> None:
+        """After a row, so many of the stage: commit the state if that is due, or the run ends here to be resumed, which is raised
+        then. After a certificate, which takes long, it is due sooner."""
         self.rule.step = count
-        if self.due() or (watch.is_interrupted and self.rule.is_new):
+        if self.due(at_end=row.get("relative_gap") is not None) or (watch.is_interrupted and self.rule.is_new):
             self.commit(state())
         watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
 
@@ -146,6 +147,6 @@ class Commits:
 
     def __call__(self, row: Row) -> None:
         """See `dkl.solvers.watch.Callback`."""
-        if self.state is not None:
-            state = self.state
-            self.store.commit_due(int(row["iteration"]) - self.store.first, lambda: told_of(state()), self.watch)
+        state, self.state = self.state, None  # which holds the arrays of a descent that may be over
+        if state is not None:
+            self.store.commit_due(row, int(row["iteration"]) - self.store.first, lambda: told_of(state()), self.watch)
