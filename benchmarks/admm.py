@@ -107,7 +107,7 @@ def placements(repeats: int, max_iter: int) -> list[dict[str, Any]]:
     data = load("a6a")
     graph = build_graph(data.X, n_neighbors=50)
     problem = make_problem(graph.laplacian, Pairs.from_labels(data.y, random_state=0), 100.0)
-    settings = PairwiseSettings(n_neighbors=50, max_iter=max_iter, tol=0.0)
+    settings = PairwiseSettings(solver="admm", n_neighbors=50, max_iter=max_iter, tol=0.0)
     rank = problem.paper_rank
     factors = 3 * problem.n * rank * 8
     print(f"a6a: n = {problem.n:,}, r = {rank}, {problem.laplacian.nnz / problem.n:.1f} entries a row of L")
@@ -186,7 +186,7 @@ def scaling(sizes: list[int], rank: int, max_iter: int) -> list[dict[str, Any]]:
     rows = []
     for n in sizes:
         problem, graph_seconds = gaussians(n)
-        settings = PairwiseSettings(rank=rank, max_iter=max_iter, tol=0.0)
+        settings = PairwiseSettings(solver="admm", rank=rank, max_iter=max_iter, tol=0.0)
         row = run(problem, settings, Session(None, threads=2), f"n = {n:,}")
         row |= {"n": n, "rank": rank, "graph_seconds": graph_seconds, "unavoidable": unavoidable(problem, rank, 3) / 2}
         rows.append(row)
@@ -204,7 +204,7 @@ def large(n: int, max_iter: int, memory_limit: str, target_gap: float | None) ->
     start = time.perf_counter()
     with PeakMemory(0.2) as memory:
         problem, graph_seconds = gaussians(n)
-        settings = PairwiseSettings(max_iter=max_iter, tol=1e-4, target_gap=target_gap, memory_limit=None)
+        settings = PairwiseSettings(solver="admm", max_iter=max_iter, tol=1e-4, target_gap=target_gap, memory_limit=None)
         with tempfile.TemporaryDirectory(dir=".") as folder, local_cluster(2, memory_limit) as client:
             session = Session(client)
             print(make_plan(problem, settings, session, has_store=True).describe(), flush=True)

@@ -124,10 +124,10 @@ def by_factored(problem: PairwiseKernel, goal: float, limit: float, threads: int
 def by_admm(problem: PairwiseKernel) -> dict:
     """Algorithm 1 until its residuals are small, and the certificate of what it gives."""
     session = Session.find(None, threads=1)
-    settings = PairwiseSettings(target_gap=None)
+    settings = PairwiseSettings(solver="admm", target_gap=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit_problem(problem, PairwiseSettings(target_gap=None, max_iter=2), session)  # compiles
+        fit_problem(problem, PairwiseSettings(solver="admm", target_gap=None, max_iter=2), session)  # compiles
         marks = [time.process_time()]
         found = fit_problem(problem, settings, session, watch=Watch([lambda row: marks.append(time.process_time())]))
     return {
