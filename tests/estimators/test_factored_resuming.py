@@ -106,7 +106,9 @@ def rounds_of(found):
     return [row["iteration"] for row in found.result.history if row.get("relative_gap") is not None]
 
 
-@pytest.mark.parametrize("place", ["first", "early", "round", "after a round", "late"])
+@pytest.mark.parametrize(
+    "place", but_for(["first", "after a round", "late"], ["first", "early", "round", "after a round", "late"])
+)
 def test_an_interrupted_run_continues_at_its_row(problem, whole, tmp_path, place):
     rounds = rounds_of(whole["factored"])
     row = {"first": 1, "early": 20, "round": rounds[0], "after a round": rounds[0] + 1, "late": rounds[-1] - 1}[place]
@@ -118,7 +120,7 @@ def test_an_interrupted_run_continues_at_its_row(problem, whole, tmp_path, place
     assert again[0] == row + 1, "nothing is computed twice"
 
 
-@pytest.mark.parametrize("place", but_for([2], range(4)))
+@pytest.mark.parametrize("place", but_for([0, 1, 3], range(4)))
 def test_what_is_killed_continues_from_its_last_commit(problem, whole, tmp_path, place):
     rounds, how = rounds_of(whole["factored"]), {"checkpoint_every": 10}
     row = (3, 26, rounds[0] + 8, rounds[1] + 2)[place]
@@ -165,7 +167,7 @@ def test_it_begins_on_workers_and_continues_here(problem, whole, tmp_path, clien
     same(fitted(problem, run, FACTORED), whole["factored"])
 
 
-@pytest.mark.parametrize("after", [0, 3])
+@pytest.mark.parametrize("after", but_for([0], [0, 3]))
 def test_it_begins_here_and_continues_on_workers(problem, whole, tmp_path, client, after):
     run = interrupted(problem, tmp_path / "run", FACTORED, rounds_of(whole["factored"])[0] + after)
     same(fitted(problem, run, FACTORED, client), whole["factored"])
@@ -235,7 +237,7 @@ def test_a_fit_leaves_no_state_behind(problem, tmp_path):
     assert any(event["event"] == "commit" for event in run.events()) and not (run.path / FOLDER).exists()
 
 
-@pytest.mark.parametrize("share", but_for([0.4], [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99]))
+@pytest.mark.parametrize("share", but_for([0.1, 0.25, 0.55, 0.7, 0.85, 0.99], [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99]))
 def test_a_disk_that_fills_up_leaves_what_was_committed(problem, tmp_path, monkeypatch, share):
     """At any write of a fit that commits each iteration: resumed, it has the bytes of one with room."""
     how = FACTORED | {"target_gap": 0.05, "checkpoint_every": 1}

@@ -64,7 +64,7 @@ def kinds(states):
     return [[18, 19, 20, rounds[0]], [0, 1, 21, 40], [*rounds, *(k - 1 for k in rounds), *(k + 1 for k in rounds)]]
 
 
-@pytest.mark.parametrize("some", but_for([0], range(3)))
+@pytest.mark.parametrize("some", but_for([1, 2], range(3)))
 def test_what_continues_has_the_same_bytes(given, told, some):
     whole, states = told
     for k in kinds(states)[some]:
