@@ -204,7 +204,9 @@ def large(n: int, max_iter: int, memory_limit: str, target_gap: float | None) ->
     start = time.perf_counter()
     with PeakMemory(0.2) as memory:
         problem, graph_seconds = gaussians(n)
-        settings = PairwiseSettings(solver="admm", max_iter=max_iter, tol=1e-4, target_gap=target_gap, memory_limit=None)
+        settings = PairwiseSettings(
+            solver="admm", max_iter=max_iter, tol=1e-4, target_gap=target_gap, memory_limit=None
+        )
         with tempfile.TemporaryDirectory(dir=".") as folder, local_cluster(2, memory_limit) as client:
             session = Session(client)
             print(make_plan(problem, settings, session, has_store=True).describe(), flush=True)
