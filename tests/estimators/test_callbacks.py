@@ -3,7 +3,6 @@
 import functools
 import logging
 import re
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -226,7 +225,6 @@ def test_a_resumed_run_has_the_rows_of_what_led_to_its_result(tmp_path):
     learner, y = LEARNERS["finish"]
     model = fitted(learner, y, work_dir=tmp_path, target_gap=1e-6)
     (Path(model.run_path_) / "report.json").unlink()
-    shutil.rmtree(Path(model.run_path_) / "factor")  # killed in the finish, before it had kept anything
     dkl.resume(model.run_path_, max_iter=7, target_gap=0.9, n_jobs=1)
     run = RunStore.open(model.run_path_)
     rows = history(run)

@@ -20,8 +20,8 @@ from dkl.solvers.watch import Row, Watch
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 
-ALONE = "factored"
-"""The stage of a fit by the factored solver alone."""
+ALONE, FINISH = "factored", "finish"
+"""The stage of a fit by the factored solver alone, and the one after ADMM."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,13 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
         return None  # damaged: it is learned again
 
 
-def by_factored(fit: Context, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None) -> Stage:
-    """The factored solver to a proven relative gap: from where the run has kept it, from what it has left there, from a factor of any
-    rank or a random one."""
+def by_factored(
+    fit: Context, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None, begun: Begun | None
+) -> Stage:
+    """The factored solver to a proven relative gap: from where the run has kept it (`begun`), from what it has left there, from a
+    factor of any rank or a random one."""
     settings, problem, past = fit.settings, fit.problem, fit.watch.history
-    begun, rank = begun_in(fit, name), None if settings.rank == "auto" or start is not None else int(settings.rank)
+    rank = None if settings.rank == "auto" or start is not None else int(settings.rank)
     if begun is None and name == ALONE and (left := left_in(fit, goal)) is not None:
         (start, past), rank = left, int(left[0].shape[1])
     store, watch = _kept_stage(fit, name, begun, past)

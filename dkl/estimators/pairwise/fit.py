@@ -14,7 +14,7 @@ from dkl.blocks.export import compressed
 from dkl.blocks.session import Session
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.pairwise.admm_stage import by_admm
-from dkl.estimators.pairwise.factored_stage import begun_in, by_factored
+from dkl.estimators.pairwise.factored_stage import ALONE, FINISH, begun_in, by_factored
 from dkl.estimators.pairwise.plan import (
     MAX_FINISH_RANK,
     SharedPlan,
@@ -81,7 +81,8 @@ def fit_problem(
     fit = Context(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
         goal = settings.tol if settings.goal is None else settings.goal
-        stage = by_factored(fit, "factored", warm_start, goal, SharedPlan.of(problem, settings, session))
+        shared = SharedPlan.of(problem, settings, session)
+        stage = by_factored(fit, ALONE, warm_start, goal, shared, begun_in(fit, ALONE))
     else:
         stage = _by_admm_and_finish(fit, warm_start)
     watch.raise_if_interrupted("stopped during the finish")
@@ -105,8 +106,9 @@ def fit_problem(
 def _by_admm_and_finish(fit: Context, warm_start: NDArray | None) -> Stage:
     """Algorithm 1, and what goes on from there to the goal; from within the latter, where a run has come so far."""
     goal = fit.settings.goal
-    if goal is not None and begun_in(fit, "finish") is not None:
-        return by_factored(fit, "finish", None, goal, SharedPlan.of(fit.problem, fit.settings, fit.session))
+    begun = None if goal is None else begun_in(fit, FINISH)
+    if goal is not None and begun is not None:
+        return by_factored(fit, FINISH, None, goal, SharedPlan.of(fit.problem, fit.settings, fit.session), begun)
     stage = by_admm(fit, warm_start)
     return stage if goal is None else _finished(fit, stage, goal)
 
@@ -127,5 +129,5 @@ def _finished(fit: Context, stage: Stage, goal: float) -> Stage:
         store = fit.run or fit.scratch
         assert store is not None
         start = compressed(store, 4 * MAX_FINISH_RANK if fit.settings.memory_limit is None else most)
-    found = by_factored(fit, "finish", start, goal, shared)
+    found = by_factored(fit, FINISH, start, goal, shared, None)
     return replace(found, restarts=found.restarts + stage.restarts)

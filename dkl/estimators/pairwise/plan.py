@@ -96,15 +96,18 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
     most = min(MAX_FINISH_RANK, n)
     if settings.memory_limit is None:
         return most
-    # S and the filter's two multiples of it; beside the arrays on T's pattern the pairs as the preconditioner takes them.
-    matrices = 3 * 12 * laplacian_entries + (96 + 8 * kept) * target_entries
-    room = settings.memory_limit - PROCESS_BASE - matrices
+    room = settings.memory_limit - PROCESS_BASE - _matrices(laplacian_entries, target_entries, kept)
     width = MAX_FINISH_RANK
     while 8 * n * _columns(width, kept) > room:
         width //= 2
         if width < LEAST_FINISH_RANK:
             return 0
     return min(width, most)
+
+
+def _matrices(laplacian_entries: int, target_entries: int, kept: int) -> int:
+    """Bytes of S and the filter's two multiples of it, and beside the arrays on T's pattern the pairs as the preconditioner takes them."""
+    return 3 * 12 * laplacian_entries + (96 + 8 * kept) * target_entries
 
 
 def _columns(width: int, kept: int) -> int:
@@ -217,7 +220,7 @@ def factored_plan(
     width = max(most, min(LEAST_FINISH_RANK, n))
     held = {"graph and targets": 12 * laplacian_entries + 48 * entries}
     if shared is None:
-        arrays, matrices = 8 * n * _columns(width, 0), 3 * 12 * laplacian_entries + 96 * entries
+        arrays, matrices = 8 * n * _columns(width, 0), _matrices(laplacian_entries, entries, 0)
         items = {"factor, gradients and directions": arrays, "gradient matrix and pairs": matrices} | held
     else:
         owners, own = max(place.processes, 1), laplacian_entries // max(place.processes, 1)

@@ -114,10 +114,6 @@ class SearchStore(RunKeeper[Source | Told]):
                 arrays[name] = Parts(length, state.parts(name))
         return arrays
 
-    def drop(self) -> None:
-        """Remove all, once the result is there."""
-        self.rounds.drop()
-
 
 def kept_rows(run: RunStore) -> int | None:
     """Rows of the history up to the newest state that a run keeps of the factored solver, by its manifest alone; None without one."""
