@@ -16,7 +16,7 @@ from dkl.errors import MemoryBudgetError
 from dkl.linalg.slabs import n_slabs, slab_width
 from dkl.linalg.tree_sum import group_bounds, share
 from dkl.resources import format_bytes
-from dkl.stores.run import rows_per_chunk
+from dkl.stores.arrays import rows_per_chunk
 
 PROCESS_BASE = 320_000_000
 """Resident memory of a process that has imported and compiled everything and holds no data; measured 284 to 299 MB of whole

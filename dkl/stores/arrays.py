@@ -103,6 +103,11 @@ def layout_of(array: Any) -> Layout:
     )
 
 
+def rows_per_chunk(n: int, width: int, dtype: Any) -> int:
+    """Rows of a tall array (n, width) in a chunk of `CHUNK_BYTES`; one at least."""
+    return min(n, max(1, CHUNK_BYTES // (width * np.dtype(dtype).itemsize)))
+
+
 @spending(DISK)
 def write_array(
     path: Path, values: NDArray, declared: StoredArray, *, attributes: dict[str, Any] | None = None
@@ -127,8 +132,7 @@ def write_parts(path: Path, rows: int, parts: Iterable[NDArray], declared: Store
     for part in parts:
         with disk_errors("an array could not be written", path):
             if array is None:
-                width = part.dtype.itemsize * int(np.prod(part.shape[1:]))
-                some = max(1, CHUNK_BYTES // max(1, width))
+                some = rows_per_chunk(rows, int(np.prod(part.shape[1:])), part.dtype)
                 array = create_array(path, declared, (rows, *part.shape[1:]), part.dtype, rows=some)
             if at + len(part) <= rows:
                 array[at : at + len(part)] = part

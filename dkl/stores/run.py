@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import commits, run_lock, seals
-from dkl.stores.arrays import CHUNK_BYTES, create_array, declaration_of, open_array, read_array, write_array
+from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, rows_per_chunk, write_array
 from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
@@ -363,11 +363,6 @@ class RunStore(Published):
             raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
         seals.check_folder(self.path / FACTOR.path, FACTOR.path, must=self.is_sealed and self.is_complete)
         return open_array(self.path / FACTOR.path, FACTOR)
-
-
-def rows_per_chunk(n: int, rank: int, dtype: Any) -> int:
-    """Rows of a factor (n, rank) in a chunk of `CHUNK_BYTES`; one at least."""
-    return min(n, max(1, CHUNK_BYTES // (rank * np.dtype(dtype).itemsize)))
 
 
 def write_factor_rows(path: str, lo: int, values: NDArray) -> None:

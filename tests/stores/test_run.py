@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from dkl.errors import DiskError, InputError, StoreError
+from dkl.stores import arrays
 from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
 from dkl.stores.arrays import read_array, write_array
@@ -321,7 +322,7 @@ def test_pairs_come_back_and_may_be_written_anew(run, rng, count):
 
 
 def test_a_factor_is_written_in_whole_chunks_of_rows(run, rng, monkeypatch):
-    monkeypatch.setattr(run_module, "CHUNK_BYTES", 8 * 3 * 10)
+    monkeypatch.setattr(arrays_module, "CHUNK_BYTES", 8 * 3 * 10)
     values = rng.standard_normal((47, 3))
     with pytest.raises(StoreError, match="no result yet"):
         run.factor()
@@ -352,10 +353,10 @@ def test_a_flipped_bit_in_a_factor_is_no_number(run, rng):
 
 @pytest.mark.parametrize(("n", "rank"), [(1, 1), (10, 4), (100_000, 800), (10**7, 1), (5, 10**7)])
 def test_a_chunk_has_whole_rows_of_some_megabytes(n, rank):
-    rows = run_module.rows_per_chunk(n, rank, np.float64)
+    rows = arrays_module.rows_per_chunk(n, rank, np.float64)
     assert 1 <= rows <= n
-    assert rows == 1 or rows * rank * 8 <= run_module.CHUNK_BYTES
-    assert rows == n or (rows + 1) * rank * 8 > run_module.CHUNK_BYTES
+    assert rows == 1 or rows * rank * 8 <= arrays_module.CHUNK_BYTES
+    assert rows == n or (rows + 1) * rank * 8 > arrays_module.CHUNK_BYTES
 
 
 def test_a_report_comes_last_and_goes_first(run):

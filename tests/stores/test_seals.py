@@ -9,8 +9,7 @@ from scipy.sparse import csr_array
 
 from dkl.blocks.export import as_dask, compressed, exported_columns, store_factor
 from dkl.errors import StoreError
-from dkl.stores import run as run_module
-from dkl.stores import seals
+from dkl.stores import arrays, seals
 from dkl.stores.graph import read_csr, read_csr_rows, write_csr_blocks
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.kernel_columns import (
@@ -49,7 +48,7 @@ def swap(one, other):
 def part(run, rng):
     """A result of five chunks, sealed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "CHUNK_BYTES", 8 * 3 * 10)
+        patch.setattr(arrays, "CHUNK_BYTES", 8 * 3 * 10)
         store_factor(run, rng.standard_normal((47, 3)))
     return run.path / "factor"
 

@@ -51,11 +51,13 @@ def solver_of(problem: PairwiseKernel, settings: PairwiseSettings, session: Sess
 
 
 def solver_with_room(n: int, rank: int, settings: PairwiseSettings) -> str:
-    """What "auto" comes to for n patterns, where the factored solver has room for so many columns.
+    """`solver`, or what "auto" comes to for n patterns, where the factored solver has room for so many columns.
 
     The factored one proves a gap in a tenth of the time of ADMM and its finish from some thousand patterns on, at the same accuracy
     (benchmarks/pair_defaults.md). But it chooses its own rank, holds its state in memory, and does nothing else than prove.
     """
+    if settings.solver != "auto":
+        return settings.solver
     proves = settings.goal is not None and settings.rank == "auto" and rank >= min(START_RANK, n)
     return "factored" if proves else "admm"
 

@@ -55,7 +55,8 @@ def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session
     if settings.gamma == "cv":
         check_room(rows.n, entries, problem.targets.nnz, settings)
     shared = SharedPlan.of(problem, settings, session)
-    settings = with_solver(inputs, settings, shared)
+    room = rank_within(rows.n, entries, problem.targets.nnz, settings) if shared is None else shared.rank
+    settings = replace(settings, solver=solver_with_room(rows.n, room, settings))
     rank, targets = chosen_rank(problem, settings), problem.targets
     if settings.solver == "factored":
         made = place.checked(
@@ -64,16 +65,6 @@ def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session
     else:
         made = plan_at(place, rank, entries, targets, settings, has_store=True)
     return replace(made, stages={GRAPH: graph})
-
-
-def with_solver(inputs: PairwiseInputs, settings: PairwiseSettings, shared: SharedPlan | None) -> PairwiseSettings:
-    """The settings with the solver that "auto" comes to, as far as can be said before the graph is there."""
-    if settings.solver != "auto":
-        return settings
-    n = inputs.rows.n
-    entries, targets = min(n * (2 * settings.n_neighbors + 1), n**2), n + 2 * len(inputs.pairs.i)
-    rank = rank_within(n, entries, targets, settings) if shared is None else shared.rank
-    return replace(settings, solver=solver_with_room(n, rank, settings))
 
 
 def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:
