@@ -12,7 +12,6 @@ import pytest
 import zarr
 
 from dkl.errors import DiskError, InputError, StoreError
-from dkl.stores import arrays
 from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
 from dkl.stores.arrays import read_array, write_array
