@@ -20,50 +20,27 @@ from numpy.typing import NDArray
 from dkl._paths import as_path
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import commits, run_lock, seals
-from dkl.stores.arrays import create_array, declaration_of, open_array, read_array, rows_per_chunk, write_array
 from dkl.stores.beginnings import clear_beginnings, is_unbegun
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
+from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
 from dkl.stores.private_files import PrivateFiles, require_plain_tree
-from dkl.stores.published import Published
-from dkl.stores.registry import FLOATS, INTEGERS, ROWS, Arrays, StoredArray, arrays_of
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.unsealed import unsealed_damages
 
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"
 """In a report's file: the checksums of the parts that it is of."""
-MUST_LINK = StoredArray("pairs/must_link", ("pair", "end"), INTEGERS, "Row numbers of pairs that belong together.")
-CANNOT_LINK = MUST_LINK.at("pairs/cannot_link", "Row numbers of pairs that belong apart.")
-PAIR_WEIGHTS = StoredArray(
-    "pairs/weights", ("pair",), ("float64",), "Weights of the must-links and then of the cannot-links, > 0; none: all 1.",
-    optional=True,
-)  # fmt: skip
-FACTOR = StoredArray("factor", ("sample", "rank"), FLOATS, "The result V: K = V V'.", chunks=ROWS)
-LIFT = StoredArray(
-    "lift",
-    ("sample",),
-    ("float64",),
-    "What the certificate adds to the gradient's diagonal (problems/certificate.py).",
-)
-PAIR_LIFT = StoredArray(
-    "pair_lift", ("pair",), ("float64",),
-    "What the certificate adds to the gradient's entries (i, j) and (j, i) of each pair i < j, by rows; none: nothing.",
-    optional=True,
-)  # fmt: skip
 
 
-class RunStore(Published):
+class RunStore(PairParts):
     """One run's folder, locked while it is worked on."""
 
     def __init__(self, path: Path, config: dict[str, Any], objects: ObjectRun | None = None) -> None:
-        super().__init__(path, uuid.uuid4().hex[:8], objects)
-        self.config = config
-        self.is_sealed = True
-        """Whether its parts have seals, as those of runs since they were introduced; older ones are read without."""
+        super().__init__(path, uuid.uuid4().hex[:8], config, objects)
         self._lock: int | None = None
         self._log = EventLog(path / "events.jsonl")
 
@@ -154,11 +131,6 @@ class RunStore(Published):
         commits.remove_leftovers(self.path, but=self.attempt)
         commits.remove_folders(left for left in self.path.glob("scratch-*") if left != self.scratch)
 
-    @property
-    def arrays(self) -> Arrays | None:
-        """The arrays that the learner of this run has declared; None where nobody has."""
-        return arrays_of(self.config.get("task"))
-
     # -- parts --------------------------------------------------------------------------------------------------------
 
     @property
@@ -190,41 +162,7 @@ class RunStore(Published):
             fsync_tree(self.path, deep=False)
         self.publish()
 
-    def write_pairs(
-        self,
-        must_link: NDArray[np.int64],
-        cannot_link: NDArray[np.int64],
-        weights: NDArray[np.float64] | None = None,
-    ) -> None:
-        """Keep pairs of row numbers, (m, 2) each, and their weights (both m's,), in place of any that are there. Raises DiskError."""
-        (self.path / "pairs").mkdir(mode=0o700, exist_ok=True)
-        for declared, pairs in ((MUST_LINK, must_link), (CANNOT_LINK, cannot_link)):
-            target = self.path / declared.path
-            shutil.rmtree(target, ignore_errors=True)
-            write_array(target, pairs.astype(np.int64), declared, attributes={"count": len(pairs)})
-        shutil.rmtree(self.path / PAIR_WEIGHTS.path, ignore_errors=True)
-        if weights is not None:
-            write_array(self.path / PAIR_WEIGHTS.path, weights, PAIR_WEIGHTS)
-        self.seal_part("pairs")
-
-    def read_pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(must-link, cannot-link) pairs of row numbers, (m, 2) each. Raises StoreError."""
-        self.check_part("pairs")
-        must_link, cannot_link = (read_array(self.path / one.path, one) for one in (MUST_LINK, CANNOT_LINK))
-        return must_link, cannot_link
-
-    def read_pair_weights(self) -> NDArray[np.float64] | None:
-        """(m,) weights of the pairs, must-links first; None where all are 1. Raises StoreError."""
-        self.check_part("pairs")
-        target = self.path / PAIR_WEIGHTS.path
-        return read_array(target, PAIR_WEIGHTS) if target.is_dir() else None
-
     # -- result -------------------------------------------------------------------------------------------------------
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether there is a report, which is written last."""
-        return (self.path / "report.json").is_file()
 
     def write_report(
         self,
@@ -236,12 +174,8 @@ class RunStore(Published):
 
         report: JSON. lift, pair_lift: (n,) and (pairs,) of a run of pairs, the latter of pairs i < j by rows. Raises DiskError.
         """
-        for declared, values in ((LIFT, lift), (PAIR_LIFT, pair_lift)):
-            if lift is not None:
-                shutil.rmtree(self.path / declared.path, ignore_errors=True)
-            if values is not None and (declared is LIFT or values.any()):
-                write_array(self.path / declared.path, values, declared)
-                self.seal_part(declared.path)
+        if lift is not None:
+            self.write_lifts(lift, pair_lift)
         if (self.path / FACTOR.path).is_dir() and not seals.is_sealed(self.path / FACTOR.path):
             self.seal_part(FACTOR.path)
         with disk_errors("could not be written", self.path):
@@ -284,89 +218,9 @@ class RunStore(Published):
         for damage in self.damages(whole=whole, largest=largest).values():
             raise damage
 
-    def seal_part(self, part: str) -> None:
-        """Seal a part whose files are all written. Raises DiskError."""
-        seals.seal_folder(self.path / part, part)
-
-    def check_part(self, part: str, *, whole: bool = False) -> None:
-        """StoreError where files of a part are gone, cut short, or stand in each other's place; whole: all bytes are read."""
-        seals.check_folder(self.path / part, part, must=self.is_sealed, whole=whole)
-
-    def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
-        """Small arrays under `folder`, in place of any that are there; all of them are there or none.
-
-        Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
-        """
-        with commits.replaced_folder(self.path / folder, "could not be written", self.attempt) as partial:
-            for name, values in arrays.items():
-                write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
-            seals.seal_folder(partial, folder)
-        self.publish()
-
-    def read_arrays(self, folder: str) -> dict[str, NDArray]:
-        """What `write_arrays` wrote, by name.
-
-        Raises StoreError where there is nothing, where an array is missing that every such run has, for one that is not
-        declared and for one that is not what was written.
-        """
-        target = self.path / folder
-        if not target.is_dir():
-            raise StoreError(f"this run has no {folder}", where=str(self.path), remedy="`dkl resume` it first")
-        names = sorted(path.name for path in target.iterdir() if path.is_dir())
-        declared = {name: declaration_of(self.arrays, f"{folder}/{name}", self.path) for name in names}
-        for one in (self.arrays or Arrays()).inside(folder):
-            if one.name not in declared and not one.optional:
-                raise StoreError(f"no {one.name} in it", where=str(target), got=", ".join(names))
-        found = {name: read_array(target / name, one) for name, one in declared.items()}
-        self.check_part(folder)  # last: what is not as declared has said so by now
-        return found
-
     def report(self) -> dict[str, Any]:
         """What `write_report` was given; {} before. Raises StoreError where it was altered."""
         return {name: value for name, value in self._report().items() if name != SEALS}
 
     def _report(self) -> dict[str, Any]:
         return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
-
-    def lift(self) -> NDArray[np.float64]:
-        """What `write_report` was given, (n,). Raises StoreError."""
-        self.check_part(LIFT.path)
-        return read_array(self.path / LIFT.path, LIFT)
-
-    def pair_lift(self) -> NDArray[np.float64]:
-        """What `write_report` was given, (pairs,); (0,) where that was nothing. Raises StoreError."""
-        if not (self.path / PAIR_LIFT.path).is_dir():
-            return np.zeros(0)
-        self.check_part(PAIR_LIFT.path)
-        return read_array(self.path / PAIR_LIFT.path, PAIR_LIFT)
-
-    def create_factor(self, n: int, rank: int, dtype: Any) -> int:
-        """A result (n, rank) without values, in chunks of whole rows; returns the rows of a chunk. Raises DiskError.
-
-        Any earlier one goes, its report first: a run with a report has a result.
-        """
-        rows = rows_per_chunk(n, rank, dtype)
-        with disk_errors("could not write the result", self.path / "factor"):
-            (self.path / "report.json").unlink(missing_ok=True)
-            fsync_tree(self.path, deep=False)
-            shutil.rmtree(self.path / FACTOR.path, ignore_errors=True)
-            create_array(self.path / FACTOR.path, FACTOR, (n, rank), dtype, rows=rows)
-        return rows
-
-    def factor(self) -> zarr.Array:
-        """The result as a zarr array (n, rank), read-only; each chunk is the one that was written there.
-
-        A chunk's bytes are compared with its checksum when they are read. Raises StoreError where it is not there, or not
-        a factor.
-        """
-        if not (self.path / FACTOR.path / "zarr.json").is_file():
-            raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
-        seals.check_folder(self.path / FACTOR.path, FACTOR.path, must=self.is_sealed and self.is_complete)
-        return open_array(self.path / FACTOR.path, FACTOR)
-
-
-def write_factor_rows(path: str, lo: int, values: NDArray) -> None:
-    """Store whole chunks of rows of a result, values (rows, rank), from row lo on. Raises DiskError, StoreError."""
-    array = open_array(Path(path), FACTOR, mode="r+")
-    with disk_errors("could not write the result", path):
-        array[lo : lo + len(values)] = values

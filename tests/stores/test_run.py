@@ -15,8 +15,9 @@ from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
 from dkl.stores.arrays import read_array, write_array
+from dkl.stores.pair_parts import write_factor_rows
 from dkl.stores.registry import StoredArray
-from dkl.stores.run import RunStore, write_factor_rows
+from dkl.stores.run import RunStore
 
 CONFIG = {"settings": {"gamma": 100.0, "rank": "auto"}, "pi": 3.14}
 

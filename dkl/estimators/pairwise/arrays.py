@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dkl.stores.graph import DATA, INDICES, INDPTR
+from dkl.stores.pair_parts import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
-from dkl.stores.run import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 NUMBER = ("float64",)

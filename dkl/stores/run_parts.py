@@ -1,0 +1,72 @@
+"""The parts of a run's folder: small arrays by name, and the seals by which damage to any part is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.stores import commits, seals
+from dkl.stores.arrays import declaration_of, read_array, write_array
+from dkl.stores.object_runs import ObjectRun
+from dkl.stores.published import Published
+from dkl.stores.registry import Arrays, arrays_of
+
+
+class RunParts(Published):
+    """A folder with a configuration, whose parts are sealed."""
+
+    def __init__(self, path: Path, attempt: str, config: dict[str, Any], objects: ObjectRun | None) -> None:
+        super().__init__(path, attempt, objects)
+        self.config = config
+        self.is_sealed = True
+        """Whether its parts have seals, as those of runs since they were introduced; older ones are read without."""
+
+    @property
+    def arrays(self) -> Arrays | None:
+        """The arrays that the learner of this run has declared; None where nobody has."""
+        return arrays_of(self.config.get("task"))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a report, which is written last."""
+        return (self.path / "report.json").is_file()
+
+    def seal_part(self, part: str) -> None:
+        """Seal a part whose files are all written. Raises DiskError."""
+        seals.seal_folder(self.path / part, part)
+
+    def check_part(self, part: str, *, whole: bool = False) -> None:
+        """StoreError where files of a part are gone, cut short, or stand in each other's place; whole: all bytes are read."""
+        seals.check_folder(self.path / part, part, must=self.is_sealed, whole=whole)
+
+    def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
+        """Small arrays under `folder`, in place of any that are there; all of them are there or none.
+
+        Raises DiskError, and StoreError for an array that is not declared, or not as it is declared.
+        """
+        with commits.replaced_folder(self.path / folder, "could not be written", self.attempt) as partial:
+            for name, values in arrays.items():
+                write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
+            seals.seal_folder(partial, folder)
+        self.publish()
+
+    def read_arrays(self, folder: str) -> dict[str, NDArray]:
+        """What `write_arrays` wrote, by name.
+
+        Raises StoreError where there is nothing, where an array is missing that every such run has, for one that is not
+        declared and for one that is not what was written.
+        """
+        target = self.path / folder
+        if not target.is_dir():
+            raise StoreError(f"this run has no {folder}", where=str(self.path), remedy="`dkl resume` it first")
+        names = sorted(path.name for path in target.iterdir() if path.is_dir())
+        declared = {name: declaration_of(self.arrays, f"{folder}/{name}", self.path) for name in names}
+        for one in (self.arrays or Arrays()).inside(folder):
+            if one.name not in declared and not one.optional:
+                raise StoreError(f"no {one.name} in it", where=str(target), got=", ".join(names))
+        found = {name: read_array(target / name, one) for name, one in declared.items()}
+        self.check_part(folder)  # last: what is not as declared has said so by now
+        return found
