@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.symmetric_maps import PairForms
+from dkl.linalg.pair_forms import PairForms
 from dkl.problems import qsdp_checks as checks
 from dkl.problems.quadratic_sdp import QuadraticSDP
 

@@ -1,0 +1,185 @@
+"""Maps of entries and of squared distances of Q Y Q', neither of which is formed: B_t = sym(a_t b_t'), a_t = Q'l_t, b_t = Q'r_t.
+
+l_t and r_t are sparse: a row, or the difference of two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dkl.linalg.pair_spread import PairSpread
+from dkl.linalg.symmetric_maps import CHUNK, Array, Indices, svec_places
+
+
+@dataclass(frozen=True)
+class PairForms:
+    """B_t = sym(Q'l_t r_t'Q): Q (n, m) dense, `left` and `right` (p, n) sparse with the rows l_t, r_t."""
+
+    Q: Array
+    left: sparse.csr_array
+    right: sparse.csr_array
+    spread: PairSpread
+    """z -> sum_t z_t sym(l_t r_t'): the same for all Q."""
+
+    @classmethod
+    def of(cls, Q: Array, left: sparse.csr_array, right: sparse.csr_array) -> PairForms:
+        """Q in any order of memory."""
+        return cls(np.ascontiguousarray(Q), left, right, PairSpread.of(left, right))
+
+    @classmethod
+    def entries(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
+        """weights_t (Q Y Q')_ij for pairs (p, 2) of rows."""
+        root = np.sqrt(weights)
+        return cls.of(Q, _rows(pairs[:, 0], root, len(Q)), _rows(pairs[:, 1], root, len(Q)))
+
+    @classmethod
+    def distances(cls, Q: Array, pairs: NDArray[np.integer], weights: Array) -> PairForms:
+        """weights_t times the squared distance K_ii + K_jj - 2 K_ij, K = Q Y Q', for pairs (p, 2) of rows."""
+        root = np.sqrt(weights)
+        ends = sparse.csr_array(_rows(pairs[:, 0], root, len(Q)) - _rows(pairs[:, 1], root, len(Q)))
+        return cls.of(Q, ends, ends)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(p, m)."""
+        return self.left.shape[0], self.Q.shape[1]
+
+    def see(self, factor: Array) -> SeenPairs:
+        """Two products (n, m) x (m, r) and sparse ones."""
+        K = self.Q @ factor
+        left = self.left @ K
+        return SeenPairs(self, left, left if self.right is self.left else self.right @ K)
+
+    def adjoint(self, z: Array) -> Array:
+        """Q'(sum_t z_t sym(l_t r_t')) Q."""
+        found = self.Q.T @ (self.spread.matrix(z) @ self.Q)
+        return 0.5 * (found + found.T)
+
+    def size(self) -> Array:
+        """sum_t (a_t a_t' + b_t b_t') / 2: sum_t |B_t| where a = b, and of no smaller trace where not."""
+        found = self.Q.T @ (self.left.T @ (self.left @ self.Q) + self.right.T @ (self.right @ self.Q))
+        return 0.25 * (found + found.T)
+
+    def definite(self) -> NDArray[np.bool_]:
+        """Those of l_t = r_t: of others Q'l_t and Q'r_t are parallel by chance alone."""
+        return np.asarray(abs(self.left - self.right).sum(axis=1)).ravel() == 0.0
+
+    def congruent(self, J: Array) -> PairForms:
+        """Q J in the place of Q."""
+        return replace(self, Q=self.Q @ J)
+
+    def single(self) -> PairForms:
+        """Of Q and the weights."""
+        # Numbers of Q of about 1, by a power of 2: others may be beyond single precision where those of B_t are not.
+        unit = 2.0 ** np.frexp(float(np.abs(self.Q).max(initial=0.0)))[1]
+        left = (self.left * unit).astype(np.float32)
+        right = left if self.right is self.left else (self.right * unit).astype(np.float32)
+        return PairForms((self.Q / unit).astype(np.float32), left, right, self.spread.single(unit**2))
+
+    def rows(self) -> Array:
+        """svec(sym(a_t b_t'))."""
+        i, j, scale = svec_places(self.Q.shape[1])
+        return _products(self.left @ self.Q, self.right @ self.Q, i, j, scale)
+
+    def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
+        """From a_t'V and b_t'V."""
+        turned = self.Q @ V
+        left = self.left @ turned
+        right = left if self.right is self.left else self.right @ turned
+        found = np.zeros((len(i), len(i)))
+        for lo in range(0, len(left), CHUNK):
+            rows = _products(left[lo : lo + CHUNK], right[lo : lo + CHUNK], i, j, scale)
+            found += rows.T @ rows
+        return found
+
+
+@dataclass(frozen=True)
+class SeenPairs:
+    """a_t'R and b_t'R, (p, r) each."""
+
+    map: PairForms
+    left: Array
+    right: Array
+
+    def squares(self) -> Array:
+        """(p,)."""
+        return np.einsum("tr,tr->t", self.left, self.right)
+
+    def crossed(self, other: SeenPairs) -> Array:
+        """(p,)."""
+        half = np.einsum("tr,tr->t", self.left, other.right)
+        if self.left is self.right:
+            return 2.0 * half
+        return half + np.einsum("tr,tr->t", other.left, self.right)
+
+    def curved(self, D: Array) -> Array:
+        """Q'(sum_t z_t (l_t b_t'R + r_t a_t'R) / 2), z_t = a_t'D R'b_t + b_t'D R'a_t."""
+        m, image = self.map, self.map.Q @ D
+        sides = [array for side in (m.left, m.right) for array in (side.indptr, side.indices, side.data)]
+        return m.Q.T @ _curved(*sides, np.ascontiguousarray(self.left), np.ascontiguousarray(self.right), image)
+
+    def curvature(self, V: Array) -> Array:
+        """sum_t (a_t'v_j b_t'x_k + b_t'v_j a_t'x_k)^2."""
+        m = self.map
+        turned = m.Q @ V
+        a = m.left @ turned
+        if self.left is self.right:
+            return 4.0 * (a**2).T @ self.left**2
+        b, found = m.right @ turned, np.zeros((V.shape[1], self.left.shape[1]), V.dtype)
+        for lo in range(0, len(a), CHUNK):
+            rows = slice(lo, lo + CHUNK)
+            A, B, left, right = a[rows], b[rows], self.left[rows], self.right[rows]
+            found += (A * A).T @ (right * right) + (B * B).T @ (left * left) + 2.0 * (A * B).T @ (left * right)
+        return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _products(left: Array, right: Array, i: Indices, j: Indices, scale: Array) -> Array:
+    """(p, k) scale_c (l_ti r_tj + l_tj r_ti), of left and right (p, m): <sym(l_t r_t'), v_i v_j' + v_j v_i'> scaled."""
+    found = np.empty((len(left), len(i)), left.dtype)
+    for t in range(len(left)):
+        for c in range(len(i)):
+            found[t, c] = scale[c] * (left[t, i[c]] * right[t, j[c]] + left[t, j[c]] * right[t, i[c]])
+    return found
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
+def _curved(
+    l_indptr: Indices, l_indices: Indices, l_data: Array, r_indptr: Indices, r_indices: Indices, r_data: Array,
+    left: Array, right: Array, image: Array,
+) -> Array:  # fmt: skip
+    """(n, r) sum_t z_t (l_t right_t + r_t left_t) / 2, z_t = l_t'image . right_t + r_t'image . left_t; left, right (p, r), image (n, r)."""
+    found = np.zeros_like(image)
+    for t in range(len(left)):
+        z = image.dtype.type(0)
+        for e in range(l_indptr[t], l_indptr[t + 1]):
+            row, total = image[l_indices[e]], image.dtype.type(0)
+            for c in range(len(row)):
+                total += row[c] * right[t, c]
+            z += l_data[e] * total
+        for e in range(r_indptr[t], r_indptr[t + 1]):
+            row, total = image[r_indices[e]], image.dtype.type(0)
+            for c in range(len(row)):
+                total += row[c] * left[t, c]
+            z += r_data[e] * total
+        z *= image.dtype.type(0.5)
+        for e in range(l_indptr[t], l_indptr[t + 1]):
+            row, weight = found[l_indices[e]], z * l_data[e]
+            for c in range(len(row)):
+                row[c] += weight * right[t, c]
+        for e in range(r_indptr[t], r_indptr[t + 1]):
+            row, weight = found[r_indices[e]], z * r_data[e]
+            for c in range(len(row)):
+                row[c] += weight * left[t, c]
+    return found
+
+
+def _rows(index: NDArray[np.integer], value: Array, n: int) -> sparse.csr_array:
+    """(p, n) with value_t at column index_t of row t."""
+    p = len(index)
+    return sparse.csr_array((value, np.asarray(index, np.int64), np.arange(p + 1)), shape=(p, n))
