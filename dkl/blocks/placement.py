@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from dkl.blocks import slab_worker, waiting
 from dkl.blocks.owners import Owners
 from dkl.blocks.session import Session
-from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram, make_storage
+from dkl.blocks.slab_owner import SlabOwner
+from dkl.blocks.slab_program import Carry, SlabProgram
+from dkl.blocks.slab_storage import make_storage
 from dkl.errors import WorkersLostError
 from dkl.linalg.slabs import n_slabs
 from dkl.linalg.tree_sum import group_bounds, share

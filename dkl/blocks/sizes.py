@@ -22,7 +22,7 @@ def register(sizeof: Any) -> None:
 
     @sizeof.register_lazy("dkl")
     def register_own() -> None:
-        from dkl.blocks.slab_owner import PhaseSums
+        from dkl.blocks.sums_exchange import PhaseSums
 
         @sizeof.register(PhaseSums)
         def size_of_sums(sums: Any) -> int:

@@ -15,144 +15,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.slab_program import Carry, SlabProgram
+from dkl.blocks.sums_exchange import Combined, PhaseSums, alone
 from dkl.errors import StoreError
-from dkl.linalg.slabs import empty_aligned
-from dkl.linalg.tree_sum import Partials, absorb, group_bounds, total
+from dkl.linalg.tree_sum import absorb, group_bounds
 from dkl.stores.slab_arrays import SlabArray
 
-Slab = dict[str, NDArray]
-"""The arrays of the state on one slab by name, (n, w) each."""
-Carry = dict[str, Any]
-"""The scalars of an iteration by name, JSON types; "converged" ends a batch."""
 LEAST_CHUNK = 1024
 """Rows that are worth handing to a thread: some 0.1 ms of arithmetic."""
-
-
-class SlabProgram(Protocol):
-    """What to do on a slab. Immutable and picklable; every owner holds the same one."""
-
-    @property
-    def rank(self) -> int:
-        """Columns of the factor."""
-
-    @property
-    def width(self) -> int:
-        """Columns w of a slab."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the arrays."""
-
-    @property
-    def n(self) -> int:
-        """Rows of the factor: the number of patterns."""
-
-    @property
-    def arrays(self) -> tuple[str, ...]:
-        """Names of all arrays of the state."""
-
-    @property
-    def committed(self) -> tuple[str, ...]:
-        """Names of the arrays that a checkpoint needs."""
-
-    @property
-    def opening(self) -> str:
-        """The phase that computes the rest of the state from the committed arrays."""
-
-    @property
-    def cycle(self) -> tuple[str, ...]:
-        """The phases of an iteration, in order."""
-
-    def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(names of the arrays that the phase reads, names of those it writes)."""
-
-    def sums_size(self, phase: str) -> int:
-        """Length of the vector of sums of a phase."""
-
-    def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
-        """(array, row numbers) whose rows owners exchange after the phase, for hubs; None where there are none."""
-
-    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
-        """The carry after a phase, from its sums over all slabs; the same on all owners."""
-
-    def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, chunked: Any) -> Any:
-        """What `visit` gets, from the sums and gathered rows (k, r) of the phase before; `chunked` runs over threads."""
-
-    def visit(self, phase: str, slab: Slab, columns: range, message: Any, total: NDArray[np.float64]) -> None:
-        """Do the phase on one slab, which holds `columns` of the factor; adds to `total`, its share of the sums."""
-
-
-@dataclass
-class PhaseSums:
-    """What an owner sends after a phase: subtree sums, and gathered rows by slab. `step` numbers the phases from 0, the opening."""
-
-    phase: str
-    step: int
-    partials: Partials
-    rows: dict[int, NDArray] = field(default_factory=dict)
-
-
-class MemorySlabs:
-    """Arrays of the state in memory: name -> (slabs here, n, w)."""
-
-    def __init__(self, program: SlabProgram, slabs: range) -> None:
-        self.first = slabs.start
-        shape = (len(slabs), program.n, program.width)
-        self.arrays = {name: empty_aligned(shape, program.dtype) for name in program.arrays}
-
-    def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
-        """The arrays of `slab`, as views: nothing is read or copied."""
-        return {name: array[slab - self.first] for name, array in self.arrays.items()}
-
-    def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
-        """Nothing: the views were written to."""
-
-
-class DiskSlabs:
-    """Arrays of the state on disk, one slab at a time in the buffers of the thread that works on it.
-
-    Buffers are kept for the next slab: memory is that of the threads, however many slabs there are.
-    """
-
-    def __init__(self, program: SlabProgram, arrays: Mapping[str, SlabArray]) -> None:
-        self.program, self.arrays = program, dict(arrays)
-        self.free: list[Slab] = []
-        self.lock = threading.Lock()
-
-    def _buffers(self) -> Slab:
-        """A set of buffers that is free, or a new one."""
-        with self.lock:
-            if self.free:
-                return self.free.pop()
-        shape = (self.program.n, self.program.width)
-        return {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
-
-    def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
-        """Buffers for `slab`, with the arrays named by `reads` in them; the others hold what was there before."""
-        buffers = self._buffers()
-        for name in reads:
-            self.arrays[name].read(slab, buffers[name])
-        return buffers
-
-    def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
-        """Write the arrays named by `writes`, and take the buffers back."""
-        for name in writes:
-            self.arrays[name].write(slab, arrays[name])
-        with self.lock:
-            self.free.append(arrays)
 
 
 class SlabOwner:
     """The slabs of the given `groups`, and a pool of threads that visits them.
 
-    `exchange(step, part)` returns the parts of all owners in order; by default the owner is alone.
+    `combined(part)` returns the sums and rows of all owners; by default the owner is alone (blocks/sums_exchange.py).
     """
 
     def __init__(
@@ -162,18 +44,17 @@ class SlabOwner:
         groups: range,
         storage: Any,
         threads: int = 1,
-        exchange: Callable[[int, PhaseSums], list[PhaseSums]] = lambda step, part: [part],
+        combined: Callable[[PhaseSums], Combined] = alone,
     ) -> None:
         self.program, self.storage, self.threads = program, storage, max(1, threads)
         bounds = group_bounds(n_slabs)
         self.groups = [(index, range(*bounds[index])) for index in groups]
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
-        self.exchange = exchange
+        self.combined = combined
         self.mine = PhaseSums("", -1, {})  # of the last phase
-        self.parts: list[PhaseSums] = []  # of all owners
+        self.last = Combined(np.zeros(0), {})  # the same of all owners
         self.carry: Carry = {}
         self.carry_step = -1  # the step that the carry has taken in
-        self.summed: tuple[int, NDArray[np.float64]] | None = None
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.lock = threading.Lock()
         self.spare: list[NDArray[np.float64]] = []
@@ -191,13 +72,13 @@ class SlabOwner:
     # -- phases ---------------------------------------------------------------------------------------------------
 
     def begin(self, carry: Carry) -> None:
-        """Set the carry from which the opening phase starts, and forget the sums of what was before."""
-        self.carry, self.carry_step, self.summed = dict(carry), -1, None
+        """Set the carry from which the opening phase starts."""
+        self.carry, self.carry_step = dict(carry), -1
 
     def open(self) -> None:
         """Run the opening phase, which computes the rest of the state, and exchange its sums."""
         self.mine = self._run(self.program.opening, 0, None)
-        self.parts = self.exchange(0, self.mine)
+        self.last = self.combined(self.mine)
 
     def iterate(self, steps: int) -> list[Carry]:
         """Run up to `steps` iterations; the carry after each, fewer once converged. All owners stop at the same one.
@@ -207,10 +88,10 @@ class SlabOwner:
         carries: list[Carry] = []
         for _ in range(steps):
             for phase in self.program.cycle:
-                sums, rows, carry = self.sums(), self._rows(self.parts), self._up_to_date_carry()
+                sums, rows, carry = self.sums(), self._rows(), self._up_to_date_carry()
                 message = self.program.message(phase, sums, rows, carry, self._chunked)
                 before, self.mine = self.mine, self._run(phase, self.mine.step + 1, message)
-                self.parts = self.exchange(self.mine.step, self.mine)
+                self.last = self.combined(self.mine)
                 # The vectors behind the last sums are used again only now: `sums` may be one of them, and the message views
                 # of it.
                 self._recycle(before)
@@ -233,10 +114,8 @@ class SlabOwner:
         return result
 
     def sums(self) -> NDArray[np.float64]:
-        """The sums of the last phase over all owners, added up once. Read-only, and gone with the next phase."""
-        if self.summed is None or self.summed[0] != self.mine.step:
-            self.summed = self.mine.step, total(part.partials for part in self.parts)
-        return self.summed[1]
+        """The sums of the last phase over all owners. Read-only, and gone with the next phase."""
+        return self.last.sums
 
     def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
         """One phase on the slabs of a group, in order, and its sums added to the tree."""
@@ -272,9 +151,9 @@ class SlabOwner:
             self.spare += part.partials.values()
         part.partials = {}
 
-    def _rows(self, parts: list[PhaseSums]) -> NDArray | None:
+    def _rows(self) -> NDArray | None:
         """(k, r): the gathered rows of all owners, put together slab by slab, in double; None where none were gathered."""
-        rows = {slab: block for part in parts for slab, block in part.rows.items()}
+        rows = self.last.rows
         if not rows:
             return None
         return np.concatenate([rows[slab] for slab in sorted(rows)], axis=1).astype(np.float64)
@@ -344,10 +223,3 @@ class SlabOwner:
 
         self.fill(load)
         self.begin(carry)
-
-
-def make_storage(program: SlabProgram, slabs: range, scratch: str | None) -> Any:
-    """Storage of these slabs: memory, or (given a folder made by `create_scratch`) its zarr arrays."""
-    if scratch is None:
-        return MemorySlabs(program, slabs)
-    return DiskSlabs(program, {name: SlabArray.open(Path(scratch) / name) for name in program.arrays})

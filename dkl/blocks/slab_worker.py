@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.exchange import Exchange, close_inbox
-from dkl.blocks.slab_owner import Carry, SlabOwner, SlabProgram, make_storage
+from dkl.blocks.slab_owner import SlabOwner
+from dkl.blocks.slab_program import Carry, SlabProgram
+from dkl.blocks.slab_storage import make_storage
+from dkl.blocks.sums_exchange import combine
 from dkl.errors import StateLost
 from dkl.linalg.tree_sum import group_bounds
 
@@ -59,8 +63,8 @@ def make_owner(
     # Groups are contiguous ranges of slabs, and shares of groups: so are the slabs of an owner.
     bounds, groups = group_bounds(n_slabs), shares[index]
     slabs = range(bounds[groups.start][0], bounds[groups.stop - 1][1])
-    storage, exchange = make_storage(program, slabs, scratch), Exchange(key, index, addresses)
-    keep(key, SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, exchange))
+    storage, combined = make_storage(program, slabs, scratch), partial(combine, Exchange(key, index, addresses))
+    keep(key, SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, combined))
 
 
 def keep(key: str, owner: Any) -> None:

@@ -17,7 +17,7 @@ from dkl.blocks.placement import (
 )
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.blocks.slab_owner import SlabProgram
+from dkl.blocks.slab_program import SlabProgram
 from dkl.errors import DiskError
 from dkl.stores.generations import Generation
 from dkl.stores.keeper import RunKeeper

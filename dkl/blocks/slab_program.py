@@ -1,0 +1,67 @@
+"""What is done on the slabs of a factored state: the phases of an iteration, and what follows from their sums."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Slab = dict[str, NDArray]
+"""The arrays of the state on one slab by name, (n, w) each."""
+Carry = dict[str, Any]
+"""The scalars of an iteration by name, JSON types; "converged" ends a batch."""
+
+
+class SlabProgram(Protocol):
+    """What to do on a slab. Immutable and picklable; every owner holds the same one."""
+
+    @property
+    def rank(self) -> int:
+        """Columns of the factor."""
+
+    @property
+    def width(self) -> int:
+        """Columns w of a slab."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the arrays."""
+
+    @property
+    def n(self) -> int:
+        """Rows of the factor: the number of patterns."""
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of all arrays of the state."""
+
+    @property
+    def committed(self) -> tuple[str, ...]:
+        """Names of the arrays that a checkpoint needs."""
+
+    @property
+    def opening(self) -> str:
+        """The phase that computes the rest of the state from the committed arrays."""
+
+    @property
+    def cycle(self) -> tuple[str, ...]:
+        """The phases of an iteration, in order."""
+
+    def io(self, phase: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(names of the arrays that the phase reads, names of those it writes)."""
+
+    def sums_size(self, phase: str) -> int:
+        """Length of the vector of sums of a phase."""
+
+    def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
+        """(array, row numbers) whose rows owners exchange after the phase, for hubs; None where there are none."""
+
+    def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
+        """The carry after a phase, from its sums over all slabs; the same on all owners."""
+
+    def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, chunked: Any) -> Any:
+        """What `visit` gets, from the sums and gathered rows (k, r) of the phase before; `chunked` runs over threads."""
+
+    def visit(self, phase: str, slab: Slab, columns: range, message: Any, total: NDArray[np.float64]) -> None:
+        """Do the phase on one slab, which holds `columns` of the factor; adds to `total`, its share of the sums."""

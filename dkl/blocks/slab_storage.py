@@ -1,0 +1,69 @@
+"""Where the arrays of a factored state stand: in memory, or on disk a slab at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dkl.blocks.slab_program import Slab, SlabProgram
+from dkl.linalg.slabs import empty_aligned
+from dkl.stores.slab_arrays import SlabArray
+
+
+class MemorySlabs:
+    """Arrays of the state in memory: name -> (slabs here, n, w)."""
+
+    def __init__(self, program: SlabProgram, slabs: range) -> None:
+        self.first = slabs.start
+        shape = (len(slabs), program.n, program.width)
+        self.arrays = {name: empty_aligned(shape, program.dtype) for name in program.arrays}
+
+    def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
+        """The arrays of `slab`, as views: nothing is read or copied."""
+        return {name: array[slab - self.first] for name, array in self.arrays.items()}
+
+    def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
+        """Nothing: the views were written to."""
+
+
+class DiskSlabs:
+    """Arrays of the state on disk, one slab at a time in the buffers of the thread that works on it.
+
+    Buffers are kept for the next slab: memory is that of the threads, however many slabs there are.
+    """
+
+    def __init__(self, program: SlabProgram, arrays: Mapping[str, SlabArray]) -> None:
+        self.program, self.arrays = program, dict(arrays)
+        self.free: list[Slab] = []
+        self.lock = threading.Lock()
+
+    def _buffers(self) -> Slab:
+        """A set of buffers that is free, or a new one."""
+        with self.lock:
+            if self.free:
+                return self.free.pop()
+        shape = (self.program.n, self.program.width)
+        return {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
+
+    def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
+        """Buffers for `slab`, with the arrays named by `reads` in them; the others hold what was there before."""
+        buffers = self._buffers()
+        for name in reads:
+            self.arrays[name].read(slab, buffers[name])
+        return buffers
+
+    def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
+        """Write the arrays named by `writes`, and take the buffers back."""
+        for name in writes:
+            self.arrays[name].write(slab, arrays[name])
+        with self.lock:
+            self.free.append(arrays)
+
+
+def make_storage(program: SlabProgram, slabs: range, scratch: str | None) -> Any:
+    """Storage of these slabs: memory, or (given a folder made by `create_scratch`) its zarr arrays."""
+    if scratch is None:
+        return MemorySlabs(program, slabs)
+    return DiskSlabs(program, {name: SlabArray.open(Path(scratch) / name) for name in program.arrays})

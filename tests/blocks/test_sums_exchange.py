@@ -1,0 +1,77 @@
+"""Sums of phases among owners of slabs: the same bits in one round and in two, and fewer bytes in two of many owners."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dkl.blocks import sums_exchange
+from dkl.blocks.sums_exchange import PhaseSums, combine
+from dkl.linalg.tree_sum import absorb, share, total
+
+GROUPS, SIZE = 8, 1003
+
+
+class Threads:
+    """Owners that are threads: what each gives the others, and the numbers that it has sent."""
+
+    def __init__(self, index: int, owners: int, given: dict[Any, Any], changed: threading.Condition) -> None:
+        self.index, self.addresses, self.given, self.changed = index, [str(k) for k in range(owners)], given, changed
+        self.sent = 0
+
+    def swap(self, step: int, parts: dict[int, Any]) -> dict[int, Any]:
+        with self.changed:
+            for k, part in parts.items():
+                self.given[step, self.index, k] = part
+                self.sent += sum(v.size for v in part.partials.values()) if isinstance(part, PhaseSums) else part.size
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: all((step, k, self.index) in self.given for k in parts), 60)
+            return {k: self.given[step, k, self.index] for k in parts}
+
+    def __call__(self, step: int, part: Any) -> list[Any]:
+        others = [k for k in range(len(self.addresses)) if k != self.index]
+        given = self.swap(step, dict.fromkeys(others, part)) | {self.index: part}
+        return [given[k] for k in range(len(self.addresses))]
+
+
+def combined(parts: list[PhaseSums]) -> tuple[list[sums_exchange.Combined], int]:
+    """(what each owner has then, the most that one has sent)."""
+    given: dict[Any, Any] = {}
+    changed = threading.Condition()
+    peers = [Threads(k, len(parts), given, changed) for k in range(len(parts))]
+    found: dict[int, sums_exchange.Combined] = {}
+
+    def work(k: int) -> Callable[[], None]:
+        return lambda: found.update({k: combine(peers[k], parts[k])})
+
+    threads = [threading.Thread(target=work(k)) for k in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[k] for k in range(len(parts))], max(each.sent for each in peers)
+
+
+@pytest.mark.parametrize("owners", [1, 2, 3, 5, 8])
+def test_the_bits_are_those_of_the_tree(monkeypatch: pytest.MonkeyPatch, owners: int) -> None:
+    rng = np.random.default_rng(owners)
+    leaves = rng.standard_normal((GROUPS, SIZE)) * 10.0 ** rng.integers(-8, 8, (GROUPS, 1))
+    whole: dict[Any, Any] = {}
+    parts = []
+    for groups in share(GROUPS, owners):
+        parts.append(PhaseSums("v", 3, {}, {groups.start: leaves[groups.start, :4]}))
+        for group in groups:
+            absorb(parts[-1].partials, (0, group), leaves[group].copy())
+            absorb(whole, (0, group), leaves[group].copy())
+    wanted, sent = total([whole]), {}
+    for worthwhile in (SIZE + 1, SIZE):  # one round, two rounds
+        monkeypatch.setattr(sums_exchange, "WORTHWHILE", worthwhile)
+        every, sent[worthwhile] = combined(parts)
+        for each in every:
+            assert each.sums.tobytes() == wanted.tobytes()
+            assert sorted(each.rows) == [groups.start for groups in share(GROUPS, owners)]
+    if owners > 2:  # their subtrees are one each, or two
+        assert sent[SIZE] <= 2 * SIZE * max(len(part.partials) for part in parts)
+        assert sent[SIZE + 1] >= (owners - 1) * SIZE
