@@ -16,7 +16,7 @@ def main() -> None:
     dkl()
 
 
-def _forked(words: Sequence[str], output: IO[bytes]) -> SimpleNamespace:
+def _forked(words: Sequence[str], output: IO[bytes], alive: int) -> SimpleNamespace:
     number = os.fork()
     if number == 0:
         os.setsid()

@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from command_line import call, tree
 from command_runs import refused
+from dask_processes import wait_until
 from patience import PATIENCE
 from preloaded import Forked
 
 from dkl.cli.commands import COMMANDS
+from dkl.cli.main import main
+from dkl.errors import InputError
 from dkl.estimators.common.rules import Flag
 from dkl.estimators.common.settings import declared
 from dkl.runs import registry
@@ -154,6 +157,31 @@ def test_a_sweep_that_was_interrupted_is_continued(here: Path) -> None:
     assert call("sweep", "compare", "sweep", "sweep").code == 0
 
 
+def test_a_sweep_that_is_killed_leaves_no_fit_behind(here: Path) -> None:
+    words = [*LONG]
+    words[words.index("60,80")], words[words.index("400")] = "60", "1000000"
+    process = Forked(main, *words)  # its point is a process of its own, as users have it
+    try:
+        run = here / "sweep/points/n60_repeat1/run.zarr"
+        wait_until(lambda: (run / "generations").is_dir() and any(run.glob("generations/gen-*")))
+    finally:
+        process.kill()
+    wait_until(lambda: "interrupted by SIGTERM" in (run.parent / "log").read_text())
+    store = RunStore.open(run)
+    wait_until(lambda: _is_free(store))
+    committed = next(iter(store.generations().newest_first()))
+    assert committed.iteration > 20  # more than it had when the sweep was killed: those under way are kept
+
+
+def _is_free(run: RunStore) -> bool:
+    try:
+        run.lock()
+    except InputError:
+        return False
+    run.close()
+    return True
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_while_it_plans_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr("dkl.runs.sweep.sweep.misfits", lambda *given: os.kill(os.getpid(), number))
@@ -167,7 +195,7 @@ def test_a_crash_costs_a_point_and_is_tried_again(here: Path, monkeypatch: pytes
     scripts = iter(["kill -KILL $$", "echo dkl: out of luck >&2; exit 6", "exit 1", "exit 5"])
     asked = []
 
-    def start(words: Any, output: Any) -> subprocess.Popen:
+    def start(words: Any, output: Any, alive: int) -> subprocess.Popen:
         asked.append(words)
         return subprocess.Popen(["/bin/sh", "-c", next(scripts)], stdout=output, stderr=output)
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -28,10 +28,24 @@ class Ended:
     cpu_seconds: float
 
 
-def start(words: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """`dkl` with these words, in a session of its own: a terminal sends Ctrl-C to all of a group, and twice is more than once."""
-    command = [sys.executable, "-P", "-m", "dkl.cli.main", *words]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+def start(words: Sequence[str], output: IO[bytes], alive: int) -> subprocess.Popen[bytes]:
+    """`dkl` with these words, in a session of its own: a terminal sends Ctrl-C to all of a group, and twice is more than once.
+
+    alive: the end to read from of a pipe that ends with this process; see dkl/cli/point_process.py.
+    """
+    command = [sys.executable, "-P", "-m", "dkl.cli.point_process", *words]
+    return subprocess.Popen(command, stdin=alive, stdout=output, stderr=output, start_new_session=True)
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    """(the end to read from, the end to write to), which both close with it, or with this process."""
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 class Processes:
@@ -48,11 +62,11 @@ class Processes:
     def run(self, words: Sequence[str], log: Path) -> Ended:
         """`dkl` with these words until it ends; what it prints is appended to `log`."""
         descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
-        with os.fdopen(descriptor, "ab") as output:
+        with os.fdopen(descriptor, "ab") as output, pipe() as (alive, _):
             began = time.perf_counter()
             self._is_starting = True
             try:
-                process = start(words, output)
+                process = start(words, output, alive)
                 self._running, self._is_starting = process.pid, False
                 if self.signal:  # it came before there was a process to hand it to
                     self._send(signal.Signals[self.signal])
