@@ -16,8 +16,9 @@ from dkl.blocks import slab_worker
 from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
-from dkl.errors import InputError, MemoryBudgetError
-from dkl.estimators.pairwise import factored_stage, fit, plan
+from dkl.errors import DiskError, InputError, MemoryBudgetError
+from dkl.estimators.pairwise import factored_plan, factored_stage, fit
+from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems import factored_slabs
 from dkl.solvers.watch import Watch
@@ -47,7 +48,7 @@ def learned(client=None, **how):
     learner = dkl.PairwiseKernelLearner(client=client, **HOW | how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            plan, "WORTHWHILE", 1e30 if client is None else 0
+            factored_plan, "WORTHWHILE", 1e30 if client is None else 0
         )  # without one, a client that is current is found
         return learner.fit(X, must_link=must, cannot_link=cannot)
 
@@ -96,34 +97,46 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     )
 
     def planned(session, limit=None):
-        return plan.SharedPlan.of(problem, PairwiseSettings(memory_limit=limit), session)
+        return factored_plan.SharedPlan.of(problem, PairwiseSettings(memory_limit=limit), session)
 
     assert planned(sessions[0]) is None
-    monkeypatch.setattr(plan, "machine_memory", lambda: 4 * 8 * N * plan._columns(16, 0))
+    monkeypatch.setattr(factored_plan, "machine_memory", lambda: 4 * 8 * N * factored_plan._columns(16, 0))
     assert planned(sessions[1]) is None and planned(sessions[0]).rank == 64
     monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
     cut, entries = (0, N // 2, N), (problem.laplacian.nnz, problem.targets.nnz)
-    met = max(plan.sizes_of(problem.laplacian, problem.targets, cut, k)[1] for k in (0, 1))
-    base, needed = plan.PROCESS_BASE + plan.WORKER_EXTRA, plan.owner_bytes((N // 2, met, *entries), 16)
-    assert 0 < met <= N // 2 and needed < plan.owner_bytes((N, 0, *entries), 16)
-    monkeypatch.setattr(plan, "WORTHWHILE", 0)
+    met = max(factored_plan.sizes_of(problem.laplacian, problem.targets, cut, k)[1] for k in (0, 1))
+    base, needed = (
+        factored_plan.PROCESS_BASE + factored_plan.WORKER_EXTRA,
+        factored_plan.owner_bytes((N // 2, met, *entries), 16),
+    )
+    assert 0 < met <= N // 2 and needed < factored_plan.owner_bytes((N, 0, *entries), 16)
+    monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)
     assert planned(sessions[0], base + needed).rank in (16, 32) and planned(sessions[0], base).rank == 0
 
 
-def test_a_lost_part_sends_it_back_to_its_start(client, shared, monkeypatch, caplog):
+@pytest.mark.parametrize("place", ["before any state", "after one", "where no disk takes one"])
+def test_a_lost_part_costs_what_came_after_the_state_that_was_kept(client, shared, monkeypatch, caplog, place):
+    """In a temporary folder, as there is no run."""
+    how = {"checkpoint_every": 100 if place == "before any state" else 4, "callbacks": [lambda row: None]}
     here, real, asked = learned(), JointWork.advance, []
 
     def losing(work, *given):
         asked.append(work)
-        if len(asked) == 3:
+        if len(asked) == 11:  # of an iteration each, as there is a callback that minds
             client.run(slab_worker.forget, work.key, workers=[work.addresses[1]])
         return real(work, *given)
 
+    def full(store, state):
+        raise DiskError("no space left", where="disk")
+
     monkeypatch.setattr(JointWork, "advance", losing)
+    if place == "where no disk takes one":
+        monkeypatch.setattr(SearchStore, "write", full)
     with caplog.at_level(logging.WARNING, "dkl"):
-        there = learned(client)
+        there = learned(client, **how)
     assert shared == [1] and there.result_.restarts == 1 and len({id(work) for work in asked}) == 2
-    assert caplog.text.count("the factored solver continues from its start") == 1
+    assert caplog.text.count(f"continues from {'iteration 8' if place == 'after one' else 'its start'}") == 1
+    assert caplog.text.count("no space left") == (place == "where no disk takes one")
     same(here, there)
 
 
@@ -149,7 +162,7 @@ def test_a_limit_of_time_is_told_as_one(client, shared, monkeypatch):
     X, must, cannot = hard_rows(N, 1)
     graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
     problem = fit.make_problem(graph.laplacian, dkl.Pairs(must, cannot), 10.0)
-    monkeypatch.setattr(plan, "WORTHWHILE", 0)
+    monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)
     settings = PairwiseSettings(solver="factored", rank=8, target_gap=0.05)
     found = fit.fit_problem(problem, settings, Session(client), watch=Watch(time_limit=1e-9))
     assert shared == [0] and found.result.outcome.value == "time_limit" and np.isfinite(found.factor).all()
@@ -168,10 +181,10 @@ def test_an_error_on_workers_is_raised_here(client, shared, monkeypatch):
 
 def test_workers_without_room_are_refused(client, shared, monkeypatch):
     """By the plan, or when the rows are sent to fewer workers than it was made for."""
-    monkeypatch.setattr(plan, "owner_bytes", lambda sizes, width: 10**12)
+    monkeypatch.setattr(factored_plan, "owner_bytes", lambda sizes, width: 10**12)
     with pytest.raises(MemoryBudgetError, match=r"a worker's rows, and those they meet takes 1 TB .* solver='admm'"):
         learned(client, memory_limit="2 GB")
-    monkeypatch.setattr(plan.SharedPlan, "largest_part", lambda *given: 0)
+    monkeypatch.setattr(factored_plan.SharedPlan, "largest_part", lambda *given: 0)
     with pytest.raises(MemoryBudgetError, match=r"^tcp://.*the rows of 2 workers, .* at least 1 TB"):
         learned(client, memory_limit="2 GB")
 

@@ -17,7 +17,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InterruptedRunError
-from dkl.estimators.pairwise import plan
+from dkl.estimators.pairwise import factored_plan
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.search_store import FOLDER
@@ -45,7 +45,7 @@ def problem():
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
-    monkeypatch.setattr(plan, "WORTHWHILE", 0)  # on workers wherever there is a client
+    monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)  # on workers wherever there is a client
 
 
 def begin(path, settings):

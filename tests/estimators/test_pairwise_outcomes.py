@@ -14,8 +14,8 @@ import dkl
 from dkl.baselines import NystromRegressor
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.errors import ConvergenceWarning, InputError
+from dkl.estimators.pairwise.factored_plan import finish_rank
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.estimators.pairwise.plan import finish_rank
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import outcome_of
 from dkl.problems.pairwise_factored import FactoredPairwise

@@ -7,9 +7,10 @@ from pairwise_cases import hard_rows
 import dkl
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
+from dkl.estimators.pairwise.factored_plan import finish_rank, rank_within
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.load import load_learner
-from dkl.estimators.pairwise.plan import finish_rank, make_plan, rank_within, solver_of
+from dkl.estimators.pairwise.plan import make_plan, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.solvers.factored import START_RANK
 from dkl.stores.run import RunStore

@@ -11,9 +11,9 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.errors import NumericalError
+from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
 from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
-from dkl.estimators.pairwise.plan import check_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES
 from dkl.pairs import Pairs

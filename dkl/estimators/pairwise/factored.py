@@ -24,7 +24,7 @@ from dkl.blocks.exchange import Exchange
 from dkl.blocks.joint_work import JointWork, Tell
 from dkl.blocks.session import Session
 from dkl.errors import NumericalError, StateLost
-from dkl.estimators.pairwise.plan import SharedPlan
+from dkl.estimators.pairwise.factored_plan import SharedPlan
 from dkl.estimators.pairwise.search_state import Told, spans_of, state_of, told_of
 from dkl.estimators.pairwise.search_store import Commits, SearchStore, Source
 from dkl.linalg.shared_rows import SharedRows

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from dkl.blocks.export import store_factor
 from dkl.errors import NumericalError, StoreError
 from dkl.estimators.pairwise.factored import Request, solved_here, solved_on_workers
+from dkl.estimators.pairwise.factored_plan import LEAST_FINISH_RANK, SharedPlan, finish_rank
 from dkl.estimators.pairwise.history import history
-from dkl.estimators.pairwise.plan import LEAST_FINISH_RANK, SharedPlan, finish_rank
 from dkl.estimators.pairwise.search_state import Told, lengths_of
 from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES, Context, Stage, outcome_of
@@ -70,7 +70,7 @@ def by_factored(
     rank = None if settings.rank == "auto" or start is not None else int(settings.rank)
     if begun is None and name == ALONE and (left := left_in(fit, goal)) is not None:
         (start, past), rank = left, int(left[0].shape[1])
-    store, watch = _kept_stage(fit, name, begun, past)
+    store, watch = _kept_stage(fit, name, begun, past, on_workers=shared is not None)
     most = finish_rank(problem, settings) if shared is None else shared.rank
     request = Request(
         gap=goal,
@@ -97,16 +97,21 @@ def by_factored(
     return Stage(found.factor, found.certificate, outcome, restarts)
 
 
-def _kept_stage(fit: Context, name: str, begun: Begun | None, rows: list[Row]) -> tuple[SearchStore | None, Watch]:
+def _kept_stage(
+    fit: Context, name: str, begun: Begun | None, rows: list[Row], *, on_workers: bool
+) -> tuple[SearchStore | None, Watch]:
     """Where the run keeps the factored solver's state, if there is a run, and the watch of its stage, with the rows it has.
 
-    rows: of the history before the stage, where it is not begun.
+    rows: of the history before the stage, where it is not begun. Without a run, that of workers is kept beside the working arrays.
     """
-    run, before = fit.run, fit.watch.history
+    run, before, every = fit.run, fit.watch.history, fit.settings.checkpoint_every
     if run is None:
-        return None, fit.watch.stage(name, start={"iteration": len(before)})
+        watch = fit.watch.stage(name, start={"iteration": len(before)})
+        if fit.scratch is None or not on_workers:
+            return None, watch
+        return SearchStore(fit.scratch, every, name, lengths_of(fit.problem), len(before), must=False), watch
     if begun is None:
-        store = SearchStore(run, fit.settings.checkpoint_every, name, lengths_of(fit.problem), len(rows))
+        store = SearchStore(run, every, name, lengths_of(fit.problem), len(rows))
         run.fsync()  # a commit is worth what its graph and pairs are
     else:
         store = begun.store

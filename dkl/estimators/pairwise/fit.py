@@ -14,15 +14,9 @@ from dkl.blocks.export import compressed
 from dkl.blocks.session import Session
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.pairwise.admm_stage import by_admm
+from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, finish_rank
 from dkl.estimators.pairwise.factored_stage import ALONE, FINISH, begun_in, by_factored
-from dkl.estimators.pairwise.plan import (
-    MAX_FINISH_RANK,
-    SharedPlan,
-    chosen_rank,
-    finish_rank,
-    make_plan,
-    solver_of,
-)
+from dkl.estimators.pairwise.plan import chosen_rank, make_plan, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import Clock, Context, Stage, remedies_of
 from dkl.pairs import Pairs

@@ -6,13 +6,14 @@ search/descent-000151/  where the fourth stands after 151 rows of the history: i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from dkl.errors import StoreError
+from dkl.errors import DiskError, StoreError
 from dkl.estimators.pairwise.arrays import ARRAYS
 from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, told_of
 from dkl.solvers.factored_state import FactoredState
@@ -24,6 +25,7 @@ from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import MANIFEST
 
+LOG = logging.getLogger("dkl")
 FOLDER = "search"
 NOWHERE = -1
 
@@ -46,11 +48,15 @@ class Source:
 class SearchStore(RunKeeper[Source | Told]):
     """Keeps the state of a stage of the fit, which began after `first` rows of the history.
 
-    lengths: samples, entries and pairs of the problem (`lengths_of`).
+    lengths: samples, entries and pairs of the problem (`lengths_of`). must: whether a disk without space ends the fit; else it goes on,
+    and nothing more is kept.
     """
 
-    def __init__(self, run: RunStore, every: int | str, stage: str, lengths: dict[str, int], first: int = 0) -> None:
+    def __init__(
+        self, run: RunStore, every: int | str, stage: str, lengths: dict[str, int], first: int = 0, *, must: bool = True
+    ) -> None:
         super().__init__(run, every)
+        self.must, self.is_full = must, False
         self.stage, self.lengths, self.first = stage, lengths, first
         root = run.path / FOLDER
         self.rounds = KeptStates(root, ARRAYS, "round", "the solver's state")
@@ -80,12 +86,24 @@ class SearchStore(RunKeeper[Source | Told]):
         except (KeyError, TypeError, ValueError, AttributeError):
             return None  # well sealed, but nothing that was ever written
 
+    def due(self, *, at_end: bool = False) -> bool:
+        """As `Keeper.due`."""
+        return not self.is_full and super().due(at_end=at_end)
+
     def commit_due(self, row: Row, count: int, state: Callable[[], Source | Told], watch: Watch) -> None:
         """After a row, so many of the stage: commit the state if that is due, or the run ends here to be resumed, which is raised
         then. After a certificate, which takes long, it is due sooner."""
         self.rule.step = count
         if self.due(at_end=row.get("relative_gap") is not None) or (watch.is_interrupted and self.rule.is_new):
-            self.commit(state())
+            try:
+                self.commit(state())
+            except DiskError as error:
+                if self.must:
+                    raise
+                self.is_full = True
+                LOG.warning(
+                    "the fit goes on, but a lost worker will send it back to the last state that was kept: %s", error
+                )
         watch.raise_if_interrupted(f"stopped at iteration {self.first + count}")
 
     def write(self, state: Source | Told) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from scipy import sparse
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
+from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.fit import Fitted
-from dkl.estimators.pairwise.plan import check_room, make_plan
+from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.search_store import FOLDER
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs

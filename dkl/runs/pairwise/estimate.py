@@ -15,16 +15,14 @@ from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.choice import largest_gamma
-from dkl.estimators.pairwise.plan import (
+from dkl.estimators.pairwise.factored_plan import (
     MAX_FINISH_RANK,
     SharedPlan,
     check_room,
-    chosen_rank,
     factored_plan,
-    plan_at,
     rank_within,
-    solver_with_room,
 )
+from dkl.estimators.pairwise.plan import chosen_rank, plan_at, solver_with_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE
 from dkl.linalg.slabs import slab_width
