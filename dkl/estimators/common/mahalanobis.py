@@ -74,7 +74,9 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         check_is_fitted(self)
         points = _checked_pairs(pairs, self.n_features_in_)
         apart = (points[:, 0] - points[:, 1]) @ self.components_.T
-        return np.asarray(np.sqrt(np.einsum("md,md->m", apart, apart)))
+        # Squares of numbers about 1, by a power of 2: those of the points may be beyond double precision where distances are not.
+        unit = 2.0 ** (np.frexp(np.abs(apart).max(axis=1, initial=0.0))[1] - 1.0)
+        return np.asarray(unit * np.linalg.norm(apart / unit[:, None], axis=1))
 
     def pair_score(self, pairs: Any) -> Matrix:
         """(m,) the distances' negatives, as metric-learn has it: the larger, the more similar."""
