@@ -1,0 +1,161 @@
+"""KL-ADMM out of core beside its two bounds, the disk's and the processor's: `python benchmarks/admm_disk.py [options]`.
+
+    OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e6 --rank 64 256 --folder FOLDER
+    OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e6 --rank rule --dtype float32 --iterations 10 --folder FOLDER
+
+Two Gaussians in 10 dimensions, 10 neighbours, 0.6 n pairs of each kind, gamma = 100; "rule" is the paper's rank. One process; the state
+is in working arrays below FOLDER, a slab a thread in memory; nothing is committed. Beside the seconds of each iteration:
+
+    disk        the bytes that an iteration reads and writes, over what the same arrays give when they are read, and files like a quarter
+                of them when these are written: in order, by as many threads, with nothing in the system's cache before, all on disk after
+    arithmetic  the same iteration in memory, of one slab a thread, times the slabs of a thread
+
+One JSON object a rank. Graphs are kept in FOLDER as pair_proofs.py keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pair_proofs import graph
+
+from dkl import Pairs
+from dkl._spent import DISK, spent
+from dkl.blocks.placement import LocalPlacement, create_scratch
+from dkl.estimators.pairwise.fit import make_problem
+from dkl.linalg.slabs import slab_width
+from dkl.problems.pairwise import PairwiseKernel, RandomStart
+from dkl.problems.pairwise_admm import PairwiseADMM
+
+READS, WRITES = 7, 5
+"""Arrays of a slab in an iteration: PairwiseADMM.io of the phases v and u."""
+RHO = 100.0
+BLOCK = 1 << 24
+
+
+def iterations(
+    problem: PairwiseKernel, program: PairwiseADMM, threads: int, steps: int, scratch: Path | None
+) -> dict[str, Any]:
+    """Seconds of the start and of each of so many iterations, the objective after each, and the share of them that reads and writes."""
+    where = None if scratch is None else create_scratch(program, scratch)
+    placement = LocalPlacement(program, threads=threads, scratch=where)
+    try:
+        began = time.perf_counter()
+        placement.start(RandomStart(0, problem.n, program.rank), program.start(RHO))
+        told: dict[str, Any] = {"start": time.perf_counter() - began, "seconds": [], "disk_share": [], "objective": []}
+        for _ in range(steps):
+            before, began = spent()[DISK], time.perf_counter()
+            carry = placement.advance(1)[0]
+            seconds = time.perf_counter() - began
+            told["seconds"].append(round(seconds, 3))
+            told["disk_share"].append(round((spent()[DISK] - before) / threads / seconds, 2))
+            told["objective"].append(carry["objective"])
+    finally:
+        placement.close()
+    return told
+
+
+def in_order(paths: list[Path], threads: int, one: Callable[[Path], int]) -> float:
+    """Bytes a second of one(path), which returns its bytes, over so many threads."""
+    with ThreadPoolExecutor(threads) as pool:
+        began = time.perf_counter()
+        return sum(pool.map(one, paths)) / (time.perf_counter() - began)
+
+
+def forget(path: Path) -> None:
+    """Put the file on disk and drop its pages from the system's cache."""
+    descriptor = os.open(path, os.O_RDWR)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def read(path: Path) -> int:
+    """All of it, into one buffer."""
+    buffer, total = bytearray(BLOCK), 0
+    with open(path, "rb", buffering=0) as file:
+        while got := file.readinto(buffer):
+            total += got
+    return total
+
+
+def bandwidths(folder: Path, threads: int) -> tuple[float, float]:
+    """(bytes a second read, and written), of the slabs in `folder`; a quarter of them is written."""
+    slabs = sorted(folder.glob("*/c.*"))
+    for path in slabs:
+        forget(path)
+    reading = in_order(slabs, threads, read)
+    size, block = slabs[0].stat().st_size, os.urandom(BLOCK)
+
+    def write(path: Path) -> int:
+        with open(path, "wb", buffering=0) as file:
+            for _ in range(0, size, BLOCK):
+                file.write(block)
+            os.fsync(file.fileno())
+        return -(-size // BLOCK) * BLOCK
+
+    targets = [folder / f"written.{k}" for k in range(max(threads, len(slabs) // 4))]
+    writing = in_order(targets, threads, write)
+    for path in targets:
+        path.unlink()
+    return reading, writing
+
+
+def measured(problem: PairwiseKernel, rank: int, dtype: str, threads: int, steps: int, folder: Path) -> dict[str, Any]:
+    """The iterations out of core, the same in memory for a slab a thread, and the disk."""
+    width = slab_width(rank, dtype)
+    program, few = problem.admm(rank, dtype, 0.0), problem.admm(threads * width, dtype, 0.0)
+    slabs = -(-rank // width)
+    scratch = folder / "working"
+    try:
+        told = iterations(problem, program, threads, steps, scratch)
+        reading, writing = bandwidths(scratch, threads)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    inside = iterations(problem, few, threads, 4, None)
+    array = problem.n * width * np.dtype(dtype).itemsize * slabs
+    seconds = float(np.median(told["seconds"][1:]))
+    bounds = {
+        "disk": READS * array / reading + WRITES * array / writing,
+        "arithmetic": min(inside["seconds"]) * -(-slabs // threads),
+    }
+    return {
+        "n": problem.n, "rank": rank, "dtype": dtype, "threads": threads, "slabs": slabs, "array_gb": array / 1e9,
+        "an_iteration": seconds, "bounds": bounds, "of_the_larger": seconds / max(bounds.values()),
+        "read_mb_s": reading / 1e6, "written_mb_s": writing / 1e6,
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, **told,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """A line a rank."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=lambda text: int(float(text)), default=1_000_000)
+    parser.add_argument("--rank", nargs="+", default=["64", "256"], help='numbers, or "rule"')
+    parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--folder", type=Path, required=True)
+    asked = parser.parse_args()
+    began = time.perf_counter()
+    laplacian, y = graph("gaussians", asked.n, asked.folder)
+    problem = make_problem(laplacian, Pairs.from_labels(y, random_state=0), 100.0)
+    print(json.dumps({"n": asked.n, "graph_or_its_file_and_pairs": round(time.perf_counter() - began, 1)}), flush=True)
+    for rank in asked.rank:
+        r = problem.paper_rank if rank == "rule" else int(rank)
+        told = measured(problem, r, asked.dtype, asked.threads, asked.iterations, asked.folder)
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""A model of larger machines: `python benchmarks/scale.py [measure] [check] [predict]`, all three by default.
+
+    OMP_NUM_THREADS=1 python benchmarks/scale.py
+    OMP_NUM_THREADS=1 python benchmarks/scale.py predict --rates rates.json --network 1.25e9
+
+measure   the seconds of one thread for a row and column of KL-ADMM's iteration, and for a row (small systems); for a row and column of the
+          factored solver's; of the graph a row; of SLKL's pass a row and column; of a message between two workers, and a byte of it
+check     bytes and messages of an iteration, and the rows that a worker meets, beside what the formulas say: 2 to 32 workers that share
+          this machine's processors. Their seconds say nothing, their counts all
+predict   seconds and memory an iteration of 10^7 to 10^9 patterns on 10 to 1,000 workers of one thread each
+
+Two Gaussians in 10 dimensions in random order, 10 neighbours, 0.6 n pairs of each kind. Workers are as fast as the processor here, the
+network gives --network bytes a second each way to each worker. Nothing is assumed of what overlaps: times are added up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pair_workers import problem_of
+
+import dkl
+from dkl.blocks.exchange import Exchange
+from dkl.blocks.graph import build_graph
+from dkl.blocks.placement import ClusterPlacement, LocalPlacement
+from dkl.blocks.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
+from dkl.blocks.session import Session
+from dkl.blocks.sums_exchange import PhaseSums
+from dkl.datasets import two_gaussians
+from dkl.estimators.pairwise import factored, factored_plan
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.linalg.slabs import slab_width
+from dkl.problems.pairwise import PairwiseKernel, RandomStart
+from dkl.solvers.factored_descent import minimize
+from dkl.solvers.watch import Watch
+
+GRAPH_ENTRIES, PAIR_ENTRIES = 15.0, 3.4
+"""Entries of L and of T a row."""
+RANK, WIDTH = 256, 16
+"""Of ADMM's factor, and of the factored solver's."""
+EXCHANGES, STEPS = 13, 9
+"""Of an iteration of the factored solver: three sums and ten halos, nine of these in single precision, for the preconditioner."""
+SIZES, WORKERS = (10**7, 10**8, 10**9), (10, 100, 1000)
+COUNTS = {"messages": 0, "bytes": 0}
+
+
+# -- measure ------------------------------------------------------------------------------------------------------------
+
+
+def rates(n: int) -> dict[str, float]:
+    """Seconds of one thread a row and column, a row, a message, a byte."""
+    problem = problem_of(n)
+    width = slab_width(RANK, "float64")
+    one, two = (_admm_seconds(problem, slabs * width) for slabs in (1, 2))
+    found = {"admm": (two - one) / (n * width), "admm_row": max(0.0, 2 * one - two) / n}
+    solver = problem.factored(1)
+    start = solver.padded(np.random.default_rng(0).standard_normal((n, WIDTH)))
+    minimize(solver, start.copy(), tol=0.0, max_iter=2)
+    began = time.perf_counter()
+    steps = minimize(solver, start, tol=0.0, max_iter=10).n_iter
+    found["factored"] = (time.perf_counter() - began) / (steps * n * WIDTH)
+    solver.close()
+    data = two_gaussians(n, random_state=0)
+    found["graph"] = build_graph(data.X, n_neighbors=10, session=Session.find(None, threads=1)).seconds / n
+    learner = dkl.LowRankKernelRegressor(n_columns=500, random_state=0, n_jobs=1).fit(data.X, data.X[:, 0])
+    found["slkl"] = learner.result_.seconds["pass"] / (n * 500)
+    return found | _network()
+
+
+def _admm_seconds(problem: PairwiseKernel, rank: int) -> float:
+    """The least of some iterations, by one thread."""
+    program = problem.admm(rank, "float64", 0.0)
+    placement = LocalPlacement(program)
+    placement.start(RandomStart(0, problem.n, rank), program.start(100.0))
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        placement.advance(1)
+        seconds.append(time.perf_counter() - began)
+    placement.close()
+    return min(seconds)
+
+
+def _ping(addresses: list[str], sizes: tuple[int, ...], times: int) -> list[float]:
+    """On each of two workers: seconds of an exchange of so many numbers."""
+    from distributed import get_worker
+
+    index = addresses.index(get_worker().address)
+    peers, step, found = Exchange("ping", index, addresses), 0, []
+    for size in sizes:
+        part = np.zeros(size)
+        peers(step, part)
+        began = time.perf_counter()
+        for k in range(times):
+            peers(step + 1 + k, part)
+        step += 1 + times
+        found.append((time.perf_counter() - began) / times)
+    return found
+
+
+def _network() -> dict[str, float]:
+    """A message there and back at once, and a byte more of it."""
+    with dkl_cluster(2) as client:
+        addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        sizes = (1, 1_000_000)
+        both = [client.submit(_ping, addresses, sizes, 50, workers=[one], pure=False) for one in addresses]
+        small, large = np.mean(client.gather(both), axis=0)
+    return {"message": float(small), "loopback_byte": float((large - small) / (8 * sizes[1]))}
+
+
+# -- check --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def dkl_cluster(workers: int) -> Iterator[Any]:
+    """A client of so many workers of one thread, each a process."""
+    from distributed import Client, LocalCluster
+
+    how: dict[str, Any] = {"processes": True, "host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0}
+    with LocalCluster(n_workers=workers, threads_per_worker=1, **how) as cluster, Client(cluster) as client:
+        client.wait_for_workers(workers, timeout=600)
+        yield client
+
+
+def count_sends() -> None:
+    """On a worker: what it sends from now on is counted."""
+    real = Exchange._send_all
+    if hasattr(Exchange, "counted"):
+        return
+
+    def counted(self: Exchange, step: int, parts: dict[int, Any]) -> None:
+        COUNTS["messages"] += len(parts)
+        COUNTS["bytes"] += sum(_bytes(part) for part in parts.values())
+        real(self, step, parts)
+
+    Exchange._send_all, Exchange.counted = counted, True  # type: ignore[method-assign, attr-defined]
+
+
+def _bytes(part: Any) -> int:
+    if isinstance(part, PhaseSums):
+        return sum(vector.nbytes for vector in [*part.partials.values(), *part.rows.values()])
+    return sum(vector.nbytes for vector in part.values()) if isinstance(part, dict) else part.nbytes
+
+
+def counts() -> dict[str, int]:
+    """On a worker, so far."""
+    return dict(COUNTS)
+
+
+def sent(client: Any, work: Callable[[], int]) -> tuple[float, float]:
+    """(messages, bytes) that all workers together send an iteration of `work`, which returns how many it made."""
+    client.run(count_sends)
+    before = client.run(counts)
+    steps = work()
+    after = client.run(counts)
+    return tuple(sum(after[k][what] - before[k][what] for k in after) / steps for what in COUNTS)  # type: ignore[return-value]
+
+
+def check(n: int) -> None:
+    """A row a number of workers."""
+    problem = problem_of(n)
+    print("| workers | ADMM: messages | MB | factored: messages | MB | rows met, of own |")
+    print("|---|---|---|---|---|---|")
+    for workers in (2, 4, 8, 16, 32):
+        with dkl_cluster(workers) as client:
+            session = Session(client)
+            admm = sent(client, lambda: _admm_iterations(problem, session))  # noqa: B023
+            search = sent(client, lambda: _search_iterations(problem, session))  # noqa: B023
+        bounds = factored_plan.SharedPlan(n, WIDTH, None, "").bounds(workers)
+        met = factored_plan.sizes_of(problem.laplacian, problem.targets, bounds, 0)[1] / (bounds[1] - bounds[0])
+        told, owners = predicted(n, workers, {}, None), min(workers, 16)
+        wanted = (
+            f"{2 * told['admm_rounds'] * owners * (owners - 1):.0f}", told["admm_bytes"] * owners / 1e6,
+            f"{EXCHANGES * workers * (workers - 1)}", told["factored_bytes"] * workers / 1e6, told["met"] * workers / n,
+        )  # fmt: skip
+        print(
+            f"| {workers} | {admm[0]:.0f} ({wanted[0]}) | {admm[1] / 1e6:.1f} ({wanted[1]:.1f}) | {search[0]:.0f} ({wanted[2]})"
+            f" | {search[1] / 1e6:.1f} ({wanted[3]:.1f}) | {met:.2f} ({wanted[4]:.2f}) |",
+            flush=True,
+        )
+
+
+def _admm_iterations(problem: PairwiseKernel, session: Session, steps: int = 3) -> int:
+    program = problem.admm(RANK, "float64", 0.0)
+    placement = ClusterPlacement(program, session, f"scale-{time.monotonic_ns()}")
+    try:
+        placement.start(RandomStart(0, problem.n, RANK), program.start(100.0))
+        return len(placement.advance(steps)) + 0.5  # type: ignore[return-value]  # the opening is one of an iteration's two phases
+    finally:
+        placement.close()
+
+
+def _search_iterations(problem: PairwiseKernel, session: Session, steps: int = 12) -> int:
+    factored_plan.WORTHWHILE = 0
+    shared = factored_plan.SharedPlan.of(problem, PairwiseSettings(), session)
+    assert shared is not None
+    watch = Watch([lambda row: row["iteration"] >= steps])
+    request = factored.Request(1e-9, WIDTH, WIDTH, steps, 0, "float64")
+    factored.solved_on_workers(problem, None, request, watch, session, shared)
+    return len(watch.history)
+
+
+# -- predict ------------------------------------------------------------------------------------------------------------
+
+
+def predicted(n: int, workers: int, rate: dict[str, float], network: float | None) -> dict[str, float]:
+    """Of an iteration, a worker: bytes it sends, seconds (with the rates of this machine and the network's) and memory."""
+    width = slab_width(RANK, "float64")
+    plan = plan_pairwise(
+        n, RANK, "float64", laplacian_entries=int(GRAPH_ENTRIES * n), target_entries=int(PAIR_ENTRIES * n), processes=workers
+    )  # fmt: skip
+    owners, slabs = plan.processes, plan.shape["slabs"]
+    sums = 8 * SUMS_PER_PATTERN * n
+    own = n / workers
+    # Ends of a worker's entries are anywhere, as rows are in random order: those of them that are others', each once.
+    met = n * (1 - np.exp(-(GRAPH_ENTRIES - 1 + PAIR_ENTRIES - 1) * own / n)) * (1 - 1 / workers)
+    told = {
+        "owners": owners,
+        "admm_rounds": 2 if plan.exchanged_per_iteration < 1.9 * owners * (owners - 1) * sums else 1,
+        "admm_bytes": plan.exchanged_per_iteration / owners,
+        "admm_memory": plan.process_bytes,
+        "met": met,
+        "factored_bytes": met * WIDTH * (4 * STEPS + 8),
+        "factored_memory": PROCESS_BASE
+        + factored_plan.owner_bytes((int(own), int(met), int(GRAPH_ENTRIES * own), int(PAIR_ENTRIES * own)), WIDTH),
+        "driver_memory": PROCESS_BASE + 12 * GRAPH_ENTRIES * n + 48 * PAIR_ENTRIES * n + 2 * 8 * n * WIDTH,
+    }
+    if network is not None:
+        rounds = 2 * told["admm_rounds"]
+        told |= {
+            "admm_arithmetic": rate["admm"] * n * width * -(-slabs // owners) + rate["admm_row"] * n,
+            "admm_network": told["admm_bytes"] / network + rounds * (owners - 1) * rate["message"],
+            "factored_arithmetic": rate["factored"] * own * WIDTH,
+            "factored_network": told["factored_bytes"] / network + EXCHANGES * (workers - 1) * rate["message"],
+            "slkl_pass": rate["slkl"] * own * 500,
+            "graph": rate["graph"] * own,
+        }
+    return told
+
+
+def predict(rate: dict[str, float], network: float) -> None:
+    """A row a size and number of workers."""
+    print("| n | workers | ADMM r = 256: owners, arithmetic + network, s | a worker, GB | factored, 16 columns: s | a worker, GB"
+          " | driver, GB | SLKL's pass of 500 columns, s |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    for n in SIZES:
+        for workers in WORKERS:
+            told = predicted(n, workers, rate, network)
+            print(
+                f"| {n:.0e} | {workers:,} | {told['owners']:.0f}, {told['admm_arithmetic']:.3g} + {told['admm_network']:.3g}"
+                f" | {told['admm_memory'] / 1e9:.3g} | {told['factored_arithmetic']:.3g} + {told['factored_network']:.3g}"
+                f" | {told['factored_memory'] / 1e9:.3g} | {told['driver_memory'] / 1e9:.3g} | {told['slkl_pass']:.3g} |"
+            )
+
+
+def main() -> None:
+    """What was asked for, in order."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", default=["measure", "check", "predict"])
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--network", type=float, default=1.25e9, help="bytes a second each way: 10 Gbit/s")
+    parser.add_argument("--rates", type=Path, help="a file: written by measure, read by predict")
+    asked = parser.parse_args()
+    rate: dict[str, float] = {}
+    if "measure" in asked.what:
+        rate = rates(asked.rows)
+        print(json.dumps(rate), flush=True)
+        if asked.rates is not None:
+            asked.rates.write_text(json.dumps(rate))
+    elif asked.rates is not None:
+        rate = json.loads(asked.rates.read_text())
+    if "check" in asked.what:
+        check(asked.rows)
+    if "predict" in asked.what:
+        predict(rate, asked.network)
+
+
+if __name__ == "__main__":
+    main()
