@@ -20,6 +20,7 @@ import json
 import os
 import resource
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,8 @@ def iterations(
             told["seconds"].append(round(seconds, 3))
             told["disk_share"].append(round((spent()[DISK] - before) / threads / seconds, 2))
             told["objective"].append(carry["objective"])
+            if scratch is not None:
+                print(f"rank {program.rank}: {seconds:.1f} s", file=sys.stderr, flush=True)
     finally:
         placement.close()
     return told

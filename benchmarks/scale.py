@@ -5,8 +5,9 @@
 
 measure   the seconds of one thread for a row and column of KL-ADMM's iteration, and for a row (small systems); for a row and column of the
           factored solver's; of the graph a row; of SLKL's pass a row and column; of a message between two workers, and a byte of it
-check     bytes and messages of an iteration, and the rows that a worker meets, beside what the formulas say: 2 to 32 workers that share
-          this machine's processors. Their seconds say nothing, their counts all
+check     bytes and messages of an iteration beside what the formulas say (in brackets): 2 to 32 workers that share this machine's
+          processors, of 16 at most with a share. Their seconds say nothing, their counts all. What the factored solver sends for a row
+          that is met, and how often, is measured of two workers
 predict   seconds and memory an iteration of 10^7 to 10^9 patterns on 10 to 1,000 workers of one thread each
 
 Two Gaussians in 10 dimensions in random order, 10 neighbours, 0.6 n pairs of each kind. Workers are as fast as the processor here, the
@@ -20,6 +21,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,10 @@ GRAPH_ENTRIES, PAIR_ENTRIES = 15.0, 3.4
 """Entries of L and of T a row."""
 RANK, WIDTH = 256, 16
 """Of ADMM's factor, and of the factored solver's."""
-EXCHANGES, STEPS = 13, 9
-"""Of an iteration of the factored solver: three sums and ten halos, nine of these in single precision, for the preconditioner."""
 SIZES, WORKERS = (10**7, 10**8, 10**9), (10, 100, 1000)
 COUNTED = ("messages", "bytes")
+STEPS_HERE = 3.5
+"""Iterations of ADMM that are counted: the opening is one of the two phases."""
 
 
 # -- measure ------------------------------------------------------------------------------------------------------------
@@ -71,7 +73,15 @@ def rates(n: int) -> dict[str, float]:
     found["graph"] = build_graph(data.X, n_neighbors=10, session=Session.find(None, threads=1)).seconds / n
     learner = dkl.LowRankKernelRegressor(n_columns=500, random_state=0, n_jobs=1).fit(data.X, data.X[:, 0])
     found["slkl"] = learner.result_.seconds["pass"] / (n * 500)
-    return found | _network()
+    return found | {f"met_{workers}": met_of_own(problem, workers) for workers in (2, 8, 16, *WORKERS)} | _network()
+
+
+def met_of_own(problem: PairwiseKernel, workers: int) -> float:
+    """Rows of others that the entries of the first n / workers rows name, of these: it hardly depends on n."""
+    own = problem.n // workers
+    named = [matrix.indices[: matrix.indptr[own]] for matrix in (problem.laplacian, problem.targets)]
+    met = np.unique(np.concatenate(named))
+    return float(np.count_nonzero(met >= own)) / own
 
 
 def _admm_seconds(problem: PairwiseKernel, rank: int) -> float:
@@ -154,57 +164,62 @@ def counts() -> dict[str, int]:
     return dict(Exchange.counts)  # type: ignore[attr-defined]
 
 
-def sent(client: Any, work: Callable[[], int]) -> tuple[float, float]:
-    """(messages, bytes) that all workers together send an iteration of `work`, which returns how many it made."""
+def sent(client: Any, work: Callable[[], None]) -> list[float]:
+    """(messages, bytes) that all workers together send in `work`."""
     client.run(count_sends)
-    before = client.run(counts)
-    steps = work()
-    after = client.run(counts)
-    return tuple(sum(after[k][what] - before[k][what] for k in after) / steps for what in COUNTED)  # type: ignore[return-value]
+    before = client.run(counts).values()
+    work()
+    after = client.run(counts).values()
+    return [sum(each[what] for each in after) - sum(each[what] for each in before) for what in COUNTED]
 
 
-def check(n: int) -> None:
+def check(n: int, rate: dict[str, float]) -> None:
     """A row a number of workers."""
     problem = problem_of(n)
-    print("| workers | ADMM: messages | MB | factored: messages | MB | rows met, of own |")
-    print("|---|---|---|---|---|---|")
-    for workers in (2, 4, 8, 16, 32):
+    print("| workers | ADMM: messages | MB | factored: messages | MB |\n|---|---|---|---|---|")
+    for workers in (2, 8, 32):
         with dkl_cluster(workers) as client:
             session = Session(client)
-            admm = sent(client, lambda: _admm_iterations(problem, session))  # noqa: B023
-            search = sent(client, lambda: _search_iterations(problem, session))  # noqa: B023
-        bounds = factored_plan.SharedPlan(n, WIDTH, None, "").bounds(workers)
-        met = factored_plan.sizes_of(problem.laplacian, problem.targets, bounds, 0)[1] / (bounds[1] - bounds[0])
-        told, owners = predicted(n, workers, {}, None), min(workers, 16)
-        wanted = (
-            f"{2 * told['admm_rounds'] * owners * (owners - 1):.0f}", told["admm_bytes"] * owners / 1e6,
-            f"{EXCHANGES * workers * (workers - 1)}", told["factored_bytes"] * workers / 1e6, told["met"] * workers / n,
-        )  # fmt: skip
+            admm = sent(client, partial(_admm_iterations, problem, session))
+            search = _search(problem, session)
+        if workers == 2:
+            rate |= {"exchanges": search[0] / 2, "met_byte": search[1] / (problem.n * rate["met_2"] * WIDTH)}
+        owners = min(workers, 16)  # of ADMM's slabs, and of the groups of so few rows
+        told = predicted(n, owners, rate, None)
         print(
-            f"| {workers} | {admm[0]:.0f} ({wanted[0]}) | {admm[1] / 1e6:.1f} ({wanted[1]:.1f}) | {search[0]:.0f} ({wanted[2]})"
-            f" | {search[1] / 1e6:.1f} ({wanted[3]:.1f}) | {met:.2f} ({wanted[4]:.2f}) |",
+            f"| {workers} | {admm[0] / STEPS_HERE:.0f} ({2 * told['admm_rounds'] * owners * (owners - 1):.0f})"
+            f" | {admm[1] / STEPS_HERE / 1e6:.1f} ({told['admm_bytes'] * owners / 1e6:.1f})"
+            f" | {search[0]:.0f} ({rate['exchanges'] * owners * (owners - 1):.0f})"
+            f" | {search[1] / 1e6:.1f} ({told['factored_bytes'] * owners / 1e6:.1f}) |",
             flush=True,
         )
 
 
-def _admm_iterations(problem: PairwiseKernel, session: Session, steps: int = 3) -> int:
+def _admm_iterations(problem: PairwiseKernel, session: Session) -> None:
     program = problem.admm(RANK, "float64", 0.0)
     placement = ClusterPlacement(program, session, f"scale-{time.monotonic_ns()}")
     try:
         placement.start(RandomStart(0, problem.n, RANK), program.start(100.0))
-        return len(placement.advance(steps)) + 0.5  # type: ignore[return-value]  # the opening is one of an iteration's two phases
+        placement.advance(3)
     finally:
         placement.close()
 
 
-def _search_iterations(problem: PairwiseKernel, session: Session, steps: int = 12) -> int:
+def _search(problem: PairwiseKernel, session: Session, first: int = 4, last: int = 12) -> list[float]:
+    """(messages, bytes) an iteration of the factored solver, between two that no certificate is between."""
     factored_plan.WORTHWHILE = 0
-    shared = factored_plan.SharedPlan.of(problem, PairwiseSettings(), session)
+    shared, marks = factored_plan.SharedPlan.of(problem, PairwiseSettings(), session), {}
     assert shared is not None
-    watch = Watch([lambda row: row["iteration"] >= steps])
-    request = factored.Request(1e-9, WIDTH, WIDTH, steps, 0, "float64")
-    factored.solved_on_workers(problem, None, request, watch, session, shared)
-    return len(watch.history)
+
+    def mark(row: dict[str, Any]) -> bool:
+        if row["iteration"] in (first, last):
+            every = session.client.run(counts).values()
+            marks[row["iteration"]] = [sum(each[what] for each in every) for what in COUNTED]
+        return row["iteration"] >= last
+
+    request = factored.Request(1e-9, WIDTH, WIDTH, 100, 0, "float64")
+    factored.solved_on_workers(problem, None, request, Watch([mark]), session, shared)
+    return [(more - less) / (last - first) for less, more in zip(marks[first], marks[last], strict=True)]
 
 
 # -- predict ------------------------------------------------------------------------------------------------------------
@@ -219,15 +234,14 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
     owners, slabs = plan.processes, plan.shape["slabs"]
     sums = 8 * SUMS_PER_PATTERN * n
     own = n / workers
-    # Ends of a worker's entries are anywhere, as rows are in random order: those of them that are others', each once.
-    met = n * (1 - np.exp(-(GRAPH_ENTRIES - 1 + PAIR_ENTRIES - 1) * own / n)) * (1 - 1 / workers)
+    met = own * rate[f"met_{workers}"]
     told = {
         "owners": owners,
         "admm_rounds": 2 if plan.exchanged_per_iteration < 1.9 * owners * (owners - 1) * sums else 1,
         "admm_bytes": plan.exchanged_per_iteration / owners,
         "admm_memory": plan.process_bytes,
         "met": met,
-        "factored_bytes": met * WIDTH * (4 * STEPS + 8),
+        "factored_bytes": met * WIDTH * rate["met_byte"],
         "factored_memory": PROCESS_BASE
         + factored_plan.owner_bytes((int(own), int(met), int(GRAPH_ENTRIES * own), int(PAIR_ENTRIES * own)), WIDTH),
         "driver_memory": PROCESS_BASE + 12 * GRAPH_ENTRIES * n + 48 * PAIR_ENTRIES * n + 2 * 8 * n * WIDTH,
@@ -238,7 +252,7 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
             "admm_arithmetic": rate["admm"] * n * width * -(-slabs // owners) + rate["admm_row"] * n,
             "admm_network": told["admm_bytes"] / network + rounds * (owners - 1) * rate["message"],
             "factored_arithmetic": rate["factored"] * own * WIDTH,
-            "factored_network": told["factored_bytes"] / network + EXCHANGES * (workers - 1) * rate["message"],
+            "factored_network": told["factored_bytes"] / network + rate["exchanges"] * (workers - 1) * rate["message"],
             "slkl_pass": rate["slkl"] * own * 500,
             "graph": rate["graph"] * own,
         }
@@ -270,13 +284,13 @@ def main() -> None:
     rate: dict[str, float] = {}
     if "measure" in asked.what:
         rate = rates(asked.rows)
-        print(json.dumps(rate), flush=True)
-        if asked.rates is not None:
-            asked.rates.write_text(json.dumps(rate))
     elif asked.rates is not None:
         rate = json.loads(asked.rates.read_text())
     if "check" in asked.what:
-        check(asked.rows)
+        check(asked.rows // 2, rate)
+    print(json.dumps(rate), flush=True)
+    if asked.rates is not None:
+        asked.rates.write_text(json.dumps(rate))
     if "predict" in asked.what:
         predict(rate, asked.network)
 

@@ -277,6 +277,16 @@ def test_pairs_that_have_no_distance(change, message, X):
         model.score_pairs(change(given))
 
 
+@pytest.mark.parametrize("size", [1e-250, 1e200, 1e300])
+def test_distances_of_points_whose_squares_are_no_numbers(X, size):
+    """They grow as the points do."""
+    model, points = dkl.LogDetMetricLearner(loss="log").fit(X, triplets=TRIPLETS), X[:6].reshape(3, 2, -1).copy()
+    points[2, 1] = points[2, 0]
+    found = model.pair_distance(size * points)
+    np.testing.assert_allclose(found / size, model.pair_distance(points), rtol=1e-12)
+    assert found[2] == 0
+
+
 def test_rows_too_far_from_the_graph_are_refused(iris, fitted):
     with pytest.raises(InputError, match=r"X\[1\]: so far away that distances overflow"):
         fitted.transform([iris[0][0] + 0.1, 1e200 * iris[0][1]])
