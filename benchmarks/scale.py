@@ -6,8 +6,7 @@
 measure   the seconds of one thread for a row and column of KL-ADMM's iteration, and for a row (small systems); for a row and column of the
           factored solver's; of the graph a row; of SLKL's pass a row and column; of a message between two workers, and a byte of it
 check     bytes and messages of an iteration beside what the formulas say (in brackets): 2 to 32 workers that share this machine's
-          processors, of 16 at most with a share. Their seconds say nothing, their counts all. What the factored solver sends for a row
-          that is met, and how often, is measured of two workers
+          processors, of 16 at most with a share. Their seconds say nothing, their counts all
 predict   seconds and memory an iteration of 10^7 to 10^9 patterns on 10 to 1,000 workers of one thread each
 
 Two Gaussians in 10 dimensions in random order, 10 neighbours, 0.6 n pairs of each kind. Workers are as fast as the processor here, the
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from pair_workers import problem_of
+from scipy import sparse
 
 import dkl
 from dkl.blocks.exchange import Exchange
@@ -47,6 +47,9 @@ GRAPH_ENTRIES, PAIR_ENTRIES = 15.0, 3.4
 """Entries of L and of T a row."""
 RANK, WIDTH = 256, 16
 """Of ADMM's factor, and of the factored solver's."""
+EXCHANGES, PAIR_BYTES = 14, 40
+"""Of an iteration of the factored solver: sums and halos; bytes a column of a row that pairs name, for the preconditioner, in single
+precision. Of a row that graph or pairs name, a number in double more, for the direction."""
 SIZES, WORKERS = (10**7, 10**8, 10**9), (10, 100, 1000)
 COUNTED = ("messages", "bytes")
 STEPS_HERE = 3.5
@@ -73,14 +76,15 @@ def rates(n: int) -> dict[str, float]:
     found["graph"] = build_graph(data.X, n_neighbors=10, session=Session.find(None, threads=1)).seconds / n
     learner = dkl.LowRankKernelRegressor(n_columns=500, random_state=0, n_jobs=1).fit(data.X, data.X[:, 0])
     found["slkl"] = learner.result_.seconds["pass"] / (n * 500)
-    return found | {f"met_{workers}": met_of_own(problem, workers) for workers in (2, 8, 16, *WORKERS)} | _network()
+    for workers in (2, 8, 16, *WORKERS):
+        found[f"met_{workers}"] = _met(problem.n // workers, problem.laplacian, problem.targets)
+        found[f"pairs_met_{workers}"] = _met(problem.n // workers, problem.targets)
+    return found | _network()
 
 
-def met_of_own(problem: PairwiseKernel, workers: int) -> float:
-    """Rows of others that the entries of the first n / workers rows name, of these: it hardly depends on n."""
-    own = problem.n // workers
-    named = [matrix.indices[: matrix.indptr[own]] for matrix in (problem.laplacian, problem.targets)]
-    met = np.unique(np.concatenate(named))
+def _met(own: int, *matrices: sparse.csr_array) -> float:
+    """Rows of others that the entries of the first `own` rows name, of these: it hardly depends on n."""
+    met = np.unique(np.concatenate([matrix.indices[: matrix.indptr[own]] for matrix in matrices]))
     return float(np.count_nonzero(met >= own)) / own
 
 
@@ -182,14 +186,12 @@ def check(n: int, rate: dict[str, float]) -> None:
             session = Session(client)
             admm = sent(client, partial(_admm_iterations, problem, session))
             search = _search(problem, session)
-        if workers == 2:
-            rate |= {"exchanges": search[0] / 2, "met_byte": search[1] / (problem.n * rate["met_2"] * WIDTH)}
         owners = min(workers, 16)  # of ADMM's slabs, and of the groups of so few rows
         told = predicted(n, owners, rate, None)
         print(
             f"| {workers} | {admm[0] / STEPS_HERE:.0f} ({2 * told['admm_rounds'] * owners * (owners - 1):.0f})"
             f" | {admm[1] / STEPS_HERE / 1e6:.1f} ({told['admm_bytes'] * owners / 1e6:.1f})"
-            f" | {search[0]:.0f} ({rate['exchanges'] * owners * (owners - 1):.0f})"
+            f" | {search[0]:.0f} ({EXCHANGES * owners * (owners - 1):.0f})"
             f" | {search[1] / 1e6:.1f} ({told['factored_bytes'] * owners / 1e6:.1f}) |",
             flush=True,
         )
@@ -234,14 +236,14 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
     owners, slabs = plan.processes, plan.shape["slabs"]
     sums = 8 * SUMS_PER_PATTERN * n
     own = n / workers
-    met = own * rate[f"met_{workers}"]
+    met, pairs_met = own * rate[f"met_{workers}"], own * rate[f"pairs_met_{workers}"]
     told = {
         "owners": owners,
         "admm_rounds": 2 if plan.exchanged_per_iteration < 1.9 * owners * (owners - 1) * sums else 1,
         "admm_bytes": plan.exchanged_per_iteration / owners,
         "admm_memory": plan.process_bytes,
         "met": met,
-        "factored_bytes": met * WIDTH * rate["met_byte"],
+        "factored_bytes": WIDTH * (8 * met + PAIR_BYTES * pairs_met),
         "factored_memory": PROCESS_BASE
         + factored_plan.owner_bytes((int(own), int(met), int(GRAPH_ENTRIES * own), int(PAIR_ENTRIES * own)), WIDTH),
         "driver_memory": PROCESS_BASE + 12 * GRAPH_ENTRIES * n + 48 * PAIR_ENTRIES * n + 2 * 8 * n * WIDTH,
@@ -252,7 +254,7 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
             "admm_arithmetic": rate["admm"] * n * width * -(-slabs // owners) + rate["admm_row"] * n,
             "admm_network": told["admm_bytes"] / network + rounds * (owners - 1) * rate["message"],
             "factored_arithmetic": rate["factored"] * own * WIDTH,
-            "factored_network": told["factored_bytes"] / network + rate["exchanges"] * (workers - 1) * rate["message"],
+            "factored_network": told["factored_bytes"] / network + EXCHANGES * (workers - 1) * rate["message"],
             "slkl_pass": rate["slkl"] * own * 500,
             "graph": rate["graph"] * own,
         }
@@ -284,13 +286,13 @@ def main() -> None:
     rate: dict[str, float] = {}
     if "measure" in asked.what:
         rate = rates(asked.rows)
+        print(json.dumps(rate), flush=True)
+        if asked.rates is not None:
+            asked.rates.write_text(json.dumps(rate))
     elif asked.rates is not None:
         rate = json.loads(asked.rates.read_text())
     if "check" in asked.what:
         check(asked.rows // 2, rate)
-    print(json.dumps(rate), flush=True)
-    if asked.rates is not None:
-        asked.rates.write_text(json.dumps(rate))
     if "predict" in asked.what:
         predict(rate, asked.network)
 
