@@ -18,13 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from admm import local_cluster
 from pair_workers import problem_of
 from scipy import sparse
 
@@ -78,14 +78,13 @@ def rates(n: int) -> dict[str, float]:
     found["slkl"] = learner.result_.seconds["pass"] / (n * 500)
     for workers in (2, 8, 16, *WORKERS):
         found[f"met_{workers}"] = _met(problem.n // workers, problem.laplacian, problem.targets)
-        found[f"pairs_met_{workers}"] = _met(problem.n // workers, problem.targets)
+        found[f"pairs_met_{workers}"] = _met(problem.n // workers, problem.targets, problem.targets)
     return found | _network()
 
 
-def _met(own: int, *matrices: sparse.csr_array) -> float:
+def _met(own: int, laplacian: sparse.csr_array, targets: sparse.csr_array) -> float:
     """Rows of others that the entries of the first `own` rows name, of these: it hardly depends on n."""
-    met = np.unique(np.concatenate([matrix.indices[: matrix.indptr[own]] for matrix in matrices]))
-    return float(np.count_nonzero(met >= own)) / own
+    return factored_plan.sizes_of(laplacian, targets, (0, own, targets.shape[0]), 0)[1] / own
 
 
 def _admm_seconds(problem: PairwiseKernel, rank: int) -> float:
@@ -121,7 +120,7 @@ def _ping(addresses: list[str], sizes: tuple[int, ...], times: int) -> list[floa
 
 def _network() -> dict[str, float]:
     """A message there and back at once, and a byte more of it."""
-    with dkl_cluster(2) as client:
+    with local_cluster(2) as client:
         addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
         sizes = (1, 1_000_000)
         both = [client.submit(_ping, addresses, sizes, 50, workers=[one], pure=False) for one in addresses]
@@ -130,17 +129,6 @@ def _network() -> dict[str, float]:
 
 
 # -- check --------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def dkl_cluster(workers: int) -> Iterator[Any]:
-    """A client of so many workers of one thread, each a process."""
-    from distributed import Client, LocalCluster
-
-    how: dict[str, Any] = {"processes": True, "host": "127.0.0.1", "dashboard_address": None, "memory_limit": 0}
-    with LocalCluster(n_workers=workers, threads_per_worker=1, **how) as cluster, Client(cluster) as client:
-        client.wait_for_workers(workers, timeout=600)
-        yield client
 
 
 def count_sends() -> None:
@@ -182,7 +170,7 @@ def check(n: int, rate: dict[str, float]) -> None:
     problem = problem_of(n)
     print("| workers | ADMM: messages | MB | factored: messages | MB |\n|---|---|---|---|---|")
     for workers in (2, 8, 32):
-        with dkl_cluster(workers) as client:
+        with local_cluster(workers) as client:
             session = Session(client)
             admm = sent(client, partial(_admm_iterations, problem, session))
             search = _search(problem, session)

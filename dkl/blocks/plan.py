@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dkl.blocks.sums_exchange import FEW, WORTHWHILE
+from dkl.blocks.sums_exchange import in_ranges
 from dkl.errors import MemoryBudgetError
 from dkl.linalg.slabs import n_slabs, slab_width
 from dkl.linalg.tree_sum import group_bounds, share
@@ -167,9 +167,10 @@ def plan_pairwise(
     most_groups = max(len(part) for part in shares)
     most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
     sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
-    # A path up the tree and one being filled by each thread; all parts twice, as received and as summed (blocks/sums_exchange.py).
-    in_ranges = processes > FEW and sums >= 8 * WORTHWHILE
-    vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups)))) + (4 if in_ranges else 2 * processes)
+    # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors that owners send and
+    # hold, one from each, or in ranges what comes to two (blocks/sums_exchange.py).
+    parts = 2 if in_ranges(processes, sums // 8) else processes
+    vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups)))) + 2 * parts
     matrix = (laplacian_entries + target_entries) * (size + 4)
     items = {
         # On disk each thread holds one slab of the four arrays, in memory all of them are held.
@@ -206,6 +207,6 @@ def plan_pairwise(
         disk=disk,
         limit=memory_limit,
         tasks_per_iteration=processes if processes > 1 else 0,
-        exchanged_per_iteration=2 * (processes - 1) * (2 if in_ranges else processes) * sums,
+        exchanged_per_iteration=2 * (processes - 1) * parts * sums,
         shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width},
     )

@@ -52,6 +52,11 @@ class Peers(Protocol):
         """Gives each its own part; what these have given."""
 
 
+def in_ranges(owners: int, numbers: int) -> bool:
+    """Whether so many owners of so many numbers add up a range each."""
+    return owners > FEW and numbers >= WORTHWHILE
+
+
 def alone(part: PhaseSums) -> Combined:
     """Of the only owner."""
     return Combined(total([part.partials]), part.rows)
@@ -60,7 +65,7 @@ def alone(part: PhaseSums) -> Combined:
 def combine(peers: Peers, part: PhaseSums) -> Combined:
     """With the other owners, all of which call this with theirs. Raises StateLost where one is lost."""
     size, owners = _size(part.partials), len(peers.addresses)
-    if owners <= FEW or size < WORTHWHILE:
+    if not in_ranges(owners, size):
         parts = peers(2 * part.step, part)
         return Combined(total(each.partials for each in parts), _joined(parts))
     bounds = [k * size // owners for k in range(owners + 1)]

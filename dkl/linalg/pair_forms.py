@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.linalg.pair_spread import PairSpread
-from dkl.linalg.symmetric_maps import CHUNK, Array, Indices, svec_places
+from dkl.linalg.symmetric_maps import CHUNK, Array, Indices, gram_of, svec_places
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,7 @@ class PairForms:
         turned = self.Q @ V
         left = self.left @ turned
         right = left if self.right is self.left else self.right @ turned
-        found = np.zeros((len(i), len(i)))
-        for lo in range(0, len(left), CHUNK):
-            rows = _products(left[lo : lo + CHUNK], right[lo : lo + CHUNK], i, j, scale)
-            found += rows.T @ rows
-        return found
+        return gram_of(lambda some: _products(left[some], right[some], i, j, scale), len(left), len(i))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -114,11 +115,7 @@ class RowForms:
 
     def gram(self, V: Array, i: Indices, j: Indices, scale: Array) -> Array:
         """From V'B_t V."""
-        found = np.zeros((len(i), len(i)))
-        for lo in range(0, len(self.forms), CHUNK):
-            rows = 2.0 * scale * (V.T @ self.forms[lo : lo + CHUNK] @ V)[:, i, j]
-            found += rows.T @ rows
-        return found
+        return gram_of(lambda some: 2.0 * scale * (V.T @ self.forms[some] @ V)[:, i, j], len(self.forms), len(i))
 
 
 @dataclass(frozen=True)
@@ -143,6 +140,15 @@ class SeenRows:
     def curvature(self, V: Array) -> Array:
         """sum_t (2 v_j'B_t x_k)^2."""
         return 4.0 * np.einsum("tjk->jk", (V.T @ self.images) ** 2)
+
+
+def gram_of(rows: Callable[[slice], Array], p: int, k: int) -> Array:
+    """(k, k) E'E of E (p, k), of which `rows` computes some; in double, whatever these are in."""
+    found = np.zeros((k, k))
+    for lo in range(0, p, CHUNK):
+        some = rows(slice(lo, lo + CHUNK))
+        found += some.T @ some
+    return found
 
 
 def svec_places(m: int) -> tuple[Indices, Indices, Array]:
