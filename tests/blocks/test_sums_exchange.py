@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dkl.blocks import sums_exchange
+from dkl.blocks.plan import plan_pairwise
 from dkl.blocks.sums_exchange import PhaseSums, combine
 from dkl.linalg.tree_sum import absorb, share, total
 
@@ -36,8 +37,8 @@ class Threads:
         return [given[k] for k in range(len(self.addresses))]
 
 
-def combined(parts: list[PhaseSums]) -> tuple[list[sums_exchange.Combined], int]:
-    """(what each owner has then, the most that one has sent)."""
+def combined(parts: list[PhaseSums]) -> tuple[list[sums_exchange.Combined], list[int]]:
+    """(what each owner has then, how many numbers each has sent)."""
     given: dict[Any, Any] = {}
     changed = threading.Condition()
     peers = [Threads(k, len(parts), given, changed) for k in range(len(parts))]
@@ -51,7 +52,7 @@ def combined(parts: list[PhaseSums]) -> tuple[list[sums_exchange.Combined], int]
         thread.start()
     for thread in threads:
         thread.join()
-    return [found[k] for k in range(len(parts))], max(each.sent for each in peers)
+    return [found[k] for k in range(len(parts))], [each.sent for each in peers]
 
 
 @pytest.mark.parametrize("owners", [1, 2, 3, 5, 8])
@@ -73,5 +74,19 @@ def test_the_bits_are_those_of_the_tree(monkeypatch: pytest.MonkeyPatch, owners:
             assert each.sums.tobytes() == wanted.tobytes()
             assert sorted(each.rows) == [groups.start for groups in share(GROUPS, owners)]
     if owners > 2:  # their subtrees are one each, or two
-        assert sent[SIZE] <= 2 * SIZE * max(len(part.partials) for part in parts)
-        assert sent[SIZE + 1] >= (owners - 1) * SIZE
+        assert max(sent[SIZE]) <= 2 * SIZE * max(len(part.partials) for part in parts)
+        assert max(sent[SIZE + 1]) >= (owners - 1) * SIZE
+
+
+@pytest.mark.parametrize("owners", [2, 8])
+@pytest.mark.parametrize("worthwhile", [SIZE + 1, SIZE])
+def test_they_send_what_is_planned(monkeypatch: pytest.MonkeyPatch, owners: int, worthwhile: int) -> None:
+    """Owners of a subtree each: an iteration has two phases."""
+    monkeypatch.setattr(sums_exchange, "WORTHWHILE", worthwhile)
+    parts = [PhaseSums("v", 0, {(0 if owners == GROUPS else 2, k): np.ones(SIZE)}) for k in range(owners)]
+    rank = 16 * GROUPS
+    plan = plan_pairwise(
+        500, rank, "float64", laplacian_entries=0, target_entries=0, dot_products=SIZE, processes=owners
+    )
+    assert plan.processes == owners
+    assert 2 * 8 * sum(combined(parts)[1]) == pytest.approx(plan.exchanged_per_iteration, rel=0.01)
