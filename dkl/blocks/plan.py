@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dkl.blocks.sums_exchange import in_ranges
+from dkl.blocks.sums_exchange import in_ranges, worth_sharing
 from dkl.errors import MemoryBudgetError
 from dkl.linalg.slabs import n_slabs, slab_width
 from dkl.linalg.tree_sum import group_bounds, share
@@ -171,6 +171,7 @@ def plan_pairwise(
     # hold, one from each, or in ranges what comes to two (blocks/sums_exchange.py).
     parts = 2 if in_ranges(processes, sums // 8) else processes
     vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups)))) + 2 * parts
+    solved = size * target_entries if worth_sharing(processes, target_entries) else 0
     matrix = (laplacian_entries + target_entries) * (size + 4)
     items = {
         # On disk each thread holds one slab of the four arrays, in memory all of them are held.
@@ -207,6 +208,6 @@ def plan_pairwise(
         disk=disk,
         limit=memory_limit,
         tasks_per_iteration=processes if processes > 1 else 0,
-        exchanged_per_iteration=2 * (processes - 1) * parts * sums,
+        exchanged_per_iteration=2 * (processes - 1) * (parts * sums + solved),
         shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width},
     )

@@ -6,14 +6,14 @@ one on each worker of a cluster.
 
 An iteration is a cycle of phases. Each phase visits every slab and adds up a vector of sums; the sums of all owners make
 the message of the next phase. After a phase owners exchange only sums (and the rows that hubs need), so the same bytes
-come out whoever owns what (see linalg/tree_sum.py); each adds them up and solves the small systems for itself, which
-costs less than sending the solutions.
+come out whoever owns what (see linalg/tree_sum.py). What follows from the sums for each pattern by itself, the small systems, is
+computed by all for all, or of many by each for its share (blocks/sums_exchange.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.slab_program import Carry, SlabProgram
-from dkl.blocks.sums_exchange import Combined, PhaseSums, alone
+from dkl.blocks.sums_exchange import Alone, AmongOwners, Combined, PhaseSums, fill_together
 from dkl.errors import StoreError
 from dkl.linalg.tree_sum import absorb, group_bounds
 from dkl.stores.slab_arrays import SlabArray
@@ -34,7 +34,7 @@ LEAST_CHUNK = 1024
 class SlabOwner:
     """The slabs of the given `groups`, and a pool of threads that visits them.
 
-    `combined(part)` returns the sums and rows of all owners; by default the owner is alone (blocks/sums_exchange.py).
+    among: what connects it with the other owners; None where it is alone.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class SlabOwner:
         groups: range,
         storage: Any,
         threads: int = 1,
-        combined: Callable[[PhaseSums], Combined] = alone,
+        among: Alone | AmongOwners | None = None,
     ) -> None:
         self.program, self.storage, self.threads = program, storage, max(1, threads)
         bounds = group_bounds(n_slabs)
         self.groups = [(index, range(*bounds[index])) for index in groups]
         self.slabs = range(self.groups[0][1].start, self.groups[-1][1].stop)
-        self.combined = combined
+        self.among = among or Alone()
         self.mine = PhaseSums("", -1, {})  # of the last phase
         self.last = Combined(np.zeros(0), {})  # the same of all owners
         self.carry: Carry = {}
@@ -78,7 +78,7 @@ class SlabOwner:
     def open(self) -> None:
         """Run the opening phase, which computes the rest of the state, and exchange its sums."""
         self.mine = self._run(self.program.opening, 0, None)
-        self.last = self.combined(self.mine)
+        self.last = self.among.combine(self.mine, self._empty)
 
     def iterate(self, steps: int) -> list[Carry]:
         """Run up to `steps` iterations; the carry after each, fewer once converged. All owners stop at the same one.
@@ -89,12 +89,12 @@ class SlabOwner:
         for _ in range(steps):
             for phase in self.program.cycle:
                 sums, rows, carry = self.sums(), self._rows(), self._up_to_date_carry()
-                message = self.program.message(phase, sums, rows, carry, self._chunked)
+                message = self.program.message(phase, sums, rows, carry, self._filled)
                 before, self.mine = self.mine, self._run(phase, self.mine.step + 1, message)
-                self.last = self.combined(self.mine)
                 # The vectors behind the last sums are used again only now: `sums` may be one of them, and the message views
                 # of it.
-                self._recycle(before)
+                self._recycle(before, self.last.sums)
+                self.last = self.among.combine(self.mine, self._empty)
             carries.append(dict(self._up_to_date_carry()))
             if carries[-1]["converged"]:
                 break
@@ -133,22 +133,27 @@ class SlabOwner:
         with self.lock:
             self.spare += absorb(result.partials, (0, index), vector)
 
-    def _take(self, size: int) -> NDArray[np.float64]:
-        """A vector of zeros for sums: one that is free, or a new one."""
+    def _empty(self, size: int) -> NDArray[np.float64]:
+        """A vector for sums, with anything in it: one that is free, or a new one."""
         with self.lock:
             for position, vector in enumerate(self.spare):
                 if vector.size == size:
-                    del self.spare[position]
-                    break
-            else:
-                return np.zeros(size)
-        vector[:] = 0  # outside the lock: it is this thread's alone by now
+                    return self.spare.pop(position)
+        return np.empty(size)
+
+    def _take(self, size: int) -> NDArray[np.float64]:
+        """The same of zeros."""
+        vector = self._empty(size)
+        vector[:] = 0
         return vector
 
-    def _recycle(self, part: PhaseSums) -> None:
+    def _recycle(self, part: PhaseSums, sums: NDArray[np.float64]) -> None:
         """Take back the vectors of sums that nobody will read again."""
+        free = list(part.partials.values())
+        if not any(sums is vector for vector in free):
+            free.append(sums)
         with self.lock:
-            self.spare += part.partials.values()
+            self.spare += free
         part.partials = {}
 
     def _rows(self) -> NDArray | None:
@@ -166,11 +171,16 @@ class SlabOwner:
         else:
             list(self.pool.map(function, items))
 
-    def _chunked(self, function: Any, n: int) -> None:
-        """function(lo, hi) over range(n) in four pieces a thread, as pieces of equal length take unequal time; in fewer where
+    def _filled(self, function: Any, vector: NDArray, ends: NDArray[np.int64]) -> None:
+        """Fill `vector`, the same on all owners: function(lo, hi) sets vector[ends[lo] : ends[hi]], each item by itself."""
+        fill_together(self.among, self.mine.step, lambda items: self._chunked(function, items), vector, ends)
+
+    def _chunked(self, function: Any, items: range) -> None:
+        """function(lo, hi) over `items` in four pieces a thread, as pieces of equal length take unequal time; in fewer where
         they would take no longer than handing them over."""
+        n = len(items)
         pieces = 1 if self.pool is None else int(np.clip(n // LEAST_CHUNK, 1, 4 * self.threads))
-        cuts = [(k * n // pieces, (k + 1) * n // pieces) for k in range(pieces)]
+        cuts = [(items.start + k * n // pieces, items.start + (k + 1) * n // pieces) for k in range(pieces)]
         self._each(lambda cut: function(*cut), cuts)
 
     # -- state in and out -----------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.smw import Filled
+
 Slab = dict[str, NDArray]
 """The arrays of the state on one slab by name, (n, w) each."""
 Carry = dict[str, Any]
@@ -60,8 +62,11 @@ class SlabProgram(Protocol):
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
         """The carry after a phase, from its sums over all slabs; the same on all owners."""
 
-    def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, chunked: Any) -> Any:
-        """What `visit` gets, from the sums and gathered rows (k, r) of the phase before; `chunked` runs over threads."""
+    def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, filled: Filled) -> Any:
+        """What `visit` gets, from the sums and gathered rows (k, r) of the phase before; the same on all owners.
+
+        `filled(function, vector, ends)` has function(lo, hi) set vector[ends[lo] : ends[hi]] for ranges of items, over threads and owners.
+        """
 
     def visit(self, phase: str, slab: Slab, columns: range, message: Any, total: NDArray[np.float64]) -> None:
         """Do the phase on one slab, which holds `columns` of the factor; adds to `total`, its share of the sums."""

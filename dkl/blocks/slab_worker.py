@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from dkl.blocks.exchange import Exchange, close_inbox
 from dkl.blocks.slab_owner import SlabOwner
 from dkl.blocks.slab_program import Carry, SlabProgram
 from dkl.blocks.slab_storage import make_storage
-from dkl.blocks.sums_exchange import combine
+from dkl.blocks.sums_exchange import AmongOwners
 from dkl.errors import StateLost
 from dkl.linalg.tree_sum import group_bounds
 
@@ -63,8 +62,8 @@ def make_owner(
     # Groups are contiguous ranges of slabs, and shares of groups: so are the slabs of an owner.
     bounds, groups = group_bounds(n_slabs), shares[index]
     slabs = range(bounds[groups.start][0], bounds[groups.stop - 1][1])
-    storage, combined = make_storage(program, slabs, scratch), partial(combine, Exchange(key, index, addresses))
-    keep(key, SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, combined))
+    storage, among = make_storage(program, slabs, scratch), AmongOwners(Exchange(key, index, addresses))
+    keep(key, SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, among))
 
 
 def keep(key: str, owner: Any) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -25,8 +26,14 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 HUB_SIZE = 64
 """Pairs of a pattern above which its system is built from the gathered rows u_j: t^2 / 2 dot products would be too many."""
 
-Chunked = Callable[[Callable[[int, int], None], int], None]
-"""Calls function(lo, hi) over a cut of range(n), perhaps on threads."""
+Filled = Callable[[Callable[[int, int], None], NDArray, NDArray[np.int64]], None]
+"""filled(function, vector, ends): function(lo, hi) sets vector[ends[lo] : ends[hi]], for ranges that together are all items, perhaps on
+threads and by others."""
+
+
+def filled_here(function: Callable[[int, int], None], vector: NDArray, ends: NDArray[np.int64]) -> None:
+    """A `Filled` of one range."""
+    function(0, ends.size - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +58,7 @@ class SmallSystems:
     hubs: NDArray[np.int64]
     gathered: NDArray[np.int64]
 
-    @property
+    @cached_property
     def diagonal(self) -> NDArray[np.bool_]:
         """Which entries of T are on the diagonal."""
         return self.indices == np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
@@ -104,12 +111,12 @@ class SmallSystems:
         gamma: float,
         weights: NDArray[np.floating],
         rows: NDArray[np.float64] | None,
-        chunked: Chunked,
+        filled: Filled = filled_here,
     ) -> None:
         """weights[k] <- -w_i[j] for every entry k = (i, j) of T, w_i the solution of the system of pattern i.
 
         pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
-        that the hubs need, None where there are none. The bits do not depend on how `chunked` cuts the patterns: each system
+        that the hubs need, None where there are none. The bits do not depend on how `filled` cuts the patterns: each system
         is solved by itself.
         """
         # The largest triangle has t (t + 1) / 2 entries: t from that, for the threads' work arrays.
@@ -123,7 +130,7 @@ class SmallSystems:
                 pair, edge, rho, gamma, work, weights,
             )  # fmt: skip
 
-        chunked(part, self.indptr.size - 1)
+        filled(part, weights, self.indptr)
         if self.hubs.size:
             assert rows is not None
             self._solve_hubs(pair, edge, rho, gamma, weights, rows)

@@ -7,7 +7,7 @@ sends only the largest whole subtrees of its range: one, when its range is align
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,19 +57,25 @@ def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[
     return free
 
 
-def total(parts: Iterable[Partials]) -> NDArray[np.float64]:
+def total(parts: Iterable[Partials], empty: Callable[[int], NDArray[np.float64]] = np.empty) -> NDArray[np.float64]:
     """The root's sum, from the subtrees of all owners. Read-only for the caller: it may be the one input itself.
 
+    empty: makes a vector of a length, uninitialised, for sums; one buffer or two are asked for, as the parts themselves may be read-only.
     Raises ValueError where the subtrees together do not cover the tree.
     """
-    merged: Partials = {}
-    parts = list(parts)
-    if len(parts) == 1 and len(parts[0]) == 1:
-        return next(iter(parts[0].values()))
-    # Copies: on a worker the vectors are what others were sent, and may be read-only.
+    merged: dict[Node, tuple[NDArray[np.float64], bool]] = {}  # whether it is a buffer, which may be added to
+    free: list[NDArray[np.float64]] = []
     for part in parts:
-        for node, vector in part.items():
-            absorb(merged, node, vector.copy())
+        for (level, index), vector in part.items():
+            ours = False
+            while (level, index ^ 1) in merged:
+                sibling, buffered = merged.pop((level, index ^ 1))
+                if ours and buffered:
+                    free.append(sibling)
+                out = vector if ours else sibling if buffered else free.pop() if free else empty(vector.size)
+                vector, ours = np.add(vector, sibling, out=out), True
+                level, index = level + 1, index >> 1
+            merged[level, index] = vector, ours
     if len(merged) != 1:
         raise ValueError(f"subtrees do not cover the tree: left with nodes {sorted(merged)}")
-    return next(iter(merged.values()))
+    return next(iter(merged.values()))[0]

@@ -23,7 +23,7 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
-from dkl.linalg.smw import Chunked, SmallSystems
+from dkl.linalg.smw import Filled, SmallSystems
 
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)
@@ -189,12 +189,12 @@ class PairwiseADMM:
         return smooth + loss, loss
 
     def message(
-        self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], chunked: Chunked
+        self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: dict[str, Any], filled: Filled
     ) -> tuple[float, NDArray]:
         """(rho, -W) for the next half-step, from the sums of the last: the small systems are solved here."""
         pair, edge, _ = self.split(sums)
         solved = np.empty(edge.size, self.dtype)
-        self.systems.solve(pair, edge, carry["rho"], self.gamma, solved, rows, chunked)
+        self.systems.solve(pair, edge, carry["rho"], self.gamma, solved, rows, filled)
         return carry["rho"], solved
 
     def visit(

@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dkl.blocks import sums_exchange
 from dkl.blocks.plan import plan_pairwise
-from dkl.blocks.sums_exchange import PhaseSums, combine
+from dkl.blocks.sums_exchange import Alone, AmongOwners, PhaseSums, fill_together
 from dkl.linalg.tree_sum import absorb, share, total
 
 GROUPS, SIZE = 8, 1003
@@ -26,7 +28,9 @@ class Threads:
         with self.changed:
             for k, part in parts.items():
                 self.given[step, self.index, k] = part
-                self.sent += sum(v.size for v in part.partials.values()) if isinstance(part, PhaseSums) else part.size
+                self.sent += (
+                    sum(v.nbytes for v in part.partials.values()) if isinstance(part, PhaseSums) else part.nbytes
+                )
             self.changed.notify_all()
             assert self.changed.wait_for(lambda: all((step, k, self.index) in self.given for k in parts), 60)
             return {k: self.given[step, k, self.index] for k in parts}
@@ -37,22 +41,19 @@ class Threads:
         return [given[k] for k in range(len(self.addresses))]
 
 
-def combined(parts: list[PhaseSums]) -> tuple[list[sums_exchange.Combined], list[int]]:
-    """(what each owner has then, how many numbers each has sent)."""
+def of_all(owners: int, one: Callable[[AmongOwners], Any]) -> tuple[list[Any], list[int]]:
+    """(one(owner) of each owner, at the same time; how many bytes each has sent)."""
     given: dict[Any, Any] = {}
     changed = threading.Condition()
-    peers = [Threads(k, len(parts), given, changed) for k in range(len(parts))]
-    found: dict[int, sums_exchange.Combined] = {}
+    peers = [Threads(k, owners, given, changed) for k in range(owners)]
+    with ThreadPoolExecutor(owners) as pool:
+        found = list(pool.map(lambda each: one(AmongOwners(each)), peers))
+    return found, [each.sent for each in peers]
 
-    def work(k: int) -> Callable[[], None]:
-        return lambda: found.update({k: combine(peers[k], parts[k])})
 
-    threads = [threading.Thread(target=work(k)) for k in range(len(parts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[k] for k in range(len(parts))], [each.sent for each in peers]
+def combined(parts: list[PhaseSums]) -> tuple[list[sums_exchange.Combined], list[int]]:
+    """(what each owner has then, how many bytes each has sent)."""
+    return of_all(len(parts), lambda owner: owner.combine(parts[owner.index]))
 
 
 @pytest.mark.parametrize("owners", [1, 2, 3, 5, 8])
@@ -74,8 +75,40 @@ def test_the_bits_are_those_of_the_tree(monkeypatch: pytest.MonkeyPatch, owners:
             assert each.sums.tobytes() == wanted.tobytes()
             assert sorted(each.rows) == [groups.start for groups in share(GROUPS, owners)]
     if owners > 2:  # their subtrees are one each, or two
-        assert max(sent[SIZE]) <= 2 * SIZE * max(len(part.partials) for part in parts)
-        assert max(sent[SIZE + 1]) >= (owners - 1) * SIZE
+        assert max(sent[SIZE]) <= 2 * 8 * SIZE * max(len(part.partials) for part in parts)
+        assert max(sent[SIZE + 1]) >= (owners - 1) * 8 * SIZE
+
+
+@pytest.mark.parametrize("owners", [1, 2, 3, 8])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_each_computes_its_share_of_much_and_all_of_little(
+    monkeypatch: pytest.MonkeyPatch, owners: int, dtype: type
+) -> None:
+    rng = np.random.default_rng(owners)
+    ends = np.concatenate(([0], np.cumsum(rng.integers(0, 6, 100))))  # of some items nothing
+    wanted = rng.standard_normal(ends[-1]).astype(dtype)
+
+    def one(owner: Alone | AmongOwners) -> tuple[NDArray, list[int]]:
+        vector, computed = np.full(wanted.size, np.nan, dtype), []
+
+        def compute(mine: range) -> None:
+            computed.extend(mine)
+            span = slice(ends[mine.start], ends[mine.stop])
+            vector[span] = wanted[span]
+
+        fill_together(owner, 5, compute, vector, ends)
+        return vector, computed
+
+    for worthwhile in (wanted.size + 1, wanted.size):
+        monkeypatch.setattr(sums_exchange, "WORTHWHILE", worthwhile)
+        found, sent = of_all(owners, one)
+        assert all(vector.tobytes() == wanted.tobytes() for vector, _ in found)
+        if owners == 1 or worthwhile > wanted.size:
+            assert not any(sent) and all(items == list(range(100)) for _, items in found)
+        else:
+            assert sum((items for _, items in found), []) == list(range(100))
+            assert sum(sent) == (owners - 1) * wanted.nbytes
+        assert one(Alone())[0].tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("owners", [2, 8])
@@ -84,9 +117,15 @@ def test_they_send_what_is_planned(monkeypatch: pytest.MonkeyPatch, owners: int,
     """Owners of a subtree each: an iteration has two phases."""
     monkeypatch.setattr(sums_exchange, "WORTHWHILE", worthwhile)
     parts = [PhaseSums("v", 0, {(0 if owners == GROUPS else 2, k): np.ones(SIZE)}) for k in range(owners)]
+    solved, ends = SIZE + 5, np.arange(SIZE + 6)  # entries of the targets, of a row each
     rank = 16 * GROUPS
     plan = plan_pairwise(
-        500, rank, "float64", laplacian_entries=0, target_entries=0, dot_products=SIZE, processes=owners
+        500, rank, "float64", laplacian_entries=0, target_entries=solved, dot_products=SIZE, processes=owners
     )
     assert plan.processes == owners
-    assert 2 * 8 * sum(combined(parts)[1]) == pytest.approx(plan.exchanged_per_iteration, rel=0.01)
+
+    def phase(owner: AmongOwners) -> None:
+        owner.combine(parts[owner.index])
+        fill_together(owner, 0, lambda _: None, np.zeros(solved), ends)
+
+    assert 2 * sum(of_all(owners, phase)[1]) == pytest.approx(plan.exchanged_per_iteration, rel=0.01)

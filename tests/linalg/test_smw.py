@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg.smw import HUB_SIZE, SmallSystems
+from dkl.linalg.smw import HUB_SIZE, SmallSystems, filled_here
 
 GAMMA = 7.0
 N, HUB_PAIRS = 130, 90  # the hub's pattern has 91 entries
-
-
-def whole(function, n):
-    """The whole range in one piece."""
-    function(0, n)
 
 
 def pattern_of(n, pairs):
@@ -42,13 +37,13 @@ class State:
         self.pattern, self.u = pattern, rng.standard_normal((n, rank)) / np.sqrt(rank)
         self.linear = rng.standard_normal((n, rank))
 
-    def solve(self, systems, rho, chunked=whole, dtype=np.float64):
+    def solve(self, systems, rho, filled=filled_here, dtype=np.float64):
         pair = np.array([self.u[a] @ self.u[b] for a, b in zip(systems.left, systems.right, strict=True)])
         rows = np.repeat(np.arange(len(self.u)), np.diff(self.pattern.indptr))
         edge = np.einsum("kc,kc->k", self.u[self.pattern.indices], self.linear[rows])
         weights = np.full(self.pattern.nnz, np.nan, dtype)
         hub_rows = self.u[systems.gathered] if systems.hubs.size else None
-        systems.solve(pair, edge, rho, GAMMA, weights, hub_rows, chunked)
+        systems.solve(pair, edge, rho, GAMMA, weights, hub_rows, filled)
         return weights
 
     def of(self, i, rho):
@@ -134,7 +129,8 @@ def test_the_bits_do_not_depend_on_the_cut(rng):
     expected = state.solve(systems, 100.0).tobytes()
     for pieces in (2, 3, 8, N, 3 * N):  # more pieces than patterns too: some are empty
 
-        def cut(function, n, pieces=pieces):
+        def cut(function, vector, ends, pieces=pieces):
+            n = ends.size - 1
             for k in reversed(range(pieces)):
                 function(k * n // pieces, (k + 1) * n // pieces)
 
