@@ -4,10 +4,11 @@
     OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e6 --rank rule --dtype float32 --iterations 10 --folder FOLDER
 
 Two Gaussians in 10 dimensions, 10 neighbours, 0.6 n pairs of each kind, gamma = 100; "rule" is the paper's rank. One process; the state
-is in working arrays below FOLDER, a slab a thread in memory; nothing is committed. Beside the seconds of each iteration:
+is in working arrays below FOLDER, a slab a thread in memory and --ahead more; nothing is committed. Beside the seconds of each iteration:
 
     disk        the bytes that an iteration reads and writes, over what the same arrays give when they are read, and files like a quarter
-                of them when these are written: in order, by as many threads, with nothing in the system's cache before, all on disk after
+                of them when these are written: in order, by as many threads, with nothing in the system's cache before, all on disk
+                after, through the cache and past it; the faster counts
     arithmetic  the same iteration in memory, of one slab a thread, times the slabs of a thread
 
 One JSON object a rank. Graphs are kept in FOLDER as pair_proofs.py keeps them.
@@ -34,9 +35,11 @@ from dkl import Pairs
 from dkl._spent import DISK, spent
 from dkl.blocks.placement import LocalPlacement, create_scratch
 from dkl.estimators.pairwise.fit import make_problem
-from dkl.linalg.slabs import slab_width
+from dkl.estimators.pairwise.plan import AHEAD
+from dkl.linalg.slabs import empty_aligned, slab_width
 from dkl.problems.pairwise import PairwiseKernel, RandomStart
 from dkl.problems.pairwise_admm import PairwiseADMM
+from dkl.stores import uncached
 
 READS, WRITES = 7, 5
 """Arrays of a slab in an iteration: PairwiseADMM.io of the phases v and u."""
@@ -45,11 +48,11 @@ BLOCK = 1 << 24
 
 
 def iterations(
-    problem: PairwiseKernel, program: PairwiseADMM, threads: int, steps: int, scratch: Path | None
+    problem: PairwiseKernel, program: PairwiseADMM, threads: int, steps: int, scratch: Path | None, ahead: int = 0
 ) -> dict[str, Any]:
     """Seconds of the start and of each of so many iterations, the objective after each, and the share of them that reads and writes."""
     where = None if scratch is None else create_scratch(program, scratch)
-    placement = LocalPlacement(program, threads=threads, scratch=where)
+    placement = LocalPlacement(program, threads=threads, scratch=where, ahead=ahead)
     try:
         began = time.perf_counter()
         placement.start(RandomStart(0, problem.n, program.rank), program.start(RHO))
@@ -92,50 +95,63 @@ def read(path: Path) -> int:
     return total
 
 
-def bandwidths(folder: Path, threads: int) -> tuple[float, float]:
-    """(bytes a second read, and written), of the slabs in `folder`; a quarter of them is written."""
+def past_the_cache(path: Path) -> int:
+    """As `read`, without the system's cache."""
+    size = path.stat().st_size
+    return uncached.read(path, memoryview(empty_aligned((size,), np.uint8, uncached.BLOCK)))
+
+
+def bandwidths(folder: Path, threads: int) -> dict[str, tuple[float, float]]:
+    """(bytes a second read, and written) of the slabs in `folder`, through the system's cache and past it; a quarter is written."""
     slabs = sorted(folder.glob("*/c.*"))
-    for path in slabs:
-        forget(path)
-    reading = in_order(slabs, threads, read)
-    size, block = slabs[0].stat().st_size, os.urandom(BLOCK)
+    size = slabs[0].stat().st_size
+    values = empty_aligned((size,), np.uint8, uncached.BLOCK)
+    values[:] = np.frombuffer(os.urandom(1 << 16), np.uint8).repeat(-(-size >> 16))[:size]
 
     def write(path: Path) -> int:
-        with open(path, "wb", buffering=0) as file:
-            for _ in range(0, size, BLOCK):
-                file.write(block)
+        with open(path, "r+b", buffering=0) as file:
+            file.write(values)
             os.fsync(file.fileno())
-        return -(-size // BLOCK) * BLOCK
+        return size
 
-    targets = [folder / f"written.{k}" for k in range(max(threads, len(slabs) // 4))]
-    writing = in_order(targets, threads, write)
-    for path in targets:
-        path.unlink()
-    return reading, writing
+    def write_past(path: Path) -> int:
+        uncached.write(path, memoryview(values))
+        return size
+
+    found = {}
+    for name, (reads, writes) in {"cached": (read, write), "uncached": (past_the_cache, write_past)}.items():
+        for path in slabs:
+            forget(path)
+        reading = in_order(slabs, threads, reads)
+        targets = slabs[: max(threads, len(slabs) // 4)]
+        found[name] = reading, in_order(targets, threads, writes)
+    return found
 
 
-def measured(problem: PairwiseKernel, rank: int, dtype: str, threads: int, steps: int, folder: Path) -> dict[str, Any]:
+def measured(
+    problem: PairwiseKernel, rank: int, dtype: str, threads: int, steps: int, folder: Path, ahead: int
+) -> dict[str, Any]:
     """The iterations out of core, the same in memory for a slab a thread, and the disk."""
     width = slab_width(rank, dtype)
     program, few = problem.admm(rank, dtype, 0.0), problem.admm(threads * width, dtype, 0.0)
     slabs = -(-rank // width)
     scratch = folder / "working"
     try:
-        told = iterations(problem, program, threads, steps, scratch)
-        reading, writing = bandwidths(scratch, threads)
+        told = iterations(problem, program, threads, steps, scratch, ahead)
+        disk = bandwidths(scratch, threads)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     inside = iterations(problem, few, threads, 4, None)
     array = problem.n * width * np.dtype(dtype).itemsize * slabs
     seconds = float(np.median(told["seconds"][1:]))
     bounds = {
-        "disk": READS * array / reading + WRITES * array / writing,
+        "disk": min(READS * array / reading + WRITES * array / writing for reading, writing in disk.values()),
         "arithmetic": min(inside["seconds"]) * -(-slabs // threads),
     }
     return {
         "n": problem.n, "rank": rank, "dtype": dtype, "threads": threads, "slabs": slabs, "array_gb": array / 1e9,
         "an_iteration": seconds, "bounds": bounds, "of_the_larger": seconds / max(bounds.values()),
-        "read_mb_s": reading / 1e6, "written_mb_s": writing / 1e6,
+        "mb_s": {name: [round(each / 1e6) for each in both] for name, both in disk.items()}, "ahead": ahead,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, **told,
     }  # fmt: skip
 
@@ -148,6 +164,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--ahead", type=int, default=AHEAD, help="slabs on their way while others are computed")
     parser.add_argument("--folder", type=Path, required=True)
     asked = parser.parse_args()
     began = time.perf_counter()
@@ -156,7 +173,7 @@ def main() -> None:
     print(json.dumps({"n": asked.n, "graph_or_its_file_and_pairs": round(time.perf_counter() - began, 1)}), flush=True)
     for rank in asked.rank:
         r = problem.paper_rank if rank == "rule" else int(rank)
-        told = measured(problem, r, asked.dtype, asked.threads, asked.iterations, asked.folder)
+        told = measured(problem, r, asked.dtype, asked.threads, asked.iterations, asked.folder, asked.ahead)
         print(json.dumps(told), flush=True)
 
 

@@ -40,6 +40,8 @@ SETS = {
     "a2a": "a2a",
     "a4a": "a4a",
 }
+TRAINING = 60_000
+"""Of MNIST's digits, whose last 10,000 are tested on."""
 SOLVERS = ("level", "gradient", "accelerated")
 
 
@@ -199,11 +201,29 @@ def quietly(model: OptimalNeighborhoodSVC, X: Any, y: NDArray[np.float64]) -> Op
         return model.fit(X, y)
 
 
+def moved(images: NDArray[Any], down: int, right: int) -> NDArray[Any]:
+    """28 x 28 images, moved by so many pixels over black."""
+    found = np.roll(images.reshape(-1, 28, 28), (down, right), (1, 2))
+    for axis, by in ((1, down), (2, right)):
+        empty = slice(0, by) if by >= 0 else slice(by, None)
+        found[(slice(None),) * axis + (empty,)] = 0
+    return found.reshape(len(images), -1)
+
+
+def digits(mnist: Any, n: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """n of MNIST's first 60,000 digits, even against odd; of more than there are, moved by a pixel in one direction after another."""
+    X, y = np.empty((n, 784), np.float32), np.empty(n)
+    for lo, by in zip(range(0, n, TRAINING), [(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1)], strict=False):
+        images = mnist.X[: min(TRAINING, n - lo)]
+        X[lo : lo + len(images)] = moved(images, *by) / np.float32(255)
+        y[lo : lo + len(images)] = np.where(mnist.y[: len(images)] % 2 == 0, 1.0, -1.0)
+    return X, y
+
+
 def large(options: argparse.Namespace) -> None:
     """MNIST's first n digits, even against odd, under a limit: seconds and rounds; their columns' rate."""
     mnist = load("mnist")
-    X = (mnist.X[: options.n] / np.float32(255)).astype(np.float32)
-    y = np.where(mnist.y[: options.n] % 2 == 0, 1.0, -1.0)
+    X, y = digits(mnist, options.n)
     tested = (mnist.X[-10_000:] / np.float32(255)).astype(np.float32)
     answers = np.where(mnist.y[-10_000:] % 2 == 0, 1.0, -1.0)
     del mnist

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from dkl.blocks import slab_worker, waiting
@@ -57,14 +56,11 @@ class Owners:
 
         Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
         """
-        import distributed
-
         timeout, held_up, looked = 2.0, waiting.HeldUp(self.session, futures), time.monotonic()
         while True:
             self.session.require_scheduler()
             try:
-                with suppress(TimeoutError), self.client.as_current():  # `wait` takes no client
-                    distributed.wait(futures, timeout=0.5)
+                waiting.all_done(self.client, futures, 0.5)
                 # Where one has failed the others may wait for it; `forget` closes their inboxes and ends that.
                 failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
                 if failed or all(future.done() for future in futures):
@@ -72,8 +68,8 @@ class Owners:
                     # comes back. Hence the timeout; it doubles for results that are merely large.
                     timeout *= 2
                     return list(self._gathered(failed or futures, timeout))
-            except TimeoutError:
-                pass  # of this gathering: look whether all workers are there, then try again
+            except TimeoutError as error:  # of this gathering: look whether all workers are there, then try again
+                waiting.forget_frames(error)
             except Exception as error:
                 raise self._lost(error) from error
             members = self.session.members()

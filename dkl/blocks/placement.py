@@ -84,15 +84,17 @@ def create_scratch(program: SlabProgram, folder: Path) -> str:
 
 
 class LocalPlacement:
-    """All slabs in this process, visited by `threads`; in memory, or in the folder `scratch`."""
+    """All slabs in this process, visited by `threads`; in memory, or in the folder `scratch`, of which so many slabs more are in memory
+    as are `ahead`: read or written while others are computed."""
 
     lookahead = 1  # nothing to gain: no round through a scheduler
 
-    def __init__(self, program: SlabProgram, *, threads: int = 1, scratch: str | None = None) -> None:
+    def __init__(self, program: SlabProgram, *, threads: int = 1, scratch: str | None = None, ahead: int = 0) -> None:
         self.program = program
         self.slabs = n_slabs(program.rank, program.width)
         groups = range(len(group_bounds(self.slabs)))
-        self.owner = SlabOwner(program, self.slabs, groups, make_storage(program, range(self.slabs), scratch), threads)
+        storage = make_storage(program, range(self.slabs), scratch, ahead)
+        self.owner = SlabOwner(program, self.slabs, groups, storage, threads)
 
     def start(self, fill: Fill, carry: Carry) -> None:
         """Fill the committed arrays, set the carry, run the opening phase."""
@@ -131,13 +133,15 @@ class LocalPlacement:
 
 
 class ClusterPlacement(Owners):
-    """Slabs shared out over the workers of a cluster, in their memory or in a scratch folder that they all see.
+    """Slabs shared out over the workers of a cluster, in their memory or in a scratch folder that they all see; `ahead` as above.
 
     `key` names the run on the workers. At most as many workers as groups of slabs get a share. Raises WorkersLostError where
     there is no worker, StateLost where one is lost meanwhile.
     """
 
-    def __init__(self, program: SlabProgram, session: Session, key: str, *, scratch: str | None = None) -> None:
+    def __init__(
+        self, program: SlabProgram, session: Session, key: str, *, scratch: str | None = None, ahead: int = 0
+    ) -> None:
         self.program, self.slabs = program, n_slabs(program.rank, program.width)
         addresses = waiting.workers(session)
         # By groups, not slabs: a subtree of the sums must belong to one owner to be sent as one vector.
@@ -155,7 +159,16 @@ class ClusterPlacement(Owners):
         self._wait(
             [
                 self._submit(
-                    k, slab_worker.make_owner, key, constants, self.slabs, self.shares, k, self.addresses, scratch
+                    k,
+                    slab_worker.make_owner,
+                    key,
+                    constants,
+                    self.slabs,
+                    self.shares,
+                    k,
+                    self.addresses,
+                    scratch,
+                    ahead,
                 )
                 for k in range(len(self.shares))
             ]

@@ -145,6 +145,7 @@ def plan_pairwise(
     threads: int = 1,
     memory_limit: int | None = None,
     on_disk: bool = False,
+    ahead: int = 0,
     checkpoints: bool = False,
     driver_shares: bool = False,
 ) -> Plan:
@@ -152,8 +153,8 @@ def plan_pairwise(
 
     laplacian_entries, target_entries: stored entries of L and T. dot_products: entries of the vector of sums, if the pairs
     are known. gathered_rows: rows of hubs that are exchanged. on_disk: the factors are in a work folder, a slab a thread in
-    memory. checkpoints: a work folder with commits. driver_shares: the only owner is this process, which also holds the
-    graph and makes the result. Computes only; `Plan.validate` raises.
+    memory, and `ahead` more that are read or written meanwhile. checkpoints: a work folder with commits. driver_shares: the only
+    owner is this process, which also holds the graph and makes the result. Computes only; `Plan.validate` raises.
     """
     # The same functions that cut the state decide here, so that plan and run cannot differ.
     size = np.dtype(dtype).itemsize
@@ -170,12 +171,13 @@ def plan_pairwise(
     # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors that owners send and
     # hold, one from each, or in ranges what comes to two (blocks/sums_exchange.py).
     parts = 2 if in_ranges(processes, sums // 8) else processes
-    vectors = min(most_groups, threads + int(np.ceil(np.log2(most_groups)))) + 2 * parts
+    at_once = threads + ahead if on_disk else threads
+    vectors = min(most_groups, at_once + int(np.ceil(np.log2(most_groups)))) + 2 * parts
     solved = size * target_entries if worth_sharing(processes, target_entries) else 0
     matrix = (laplacian_entries + target_entries) * (size + 4)
     items = {
         # On disk each thread holds one slab of the four arrays, in memory all of them are held.
-        "factors (3) and linear term": 4 * slab * (threads if on_disk else most_slabs),
+        "factors (3) and linear term": 4 * slab * (min(at_once, most_slabs) if on_disk else most_slabs),
         "matrix gamma T - L": matrix,
         "small systems": 16 * int(SUMS_PER_PATTERN * n) + 40 * target_entries,
         "sums over slabs": vectors * sums,
@@ -189,8 +191,8 @@ def plan_pairwise(
             items["certified in double"] = 16 * 8 * (2 * n + 2 * min(target_entries, 1 << 18))
     if on_disk or checkpoints:
         rows = rows_per_chunk(n, rank, dtype)
-        at_once = min(threads, -(-n // rows)) if on_disk else 1
-        items["chunks of the result"] = 3 * rows * rank * size * at_once  # gathered, encoded and checked
+        chunks = min(threads, -(-n // rows)) if on_disk else 1
+        items["chunks of the result"] = 3 * rows * rank * size * chunks  # gathered, encoded and checked
     disk = {}
     if on_disk:
         disk["working arrays"] = 4 * slab * slabs
@@ -209,5 +211,6 @@ def plan_pairwise(
         limit=memory_limit,
         tasks_per_iteration=processes if processes > 1 else 0,
         exchanged_per_iteration=2 * (processes - 1) * (parts * sums + solved),
-        shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width},
+        shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width}
+        | ({"ahead": ahead} if on_disk else {}),
     )

@@ -55,7 +55,10 @@ class SlabOwner:
         self.last = Combined(np.zeros(0), {})  # the same of all owners
         self.carry: Carry = {}
         self.carry_step = -1  # the step that the carry has taken in
-        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        # More threads than compute at a time: while so many compute, others wait for the disk.
+        at_once = self.threads + storage.ahead
+        self.pool = ThreadPoolExecutor(at_once) if at_once > 1 else None
+        self.computing = threading.BoundedSemaphore(self.threads)
         self.lock = threading.Lock()
         self.spare: list[NDArray[np.float64]] = []
 
@@ -125,7 +128,8 @@ class SlabOwner:
         gathers = self.program.gathers(phase)
         for slab in slabs:
             arrays = self.storage.open(slab, reads, writes)
-            self.program.visit(phase, arrays, self.columns(slab), message, vector)
+            with self.computing:
+                self.program.visit(phase, arrays, self.columns(slab), message, vector)
             if gathers is not None:
                 # Copied out by the fancy index, before the buffers of this slab are used for the next.
                 result.rows[slab] = arrays[gathers[0]][gathers[1]]
@@ -181,7 +185,12 @@ class SlabOwner:
         n = len(items)
         pieces = 1 if self.pool is None else int(np.clip(n // LEAST_CHUNK, 1, 4 * self.threads))
         cuts = [(items.start + k * n // pieces, items.start + (k + 1) * n // pieces) for k in range(pieces)]
-        self._each(lambda cut: function(*cut), cuts)
+
+        def one(cut: tuple[int, int]) -> None:
+            with self.computing:
+                function(*cut)
+
+        self._each(one, cuts)
 
     # -- state in and out -----------------------------------------------------------------------------------------
 

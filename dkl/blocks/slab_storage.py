@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dkl.blocks.slab_program import Slab, SlabProgram
 from dkl.linalg.slabs import empty_aligned
+from dkl.resources import machine_memory
+from dkl.stores import uncached
 from dkl.stores.slab_arrays import SlabArray
+
+CACHED = 0.5
+"""Of a machine's memory, that files of a run may count on as the system's cache."""
 
 
 class MemorySlabs:
     """Arrays of the state in memory: name -> (slabs here, n, w)."""
+
+    ahead = 0
 
     def __init__(self, program: SlabProgram, slabs: range) -> None:
         self.first = slabs.start
@@ -31,11 +38,12 @@ class MemorySlabs:
 class DiskSlabs:
     """Arrays of the state on disk, one slab at a time in the buffers of the thread that works on it.
 
-    Buffers are kept for the next slab: memory is that of the threads, however many slabs there are.
+    Buffers are kept for the next slab: memory is that of the threads, however many slabs there are. ahead: slabs that are read or
+    written while as many as the owner has threads are computed.
     """
 
-    def __init__(self, program: SlabProgram, arrays: Mapping[str, SlabArray]) -> None:
-        self.program, self.arrays = program, dict(arrays)
+    def __init__(self, program: SlabProgram, arrays: Mapping[str, SlabArray], ahead: int = 0) -> None:
+        self.program, self.arrays, self.ahead = program, dict(arrays), ahead
         self.free: list[Slab] = []
         self.lock = threading.Lock()
 
@@ -45,7 +53,7 @@ class DiskSlabs:
             if self.free:
                 return self.free.pop()
         shape = (self.program.n, self.program.width)
-        return {name: empty_aligned(shape, self.program.dtype) for name in self.program.arrays}
+        return {name: empty_aligned(shape, self.program.dtype, uncached.BLOCK) for name in self.program.arrays}
 
     def open(self, slab: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Slab:
         """Buffers for `slab`, with the arrays named by `reads` in them; the others hold what was there before."""
@@ -62,8 +70,15 @@ class DiskSlabs:
             self.free.append(arrays)
 
 
-def make_storage(program: SlabProgram, slabs: range, scratch: str | None) -> Any:
-    """Storage of these slabs: memory, or (given a folder made by `create_scratch`) its zarr arrays."""
+def make_storage(program: SlabProgram, slabs: range, scratch: str | None, ahead: int = 0) -> MemorySlabs | DiskSlabs:
+    """Storage of these slabs: memory, or (given a folder made by `create_scratch`) its zarr arrays, of so many slabs `ahead`.
+
+    Arrays that the system's cache could not hold (CACHED of this machine's memory) are read and written past it, where that can be done.
+    """
     if scratch is None:
         return MemorySlabs(program, slabs)
-    return DiskSlabs(program, {name: SlabArray.open(Path(scratch) / name) for name in program.arrays})
+    arrays = {name: SlabArray.open(Path(scratch) / name) for name in program.arrays}
+    size = sum(array.n_slabs * array.slab_bytes for array in arrays.values())
+    if size > CACHED * machine_memory() and uncached.supported(Path(scratch)):
+        arrays = {name: replace(array, uncached=True) for name, array in arrays.items()}
+    return DiskSlabs(program, arrays, ahead)

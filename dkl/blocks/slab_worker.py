@@ -52,17 +52,19 @@ def make_owner(
     index: int,
     addresses: list[str],
     scratch: str | None,
+    ahead: int,
 ) -> None:
     """Task: make the owner of the groups in shares[index] under the name `key`, with as many threads as the worker has.
 
-    scratch: the folder of a run out of core, or None. The slabs are empty until `fill` or `restore`.
+    scratch: the folder of a run out of core, or None; ahead: slabs of it that are on their way while others are computed. The slabs
+    are empty until `fill` or `restore`.
     """
     from distributed import get_worker
 
     # Groups are contiguous ranges of slabs, and shares of groups: so are the slabs of an owner.
     bounds, groups = group_bounds(n_slabs), shares[index]
     slabs = range(bounds[groups.start][0], bounds[groups.stop - 1][1])
-    storage, among = make_storage(program, slabs, scratch), AmongOwners(Exchange(key, index, addresses))
+    storage, among = make_storage(program, slabs, scratch, ahead), AmongOwners(Exchange(key, index, addresses))
     keep(key, SlabOwner(program, n_slabs, groups, storage, get_worker().state.nthreads, among))
 
 

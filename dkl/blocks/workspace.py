@@ -59,11 +59,12 @@ class Workspace:
                     where=str(folder),
                     remedy="free space on that disk, then `dkl resume` the run",
                 ) from error
+        where: dict[str, Any] = {"scratch": scratch, "ahead": self.plan.shape.get("ahead", 0)}
         if not self.session.is_distributed:
-            return LocalPlacement(program, threads=self.session.threads, scratch=scratch)
+            return LocalPlacement(program, threads=self.session.threads, **where)
         if self._placements > 1:
             self.bring_back_workers()
-        return ClusterPlacement(program, self.session, uuid.uuid4().hex, scratch=scratch)
+        return ClusterPlacement(program, self.session, uuid.uuid4().hex, **where)
 
     def bring_back_workers(self) -> None:
         """Ask a cluster of our own for its workers again (nannies do not always bring them back), and wait.

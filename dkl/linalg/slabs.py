@@ -26,13 +26,14 @@ def n_slabs(rank: int, width: int) -> int:
     return -(-rank // width)
 
 
-def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray:
-    """An uninitialized array that starts on a cache line, so that no row of a slab straddles one more than it must."""
+def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike, alignment: int = CACHE_LINE) -> NDArray:
+    """An uninitialized array that starts at a multiple of `alignment` bytes; by default on a cache line, so that no row of a slab
+    straddles one more than it must."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape)) * dtype.itemsize
     # NumPy guarantees less, so a line more is allocated and the start moved.
-    raw = np.empty(size + CACHE_LINE, np.uint8)
-    start = -raw.ctypes.data % CACHE_LINE
+    raw = np.empty(size + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
     return raw[start : start + size].view(dtype).reshape(shape)
 
 

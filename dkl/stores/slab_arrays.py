@@ -8,6 +8,8 @@ pages, 0.1 ms of overhead instead of the 1 to 3 ms of a round through zarr's eve
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from dkl._spent import DISK, spending
 from dkl.errors import DiskError, StoreError
+from dkl.stores import uncached
 from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.disk import write_all
 from dkl.stores.registry import CHECKED, FLOATS, ONE_EACH, UNCHECKED, StoredArray
@@ -41,7 +44,10 @@ WORKING = replace(
 
 @dataclass(frozen=True)
 class SlabArray:
-    """A (n_slabs, n, width) array on disk, slab by slab. `checked`: with the crc32c codec, written once and fsynced."""
+    """A (n_slabs, n, width) array on disk, slab by slab. `checked`: with the crc32c codec, written once and fsynced.
+
+    uncached: slabs in buffers that start at a multiple of uncached.BLOCK go past the system's cache; of unchecked ones only.
+    """
 
     path: Path
     n_slabs: int
@@ -49,6 +55,7 @@ class SlabArray:
     width: int
     dtype: np.dtype
     checked: bool
+    uncached: bool = False
 
     @classmethod
     def create(
@@ -97,6 +104,9 @@ class SlabArray:
         if out.shape != (self.n, self.width) or out.dtype != self.dtype:
             mine, wanted = f"({self.n}, {self.width}) {self.dtype}", f"{out.shape} {out.dtype}"
             raise StoreError("slabs of another shape or type", where=str(self.path), got=mine, wanted=wanted)
+        if self._past_the_cache(out):
+            self._read_uncached(chunk, out)
+            return 0
         try:
             descriptor = os.open(chunk, os.O_RDONLY)
         except OSError as error:
@@ -136,8 +146,12 @@ class SlabArray:
         """
         chunk = self.chunk(slab)
         data = values.data.cast("B")
+        if self._past_the_cache(values):
+            with self._errors(chunk, len(data)):
+                uncached.write(chunk, data)
+            return len(data), 0
         checksum = google_crc32c.value(values) if self.checked else 0
-        try:
+        with self._errors(chunk, len(data)):
             descriptor = os.open(chunk, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 write_all(descriptor, data, 0)
@@ -146,14 +160,31 @@ class SlabArray:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+        return len(data) + (CHECKSUM_BYTES if self.checked else 0), checksum
+
+    def _past_the_cache(self, values: NDArray) -> bool:
+        return self.uncached and not self.checked and uncached.aligned(values)
+
+    def _read_uncached(self, chunk: Path, out: NDArray) -> None:
+        try:
+            got = uncached.read(chunk, out.data.cast("B"))
+        except OSError as error:
+            raise StoreError("a slab is missing", where=str(chunk), got=error.strerror) from error
+        if got < self.slab_bytes:
+            raise StoreError("a slab is cut short", where=str(chunk), got=f"{got} bytes")
+
+    @contextmanager
+    def _errors(self, chunk: Path, size: int) -> Iterator[None]:
+        """What the system says when it cannot write, as a DiskError."""
+        try:
+            yield
         except OSError as error:
             raise DiskError(
                 f"could not write a slab ({error.strerror})",
                 where=str(chunk),
-                wanted=f"{len(data)} bytes",
+                wanted=f"{size} bytes",
                 remedy="free space on that disk, then `dkl resume` the run",
             ) from error
-        return len(data) + (CHECKSUM_BYTES if self.checked else 0), checksum
 
 
 def _read_exactly(descriptor: int, buffer: memoryview, offset: int, path: Path) -> None:

@@ -1,7 +1,9 @@
 """Clusters without workers: called for where the cluster adapts to its load, given up in time where none come."""
 
+import gc
 import logging
 import time
+import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -154,3 +156,24 @@ def test_paused_workers_are_waited_for_no_longer_than_absent_ones(
     pause(one_paused, one_paused.workers())
     with pytest.raises(WorkersLostError, match="paused, since their memory is nearly full"):
         one_paused.map(abs, [-1, 2])
+
+
+class Held:
+    """What who waits for futures holds."""
+
+
+def test_waiting_holds_nothing_of_who_has_waited(client):
+    """Dask's errors are held by what they hold: without a collection of garbage all frames on their way would stay."""
+
+    def waited_for() -> weakref.ref:
+        held, futures = Held(), [client.submit(time.sleep, 0.3, pure=False)]
+        assert not waiting.all_done(client, futures, 0.05)
+        assert waiting.all_done(client, futures, 30)
+        return weakref.ref(held)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert waited_for()() is None
+    finally:
+        gc.enable()

@@ -19,6 +19,9 @@ from dkl.problems.pairwise import PairwiseKernel
 from dkl.solvers.factored import START_RANK
 from dkl.stores.run import RunStore
 
+AHEAD = 2
+"""Slabs of a state on disk that are on their way while others are computed, where memory allows: one that comes, one that goes."""
+
 
 def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
@@ -83,7 +86,9 @@ def plan_at(
     """The plan of a problem of which the targets are there, and of the graph its number of entries."""
     systems = SmallSystems.of(targets)
 
-    def plan(on_disk: bool, rank: int = rank, threads: int = place.threads, dtype: str = settings.dtype) -> Plan:
+    def plan(
+        on_disk: bool, rank: int = rank, threads: int = place.threads, dtype: str = settings.dtype, ahead: int = 0
+    ) -> Plan:
         return plan_pairwise(
             int(targets.shape[0]),
             rank,
@@ -96,13 +101,18 @@ def plan_at(
             threads=threads,
             memory_limit=place.allowed(settings.memory_limit),
             on_disk=on_disk,
+            ahead=ahead,
             checkpoints=has_store,
             driver_shares=not place.distributed,
         )
 
+    def on_disk(**changes: Any) -> Plan:
+        plans = (plan(True, ahead=ahead, **changes) for ahead in (AHEAD, 0))
+        return next((each for each in plans if each.fits), plan(True, **changes))
+
     def best(**changes: Any) -> Plan:
         in_memory = plan(False, **changes)
-        best = in_memory if in_memory.fits or not has_store else plan(True, **changes)
+        best = in_memory if in_memory.fits or not has_store else on_disk(**changes)
         if not has_store or settings.goal is None:
             return best
         finish = search_bytes(best.shape["n"], min(MAX_FINISH_RANK, best.shape["n"]))
