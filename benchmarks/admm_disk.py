@@ -9,7 +9,7 @@ is in working arrays below FOLDER, a slab a thread in memory and --ahead more; n
     disk        the bytes that an iteration reads and writes, over what the same arrays give when they are read, and files like a quarter
                 of them when these are written: in order, by as many threads, with nothing in the system's cache before, all on disk
                 after, through the cache and past it; the faster counts
-    arithmetic  the same iteration in memory, of one slab a thread, times the slabs of a thread
+    arithmetic  iterations in memory, of one slab a thread and of two: what a slab more takes, for as many as a thread has
 
 One JSON object a rank. Graphs are kept in FOLDER as pair_proofs.py keeps them.
 """
@@ -128,25 +128,29 @@ def bandwidths(folder: Path, threads: int) -> dict[str, tuple[float, float]]:
     return found
 
 
+def in_memory(problem: PairwiseKernel, rank: int, dtype: str, threads: int) -> float:
+    """The least seconds of some iterations."""
+    return min(iterations(problem, problem.admm(rank, dtype, 0.0), threads, 4, None)["seconds"])
+
+
 def measured(
     problem: PairwiseKernel, rank: int, dtype: str, threads: int, steps: int, folder: Path, ahead: int
 ) -> dict[str, Any]:
     """The iterations out of core, the same in memory for a slab a thread, and the disk."""
     width = slab_width(rank, dtype)
-    program, few = problem.admm(rank, dtype, 0.0), problem.admm(threads * width, dtype, 0.0)
-    slabs = -(-rank // width)
+    program, slabs = problem.admm(rank, dtype, 0.0), -(-rank // width)
     scratch = folder / "working"
     try:
         told = iterations(problem, program, threads, steps, scratch, ahead)
         disk = bandwidths(scratch, threads)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    inside = iterations(problem, few, threads, 4, None)
+    one, two = (in_memory(problem, k * threads * width, dtype, threads) for k in (1, 2))
     array = problem.n * width * np.dtype(dtype).itemsize * slabs
     seconds = float(np.median(told["seconds"][1:]))
     bounds = {
         "disk": min(READS * array / reading + WRITES * array / writing for reading, writing in disk.values()),
-        "arithmetic": min(inside["seconds"]) * -(-slabs // threads),
+        "arithmetic": one + (two - one) * (-(-slabs // threads) - 1),
     }
     return {
         "n": problem.n, "rank": rank, "dtype": dtype, "threads": threads, "slabs": slabs, "array_gb": array / 1e9,

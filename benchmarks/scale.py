@@ -19,7 +19,6 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.placement import ClusterPlacement, LocalPlacement
 from dkl.blocks.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
 from dkl.blocks.session import Session
-from dkl.blocks.sums_exchange import PhaseSums
+from dkl.blocks.sums_exchange import PhaseSums, in_ranges, worth_sharing
 from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise import factored, factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -52,8 +51,8 @@ EXCHANGES, PAIR_BYTES = 14, 40
 precision. Of a row that graph or pairs name, a number in double more, for the direction."""
 SIZES, WORKERS = (10**7, 10**8, 10**9), (10, 100, 1000)
 COUNTED = ("messages", "bytes")
-STEPS_HERE = 3.5
-"""Iterations of ADMM that are counted: the opening is one of the two phases."""
+STEPS_HERE = 3
+"""Iterations of ADMM that are counted."""
 
 
 # -- measure ------------------------------------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ def counts() -> dict[str, int]:
     return dict(Exchange.counts)  # type: ignore[attr-defined]
 
 
-def sent(client: Any, work: Callable[[], None]) -> list[float]:
+def sent(client: Any, work: Callable[[], Any]) -> list[float]:
     """(messages, bytes) that all workers together send in `work`."""
     client.run(count_sends)
     before = client.run(counts).values()
@@ -172,7 +171,7 @@ def check(n: int, rate: dict[str, float]) -> None:
     for workers in (2, 8, 32):
         with local_cluster(workers) as client:
             session = Session(client)
-            admm = sent(client, partial(_admm_iterations, problem, session))
+            admm = _admm_iterations(problem, session)
             search = _search(problem, session)
         owners = min(workers, 16)  # of ADMM's slabs, and of the groups of so few rows
         told = predicted(n, owners, rate, None)
@@ -185,12 +184,13 @@ def check(n: int, rate: dict[str, float]) -> None:
         )
 
 
-def _admm_iterations(problem: PairwiseKernel, session: Session) -> None:
+def _admm_iterations(problem: PairwiseKernel, session: Session) -> list[float]:
+    """(messages, bytes) of STEPS_HERE iterations."""
     program = problem.admm(RANK, "float64", 0.0)
     placement = ClusterPlacement(program, session, f"scale-{time.monotonic_ns()}")
     try:
         placement.start(RandomStart(0, problem.n, RANK), program.start(100.0))
-        placement.advance(3)
+        return sent(session.client, lambda: placement.advance(STEPS_HERE))
     finally:
         placement.close()
 
@@ -222,12 +222,12 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
         n, RANK, "float64", laplacian_entries=int(GRAPH_ENTRIES * n), target_entries=int(PAIR_ENTRIES * n), processes=workers
     )  # fmt: skip
     owners, slabs = plan.processes, plan.shape["slabs"]
-    sums = 8 * SUMS_PER_PATTERN * n
+    sums, shared = int(SUMS_PER_PATTERN * n), worth_sharing(owners, int(PAIR_ENTRIES * n))
     own = n / workers
     met, pairs_met = own * rate[f"met_{workers}"], own * rate[f"pairs_met_{workers}"]
     told = {
         "owners": owners,
-        "admm_rounds": 2 if plan.exchanged_per_iteration < 1.9 * owners * (owners - 1) * sums else 1,
+        "admm_rounds": 1 + in_ranges(owners, sums) + shared,
         "admm_bytes": plan.exchanged_per_iteration / owners,
         "admm_memory": plan.process_bytes,
         "met": met,
@@ -239,7 +239,8 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
     if network is not None:
         rounds = 2 * told["admm_rounds"]
         told |= {
-            "admm_arithmetic": rate["admm"] * n * width * -(-slabs // owners) + rate["admm_row"] * n,
+            "admm_arithmetic": rate["admm"] * n * width * -(-slabs // owners)
+            + rate["admm_row"] * n / (owners if shared else 1),
             "admm_network": told["admm_bytes"] / network + rounds * (owners - 1) * rate["message"],
             "factored_arithmetic": rate["factored"] * own * WIDTH,
             "factored_network": told["factored_bytes"] / network + EXCHANGES * (workers - 1) * rate["message"],

@@ -40,6 +40,17 @@ UNSEEN: dict[str, Any] = {
 """What only those pages show is not measured: with Dask's 100 and 50 looks a second, two workers that wait and their
 scheduler take 12 % of a processor, and 4 % without. Nor is it kept: logs of 1,000 to 10,000 entries take hours to fill."""
 
+FORKED = (
+    "distributed",
+    "dkl.blocks.slab_worker",
+    "dkl.blocks.neighbor_search",
+    "dkl.blocks.row_groups",
+    "dkl.problems.column_pass",
+    "dkl.problems.factored_slabs",
+    "dkl.problems.pairwise_admm",
+    "dkl.stores.kernel_columns",
+)
+"""What workers are forked with, imported once in a process that does nothing else: what their tasks import, of whichever learner."""
 START_SECONDS = 120.0
 """A worker that has not come up by then hangs."""
 
@@ -57,6 +68,7 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
         try:
             folder = stack.enter_context(_private_folder(dask.config.get("temporary-directory")))
             stack.enter_context(dask.config.set({**NO_PAGES, **UNSEEN, "temporary-directory": folder}))
+            stack.enter_context(dask.config.set(_started_by()))
             with _shielded(), _given_up():
                 cluster = _cluster(count, worker_bytes)
         except (OSError, RuntimeError, TimeoutError) as error:
@@ -64,6 +76,22 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
         stack.enter_context(cluster)
         # By way of the scheduler, as is usual, what is sent would be in this process twice, and encrypted twice.
         yield stack.enter_context(Client(cluster, direct_to_workers=True))
+
+
+def _started_by() -> dict[str, str]:
+    """Settings of Dask's by which workers are forked from one process that has imported what they need, where there is such a thing.
+
+    A new Python takes seconds to import that, each worker anew, and again when one was lost; a fork takes a tenth of one. The pages of
+    what is imported are held once for all of them.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return {}
+    from distributed import utils
+
+    # Dask would import all that it knows the name of, pandas and more, here and there.
+    utils._forkserver_preload_set = True
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(FORKED))
+    return {"distributed.worker.multiprocessing-method": "forkserver"}
 
 
 @contextmanager
