@@ -60,8 +60,7 @@ def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[
 def total(parts: Iterable[Partials], empty: Callable[[int], NDArray[np.float64]] = np.empty) -> NDArray[np.float64]:
     """The root's sum, from the subtrees of all owners. Read-only for the caller: it may be the one input itself.
 
-    empty: makes a vector of a length, uninitialised, for sums; one buffer or two are asked for, as the parts themselves may be read-only.
-    Raises ValueError where the subtrees together do not cover the tree.
+    empty: makes a vector of a length, uninitialised, for sums, as the parts themselves, arrays of any shape, may be read-only. Raises ValueError where the subtrees together do not cover the tree.
     """
     merged: dict[Node, tuple[NDArray[np.float64], bool]] = {}  # whether it is a buffer, which may be added to
     free: list[NDArray[np.float64]] = []
@@ -72,8 +71,11 @@ def total(parts: Iterable[Partials], empty: Callable[[int], NDArray[np.float64]]
                 sibling, buffered = merged.pop((level, index ^ 1))
                 if ours and buffered:
                     free.append(sibling)
-                out = vector if ours else sibling if buffered else free.pop() if free else empty(vector.size)
-                vector, ours = np.add(vector, sibling, out=out), True
+                if ours:
+                    vector += sibling
+                else:
+                    out = sibling if buffered else free.pop() if free else empty(vector.size).reshape(vector.shape)
+                    vector, ours = np.add(vector, sibling, out=out), True
                 level, index = level + 1, index >> 1
             merged[level, index] = vector, ours
     if len(merged) != 1:

@@ -115,6 +115,33 @@ def test_what_does_not_cover_the_tree_is_refused(rng):
         total([])
 
 
+def test_matrices_are_added_up_too(rng):
+    matrices = wild(rng, 8, 6).reshape(8, 2, 3)
+    for owners in (1, 2, 3, 8):
+        found = total([subtrees(matrices, part) for part in share(8, owners)])
+        assert found.shape == (2, 3) and found.tobytes() == by_halves(matrices).tobytes()
+
+
+def test_sums_are_put_into_vectors_that_are_given(rng):
+    """However many owners there are; the parts are read-only."""
+    vectors = wild(rng, 16)
+    for owners in range(2, 17):
+        parts = [subtrees(vectors, part) for part in share(16, owners)]
+        for part in parts:
+            for vector in part.values():
+                vector.flags.writeable = False
+        given = []
+
+        def empty(size, given=given):
+            given.append(np.full(size, np.nan))
+            return given[-1]
+
+        found = total(parts, empty)
+        assert found.tobytes() == by_halves(vectors).tobytes()
+        assert any(np.shares_memory(found, vector) for vector in given)
+        assert len(given) <= 4
+
+
 def test_empty_vectors_have_an_empty_sum():
     vectors = np.empty((4, 0))
     assert total([subtrees(vectors, part) for part in share(4, 2)]).shape == (0,)
