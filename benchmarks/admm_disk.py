@@ -1,17 +1,18 @@
 """KL-ADMM out of core beside its two bounds, the disk's and the processor's: `python benchmarks/admm_disk.py [options]`.
 
-    OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e6 --rank 64 256 --folder FOLDER
+    OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e4 1e5 1e6 --rank 64 256 --pairs 1000 1.2n --picture FILE.png --folder FOLDER
     OMP_NUM_THREADS=1 python benchmarks/admm_disk.py --n 1e6 --rank rule --dtype float32 --iterations 10 --folder FOLDER
 
-Two Gaussians in 10 dimensions, 10 neighbours, 0.6 n pairs of each kind, gamma = 100; "rule" is the paper's rank. One process; the state
-is in working arrays below FOLDER, a slab a thread in memory and --ahead more; nothing is committed. Beside the seconds of each iteration:
+Two Gaussians in 10 dimensions, 10 neighbours, --pairs, half of them of either kind, gamma = 100; "rule" is the paper's rank. One
+process; the state is in working arrays below FOLDER, a slab a thread in memory and --ahead more; nothing is committed. Beside the
+seconds of each iteration:
 
     disk        the bytes that an iteration reads and writes, over what the same arrays give when they are read, and files like a quarter
                 of them when these are written: in order, by as many threads, with nothing in the system's cache before, all on disk
                 after, through the cache and past it; the faster counts
     arithmetic  iterations in memory, of one slab a thread and of two: what a slab more takes, for as many as a thread has
 
-One JSON object a rank. Graphs are kept in FOLDER as pair_proofs.py keeps them.
+One JSON object a case, and the seconds of all against n as a picture. Graphs are kept in FOLDER as pair_proofs.py keeps them.
 """
 
 from __future__ import annotations
@@ -160,25 +161,55 @@ def measured(
     }  # fmt: skip
 
 
+def picture(rows: list[dict[str, Any]], path: Path) -> None:
+    """Seconds of an iteration against n, a line for each rank and number of pairs, and one of slope 1."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6, 4.5), layout="constrained")
+    for rank, pairs in dict.fromkeys((row["rank"], row["pairs_asked"]) for row in rows):
+        part = [row for row in rows if (row["rank"], row["pairs_asked"]) == (rank, pairs)]
+        n, seconds = np.array([(row["n"], row["an_iteration"]) for row in part]).T
+        slope = f", slope {np.polyfit(np.log(n), np.log(seconds), 1)[0]:.2f}" if len(n) > 1 else ""
+        axis.loglog(n, seconds, "o-", label=f"r = {rank}, {pairs.replace('n', ' n')} pairs{slope}")
+    ends = np.array([min(row["n"] for row in rows), max(row["n"] for row in rows)], float)
+    least = min(row["an_iteration"] / row["n"] for row in rows)
+    axis.loglog(ends, 0.7 * least * ends, "k:", label="slope 1")
+    axis.set(xlabel="patterns n", ylabel="seconds an iteration, out of core")
+    axis.legend()
+    axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=130)
+
+
 def main() -> None:
-    """A line a rank."""
+    """A line a case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=lambda text: int(float(text)), default=1_000_000)
+    parser.add_argument("--n", nargs="+", type=lambda text: int(float(text)), default=[1_000_000])
     parser.add_argument("--rank", nargs="+", default=["64", "256"], help='numbers, or "rule"')
+    parser.add_argument("--pairs", nargs="+", default=["1.2n"], help='numbers, or with "n" times n')
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ahead", type=int, default=AHEAD, help="slabs on their way while others are computed")
+    parser.add_argument("--picture", type=Path)
     parser.add_argument("--folder", type=Path, required=True)
-    asked = parser.parse_args()
-    began = time.perf_counter()
-    laplacian, y = graph("gaussians", asked.n, asked.folder)
-    problem = make_problem(laplacian, Pairs.from_labels(y, random_state=0), 100.0)
-    print(json.dumps({"n": asked.n, "graph_or_its_file_and_pairs": round(time.perf_counter() - began, 1)}), flush=True)
-    for rank in asked.rank:
-        r = problem.paper_rank if rank == "rule" else int(rank)
-        told = measured(problem, r, asked.dtype, asked.threads, asked.iterations, asked.folder, asked.ahead)
-        print(json.dumps(told), flush=True)
+    asked, rows = parser.parse_args(), []
+    for n in asked.n:
+        began = time.perf_counter()
+        laplacian, y = graph("gaussians", n, asked.folder)
+        print(json.dumps({"n": n, "graph_or_its_file": round(time.perf_counter() - began, 1)}), flush=True)
+        for pairs in asked.pairs:
+            each = int(float(pairs.removesuffix("n")) * (n if pairs.endswith("n") else 1)) // 2
+            problem = make_problem(laplacian, Pairs.from_labels(y, each, each, random_state=0), 100.0)
+            for rank in asked.rank:
+                r = problem.paper_rank if rank == "rule" else int(rank)
+                told = measured(problem, r, asked.dtype, asked.threads, asked.iterations, asked.folder, asked.ahead)
+                rows.append({**told, "pairs": 2 * each, "pairs_asked": pairs})
+                print(json.dumps(rows[-1]), flush=True)
+    if asked.picture is not None:
+        picture(rows, asked.picture)
 
 
 if __name__ == "__main__":
