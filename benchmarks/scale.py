@@ -37,8 +37,11 @@ from dkl.blocks.sums_exchange import PhaseSums, in_ranges, worth_sharing
 from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise import factored, factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.linalg.ordered_rows import row_groups
 from dkl.linalg.slabs import slab_width
+from dkl.problems.factored_slabs import LEAST_ROWS
 from dkl.problems.pairwise import PairwiseKernel, RandomStart
+from dkl.runs.own_workers import own_workers
 from dkl.solvers.factored_descent import minimize
 from dkl.solvers.watch import Watch
 
@@ -169,11 +172,12 @@ def check(n: int, rate: dict[str, float]) -> None:
     problem = problem_of(n)
     print("| workers | ADMM: messages | MB | factored: messages | MB |\n|---|---|---|---|---|")
     for workers in (2, 8, 32):
-        with local_cluster(workers) as client:
+        with own_workers(workers, 2_000_000_000) as client:
+            client.wait_for_workers(workers, timeout=120)
             session = Session(client)
             admm = _admm_iterations(problem, session)
             search = _search(problem, session)
-        owners = min(workers, 16)  # of ADMM's slabs, and of the groups of so few rows
+        owners = min(workers, 16)  # of so few slabs, and of the groups of so few rows
         told = predicted(n, owners, rate, None)
         print(
             f"| {workers} | {admm[0] / STEPS_HERE:.0f} ({2 * told['admm_rounds'] * owners * (owners - 1):.0f})"
@@ -223,7 +227,7 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
     )  # fmt: skip
     owners, slabs = plan.processes, plan.shape["slabs"]
     sums, shared = int(SUMS_PER_PATTERN * n), worth_sharing(owners, int(PAIR_ENTRIES * n))
-    own = n / workers
+    own = n / min(workers, len(row_groups(n, LEAST_ROWS)))
     met, pairs_met = own * rate[f"met_{workers}"], own * rate[f"pairs_met_{workers}"]
     told = {
         "owners": owners,
@@ -243,9 +247,9 @@ def predicted(n: int, workers: int, rate: dict[str, float], network: float | Non
             + rate["admm_row"] * n / (owners if shared else 1),
             "admm_network": told["admm_bytes"] / network + rounds * (owners - 1) * rate["message"],
             "factored_arithmetic": rate["factored"] * own * WIDTH,
-            "factored_network": told["factored_bytes"] / network + EXCHANGES * (workers - 1) * rate["message"],
-            "slkl_pass": rate["slkl"] * own * 500,
-            "graph": rate["graph"] * own,
+            "factored_network": told["factored_bytes"] / network + EXCHANGES * (n / own - 1) * rate["message"],
+            "slkl_pass": rate["slkl"] * n / workers * 500,
+            "graph": rate["graph"] * n / workers,
         }
     return told
 

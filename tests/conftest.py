@@ -8,6 +8,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import gc
 import signal
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -32,6 +34,8 @@ settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
 settings.load_profile("dkl")
 
 
+PATIENCE = 3.0
+"""Seconds for what a test has started to end after it."""
 LONGEST = [
     "runs/test_contract",
     "estimators/test_regression",
@@ -196,6 +200,47 @@ def bucket(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, seed
 
 
 @pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Fails a test after which this process listens where it did not before, or has threads more that keep it from ending."""
+    sockets, threads = _sockets(), set(threading.enumerate())
+    yield
+    end = time.monotonic() + PATIENCE
+    while True:
+        more = _sockets() - sockets
+        left = [address for inode, address in (_listening() if more else {}).items() if inode in more]
+        left += [thread.name for thread in set(threading.enumerate()) - threads if not thread.daemon]
+        if not left:
+            return
+        if time.monotonic() > end:
+            pytest.fail(f"left sockets or threads behind: {left}")
+        time.sleep(0.05)
+
+
+def _sockets() -> set[str]:
+    """Inodes of those that this process has open, as Linux lists them."""
+    found = set()
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                target = os.readlink(f"/proc/self/fd/{name}")
+                if target.startswith("socket:["):
+                    found.add(target[8:-1])
+    return found
+
+
+def _listening() -> dict[str, str]:
+    """Addresses that are listened at on this machine, in the system's own writing, by inode."""
+    found = {}
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A":
+                    found[fields[9]] = fields[1]
+    return found
+
+
+@pytest.fixture(autouse=True)
 def no_orphans(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves child processes behind, and ends them."""
     before = _children()
@@ -233,7 +278,7 @@ def _children_of(pid: int) -> list[int]:
     return numbers
 
 
-def _remains(processes: set[psutil.Process], patience: float = 3.0) -> list[str]:
+def _remains(processes: set[psutil.Process], patience: float = PATIENCE) -> list[str]:
     """The command lines of those `processes` that are still there after `patience` seconds; these are killed."""
     # Python's own resource trackers and fork servers live as long as the process that they serve.
     own = ("resource_tracker", "multiprocessing.forkserver")

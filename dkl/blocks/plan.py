@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from dkl.blocks.sums_exchange import in_ranges, worth_sharing
 from dkl.errors import MemoryBudgetError
 from dkl.linalg.slabs import n_slabs, slab_width
-from dkl.linalg.tree_sum import group_bounds, share
+from dkl.linalg.tree_sum import group_bounds, share, subtrees
 from dkl.resources import format_bytes
 from dkl.stores.arrays import rows_per_chunk
 
@@ -169,10 +169,11 @@ def plan_pairwise(
     most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
     sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
     # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors that owners send and
-    # hold, one from each, or in ranges what comes to two (blocks/sums_exchange.py).
-    parts = 2 if in_ranges(processes, sums // 8) else processes
+    # hold, each its subtrees to all, or in ranges what comes to those of one and the sum (blocks/sums_exchange.py).
+    sent = sum(map(subtrees, shares))
+    parts = sent / processes + 1 if in_ranges(processes, sums // 8) else sent
     at_once = threads + ahead if on_disk else threads
-    vectors = min(most_groups, at_once + int(np.ceil(np.log2(most_groups)))) + 2 * parts
+    vectors = min(most_groups, at_once + int(np.ceil(np.log2(most_groups)))) + int(np.ceil(2 * parts))
     solved = size * target_entries if worth_sharing(processes, target_entries) else 0
     matrix = (laplacian_entries + target_entries) * (size + 4)
     items = {
@@ -210,7 +211,7 @@ def plan_pairwise(
         disk=disk,
         limit=memory_limit,
         tasks_per_iteration=processes if processes > 1 else 0,
-        exchanged_per_iteration=2 * (processes - 1) * (parts * sums + solved),
+        exchanged_per_iteration=int(2 * (processes - 1) * (parts * sums + solved)),
         shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width}
         | ({"ahead": ahead} if on_disk else {}),
     )

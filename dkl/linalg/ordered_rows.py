@@ -13,10 +13,10 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from dkl.linalg.tree_sum import group_bounds
 
 Array = NDArray[np.float64]
-MOST_GROUPS = 64
-"""Of rows, and so owners, at most."""
-LEAST_ROWS = 256
-"""Of a group: sums over fewer cost more calls than arithmetic."""
+GROUPS, MOST_GROUPS = 64, 1024
+"""Of rows, and so owners, at most: of fewer rows than MANY_ROWS a group, and of as many."""
+LEAST_ROWS, MANY_ROWS = 256, 1 << 14
+"""Of a group: sums over fewer cost more calls than arithmetic; of so many, calls cost nothing."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,12 @@ class Rows:
 
 
 def row_groups(n: int, least: int | None = None) -> list[tuple[int, int]]:
-    """[(first row, last row + 1)] of each group of `least` rows (LEAST_ROWS) or more: a power of two of them, from n alone."""
-    count = len(group_bounds(max(1, n // (least or LEAST_ROWS)), MOST_GROUPS))
+    """[(first row, last row + 1)] of each group of `least` rows (LEAST_ROWS) or more: a power of two of them, from n alone.
+
+    Of 10^6 rows 64, of 10^7 512, from 1.7 x 10^7 on 1,024.
+    """
+    most = max(GROUPS, min(MOST_GROUPS, n // MANY_ROWS))
+    count = len(group_bounds(max(1, n // (least or LEAST_ROWS)), most))
     return [(k * n // count, (k + 1) * n // count) for k in range(count)]
 
 

@@ -23,7 +23,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, spl
 
 from dkl.linalg.filtered_rows import WIDTH, Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.ordered_rows import MOST_GROUPS
+from dkl.linalg.ordered_rows import GROUPS
 
 Array = NDArray[np.float64]
 DENSE = 600
@@ -88,7 +88,7 @@ def owner_bytes(own: int, columns: int, entries: int, halo: int) -> int:
 
 def most_owner_bytes(n: int, columns: int, entries: int, owners: int) -> int:
     """The same of the largest of so many owners, where each meets all rows of the others."""
-    own = min(n, -(-n // owners) + n // MOST_GROUPS)
+    own = min(n, -(-n // owners) + n // GROUPS)
     return owner_bytes(own, columns, entries * own // n, n - own)
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_GROUPS = 16
-"""Leaves of the tree, and so owners of slabs, at most."""
+MAX_GROUPS = 64
+"""Leaves of the tree, and so owners of slabs, at most: a factor of the paper's rank has slabs for as many at n = 10^6. Twice as many
+take a vector of sums more in memory."""
 
 Node = tuple[int, int]
 """(level, index): level 0 are the groups, the root is (log2(groups), 0)."""
@@ -38,6 +39,21 @@ def share(n_groups: int, n_owners: int) -> list[range]:
     """Contiguous ranges of groups, one an owner, as equal as can be; fewer ranges than owners where groups are fewer."""
     owners = min(n_groups, n_owners)
     return [range(k * n_groups // owners, (k + 1) * n_groups // owners) for k in range(owners)]
+
+
+def subtrees(groups: range) -> int:
+    """How many vectors a contiguous range of groups adds up to: its largest whole subtrees.
+
+    >>> subtrees(range(4, 8)), subtrees(range(5, 10))
+    (1, 3)
+    """
+    count, start = 0, groups.start
+    while start < groups.stop:
+        size = start & -start or 1 << groups.stop.bit_length()  # the largest that may begin there
+        while start + size > groups.stop:
+            size //= 2
+        start, count = start + size, count + 1
+    return count
 
 
 def absorb(partials: Partials, node: Node, vector: NDArray[np.float64]) -> list[NDArray[np.float64]]:

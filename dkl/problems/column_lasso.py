@@ -19,8 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.linalg.lasso import subtract_rows
+from dkl.linalg.lasso import subtract_rows, subtract_rows_precisely
 from dkl.problems.column_gram import CenteredGram, Gram, Vector
+
+NEAR = 1e-2
+"""A relative gap, below which the rounding of correlations may be what is left of it."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +86,29 @@ class ColumnLasso:
         w = np.where(self.gram.diagonal > 0, w, 0.0)
         return w if self.evaluate(w).objective < self.square else zeros
 
-    def correlations(self, w: Vector) -> Vector:
-        """C'(y - C w) = b - B w (M,), from the rows of the active set: O(M |active|)."""
+    def correlations(self, w: Vector, *, precisely: bool = False) -> Vector:
+        """C'(y - C w) = b - B w (M,), from the rows of the active set: O(M |active|). precisely: rounded once, at the end."""
         found = self.cross.copy()
         active = np.flatnonzero(w)
         rows, slots = self.gram.rows(active)
-        subtract_rows(found, rows, slots, w[active])
+        (subtract_rows_precisely if precisely else subtract_rows)(found, rows, slots, w[active])
         return found
 
     def evaluate(self, w: Vector, correlations: Vector | None = None) -> Evaluation:
         """P, and D at the residual scaled to be feasible: theta = s r, s the best there is for D within the bounds.
 
-        correlations (M,): b - B w, where it is known already.
+        correlations (M,): b - B w, where it is known already. Near the optimum they are computed precisely: their maximum is kappa then,
+        while the terms of b - B w are as large as B |w|. Of 10^5 rows and 500 columns the rounding of these kept the gap above 2e-6.
         """
-        g = self.correlations(w) if correlations is None else correlations
+        if correlations is not None:
+            return self._evaluation(w, correlations)
+        found = self._evaluation(w, self.correlations(w))
+        if found.relative_gap > NEAR or not w.any():
+            return found
+        return self._evaluation(w, self.correlations(w, precisely=True))
+
+    def _evaluation(self, w: Vector, g: Vector) -> Evaluation:
+        """At correlations g."""
         fitted = float(w @ self.cross)
         with_targets = self.square - fitted  # y'r
         residual = max(with_targets - float(w @ g), 0.0)  # |r|^2 = y'r - w'C'r

@@ -111,16 +111,19 @@ def test_each_computes_its_share_of_much_and_all_of_little(
         assert one(Alone())[0].tobytes() == wanted.tobytes()
 
 
-@pytest.mark.parametrize("owners", [2, 8])
+@pytest.mark.parametrize("owners", [2, 3, 5, 8])
 @pytest.mark.parametrize("worthwhile", [SIZE + 1, SIZE])
 def test_they_send_what_is_planned(monkeypatch: pytest.MonkeyPatch, owners: int, worthwhile: int) -> None:
-    """Owners of a subtree each: an iteration has two phases."""
+    """An iteration has two phases."""
     monkeypatch.setattr(sums_exchange, "WORTHWHILE", worthwhile)
-    parts = [PhaseSums("v", 0, {(0 if owners == GROUPS else 2, k): np.ones(SIZE)}) for k in range(owners)]
+    parts = []
+    for groups in share(GROUPS, owners):
+        parts.append(PhaseSums("v", 0, {}))
+        for group in groups:
+            absorb(parts[-1].partials, (0, group), np.ones(SIZE))
     solved, ends = SIZE + 5, np.arange(SIZE + 6)  # entries of the targets, of a row each
-    rank = 16 * GROUPS
     plan = plan_pairwise(
-        500, rank, "float64", laplacian_entries=0, target_entries=solved, dot_products=SIZE, processes=owners
+        500, 16 * GROUPS, "float64", laplacian_entries=0, target_entries=solved, dot_products=SIZE, processes=owners
     )
     assert plan.processes == owners
 

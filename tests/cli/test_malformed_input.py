@@ -268,6 +268,14 @@ OUT: dict[str, tuple[str, int]] = {
     "in no folder": ("none/run.zarr", 2),
     "below a file": ("file/run.zarr", 2),
     "where nobody may write": ("/proc/run.zarr", 5),
+    "the pairs": ("pairs.csv", 2),
+    "another tool's store": ("other.zarr", 2),
+    "a folder of hidden files": ("hidden", 2),
+    "a link to a folder": ("to_folder", 2),
+    "a link to the data": ("to_data", 2),
+    "a pipe": ("pipe", 2),
+    "a device": ("/dev/null", 2),
+    "an empty file": ("empty", 2),
 }
 
 
@@ -278,6 +286,13 @@ def test_out(case: str, command: str, work: Path) -> None:
     (work / "folder").mkdir()
     (work / "folder" / "thesis.txt").write_text("mine")
     (work / "link").symlink_to("nowhere")
+    zarr.save_array(str(work / "other.zarr"), X)
+    (work / "hidden").mkdir()
+    (work / "hidden" / ".mine").write_text("mine")
+    (work / "to_folder").symlink_to("folder")
+    (work / "to_data").symlink_to("X.npz")
+    (work / "empty").touch()
+    os.mkfifo(work / "pipe")
     before = tree(work)
     out, code = OUT[case]
     refused(call(command, *fit(out=out)), code)

@@ -159,3 +159,32 @@ def test_what_a_dead_attempt_has_left_goes(work: Path) -> None:
 def test_a_work_folder_that_is_none_is_told() -> None:
     with pytest.raises(InputError, match="no such folder"):
         claimed_folder("none", "kernel")
+
+
+CANARY = "canary-5f1b8e"
+
+
+@pytest.mark.parametrize("task", but_for([task for task in FITS if task != "svc"], FITS))
+def test_no_secret_of_the_environment_is_written(task: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "DKL_SOMETHING"):
+        monkeypatch.setenv(name, CANARY)
+    verb, out = USES[task]
+    for command in (
+        (*FITS[task], "--out", "run.zarr", "--picture"),
+        (verb, "run.zarr", "--data", "X.npz", "--out", out),
+        ("info", "run.zarr"),
+        ("verify", "run.zarr"),
+    ):
+        answer = call(*command)
+        assert answer.code in (0, 3) and CANARY not in answer.out + answer.err
+    files = [file for file in work.rglob("*") if file.is_file()]
+    assert len(files) > 10 and not [file for file in files if CANARY.encode() in file.read_bytes()]
+
+
+@pytest.mark.parametrize("option", ["--data", "--out"])
+def test_a_secret_in_an_address_is_not_told(option: str, work: Path) -> None:
+    given = {"--data": "X.npz", "--out": "run.zarr"} | {option: f"s3://someone:{CANARY}@bucket/it"}
+    before = tree(work)
+    answer = call("fit", "svc", *(word for pair in given.items() for word in pair))
+    refused(answer, 2)
+    assert CANARY not in answer.out + answer.err and tree(work) == before

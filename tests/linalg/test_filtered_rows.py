@@ -1,6 +1,7 @@
 """Filtered subspaces by owners of rows: scipy's eigenvectors, the same bits whoever owns what, small halos."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -114,3 +115,25 @@ def test_columns_that_are_nearly_dependent_are_made_orthonormal(rng):
 def test_a_matrix_without_entries_has_any_basis():
     found = smoothest(sparse.csr_array((700, 700)), 3)
     assert found.residual == 0 and found.values.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("n", "count"),
+    [
+        (1, 1),
+        (511, 1),
+        (512, 2),
+        (16_384, 64),
+        (10**6, 64),
+        (1 << 21, 128),
+        (10**7, 512),
+        (1 << 24, 1024),
+        (10**9, 1024),
+    ],
+)
+def test_more_rows_are_more_groups(n, count):
+    groups = row_groups(n)
+    assert len(groups) == count and groups[0][0] == 0 and groups[-1][1] == n
+    assert all(one[1] == other[0] for one, other in pairwise(groups))
+    sizes = {hi - lo for lo, hi in groups}
+    assert max(sizes) - min(sizes) <= 1

@@ -1,9 +1,12 @@
 """The lasso on columns: its two forms, the gap, screening and the largest nu, against scikit-learn and dense inverses."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from column_problems import by_sklearn, kernel_columns, kernel_form, lasso_problem, objective, targets
 
+from dkl.problems import column_lasso
 from dkl.problems.column_gram import DenseGram
 from dkl.problems.column_lasso import ColumnLasso, largest_nu
 from dkl.solvers.active_set import ActiveSet
@@ -134,3 +137,37 @@ def test_targets_of_zeros_and_columns_of_zeros(rng):
                 found = solver.solve(problem, start)
                 assert not found.weights.any() and found.outcome.converged
                 assert found.evaluation.objective == pytest.approx(float(y @ y))
+
+
+def test_correlations_are_rounded_once(rng):
+    """Of terms that are 10^12 times as large as what is left of them, against rational arithmetic."""
+    C = rng.standard_normal((40, 25))
+    B, w = C.T @ C, rng.standard_normal(25) * 10.0 ** rng.integers(0, 7, 25)
+    w[::4] = 0
+    left = rng.standard_normal(25) * 1e-6
+    exact = [sum((Fraction(B[j, k]) * Fraction(w[k]) for k in range(25)), Fraction(left[j])) for j in range(25)]
+    b = np.array([float(value) for value in exact])
+    wanted = np.array([float(Fraction(b[j]) - exact[j] + Fraction(left[j])) for j in range(25)])
+    problem = ColumnLasso(DenseGram(B), b, 1.0, 1.0, 1.0)
+    terms = np.abs(B) @ np.abs(w)
+    assert (
+        np.abs(problem.correlations(w, precisely=True) - wanted).max()
+        <= 1e-28 * terms.max() + 2e-16 * np.abs(wanted).max()
+    )
+    assert np.abs(problem.correlations(w) - wanted).max() > 1e-17 * terms.max()
+
+
+def test_what_rounding_leaves_of_the_gap_is_small(rng, monkeypatch):
+    """Wide kernels, whose columns are nearly dependent, and little regularization: weights of 10^5."""
+    X = rng.standard_normal((3000, 4))
+    C = np.exp(-0.05 * ((X[:, None] - X[None, :300]) ** 2).sum(-1))
+    C -= C.mean(axis=0)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.standard_normal(3000)
+    y -= y.mean()
+    kappa = 1e-6 * np.abs(C.T @ y).max()
+    problem = ColumnLasso(DenseGram(C.T @ C), C.T @ y, float(y @ y), 1.0, kappa**2)
+    precise = ActiveSet(1e-12).solve(problem)
+    monkeypatch.setattr(column_lasso, "NEAR", 0.0)
+    plain = ActiveSet(1e-12).solve(problem)
+    assert precise.evaluation.relative_gap <= min(2e-7, 0.5 * plain.evaluation.relative_gap)
+    assert precise.evaluation.objective <= plain.evaluation.objective * (1 + 1e-6)

@@ -19,8 +19,8 @@ from dkl.problems.pairwise import PairwiseKernel
 from dkl.solvers.factored import START_RANK
 from dkl.stores.run import RunStore
 
-AHEAD = 2
-"""Slabs of a state on disk that are on their way while others are computed, where memory allows: one that comes, one that goes."""
+AHEAD = 1
+"""Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
 
 
 def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
