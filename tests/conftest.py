@@ -8,6 +8,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import gc
 import signal
+import sys
 import threading
 import time
 import zlib
@@ -208,12 +209,22 @@ def nothing_left() -> Iterator[None]:
     while True:
         more = _sockets() - sockets
         left = [address for inode, address in (_listening() if more else {}).items() if inode in more]
-        left += [thread.name for thread in set(threading.enumerate()) - threads if not thread.daemon]
+        others = threads | _threads_of_dask()
+        left += [thread.name for thread in set(threading.enumerate()) - others if not thread.daemon]
         if not left:
             return
         if time.monotonic() > end:
             pytest.fail(f"left sockets or threads behind: {left}")
         time.sleep(0.05)
+
+
+def _threads_of_dask() -> set[threading.Thread]:
+    """Those that compute Dask's arrays, once there have been any; it keeps them."""
+    module: Any = sys.modules.get("dask.threaded")
+    if module is None:
+        return set()
+    pools = [module.default_pool, *(pool for by_size in module.pools.values() for pool in by_size.values())]
+    return {thread for pool in pools for thread in getattr(pool, "_threads", ())}
 
 
 def _sockets() -> set[str]:
