@@ -163,7 +163,7 @@ def _npz_header(path: AnyPath, wanted: str = "X") -> Header | None:
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return member_header(archive, f"{_array_name(path, wanted)}.npy", path)
-    except (OSError, ValueError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, OverflowError, KeyError, IndexError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return None
 
 

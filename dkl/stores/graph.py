@@ -180,7 +180,7 @@ def _read_block(group: zarr.Group, number: int, shape: tuple[int, int], known: i
         nnz = attrs["nnz"]
         sizes = {"data": nnz, "indices": nnz, "indptr": shape[0] + 1}
         arrays = {key: _read_array(child, key, size, attrs["crc32"], where) for key, size in sizes.items()}
-    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OSError) as error:
+    except (KeyError, ValueError, OverflowError, TypeError, AttributeError, RuntimeError, OSError) as error:
         got = f"{type(error).__name__}: {error}"
         raise StoreError(
             "a block is damaged or missing", where=where, got=got, remedy="write the store again"
@@ -267,5 +267,5 @@ def _existing_group(target: Target) -> zarr.Group:
         return target
     try:
         return zarr.open_group(str(target), mode="r", zarr_format=3)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, OverflowError, KeyError, TypeError) as error:
         raise StoreError("no zarr v3 group", where=str(target), got=type(error).__name__) from error

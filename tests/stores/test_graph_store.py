@@ -242,3 +242,12 @@ def test_false_array_is_not_read(store, change, message):
     path.write_text(json.dumps(meta))
     with pytest.raises(StoreError, match=message):
         read_csr(store)
+
+
+@pytest.mark.parametrize("name", ["indices", "indptr"])
+@pytest.mark.parametrize("number", [2**64, -(2**200), "x", None, [0]])
+def test_a_number_that_no_integer_type_holds_is_damage(store, name, number):
+    path = store / "block_00002" / name / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"fill_value": number}))
+    with pytest.raises(StoreError, match="block_00002"):
+        read_csr(store)

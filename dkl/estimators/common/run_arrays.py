@@ -37,7 +37,7 @@ def trained_on(run: RunStore) -> tuple[int, int]:
     try:
         n, n_features = run.config["inputs"]["data"]["shape"]
         return int(n), int(n_features)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StoreError("no shape of the training rows", where=f"{run.path}/config.json", got=error) from error
 
 
@@ -60,7 +60,7 @@ def read_points(found: dict[str, NDArray], where: str) -> Any:
     try:
         parts = (found["points_data"], found["points_indices"], found["points_indptr"])
         return sp.csr_array(parts, shape=tuple(found["points_shape"]))
-    except (KeyError, ValueError, IndexError) as error:
+    except (KeyError, ValueError, OverflowError, IndexError) as error:
         raise StoreError("points that cannot be read", where=where, got=error) from error
 
 
@@ -94,6 +94,6 @@ def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Res
             int(report.get("restarts", 0)),
             dict(report.get("plan", {})),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         got = f"{type(error).__name__}: {error}"
         raise StoreError("a damaged report", where=f"{run.path}/report.json", got=got) from error

@@ -119,7 +119,7 @@ def kept_graph(settings: LogDetRunSettings, found: dict[str, NDArray], where: st
         parts = (found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"])
         laplacian = sp.csr_array(parts, shape=(n, n))
         laplacian.check_format(full_check=True)
-    except (KeyError, ValueError, IndexError) as error:
+    except (KeyError, ValueError, OverflowError, IndexError) as error:
         raise StoreError("a damaged graph", where=where, got=error) from error
     neighbors = max(1, min(settings.n_neighbors, n - 1))
     return SimpleNamespace(laplacian=laplacian, sigma=float(found["sigma"][0]), n_neighbors=neighbors)

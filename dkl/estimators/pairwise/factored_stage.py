@@ -57,7 +57,7 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
             return None
         fit.run.check_part("factor", whole=True)
         return np.asarray(fit.run.factor()[...], dtype=np.float64), rows
-    except (StoreError, KeyError, TypeError, ValueError, IndexError):
+    except (StoreError, KeyError, TypeError, ValueError, OverflowError, IndexError):
         return None  # damaged: it is learned again
 
 

@@ -83,7 +83,7 @@ class SearchStore(RunKeeper[Source | Told]):
             if not notes or not all(type(notes[name]) is int for name in ("first", "count")):
                 return None
             return Told(notes | {"proof": round_notes.get("proof")}, before, descent)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
             return None  # well sealed, but nothing that was ever written
 
     def due(self, *, at_end: bool = False) -> bool:
@@ -141,7 +141,7 @@ def kept_rows(run: RunStore) -> int | None:
             try:
                 notes = read_json(folder / MANIFEST, sealed=True)
                 found.append(int(notes["first"]) + int(notes["count"]))
-            except (StoreError, KeyError, TypeError, ValueError):
+            except (StoreError, KeyError, TypeError, ValueError, OverflowError):
                 continue  # damaged: it counts as not there
     return max(found, default=None)
 

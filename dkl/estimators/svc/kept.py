@@ -140,7 +140,7 @@ def known(arrays: dict[str, NDArray] | None, notes: dict[str, Any]) -> dict[int,
     """What `as_arrays` was given; None where nothing is kept, and for notes that nobody wrote: machines begin anew."""
     try:
         return from_arrays(arrays, notes) if arrays else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None
 
 

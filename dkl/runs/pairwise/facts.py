@@ -111,7 +111,7 @@ def open_factor(run: RunStore) -> Any:
     try:
         array: Any = run.factor()
         shape, chunks = tuple(array.shape), tuple(array.chunks)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise StoreError("the result cannot be opened", where=where, got=f"{type(error).__name__}: {error}") from error
     if len(shape) != 2 or min(shape) < 1 or chunks[1] != shape[1] or array.dtype not in (np.float64, np.float32):
         raise StoreError("not a factor", where=where, got=f"{array.dtype} {shape} in chunks {chunks}")
@@ -125,7 +125,7 @@ def factor_blocks(run: RunStore) -> Iterator[tuple[int, NDArray]]:
         where = f"{run.path}/factor, rows from {lo}"
         try:
             rows = np.asarray(array[lo : lo + array.chunks[0]])
-        except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+        except (OSError, ValueError, OverflowError, RuntimeError, KeyError, TypeError) as error:
             raise StoreError("a chunk of the result is damaged", where=where, got=error) from error
         # A missing chunk reads as NaN.
         if not np.isfinite(rows).all():

@@ -69,7 +69,7 @@ def cv_table(run: RunStore) -> list[dict[str, Any]]:
     try:
         nus, errors, active = found["cv_nus"], found["cv_errors"], found["cv_active"]
         return [_row(float(nu), errors[k], active[k], run.report()["nu"]) for k, nu in enumerate(nus)]
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, OverflowError) as error:
         raise StoreError("damaged errors of cross-validation", where=f"{run.path}/model", got=error) from error
 
 
