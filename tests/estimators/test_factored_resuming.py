@@ -28,6 +28,7 @@ from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.solvers.factored_descent import _Descent
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import read_json, write_json
 
 N = 450
 HOW = {"rank": 8, "gamma": 10.0, "target_gap": 1e-6, "seed": 3}
@@ -152,6 +153,19 @@ def test_damage_costs_time_and_nothing_else(problem, whole, tmp_path, damaged):
     same(fitted(problem, run, FACTORED), whole["factored"])
     again = [event["iteration"] for event in run.events()[before:] if event["event"] == "iteration"]
     assert again[0] == (1 if damaged.startswith("round") else rounds[0] + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rank", "x"), ("rank", -1), ("products", None), ("before", {}), ("descent", {"top": 1.0})]
+)
+def test_sealed_notes_that_are_none_are_no_state(problem, whole, tmp_path, name, value):
+    run = interrupted(problem, tmp_path / "run", FACTORED, rounds_of(whole["factored"])[0] + 5)
+    (manifest,) = (run.path / FOLDER).glob("descent-*/MANIFEST.json")
+    notes = read_json(manifest, sealed=True)
+    assert name in notes
+    manifest.unlink()
+    write_json(manifest, notes | {name: value})
+    same(fitted(problem, run, FACTORED), whole["factored"])
 
 
 def test_a_state_of_another_problem_is_not_taken(problem, whole, tmp_path):

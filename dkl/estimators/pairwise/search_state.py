@@ -136,6 +136,12 @@ def state_of(told: Told, rows: SharedRows) -> FactoredState:
     return FactoredState(at, _count(notes["products"]), descent, _count(notes["rank"]))
 
 
+def check(told: Told) -> None:
+    """KeyError, TypeError or ValueError where the notes are not those of a state, as `state_of` raises them."""
+    nowhere: Any = None
+    state_of(told, nowhere)
+
+
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError("not a count")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import DiskError, StoreError
 from dkl.estimators.pairwise.arrays import ARRAYS
-from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, told_of
+from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, check, told_of
 from dkl.solvers.factored_state import FactoredState
 from dkl.solvers.watch import Row, Watch
 from dkl.stores import commits
@@ -82,7 +82,9 @@ class SearchStore(RunKeeper[Source | Told]):
             notes = notes or round_notes
             if not notes or not all(type(notes[name]) is int for name in ("first", "count")):
                 return None
-            return Told(notes | {"proof": round_notes.get("proof")}, before, descent)
+            found = Told(notes | {"proof": round_notes.get("proof")}, before, descent)
+            check(found)
+            return found
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
             return None  # well sealed, but nothing that was ever written
 
