@@ -81,8 +81,8 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
 def _started_by() -> dict[str, str]:
     """Settings of Dask's by which workers are forked from one process that has imported what they need, where there is such a thing.
 
-    A new Python takes seconds to import that, each worker anew, and again when one was lost; a fork takes a tenth of one. The pages of
-    what is imported are held once for all of them.
+    A new Python takes seconds to import that, each worker anew, and again when one was lost; a fork has it. The pages of what is imported
+    are held once for all of them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return {}
