@@ -54,13 +54,19 @@ class NoCheckpoints:
 
 @dataclass
 class Loop:
-    """At most `max_iter` iterations; `restarts` counts how often lost workers sent the run back to its last commit."""
+    """At most `max_iter` iterations; `restarts` counts how often lost workers sent the run back to its last commit.
+
+    After `max_restarts` in a row that came back to the same commit it ends: a run that gets on may lose any number of workers.
+    """
 
     max_iter: int
     checkpoints: Checkpointer = field(default_factory=NoCheckpoints)
     watch: Watch = field(default_factory=Watch)
     max_restarts: int = 10
     restarts: int = 0
+    _in_a_row: int = 0
+    _kept: int = 0
+    """The iteration that the run was last sent back to."""
     _ended_at: int = 0
     """The iteration at which the watch ended the run: a state that is lost after it is brought there again."""
 
@@ -120,9 +126,10 @@ class Loop:
         """Back to the last commit. Losses may come while recovering, too; each counts."""
         while True:
             self.restarts += 1
-            if self.restarts > self.max_restarts:
+            self._in_a_row += 1
+            if self._in_a_row > self.max_restarts:
                 raise WorkersLostError(
-                    f"workers were lost {self.restarts} times ({lost})",
+                    f"workers were lost {self._in_a_row} times without a commit between ({lost})",
                     where="cluster",
                     remedy="workers die where memory is short: give each more, then try again, or `dkl resume` the run if there is one",
                 ) from lost
@@ -131,5 +138,7 @@ class Loop:
             except StateLost as again:
                 lost = again
                 continue
+            if iteration > self._kept:
+                self._kept, self._in_a_row = iteration, 0
             self.watch.roll_back(iteration)
             return iteration, row

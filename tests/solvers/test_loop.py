@@ -362,8 +362,16 @@ def test_a_loss_after_the_last_commit_of_a_run_that_had_converged():
 def test_more_losses_than_allowed_end_the_run(kind):
     endless = {"losses": range(1, 1000)} if kind == "advance" else {"losses": [1], "lost_recoveries": 1000}
     loop = Loop(9, max_restarts=3)
-    with pytest.raises(WorkersLostError, match=r"lost 4 times \((a|another) worker is gone\).*dkl resume"):
+    with pytest.raises(WorkersLostError, match=r"lost 4 times .*\((a|another) worker is gone\).*dkl resume"):
         loop.run(Counter(**endless))
+
+
+def test_a_run_that_gets_on_may_lose_any_number_of_workers():
+    stepper = Counter(losses=range(1, 60, 2))
+    commits = Commits(stepper, every=1)
+    loop = Loop(30, commits, max_restarts=3)
+    assert loop.run(stepper) is Outcome.ITERATION_LIMIT
+    assert loop.restarts > 9 and iterations(loop) == list(range(1, 31))
 
 
 def test_a_start_may_meet_losses_too():
