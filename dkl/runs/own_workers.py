@@ -67,8 +67,8 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(_private_folder(dask.config.get("temporary-directory")))
-            stack.enter_context(dask.config.set({**NO_PAGES, **UNSEEN, "temporary-directory": folder}))
-            stack.enter_context(dask.config.set(_started_by()))
+            ours = {**NO_PAGES, **UNSEEN, **_started_by(), "temporary-directory": folder}
+            stack.enter_context(dask.config.set(ours))
             with _shielded(), _given_up():
                 cluster = _cluster(count, worker_bytes)
         except (OSError, RuntimeError, TimeoutError) as error:
