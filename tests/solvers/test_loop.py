@@ -362,7 +362,9 @@ def test_a_loss_after_the_last_commit_of_a_run_that_had_converged():
 def test_more_losses_than_allowed_end_the_run(kind):
     endless = {"losses": range(1, 1000)} if kind == "advance" else {"losses": [1], "lost_recoveries": 1000}
     loop = Loop(9, max_restarts=3)
-    with pytest.raises(WorkersLostError, match=r"lost 4 times .*\((a|another) worker is gone\).*dkl resume"):
+    with pytest.raises(
+        WorkersLostError, match=r"lost 4 times without a commit between \((a|another) worker is gone\).*dkl resume"
+    ):
         loop.run(Counter(**endless))
 
 
