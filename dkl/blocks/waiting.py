@@ -6,9 +6,10 @@ when a worker with the old address comes back, even where other workers were all
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,17 +30,24 @@ RESEND_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0)
 worker's end only after seconds: until then it names that worker, and whatever is sent there fails at once."""
 
 
-def attempts() -> Iterator[int]:
-    """0, 1, ...: one for each attempt at a pass that loses its rows when workers die, with RESEND_PAUSES between them.
+def attempts(reached: Callable[[], object] = lambda: None) -> Iterator[int]:
+    """0, 1, ...: one for each attempt at work that is lost when workers die, with RESEND_PAUSES between them.
 
-    Raises WorkersLostError when there have been enough.
+    reached: what the next attempt would continue from. Where it has changed since the last attempt, the work gets on, and losses
+    are counted from one again: it may lose any number of workers. Raises WorkersLostError when there have been enough.
     """
-    yield 0
-    for attempt, pause in enumerate(RESEND_PAUSES, start=1):
-        time.sleep(pause)
+    before, in_a_row = reached(), 0
+    for attempt in itertools.count():
         yield attempt
-    got = f"{1 + len(RESEND_PAUSES)} times"
-    raise WorkersLostError("workers were lost with their rows", got=got, wanted="workers that stay")
+        now = reached()
+        in_a_row = in_a_row + 1 if now == before else 1
+        if in_a_row > len(RESEND_PAUSES):
+            break
+        before = now
+        time.sleep(RESEND_PAUSES[in_a_row - 1])
+    raise WorkersLostError(
+        "workers were lost with their rows", got=f"{in_a_row} times in a row", wanted="workers that stay"
+    )
 
 
 def workers(session: Session) -> list[str]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from distributed import Client
 from repeats import but_for
 
 import dkl
@@ -37,13 +38,13 @@ def shared(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 @pytest.mark.parametrize("name", but_for(["propagation", "embedding"], LEARNERS))
-def test_they_find_what_one_process_finds(name, shared, request, rng):
+def test_they_find_what_one_process_finds(name, shared, cluster, rng):
     learner, found, has_labels = LEARNERS[name]
     X = rng.random((700, 3))
     y = np.where(np.arange(700) % 20, -1, (X[:, 0] > 0.5).astype(int)) if has_labels else None
     here = learner.set_params(client=None, n_jobs=1).fit(X, y)
     wanted, n_made = getattr(here, found).tobytes(), len(shared)
-    # Only now, as a client that is current is found unasked.
-    there = learner.set_params(client=request.getfixturevalue("client")).fit(X, y)
+    with Client(cluster) as client:  # only now, as a client that is current is found unasked
+        there = learner.set_params(client=client).fit(X, y)
     assert n_made == 0 and len(shared) == 1
     assert getattr(there, found).tobytes() == wanted

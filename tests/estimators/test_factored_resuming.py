@@ -12,11 +12,11 @@ from repeats import but_for
 from small_blocks import Writes
 
 import dkl
-from dkl.blocks import slab_worker
+from dkl.blocks import slab_worker, waiting
 from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
-from dkl.errors import DiskError, InterruptedRunError
+from dkl.errors import DiskError, InterruptedRunError, WorkersLostError
 from dkl.estimators.pairwise import factored_plan
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.history import history
@@ -207,6 +207,29 @@ def test_a_lost_worker_costs_what_came_after_the_commit(problem, tmp_path, clien
     assert "continues from iteration 20" in caplog.text and found.result.restarts == 1
     logged = [event["iteration"] for event in run.events() if event["event"] == "iteration"]
     assert logged.count(20) == 1 and logged.count(21) == 2
+
+
+@pytest.mark.parametrize("gets_on", [True, False])
+def test_losses_end_a_fit_that_keeps_nothing_between_them(problem, tmp_path, client, monkeypatch, gets_on):
+    how = FACTORED | {"target_gap": 0.3, "checkpoint_every": 2 if gets_on else 1000}
+    monkeypatch.setattr(waiting, "RESEND_PAUSES", (0, 0))
+    real, asked, wanted = JointWork.advance, [], fitted(problem, None, how)
+
+    def losing(work, *given):
+        asked.append(work)
+        if len(asked) % 5 == 0 and len(asked) <= 25:
+            client.run(slab_worker.forget, work.key, workers=[work.addresses[1]])
+        return real(work, *given)
+
+    monkeypatch.setattr(JointWork, "advance", losing)
+    run = begin(tmp_path / "run", PairwiseSettings(**how))
+    if gets_on:
+        found = fitted(problem, run, how, client, callbacks=[lambda row: None])
+        same(found, wanted)
+        assert found.result.restarts == 5
+    else:
+        with pytest.raises(WorkersLostError, match="3 times in a row"):
+            fitted(problem, run, how, client, callbacks=[lambda row: None])
 
 
 def test_a_smaller_gap_is_proven_from_the_factor_that_was_left(problem, tmp_path):

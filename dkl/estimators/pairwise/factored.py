@@ -166,11 +166,12 @@ def solved_on_workers(
 ) -> tuple[FactoredSolution, int]:
     """On the session's workers; how often lost workers sent it back. store, begun: see `solved_here`.
 
-    WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`; InterruptedRunError as there.
+    WorkersLostError where there are none, or some are lost in each of `waiting.attempts()` without a state kept between them;
+    InterruptedRunError as there.
     """
     rank, own = min(request.rank or START_RANK, request.max_rank, problem.n), start
     silence = waiting.Silence()
-    for attempt in waiting.attempts():
+    for attempt in waiting.attempts(lambda: None if store is None else store.rule.committed):
         if attempt:
             begun = None if store is None else store.load()
             back = "its start" if begun is None else f"iteration {begun.notes['count']}"
