@@ -7,13 +7,16 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
 import gc
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,12 @@ threadpool_limits(
     1, user_api="blas"
 )  # zarr's plugin has loaded NumPy before this file, where no other process has set the above
 
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # of tmp_path: pytest keeps the last three
+# What this process and those that it starts leave in the system's temporary folder is seen after each test.
+tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="dkl-tests-")
+# After what Python's own processes had there, which removes its files at -100.
+Finalize(None, shutil.rmtree, args=(tempfile.tempdir,), kwargs={"ignore_errors": True}, exitpriority=-200)
+
 # Examples follow from the test alone, and a slow machine is no failure: a red test stays red when run again.
 settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
 settings.load_profile("dkl")
@@ -37,6 +46,9 @@ settings.load_profile("dkl")
 
 PATIENCE = 3.0
 """Seconds for what a test has started to end after it."""
+OF_OTHERS = ("pymp-", "dask-scratch-space", "forked-", "sklearn_testing_")
+"""Of Python's own processes, from which Dask starts its workers; the folder in which each of these has one; of a process that a test
+may still look at; of scikit-learn's checks."""
 LONGEST = [
     "runs/test_contract",
     "estimators/test_regression",
@@ -202,20 +214,30 @@ def bucket(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, seed
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Fails a test after which this process listens where it did not before, or has threads more that keep it from ending."""
-    sockets, threads = _sockets(), set(threading.enumerate())
+    """Fails a test after which this process listens where it did not before, has threads more that keep it from ending, or
+    there are temporary files more."""
+    sockets, threads, files = _sockets(), set(threading.enumerate()), _temporary_files()
     yield
+    if places := sys.modules.get("dkl.runs.places"):  # copies of runs in stores, which a process keeps until its end
+        places._copies.clear()
+        places._held.close()
     end = time.monotonic() + PATIENCE
     while True:
         more = _sockets() - sockets
         left = [address for inode, address in (_listening() if more else {}).items() if inode in more]
         others = threads | _threads_of_dask()
         left += [thread.name for thread in set(threading.enumerate()) - others if not thread.daemon]
+        left += sorted(_temporary_files() - files)
         if not left:
             return
         if time.monotonic() > end:
-            pytest.fail(f"left sockets or threads behind: {left}")
+            pytest.fail(f"left sockets, threads or temporary files behind: {left}")
         time.sleep(0.05)
+
+
+def _temporary_files() -> set[str]:
+    """Names in the system's temporary folder, but those that others keep there until a process ends."""
+    return {name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(OF_OTHERS)}
 
 
 def _threads_of_dask() -> set[threading.Thread]:

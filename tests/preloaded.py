@@ -61,7 +61,7 @@ class Forked:
     """A function with `sys.argv` in a process of its own; as far as tests need it, as `subprocess.Popen` of text."""
 
     def __init__(self, program: Callable[[], None], *arguments: str) -> None:
-        folder = tempfile.mkdtemp()
+        folder = tempfile.mkdtemp(prefix="forked-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._streams = [str(Path(folder, name)) for name in ("out", "err")]
         for name in self._streams:

@@ -27,7 +27,7 @@ def command() -> None:
 
 @dataclass
 class Soak:
-    """pid: of the command. samples: by process, (steps done, MiB resident, open files, threads). at: (steps done, seconds).
+    """pid: of the command. samples: by process, (steps done, MiB of its own, open files, threads). at: (steps done, seconds).
     states: the most on disk."""
 
     pid: int
@@ -85,9 +85,11 @@ def soak(given: list[str], out: Path, every: float = 0.25) -> Soak:
 
 
 def _sample(process: psutil.Process, steps: float, samples: Samples) -> None:
+    """Resident memory of its own (RssAnon): pages of files, as of libraries, come and go by what the system thinks of them."""
     try:
         with process.oneshot():
-            row = (steps, process.memory_info().rss / 2**20, process.num_fds(), process.num_threads())
+            memory = process.memory_info()
+            row = (steps, (memory.rss - memory.shared) / 2**20, process.num_fds(), process.num_threads())
     except (psutil.Error, OSError):  # it has ended
         print(f"{process.pid} has gone", file=sys.stderr)
         return

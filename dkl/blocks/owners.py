@@ -56,35 +56,41 @@ class Owners:
 
         Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
         """
-        timeout, held_up, looked = 2.0, waiting.HeldUp(self.session, futures), time.monotonic()
+        held_up, looked = waiting.HeldUp(self.session, futures), time.monotonic()
         while True:
             self.session.require_scheduler()
             try:
-                waiting.all_done(self.client, futures, 0.5)
+                waiting.all_done(self.client, futures, waiting.pause(len(self.addresses)))
                 # Where one has failed the others may wait for it; `forget` closes their inboxes and ends that.
-                failed = [future for future in futures if future.status in ("error", "cancelled", "lost")]
-                if failed or all(future.done() for future in futures):
-                    # A worker may die with results that are done: Dask schedules them again on that worker, which never
-                    # comes back. Hence the timeout; it doubles for results that are merely large.
-                    timeout *= 2
-                    return list(self._gathered(failed or futures, timeout))
-            except TimeoutError as error:  # of this gathering: look whether all workers are there, then try again
-                waiting.forget_frames(error)
+                for future in futures:
+                    if future.status == "error":
+                        raise future.exception()
+                    if future.status in ("cancelled", "lost"):
+                        raise StateLost(f"a result was lost with its worker: {future.status}")
+                if all(future.done() for future in futures):
+                    return self._gathered(futures)
             except Exception as error:
                 raise self._lost(error) from error
-            members = self.session.members()
-            gone = set(self.addresses) - set(members)
-            if gone:
-                raise StateLost(f"worker {sorted(gone)[0]} is gone")
-            if self.silence is not None and (silent := set(self.addresses) & set(self.silence.look(members))):
-                raise StateLost(f"worker {sorted(silent)[0]} stands still")
+            self._look()
             if (since := time.monotonic() - looked) >= waiting.LOOK_AGAIN_SECONDS:
                 held_up.look(since)
                 looked = time.monotonic()
 
-    def _gathered(self, futures: list[Any], timeout: float) -> Any:
-        """The results themselves; TimeoutError after `timeout` seconds, which Client.gather does not offer."""
-        return self.client.sync(lambda: self.client.gather(futures, asynchronous=True), callback_timeout=timeout)
+    def _look(self) -> None:
+        """StateLost where one of our workers is gone, or stands still."""
+        members = self.session.members()
+        if gone := set(self.addresses) - set(members):
+            raise StateLost(f"worker {min(gone)} is gone")
+        if self.silence is not None and (silent := set(self.addresses) & set(self.silence.look(members))):
+            raise StateLost(f"worker {min(silent)} stands still")
+
+    def _gathered(self, futures: list[Any]) -> list[Any]:
+        """The results themselves. A worker may die with some that are done: Dask schedules these again on that worker, which
+        never comes back."""
+        found = waiting.watched(
+            self.session, lambda: self.client.gather(futures, asynchronous=True), self.addresses, self._look, futures
+        )
+        return list(found)
 
     def _lost(self, error: Exception) -> Exception:
         """What to raise for `error`: StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else itself."""

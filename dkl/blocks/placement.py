@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks import slab_worker, waiting
+from dkl.blocks import own_cluster, slab_worker, waiting
 from dkl.blocks.owners import Owners
 from dkl.blocks.session import Session
 from dkl.blocks.slab_owner import SlabOwner
@@ -32,6 +32,8 @@ from dkl.stores.slab_arrays import SlabArray
 
 BATCH_SECONDS = 1.0
 """A task on a worker iterates for about as long before it returns: a round through the scheduler costs milliseconds."""
+ASK_AGAIN_SECONDS = 1.0
+"""How often a cluster of our own is asked for its workers again."""
 LARGEST_BATCH = 64
 """Iterations of a batch at most, however short: the driver logs, checks limits and commits only between batches."""
 
@@ -235,11 +237,14 @@ def wait_for_workers(session: Session, count: int, timeout: float) -> None:
 
     Raises WorkersLostError where there is none then.
     """
-    deadline = time.monotonic() + timeout
+    cluster, began, asked = getattr(session.client, "cluster", None), time.monotonic(), -ASK_AGAIN_SECONDS
     if len(session.workers()) < count:
         with waiting.called_for(session.client, count, timeout):
-            while len(session.workers()) < count and time.monotonic() < deadline:
-                time.sleep(0.1)
+            while len(session.workers()) < count and (since := time.monotonic() - began) < timeout:
+                if since - asked >= ASK_AGAIN_SECONDS:
+                    own_cluster.bring_back(cluster, count)
+                    asked = since
+                time.sleep(0.02)
     if not session.workers():
         raise WorkersLostError(
             "all workers are gone and none came back",

@@ -6,6 +6,7 @@ what is allowed and the setting that helps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,24 +165,18 @@ def plan_pairwise(
     groups = group_bounds(slabs)
     shares = share(len(groups), processes)
     processes = len(shares)
-    # The worker with the largest share decides: shares differ by at most one group.
-    most_groups = max(len(part) for part in shares)
-    most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
-    sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
-    # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors that owners send and
-    # hold, each its subtrees to all, or in ranges what comes to those of one and the sum (blocks/sums_exchange.py).
-    sent = sum(map(subtrees, shares))
-    parts = sent / processes + 1 if in_ranges(processes, sums // 8) else sent
     at_once = threads + ahead if on_disk else threads
-    vectors = min(most_groups, at_once + int(np.ceil(np.log2(most_groups)))) + int(np.ceil(2 * parts))
+    sums = 8 * (dot_products if dot_products is not None else int(SUMS_PER_PATTERN * n))
+    parts, held = _vectors(shares, sums // 8, at_once)
     solved = size * target_entries if worth_sharing(processes, target_entries) else 0
-    matrix = (laplacian_entries + target_entries) * (size + 4)
+    # The worker with the largest share decides: shares differ by at most one group.
+    most_slabs = max(groups[part.stop - 1][1] - groups[part.start][0] for part in shares)
     items = {
         # On disk each thread holds one slab of the four arrays, in memory all of them are held.
         "factors (3) and linear term": 4 * slab * (min(at_once, most_slabs) if on_disk else most_slabs),
-        "matrix gamma T - L": matrix,
+        "matrix gamma T - L": (laplacian_entries + target_entries) * (size + 4),
         "small systems": 16 * int(SUMS_PER_PATTERN * n) + 40 * target_entries,
-        "sums over slabs": vectors * sums,
+        "sums over slabs": held * sums,
         "rows of hubs": 3 * gathered_rows * slabs * width * 8,
     }
     if driver_shares:
@@ -194,14 +189,11 @@ def plan_pairwise(
         rows = rows_per_chunk(n, rank, dtype)
         chunks = min(threads, -(-n // rows)) if on_disk else 1
         items["chunks of the result"] = 3 * rows * rank * size * chunks  # gathered, encoded and checked
-    disk = {}
-    if on_disk:
-        disk["working arrays"] = 4 * slab * slabs
+    disk = {"working arrays": 4 * slab * slabs} if on_disk else {}
     if checkpoints:
         disk["checkpoints (2 and 1 in progress)"] = 9 * slab * slabs
     if on_disk or checkpoints:
-        disk["result"] = n * rank * size
-        disk["graph"] = 12 * laplacian_entries
+        disk |= {"result": n * rank * size, "graph": 12 * laplacian_entries}
     return Plan(
         placement="disk" if on_disk else "memory",
         processes=processes,
@@ -215,3 +207,13 @@ def plan_pairwise(
         shape={"n": n, "rank": rank, "dtype": np.dtype(dtype).name, "slabs": slabs, "width": width}
         | ({"ahead": ahead} if on_disk else {}),
     )
+
+
+def _vectors(shares: Sequence[range], entries: int, at_once: int) -> tuple[float, int]:
+    """Vectors of sums, of so many entries: those that an owner sends in a half-step, and those that it holds at most."""
+    # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors that owners send and
+    # hold, each its subtrees to all, or in ranges what comes to those of one and the sum (blocks/sums_exchange.py).
+    sent = sum(map(subtrees, shares))
+    parts = sent / len(shares) + 1 if in_ranges(len(shares), entries) else sent
+    groups = max(map(len, shares))
+    return parts, min(groups, at_once + int(np.ceil(np.log2(groups)))) + int(np.ceil(2 * parts))

@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from dkl.blocks import waiting
+from dkl.blocks.own_cluster import Ghosts
 from dkl.errors import InputError, StateLost, WorkersLostError
 from dkl.resources import n_cpus
 
@@ -23,6 +24,10 @@ RECONNECT_SECONDS = 10.0
 
 LEAST_THREADS, THREADS_A_CPU = 64, 8
 """The most threads: so many on any machine, or so many a processor."""
+
+FEW = 8
+"""Workers to which nothing is broadcast. Dask's scheduler broadcasts one item at a time: where a worker is lost meanwhile, which it tries
+to reach for half a minute, all others wait."""
 
 ASKED_AGAIN = 3
 """Times that the scheduler is asked for its workers, where the connection breaks meanwhile."""
@@ -36,7 +41,7 @@ class Session:
     """
 
     def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False) -> None:
-        self.client, self.own = client, own
+        self.client, self.own, self._ghosts = client, own, Ghosts(client)
         self.threads = n_cpus() if threads is None else checked_threads(threads)
 
     @classmethod
@@ -95,7 +100,8 @@ class Session:
                 found: dict[str, dict[str, Any]] = self.client.sync(self.client.scheduler.identity, n_workers=-1)[
                     "workers"
                 ]
-                return found
+                ghosts = self._ghosts.among(found)
+                return {address: member for address, member in found.items() if address not in ghosts}
             except OSError:  # the connection broke in between: Dask reconnects, or the scheduler is gone
                 continue
         raise _no_scheduler()
@@ -135,19 +141,30 @@ class Session:
             raise
 
     def send(self, item: Any, workers: Sequence[str] | None = None) -> Any:
-        """A future of `item`, which is copied to one of these workers, or to all; it is lost with them.
+        """A future of `item`, which is copied to one of these workers, or to all of many; of few the others fetch it with their first
+        task that takes it. It is lost with them.
 
         Raises StateLost where the transfer fails: a worker that dies meanwhile is told of by the worker, the scheduler or
         the connection, each with errors of its own (among them a KeyError), and sending it again is the answer to all. What
         cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
         """
-        how: dict[str, Any] = {"broadcast": True} if workers is None else {"workers": list(workers)}
+        to = set(self.workers() if workers is None else workers)
+        how: dict[str, Any] = {"broadcast": len(to) > FEW} if workers is None else {"workers": list(workers)}
+
+        def look() -> None:
+            if gone := to - set(self.members()):
+                raise StateLost(f"worker {min(gone)} is gone")
+
         try:
-            return self.client.scatter(item, hash=False, **how)
+            return waiting.watched(
+                self, lambda: self.client.scatter(item, hash=False, asynchronous=True, **how), to, look
+            )
         except (TypeError, AttributeError, MemoryError):
             raise
         except Exception as error:
             self.require_scheduler()
+            if isinstance(error, StateLost):
+                raise
             raise StateLost(f"a worker was lost while it was sent to: {type(error).__name__}: {error}") from error
 
     def more_workers(self) -> str:

@@ -6,10 +6,12 @@ when a worker with the old address comes back, even where other workers were all
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent import futures as concurrent
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("dkl")
 
+LOOK_SECONDS, MOST_LOOK_SECONDS = 0.05, 0.5
+"""How often it is asked who is there, while what certain workers do is waited for: of up to ten, and of a hundred and more. The answer
+takes the scheduler 0.5 ms, and 0.04 for each worker."""
 LOOK_AGAIN_SECONDS = 5.0
 """How often `gather` asks the scheduler whether its tasks can still run."""
 GIVE_UP_SECONDS = 25.0
@@ -89,6 +94,40 @@ def all_done(client: Any, futures: Sequence[Any], seconds: float) -> bool:
         forget_frames(error)
         return False
     return True
+
+
+def pause(workers: int) -> float:
+    """Seconds between two looks at who of so many workers is there."""
+    return min(LOOK_SECONDS * max(1.0, workers / 10), MOST_LOOK_SECONDS)
+
+
+def watched(
+    session: Session,
+    begin: Callable[[], Any],
+    addresses: Collection[str],
+    look: Callable[[], object],
+    futures: Sequence[Any] = (),
+) -> Any:
+    """The result of the coroutine of Dask's client that begin() makes; look() is called now and then until it is there, and may raise.
+
+    By itself Dask waits for ever for results that were lost with these workers, and for half a minute to connect to one that is gone.
+    futures: that it waits for, cancelled where look() raises.
+    """
+    task = asyncio.run_coroutine_threadsafe(begin(), session.client.loop.asyncio_loop)
+    try:
+        while True:
+            done, _ = concurrent.wait([task], pause(len(addresses)))
+            if done:
+                return task.result()
+            look()
+    except BaseException:
+        if futures and not task.done():
+            # Or what waits for each of them would stay, and be logged one day as an error that nobody has asked for.
+            session.client.cancel(list(futures))
+            concurrent.wait([task], MOST_LOOK_SECONDS)
+        raise
+    finally:
+        task.cancel()
 
 
 def forget_frames(error: BaseException) -> None:

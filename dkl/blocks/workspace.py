@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -71,12 +70,7 @@ class Workspace:
 
         Raises WorkersLostError where none has come in waiting.GIVE_UP_SECONDS.
         """
-        cluster = getattr(self.session.client, "cluster", None)
-        wanted = self.plan.processes
-        if cluster is not None and hasattr(cluster, "scale"):
-            with contextlib.suppress(Exception):
-                cluster.scale(max(wanted, len(getattr(cluster, "worker_spec", {}))))
-        wait_for_workers(self.session, wanted, waiting.GIVE_UP_SECONDS)
+        wait_for_workers(self.session, self.plan.processes, waiting.GIVE_UP_SECONDS)
 
     def newest(self, restore: Callable[[Generation], None]) -> Generation | None:
         """`restore` of the newest commit that is whole, of this run; None where there is none."""

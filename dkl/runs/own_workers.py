@@ -49,6 +49,7 @@ FORKED = (
     "dkl.problems.factored_slabs",
     "dkl.problems.pairwise_admm",
     "dkl.stores.kernel_columns",
+    "dkl.estimators.pairwise.loaded_kernels",
 )
 """What workers are forked with, imported once in a process that does nothing else: what their tasks import, of whichever learner."""
 START_SECONDS = 120.0

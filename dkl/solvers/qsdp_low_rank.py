@@ -14,7 +14,6 @@ not, and Newton again. All work in coordinates in which the map sees all directi
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,8 +26,7 @@ from dkl.solvers.qsdp_face import FACE, least_on_face
 from dkl.solvers.qsdp_gradient import projected_gradients
 from dkl.solvers.qsdp_newton import newton_step
 from dkl.solvers.qsdp_problem import Problem, QSDPSolution
-from dkl.solvers.result import Outcome
-from dkl.solvers.watch import Stall, Watch, verdict
+from dkl.solvers.watch import Row, Stall, Watch, verdict
 
 Array = NDArray[np.float64]
 PACE = 3.0
@@ -90,65 +88,110 @@ def solve_low_rank(
     check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
     check_bounded(problem)
-    J = problem.scaling()
-    scaled, unit = problem.congruent(J).in_units()
-    J = J * np.sqrt(unit)
-    with np.errstate(over="ignore"):  # what is beyond single precision is found in double
-        rough = scaled.single()
-    state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
-    point, best, stall = scaled.at(state.factor), scaled.at(state.best), Stall(IDLE)
-    stall.idle = state.idle
-    step, taken, products = state.step, state.taken, state.products
-    gap_before, decrease = state.gap_before, state.decrease
-    for iteration in itertools.count(state.iteration):
-        if begun is not None and iteration == begun.iteration:
-            told = watch.outcome
-        else:
-            told = watch.record({
-                "iteration": iteration, "objective": unit**2 * point.objective, "gap": unit**2 * point.proof.gap,
-                "relative_gap": point.proof.relative_gap, "rank": point.factor.shape[1], "step": step,
-            })  # fmt: skip
-        if point.proof.gap <= best.proof.gap:
-            best = point
+    walk = _Walk(problem, tol, face, begun)
+    told = watch.outcome if begun is not None else watch.record(walk.row())
+    while True:
         if keep is not None:
-            found = (point.factor, best.factor, step, iteration, taken, products, stall.idle, gap_before, decrease)
-            keep(LowRankState(*found))
-        is_solved = best.proof.relative_gap <= tol
-        # It is handed out in the problem's own coordinates, where another z0 corrects the dual, and rounding may undo what is proven.
-        if is_solved:
-            is_solved = problem.at(J @ best.factor).proof.relative_gap <= tol
-        ended = verdict(told, solved=is_solved, at_limit=iteration >= max_iter, stalled=stall.is_passed)
-        if ended is not None:
-            break
+            keep(walk.state())
+        at_limit, stalled = walk.iteration >= max_iter, walk.stall.is_passed
+        outcome = verdict(told, solved=walk.is_solved(), at_limit=at_limit, stalled=stalled)
+        if outcome is not None:
+            own = walk.result()
+            certificate = problem.certificate(own)
+            return QSDPSolution(outcome, own.factor, own.proof.dual, certificate, walk.iteration, walk.products)
+        walk.advance()
+        told = watch.record(walk.row())
+
+
+class _Walk:
+    """From point to point, in scaled coordinates and units; see `LowRankState` for what is counted."""
+
+    def __init__(self, problem: Problem, tol: float, face: int, begun: LowRankState | None) -> None:
+        self.problem, self.tol, self.face = problem, tol, face
+        J = problem.scaling()
+        self.scaled, self.unit = problem.congruent(J).in_units()
+        self.J = J * np.sqrt(self.unit)
+        self.is_one_face = len(J) <= face
+        with np.errstate(over="ignore"):  # what is beyond single precision is found in double
+            self.rough = self.scaled.single()
+        state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
+        self.point, self.best = self.scaled.at(state.factor), self.scaled.at(state.best)
+        self.stall = Stall(IDLE)
+        self.stall.idle = state.idle
+        self.step, self.iteration, self.taken, self.products = state.step, state.iteration, state.taken, state.products
+        self.gap_before, self.decrease = state.gap_before, state.decrease
+        self._compare()
+
+    def row(self) -> Row:
+        """Of the history."""
+        proof, square = self.point.proof, self.unit**2
+        return {
+            "iteration": self.iteration, "objective": square * self.point.objective, "gap": square * proof.gap,
+            "relative_gap": proof.relative_gap, "rank": self.point.factor.shape[1], "step": self.step,
+        }  # fmt: skip
+
+    def state(self) -> LowRankState:
+        """To go on from."""
+        counts = (self.step, self.iteration, self.taken, self.products, self.stall.idle)
+        return LowRankState(self.point.factor, self.best.factor, *counts, self.gap_before, self.decrease)
+
+    def result(self) -> Any:
+        """The best point, in the problem's own coordinates."""
+        return self.problem.at(self.J @ self.best.factor)
+
+    def is_solved(self) -> bool:
+        """It is handed out in the problem's own coordinates, where another z0 corrects the dual, and rounding may undo what is proven."""
+        is_proven = self.best.proof.relative_gap <= self.tol
+        return bool(is_proven and self.result().proof.relative_gap <= self.tol)
+
+    def advance(self) -> None:
+        """One step, of the kind that is due."""
+        self._choose()
+        self.gap_before = self.point.proof.gap
+        following = _by_rows(self.scaled, getattr(self, f"_{self.step}")())
+        self.decrease = self.point.objective - following.objective
+        self.stall.check(following.objective < self.point.objective - 1e-14 * abs(self.point.objective))
+        self.point = following
+        self.iteration += 1
+        self._compare()
+
+    def _compare(self) -> None:
+        if self.point.proof.gap <= self.best.proof.gap:
+            self.best = self.point
+
+    def _choose(self) -> None:
+        """The next step's kind: the same, or another where that was slow."""
         # Newton's first step from a face's optimum leaves its dual point, and tells nothing about the next.
-        taken += 1
-        is_slow = step in BEGINNING or (point.proof.gap * PACE > gap_before and taken >= LEAST[step])
+        self.taken += 1
+        is_slow = self.step in BEGINNING or (
+            self.point.proof.gap * PACE > self.gap_before and self.taken >= LEAST[self.step]
+        )
         # A face that does not hold all leaves little to another.
-        if is_slow or (step == "face" and face < len(J)):
-            step, taken = "face" if step == "start" and len(J) <= face else OTHER[step], 0
-        gap_before = point.proof.gap
-        if step == "gradient":
-            following = projected_gradients(scaled, rough, point)
-        elif step == "newton":
-            following, along, more = newton_step(scaled, rough, point, tol)
-            products += more
-            if along.shape[1] <= NARROW and face < len(J):
-                drop = point.objective - following.objective
-                aim = max(COARSE * drop, ROUNDING * point.proof.size)
-                following = least_on_face(scaled, following, aim, face, along)
-        else:
-            # A direction that lowers f by a square of what the gap counts it for must not be lost in what is left undone.
-            aim = EXACT * tol * point.proof.size
-            if face < len(J) and np.isfinite(point.proof.gap):
-                aim = max(COARSE * min(point.proof.gap, decrease), ROUNDING * point.proof.size)
-            following = least_on_face(scaled, point, aim, face)
-        following = _by_rows(scaled, following)
-        decrease = point.objective - following.objective
-        stall.check(following.objective < point.objective - 1e-14 * abs(point.objective))
-        point = following
-    own = problem.at(J @ best.factor)
-    outcome = ended or Outcome.ITERATION_LIMIT
-    return QSDPSolution(outcome, own.factor, own.proof.dual, problem.certificate(own), iteration, products)
+        if is_slow or (self.step == "face" and not self.is_one_face):
+            self.step = "face" if self.step == "start" and self.is_one_face else OTHER[self.step]
+            self.taken = 0
+
+    def _gradient(self) -> Any:
+        return projected_gradients(self.scaled, self.rough, self.point)
+
+    def _newton(self) -> Any:
+        following, along, more = newton_step(self.scaled, self.rough, self.point, self.tol)
+        self.products += more
+        if along.shape[1] > NARROW or self.is_one_face:
+            return following
+        aim = self._coarse(self.point.objective - following.objective)
+        return least_on_face(self.scaled, following, aim, self.face, along)
+
+    def _face(self) -> Any:
+        # A direction that lowers f by a square of what the gap counts it for must not be lost in what is left undone.
+        aim = EXACT * self.tol * self.point.proof.size
+        if not self.is_one_face and np.isfinite(self.point.proof.gap):
+            aim = self._coarse(min(self.point.proof.gap, self.decrease))
+        return least_on_face(self.scaled, self.point, aim, self.face)
+
+    def _coarse(self, progress: float) -> float:
+        """How exact a face is that leaves the rest to further steps."""
+        return max(COARSE * progress, ROUNDING * self.point.proof.size)
 
 
 def _by_rows(problem: Problem, point: Any) -> Any:

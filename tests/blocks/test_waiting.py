@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster, Status
 from numpy.testing import assert_allclose
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
-from dkl.blocks import waiting
+from dkl.blocks import own_cluster, waiting
 from dkl.blocks.place import Place
 from dkl.blocks.placement import wait_for_workers
 from dkl.blocks.session import Session
@@ -97,6 +97,7 @@ def test_the_limit_is_told_and_kept(session: Session, monkeypatch: Any, caplog: 
 
 def test_workers_of_our_own_are_nobody_s_to_start(session: Session, monkeypatch: Any) -> None:
     monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.1)
+    monkeypatch.setattr(own_cluster, "bring_back", lambda cluster, count: None)  # none comes
     own = Session(session.client, own=True)
     for call in (lambda: waiting.workers(own), lambda: wait_for_workers(own, 2, 0.1)):
         with pytest.raises(WorkersLostError, match="--memory-limit") as caught:

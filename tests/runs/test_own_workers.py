@@ -152,6 +152,38 @@ except ResourceError:
     assert said.startswith("5 minutes ['distributed.http")
 
 
+KERNELS = """
+import sys
+import numpy as np
+import dkl
+from dkl.estimators.pairwise import factored_plan
+from dkl.runs.own_workers import own_workers
+
+def loaded():
+    modules = [module for name, module in sys.modules.items() if name.startswith(("dkl.linalg.s", "dkl.problems"))]
+    names = {(id(one), what): len(one.signatures) for m in modules for what, one in vars(m).items() if hasattr(one, "signatures")}
+    return sorted((what, count) for (_, what), count in names.items())
+
+if __name__ == "__main__":
+    X, factored_plan.WORTHWHILE = np.random.default_rng(0).standard_normal((300, 3)), 0
+    pairs = {"must_link": [[0, 1], [2, 3]], "cannot_link": [[0, 4], [1, 5]]}
+    with own_workers(2, 10**9) as client:
+        before = client.run(loaded)
+        for how in ({"solver": "admm", "rank": 32, "target_gap": None}, {"solver": "factored"}):
+            dkl.PairwiseKernelLearner(max_iter=5, client=client, **how).fit(X, **pairs)
+        after = client.run(loaded)
+    counts = [sum(count for _, count in kernels) for kernels in before.values()]
+    print(min(counts) >= 15, list(before.values()) == list(after.values()))
+"""
+
+
+def test_a_worker_begins_with_the_kernels_that_it_runs(tmp_path: Path) -> None:
+    """None is read from Numba's cache, or compiled, in a fit of pairs."""
+    (tmp_path / "fit.py").write_text(KERNELS)
+    command = [sys.executable, "-W", "ignore", str(tmp_path / "fit.py")]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "True True\n"
+
+
 def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
@@ -162,10 +194,11 @@ def test_no_place_for_the_workers_files(tmp_path: Path) -> None:
         pass
 
 
-def test_a_worker_that_hangs_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_hangs_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dkl.runs.own_workers.START_SECONDS", 0.2)
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(3600)")
     with (
-        dask.config.set({"distributed.worker.preload": ["import time; time.sleep(3600)"]}),
+        dask.config.set({"distributed.worker.preload": [str(tmp_path / "hangs.py")]}),
         pytest.raises(ResourceError, match="did not start"),
         Cluster(workers=1).session(),
     ):
