@@ -9,6 +9,7 @@ holds X. The exact methods agree to the bit with each other too.
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from dkl.resources import parse_bytes
 
 __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
+LOG = logging.getLogger("dkl")
 METHODS = ("auto", "exact", "approximate")
 _EXACT_UP_TO = 50_000  # patterns; beyond, "auto" tries an inverted file, where the features are too many for a tree
 TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
@@ -263,8 +265,11 @@ def _way(
         return "approximate", plan("ivf")
     if tree:
         wishes.append(("tree", "tree"))
-    elif method == "auto" and n > _EXACT_UP_TO and neighbors_ivf.faiss_available():
-        wishes += [("approximate", "ivf")] if not sparse or n_features <= _DENSE_FEATURES else []
+    elif method == "auto" and n > _EXACT_UP_TO and (not sparse or n_features <= _DENSE_FEATURES):
+        if neighbors_ivf.faiss_available():
+            wishes.append(("approximate", "ivf"))
+        else:
+            LOG.warning("faiss is missing: each of %s rows is compared with all; pip install 'dkl[knn]'", f"{n:,}")
     # An index only saves time: where it does not fit the limit, all pairs are compared, which needs the least memory.
     for way, index in wishes:
         try:

@@ -320,7 +320,7 @@ def test_approximate_on_a_cluster(rng, client):
     assert same(build_graph(X, method="approximate", session=Session.find(client)), graph)
 
 
-def test_auto_approximates_many_rows_where_it_pays(rng, monkeypatch):
+def test_auto_approximates_many_rows_where_it_pays(rng, monkeypatch, caplog):
     pytest.importorskip("faiss")
     monkeypatch.setattr("dkl.blocks.graph._EXACT_UP_TO", 1000)
     X = clusters(rng, 6000)
@@ -329,7 +329,9 @@ def test_auto_approximates_many_rows_where_it_pays(rng, monkeypatch):
     assert build_graph(hard, session=HERE).method == "brute"
     assert build_graph(X, session=HERE, memory_limit="8 MB").method == "brute"
     monkeypatch.setattr("dkl.linalg.neighbors_ivf.faiss_available", lambda: False)
+    assert not caplog.messages
     assert build_graph(X, session=HERE).method == "brute"
+    assert caplog.messages == ["faiss is missing: each of 6,000 rows is compared with all; pip install 'dkl[knn]'"]
     with pytest.raises(InputError, match=r"pip install 'dkl\[knn\]'"):
         build_graph(X, method="approximate", session=HERE)
 
