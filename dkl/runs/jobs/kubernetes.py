@@ -75,7 +75,8 @@ def _pod(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
         "name": "dkl",
         "image": settings.image,
         "command": ["bash", "-c", start],
-        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108  # nosec B108: the pod's own
+        # A user without a home; /tmp is the pod's own.
+        "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108  # nosec B108
         "resources": {"requests": needs, "limits": {name: value for name, value in needs.items() if name == "memory"}},
         "volumeMounts": [{"name": "data", "mountPath": settings.mount}],
         "lifecycle": {"preStop": {"exec": {"command": ["bash", "-c", stay]}}},
