@@ -32,7 +32,7 @@ class Ghosts:
         now, unknown = time.monotonic(), set()
         for address, member in members.items():
             nanny = nannies.get(member.get("name"))
-            if hasattr(nanny, "worker_address") and nanny.worker_address != address:
+            if getattr(nanny, "worker_address", address) != address:
                 unknown.add(address)
         self.since = {address: self.since.get(address, now) for address in unknown}
         return {address for address, since in self.since.items() if now - since >= UNKNOWN_SECONDS}

@@ -25,9 +25,9 @@ RECONNECT_SECONDS = 10.0
 LEAST_THREADS, THREADS_A_CPU = 64, 8
 """The most threads: so many on any machine, or so many a processor."""
 
-FEW = 8
-"""Workers to which nothing is broadcast. Dask's scheduler broadcasts one item at a time: where a worker is lost meanwhile, which it tries
-to reach for half a minute, all others wait."""
+FEW, SMALL = 8, 1_000_000
+"""Workers, and bytes, of which nothing is broadcast: Dask's scheduler broadcasts one item at a time, and where a worker is lost meanwhile
+it tries for half a minute to reach it, while all others wait. Of what is large Dask would give tasks to those that have it."""
 
 ASKED_AGAIN = 3
 """Times that the scheduler is asked for its workers, where the connection breaks meanwhile."""
@@ -141,15 +141,17 @@ class Session:
             raise
 
     def send(self, item: Any, workers: Sequence[str] | None = None) -> Any:
-        """A future of `item`, which is copied to one of these workers, or to all of many; of few the others fetch it with their first
-        task that takes it. It is lost with them.
+        """A future of `item`, which is copied to one of these workers, or to all; it is lost with them. What is small is copied to
+        one of few: the others fetch it with their first task that takes it.
 
         Raises StateLost where the transfer fails: a worker that dies meanwhile is told of by the worker, the scheduler or
         the connection, each with errors of its own (among them a KeyError), and sending it again is the answer to all. What
         cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
         """
         to = set(self.workers() if workers is None else workers)
-        how: dict[str, Any] = {"broadcast": len(to) > FEW} if workers is None else {"workers": list(workers)}
+        how: dict[str, Any] = (
+            {"broadcast": len(to) > FEW or _is_large(item)} if workers is None else {"workers": list(workers)}
+        )
 
         def look() -> None:
             if gone := to - set(self.members()):
@@ -185,6 +187,12 @@ class Session:
             time.sleep(0.05)
         if self.client.status != "running":
             raise _no_scheduler()
+
+
+def _is_large(item: Any) -> bool:
+    from dask.sizeof import sizeof
+
+    return bool(sizeof(item) > SMALL)
 
 
 def _current_client() -> Any:
