@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks import own_cluster, slab_worker, waiting
 from dkl.blocks.owners import Owners
-from dkl.blocks.session import FEW, Session
+from dkl.blocks.session import Session
 from dkl.blocks.slab_owner import SlabOwner
 from dkl.blocks.slab_program import Carry, SlabProgram
 from dkl.blocks.slab_storage import make_storage
@@ -152,10 +152,10 @@ class ClusterPlacement(Owners):
         self.seconds = (
             BATCH_SECONDS  # of an iteration; at first as long as a batch, so that the first batch is one iteration
         )
-        # Sent straight from here, to one of few: tasks are pinned, and those of the others fetch it from there. Scattered data is lost with
-        # its worker, but then this placement is of no use either, and the next one sends it again.
+        # Sent straight from here. Scattered data is lost with its worker, but then this placement is of no use either, and the next
+        # one sends it again.
         try:
-            constants = session.send(program, self.addresses[:1] if len(self.addresses) <= FEW else None)
+            constants = session.send(program, pinned=True)
         except Exception as error:
             raise self._lost(error) from error
         self._wait(

@@ -140,9 +140,9 @@ class Session:
             self.require_scheduler()
             raise
 
-    def send(self, item: Any, workers: Sequence[str] | None = None) -> Any:
-        """A future of `item`, which is copied to one of these workers, or to all; it is lost with them. What is small is copied to
-        one of few: the others fetch it with their first task that takes it.
+    def send(self, item: Any, workers: Sequence[str] | None = None, *, pinned: bool = False) -> Any:
+        """A future of `item`, which is copied to one of these workers, or to all; it is lost with them. What is small, or goes to
+        `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it with their first task that takes it.
 
         Raises StateLost where the transfer fails: a worker that dies meanwhile is told of by the worker, the scheduler or
         the connection, each with errors of its own (among them a KeyError), and sending it again is the answer to all. What
