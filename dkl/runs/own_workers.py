@@ -17,12 +17,14 @@ import signal
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from typing import Any
 
-from dkl.errors import ResourceError
+from dkl.errors import DiskError, ResourceError
+from dkl.estimators.common.work_folder import locked_folder
 
 QUIET = "ignore:resource_tracker:UserWarning"
 NO_PAGES: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
@@ -72,7 +74,7 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
             stack.enter_context(dask.config.set(ours))
             with _shielded(), _given_up():
                 cluster = _cluster(count, worker_bytes)
-        except (OSError, RuntimeError, TimeoutError) as error:
+        except (DiskError, OSError, RuntimeError, TimeoutError) as error:
             raise ResourceError("worker processes did not start", where="--workers", got=error) from error
         stack.enter_context(cluster)
         # By way of the scheduler, as is usual, what is sent would be in this process twice, and encrypted twice.
@@ -99,11 +101,13 @@ def _started_by() -> dict[str, str]:
 def _private_folder(where: str | None) -> Iterator[str]:
     """A folder of mode 700, removed at the end; from then on this process imports nothing from there.
 
-    Dask's servers put theirs on sys.path, and some leave it there; anybody may make another of that name in /tmp.
+    Dask's servers put theirs on sys.path, and some leave it there; anybody may make another of that name in /tmp. What a command of ours
+    that was killed has left there, gigabytes that did not fit in memory perhaps, goes when the next begins.
     """
-    if where is not None:
-        os.makedirs(where, exist_ok=True)  # as Dask does
-    with tempfile.TemporaryDirectory(prefix="dkl-", dir=where, ignore_cleanup_errors=True) as folder:
+    where = tempfile.gettempdir() if where is None else where
+    os.makedirs(where, exist_ok=True)  # as Dask does
+    with locked_folder(where, f"dkl-workers-{os.getuid()}", uuid.uuid4().hex[:8]) as made:
+        folder = str(made)
         try:
             yield folder
         finally:

@@ -135,6 +135,18 @@ def test_nothing_is_imported_from_the_folder_once_it_is_gone(tmp_path: Path) -> 
     assert sys.path == before and not list(place.iterdir())
 
 
+def test_what_a_killed_command_has_left_goes_with_the_next(tmp_path: Path) -> None:
+    with _private_folder(str(tmp_path)) as alive:
+        other = Path(alive).with_name(Path(alive).name[:-8] + "killed")
+        other.mkdir()
+        (other / "LOCK").touch()
+        (other / "spilled").write_bytes(bytes(1000))
+        with _private_folder(str(tmp_path)) as folder:
+            assert {path.name for path in tmp_path.iterdir()} == {Path(alive).name, Path(folder).name}
+            assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_configuration_afterwards_is_that_from_before() -> None:
     """Also where Dask's own had not been read yet: taken back before them, our changes would take them along."""
     source = """
