@@ -45,7 +45,7 @@ def test_each_condition_is_needed(problem):
 
 def test_it_is_the_memory_limit_that_decides(problem):
     """By the last byte, at the rank that the solver begins at."""
-    limits = range(320_000_000, 330_000_000, 10_000)
+    limits = range(335_000_000, 345_000_000, 10_000)
     ranks = [finish_rank(problem, PairwiseSettings(memory_limit=limit)) for limit in limits]
     assert ranks[0] == 0 and ranks[-1] >= START_RANK
     for limit, rank in zip(limits, ranks, strict=True):

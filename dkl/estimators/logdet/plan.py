@@ -28,8 +28,6 @@ from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_byte
 from dkl.resources import format_bytes
 
 FEWER = "label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
-BASE = PROCESS_BASE + 12_000_000
-"""With what LogDet alone imports and loads; measured 297 MB of a whole command on 200 rows."""
 SIDE_BYTES = 400
 """Of a constraint while it is made: its rows, its entries in the incidence and what these are sorted by."""
 COMPONENT_SQUARES = 6
@@ -163,13 +161,13 @@ def plan_kernel(
             break
     _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
     plan.validate()
-    _check_own(stages | {"what is sent to a worker": plan.own_bytes - BASE}, allowed, sizes)
+    _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
     return KernelPlan(plan, place, around.threads, solver)
 
 
 def _base(session: Session) -> int:
     """Of the process that solves, before it holds anything."""
-    return BASE + (WORKER_EXTRA if session.is_distributed else 0)
+    return PROCESS_BASE + (WORKER_EXTRA if session.is_distributed else 0)
 
 
 def _stages(sizes: Sizes, held: int, kept: int) -> dict[str, int]:
@@ -187,24 +185,24 @@ def _plan(
     place: DensePlace, items: dict[str, int], held: dict[str, int], stages: dict[str, int], allowed: int, sizes: Sizes
 ) -> Plan:
     shape = {"n": sizes.n, "points": sizes.p, "constraints": sizes.c, "blas_threads": place.threads}
-    made = Plan("memory", 1, place.threads, BASE, items, {}, place.limit or allowed, shape=shape, remedy=FEWER)
+    made = Plan("memory", 1, place.threads, PROCESS_BASE, items, {}, place.limit or allowed, shape=shape, remedy=FEWER)
     if place.worker is None:
         return replace(made, items=held | items, stages=stages, limit=allowed)
     # The block is made here, and once more as it is sent.
     sent = sum(held.values()) + 3 * 8 * sizes.p**2
-    base = BASE + WORKER_EXTRA
-    return replace(made, base=base, own_bytes=BASE + max(sent, *stages.values()))
+    base = PROCESS_BASE + WORKER_EXTRA
+    return replace(made, base=base, own_bytes=PROCESS_BASE + max(sent, *stages.values()))
 
 
 def _check_own(stages: dict[str, int], allowed: int, sizes: Sizes) -> None:
     """MemoryBudgetError where this process has no room for what comes before or after the solve, by a remedy that helps."""
     for name, needed in stages.items():
-        if BASE + needed <= allowed:
+        if PROCESS_BASE + needed <= allowed:
             continue
         other = 'choose a kernel of rows such as "rbf": the rows with side information alone count then'
         remedy = other if sizes.all_rows and sizes.n > MOST_ROWS else "raise memory_limit"
         raise MemoryBudgetError(
-            f"the plan does not fit: {name} takes {format_bytes(needed)} of {format_bytes(BASE + needed)} a process",
+            f"the plan does not fit: {name} takes {format_bytes(needed)} of {format_bytes(PROCESS_BASE + needed)} a process",
             where="memory plan", got=f"memory_limit {format_bytes(allowed)}",
-            wanted=f"at least {format_bytes(BASE + needed)}", remedy=remedy,
+            wanted=f"at least {format_bytes(PROCESS_BASE + needed)}", remedy=remedy,
         )  # fmt: skip
