@@ -56,11 +56,12 @@ class Owners:
 
         Raises WorkersLostError where one has paused and does not begin its task (`waiting.HeldUp`).
         """
-        held_up, looked = waiting.HeldUp(self.session, futures), time.monotonic()
+        held_up, began = waiting.HeldUp(self.session, futures), time.monotonic()
+        looked = began
         while True:
             self.session.require_scheduler()
             try:
-                waiting.all_done(self.client, futures, waiting.pause(len(self.addresses)))
+                waiting.all_done(self.client, futures, waiting.pause(len(self.addresses), time.monotonic() - began))
                 # Where one has failed the others may wait for it; `forget` closes their inboxes and ends that.
                 for future in futures:
                     if future.status == "error":

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("dkl")
 
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.05, 0.5
-"""How often it is asked who is there, while what certain workers do is waited for: of up to ten, and of a hundred and more. The answer
-takes the scheduler 0.5 ms, and 0.04 for each worker."""
+"""How often it is asked who is there, while what certain workers do is waited for: at first, of up to ten; and at most, of a hundred and more,
+or after ten seconds. The answer takes the scheduler 0.5 ms, and 0.04 for each worker."""
 LOOK_AGAIN_SECONDS = 5.0
 """How often `gather` asks the scheduler whether its tasks can still run."""
 GIVE_UP_SECONDS = 25.0
@@ -96,9 +96,9 @@ def all_done(client: Any, futures: Sequence[Any], seconds: float) -> bool:
     return True
 
 
-def pause(workers: int) -> float:
-    """Seconds between two looks at who of so many workers is there."""
-    return min(LOOK_SECONDS * max(1.0, workers / 10), MOST_LOOK_SECONDS)
+def pause(workers: int, waited: float) -> float:
+    """Seconds until the next look at who of so many workers is there, after so many seconds: a twentieth more is soon enough."""
+    return min(max(LOOK_SECONDS * max(1.0, workers / 10), waited / 20), MOST_LOOK_SECONDS)
 
 
 def watched(
@@ -113,10 +113,10 @@ def watched(
     By itself Dask waits for ever for results that were lost with these workers, and for half a minute to connect to one that is gone.
     futures: that it waits for, cancelled where look() raises.
     """
-    task = asyncio.run_coroutine_threadsafe(begin(), session.client.loop.asyncio_loop)
+    task, began = asyncio.run_coroutine_threadsafe(begin(), session.client.loop.asyncio_loop), time.monotonic()
     try:
         while True:
-            done, _ = concurrent.wait([task], pause(len(addresses)))
+            done, _ = concurrent.wait([task], pause(len(addresses), time.monotonic() - began))
             if done:
                 return task.result()
             look()
