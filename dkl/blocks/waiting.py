@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("dkl")
 
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.05, 0.5
-"""How often it is asked who is there, while what certain workers do is waited for: at first, of up to ten; and at most, of a hundred and more,
-or after ten seconds. The answer takes the scheduler 0.5 ms, and 0.04 for each worker."""
+"""How often it is asked who is there, while what certain workers do is waited for: at first, of up to ten; and of a hundred and more, or
+after ten seconds. The answer takes the scheduler 0.5 ms, and 0.04 for each worker."""
 LOOK_AGAIN_SECONDS = 5.0
 """How often `gather` asks the scheduler whether its tasks can still run."""
 GIVE_UP_SECONDS = 25.0
