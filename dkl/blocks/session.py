@@ -144,18 +144,24 @@ class Session:
         """A future of `item`, which is copied to one of these workers, or to all; it is lost with them. What is small, or goes to
         `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it with their first task that takes it.
 
-        Raises StateLost where the transfer fails: a worker that dies meanwhile is told of by the worker, the scheduler or
-        the connection, each with errors of its own (among them a KeyError), and sending it again is the answer to all. What
-        cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
+        Raises WorkersLostError where all of these workers have paused, and StateLost where the transfer fails: a worker that dies
+        meanwhile is told of by the worker, the scheduler or the connection, each with errors of its own (among them a KeyError),
+        and sending it again is the answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
         """
         to = set(self.workers() if workers is None else workers)
         how: dict[str, Any] = (
             {"broadcast": len(to) > FEW or _is_large(item)} if workers is None else {"workers": list(workers)}
         )
 
+        began = time.monotonic()
+
         def look() -> None:
-            if gone := to - set(self.members()):
+            members = self.members()
+            if gone := to - set(members):
                 raise StateLost(f"worker {min(gone)} is gone")
+            paused = sorted(address for address in to if members[address].get("status") == "paused")
+            if len(paused) == len(to) and (since := time.monotonic() - began) >= waiting.GIVE_UP_SECONDS:
+                raise waiting.paused_error(self, paused, since)  # Dask sends such a worker nothing, and gives up later
 
         try:
             return waiting.watched(
@@ -165,7 +171,7 @@ class Session:
             raise
         except Exception as error:
             self.require_scheduler()
-            if isinstance(error, StateLost):
+            if isinstance(error, (StateLost, WorkersLostError)):
                 raise
             raise StateLost(f"a worker was lost while it was sent to: {type(error).__name__}: {error}") from error
 

@@ -179,7 +179,9 @@ class HeldUp:
         # Without any worker everything is set aside: that is for the time limit to judge.
         self.seconds = self.seconds + since if held_up or not running else 0.0
         if self.seconds >= GIVE_UP_SECONDS:
-            raise _paused(self.session, paused, self.seconds) if paused else _no_workers(self.session, self.seconds)
+            raise (
+                paused_error(self.session, paused, self.seconds) if paused else _no_workers(self.session, self.seconds)
+            )
         return 0
 
 
@@ -226,7 +228,8 @@ def _no_workers(session: Session, seconds: float) -> WorkersLostError:
     return WorkersLostError("the cluster has no workers", where="client", got=got, remedy=session.more_workers())
 
 
-def _paused(session: Session, addresses: Sequence[str], seconds: float) -> WorkersLostError:
+def paused_error(session: Session, addresses: Sequence[str], seconds: float) -> WorkersLostError:
+    """Of workers that have been waited for so long."""
     return WorkersLostError(
         "workers have paused, since their memory is nearly full, and tasks wait for them",
         where=", ".join(addresses),

@@ -154,9 +154,12 @@ def test_paused_workers_are_waited_for_no_longer_than_absent_ones(
     first = one_paused.workers()[0]
     with pytest.raises(WorkersLostError, match=f"{first}: .*paused, since their memory is nearly full.*more memory"):
         learner.fit(X, must_link=[[0, 1]], cannot_link=[[0, 2]])  # its columns live on both
+    with pytest.raises(WorkersLostError, match=f"{first}: .*paused, since their memory is nearly full"):
+        one_paused.send(bytes(10), [first])
     pause(one_paused, one_paused.workers())
-    with pytest.raises(WorkersLostError, match="paused, since their memory is nearly full"):
-        one_paused.map(abs, [-1, 2])
+    for call in (lambda: one_paused.map(abs, [-1, 2]), lambda: one_paused.send(bytes(10))):
+        with pytest.raises(WorkersLostError, match="paused, since their memory is nearly full"):
+            call()
 
 
 class Held:
