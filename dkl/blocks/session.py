@@ -149,9 +149,8 @@ class Session:
         and sending it again is the answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
         """
         to = set(self.workers() if workers is None else workers)
-        how: dict[str, Any] = (
-            {"broadcast": len(to) > FEW or _is_large(item)} if workers is None else {"workers": list(workers)}
-        )
+        how: dict[str, Any] = {"workers": list(workers or ()) or None}
+        how["broadcast"] = workers is None and (len(to) > FEW or (not pinned and _is_large(item)))
 
         began = time.monotonic()
 

@@ -87,3 +87,9 @@ def test_nannies_that_have_ended_are_replaced(two):
     two.cluster.sync(nanny.close)
     wait_for_workers(session, 2, 60.0)
     assert len(session.workers()) == 2 and nanny not in two.cluster.workers.values()
+
+
+@pytest.mark.parametrize(("size", "pinned", "copies"), [(10, False, 1), (2_000_000, False, 2), (2_000_000, True, 1)])
+def test_little_is_broadcast(two, size, pinned, copies):
+    sent = Session(two).send(bytes(size), pinned=pinned)
+    assert len(two.who_has(sent)[sent.key]) == copies
