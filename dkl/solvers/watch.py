@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from dkl.errors import InterruptedRunError
+from dkl.solvers.history_rows import HistoryRows, Row
 from dkl.solvers.result import Outcome
 
-Row = dict[str, Any]
 Callback = Callable[[Row], Any]
 """Called with a copy of each row of the history, in order; returning True, and nothing else, ends the run.
 
@@ -88,7 +87,7 @@ class Watch:
         self._callbacks = tuple(callbacks)
         self._fields: Row = {}
         self._start: dict[str, int] = {}
-        self._entries: list[Row | Watch] = []
+        self._entries: list[HistoryRows | Watch] = []
         self._is_quiet = False
 
     def stage(
@@ -168,10 +167,7 @@ class Watch:
         """All rows of this watch and its stages, in the order in which the stages were made."""
         rows: list[Row] = []
         for entry in self._entries:
-            if isinstance(entry, Watch):
-                rows += entry.history
-            else:
-                rows.append(entry)
+            rows += entry.history if isinstance(entry, Watch) else entry
         return rows
 
     @property
@@ -191,13 +187,16 @@ class Watch:
 
     def resume(self, rows: Sequence[Row]) -> None:
         """Begin this stage with the rows of an earlier session; the clock continues from the last of them."""
-        self._entries = [{**self._fields, **row} for row in rows]
+        self._entries = [HistoryRows({**self._fields, **row} for row in rows)]
         if rows:
             self._run.began = self._run.clock() - rows[-1]["seconds"]
 
     def roll_back(self, iteration: int) -> None:
         """Forget the rows of this stage beyond an iteration: they are to be computed again."""
-        self._entries = [row for row in self._entries if isinstance(row, Watch) or row["iteration"] <= iteration]
+        self._entries = [
+            entry if isinstance(entry, Watch) else HistoryRows(row for row in entry if row["iteration"] <= iteration)
+            for entry in self._entries
+        ]
 
     def __enter__(self) -> Self:
         return self
@@ -211,14 +210,17 @@ class Watch:
                 close()
 
     def _keep(self, row: Row) -> Row:
-        # A row that came from a worker has strings of its own, of some hundred bytes more than its numbers.
-        kept = {sys.intern(name): value for name, value in (*self._fields.items(), *row.items())}
+        kept = {**self._fields, **row}
         kept.setdefault("seconds", self.seconds)
         for name, start in self._start.items():
             if name in kept:
                 kept[name] += start
         if not self._is_quiet:
-            self._entries.append(kept)
+            last = self._entries[-1] if self._entries else None
+            if not isinstance(last, HistoryRows):
+                last = HistoryRows()
+                self._entries.append(last)
+            last.append(kept)
         return kept
 
     def _show(self, row: Row) -> None:
