@@ -173,8 +173,13 @@ JOB = (
     click.option("--wait", is_flag=True, help="Until the job has ended; exit as it did."),
     click.option("--follow", is_flag=True, help="The same, and show what it prints meanwhile."),
     click.option("--dry-run", is_flag=True, help="Print what would be submitted."),
+    click.option(
+        "--job-folder",
+        metavar="FOLDER",
+        help="Of a run in an object store: for the job's files and the work, where all its machines see it [RUN/job].",
+    ),
 )
-JOB_NAMES = ("on", "wait", "follow", "dry_run")
+JOB_NAMES = ("on", "wait", "follow", "dry_run", "job_folder")
 OF_CLUSTERS = ("wait_for", "tls_ca", "tls_cert", "tls_key")
 """Options for clusters that run."""
 

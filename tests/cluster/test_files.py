@@ -128,16 +128,21 @@ def test_shell_scripts(script: Path) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("workers", [None, 3])
-def test_scripts_of_jobs(name: str, workers: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_store", [False, True])
+def test_scripts_of_jobs(name: str, workers: int | None, in_store: bool, tmp_path: Path) -> None:
     """Also with a path that a shell would take apart."""
     _, settings = job_settings(str(FOLDER / name / "submit.yaml"))
     settings = settings.changed(mount=str(tmp_path)) if name == "kubernetes" else settings
-    job = Job(tmp_path / "a 'b' $c.zarr", name, settings, workers, 10**9 if workers else None)
+    folder = tmp_path / "a 'b' $c"
+    run = "s3://bucket/a 'b' $c" if in_store else str(folder)
+    job = Job(run, folder / "job", name, settings, workers, 10**9 if workers else None)
     text = system(name).write(job)["job.sh"]
     (tmp_path / "job.sh").write_text(text)
     test_shell_scripts(tmp_path / "job.sh")
     calls = re.findall(r'"\$python" -m (?:dkl\.cli\.main|dask) .*', text.replace("\\\n", " "))
     assert len(calls) == (3 if workers else 1)
+    # A run in a store is worked on where the workers see it.
+    assert text.count('supervise env TMPDIR="$job" "$python" -m dkl.cli.main resume') == bool(in_store and workers)
     for call in calls:
         words = shlex.split(call.removesuffix("&"))[2:]
         words = [word.replace("$job", str(tmp_path)) for word in words]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from command_line import call, factor_bytes, tree
@@ -20,10 +22,11 @@ from quick_python import quick_python
 from repeats import but_for
 from run_cases import CASES
 
+import dkl
 from dkl.runs.jobs import outcome
 from dkl.runs.jobs.settings import job_settings
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import write_json
+from dkl.stores.sealed_json import sealed_text, write_json
 
 FAKES = Path(__file__).parent / "fakes"
 SLURM = Path(__file__).parents[2] / "cluster" / "slurm"
@@ -116,12 +119,16 @@ def test_a_job_is_cancelled_and_submitted_again(system: str, work: Path) -> None
     said = call("status", "run.zarr").out
     assert "resumable at iteration" in said and "ended, exit code 4" in said, (run / "job" / "log").read_text()
     assert "interrupted by SIGTERM; stopped at iteration" in (run / "job" / "log").read_text()
+    if system != "kubernetes":  # which keeps what pods print
+        assert (run / "job" / "workers.log").is_file()
     last = str(iterations(run) + 5)
     answer = call("submit", "resume", "run.zarr", "--max-iter", last, *TWO, "--on", f"{system}.yaml", "--follow")
     assert answer.code == 3 and "iteration_limit" in answer.out, answer.err + answer.out
     assert RunStore.open(run).report()["plan"]["processes"] == 2
     here = call("fit", *SUBMIT[1:], "--threads", "1", "--max-iter", last, "--out", "here.zarr")
     assert here.code == 3 and factor_bytes(run) == factor_bytes(work / "here.zarr")
+    # Dask's workers part from a scheduler that ends with tracebacks.
+    assert "Traceback" not in (run / "job" / "log").read_text()
     assert {stat.S_IMODE(file.stat().st_mode) for file in (run / "job").glob("*.pem")} == {0o600}
 
 
@@ -157,6 +164,98 @@ def test_what_a_job_may_not_be_is_told_before_anything_is_made(work: Path) -> No
     small = call(*SUBMIT, "--out", "run.zarr", "--on", "slurm.yaml", "--workers", "2", "--memory-limit", "100MB")
     assert small.code == 5 and "got memory_limit 100 MB" in small.err
     assert tree(work) == before
+
+
+# -- runs in an object store --------------------------------------------------------------------------------------------
+
+
+def in_store(bucket: Any, work: Path) -> tuple[str, ...]:
+    """What `dkl submit` and `dkl fit` are called with, the inputs being objects."""
+    bucket.upload(*(work / word for word in PAIRS.files if (work / word).is_file()))
+    named = [bucket / word if (work / word).is_file() else word for word in PAIRS.files]
+    return ("pairwise", *named, *SUBMIT[2 + len(PAIRS.files) :])
+
+
+def has_state(bucket: Any) -> bool:
+    """Whether the run there has committed an iteration."""
+    return any("/generations/" in name for name in bucket.files.find(f"{bucket.name}/run"))
+
+
+@pytest.mark.parametrize("system", but_for([one for one in SYSTEMS if one != "slurm"], SYSTEMS))
+def test_a_run_in_an_object_store_as_a_job(system: str, work: Path, bucket: Any) -> None:
+    """With two workers, which see the folder that is named: cancelled, submitted again, with the bytes of one in a folder."""
+    given, run, on = (
+        in_store(bucket, work),
+        bucket / "run",
+        ("--on", f"{system}.yaml", "--job-folder", str(work / "job")),
+    )
+    answer = call("submit", *given, *TWO, "--max-iter", "1000000", "--out", run, *on)
+    assert answer.code == 0 and f"{run}: submitted to {system} as " in answer.out, answer.err
+    wait_until(lambda: has_state(bucket) or (work / "job" / "ended").exists())
+    assert has_state(bucket), (work / "job" / "log").read_text()
+    assert job_of(run)["state"] == "running"
+    again = call("submit", "resume", run, *TWO, *on)
+    assert again.code == 2 and "a job of this run is there" in again.err
+    answer = call("cancel", run)
+    assert answer.code == 0 and not answer.err, answer.err
+    said = call("status", run).out
+    log = (work / "job" / "log").read_text()
+    assert "resumable at iteration" in said and "ended, exit code 4" in said and str(work / "job" / "log") in said, log
+    last = re.search(r"stopped at iteration (\d+)", log)
+    assert last is not None, log
+    most = str(int(last[1]) + 5)
+    answer = call("submit", "resume", run, "--max-iter", most, *TWO, *on, "--wait")
+    assert answer.code == 3 and "iteration_limit" in answer.out, answer.err + answer.out
+    assert call("verify", run).code == 0
+    here = call("fit", *SUBMIT[1:], "--threads", "1", "--max-iter", most, "--out", "here.zarr")
+    assert here.code == 3
+    np.testing.assert_array_equal(dkl.load(run).factor_, dkl.load("here.zarr").factor_)
+
+
+def test_a_run_in_an_object_store_needs_a_folder_for_its_job(work: Path, bucket: Any) -> None:
+    """One that is named, new or of the same run, and on the pods' volume; nothing is made before, or left."""
+    given, run, folder = in_store(bucket, work), bucket / "run", work / "job"
+    (work / "elsewhere.yaml").write_text("system: kubernetes\nclaim: data\nmount: /data\n")
+    (work / "taken").mkdir()
+    (work / "taken" / "letter").touch()
+    (work / "other").mkdir()
+    write_json(work / "other" / "job.json", {"run": bucket / "other"})
+    cases = {
+        "--job-folder: not given, for a run in an object store; wanted a folder that all machines of the job see": (
+            run,
+            "slurm.yaml",
+        ),
+        "--job-folder: is for runs in an object store": ("run.zarr", "slurm.yaml", "--job-folder", "job"),
+        "exists already": (run, "slurm.yaml", "--job-folder", "taken"),
+        "--job-folder: has the job of another run": (run, "slurm.yaml", "--job-folder", "other"),
+        "--job-folder: not on the volume": (run, "elsewhere.yaml", "--job-folder", "job"),
+        "seen by no other process": ("memory://run", "slurm.yaml", "--job-folder", "job"),
+    }
+    before, objects = tree(work), bucket.files.find(bucket.name)
+    for said, (out, *on) in cases.items():
+        answer = call("submit", *given, "--out", out, "--on", *on)
+        assert answer.code == 2 and len(answer.err.splitlines()) == 1 and said in answer.err, (said, answer.err)
+    assert call("submit", *given, "--out", run, "--on", "slurm.yaml", "--job-folder", "job", "--dry-run").code == 0
+    (work.parent / "fakes" / "full").touch()
+    answer = call("submit", *given, "--out", run, "--on", "slurm.yaml", "--job-folder", "job")
+    assert answer.code == 5 and "sbatch: refused" in answer.err
+    assert tree(work) == before and bucket.files.find(bucket.name) == objects and not folder.exists()
+
+
+def test_a_stranger_s_record_in_a_store_calls_nothing(work: Path, bucket: Any) -> None:
+    given, run = in_store(bucket, work), bucket / "run"
+    assert call("fit", *given, "--max-iter", "1", "--out", run).code in (0, 3)
+    settings = job_settings("slurm.yaml")[1].as_dict()
+    for record in (
+        {"system": "slurm", "id": "-f", "at": 0.0, "settings": settings, "run": run, "folder": str(work)},
+        {"system": "slurm", "id": "7", "at": 0.0, "settings": settings, "run": run, "folder": "../work"},
+        {"system": "slurm", "id": "7", "at": 0.0, "settings": settings, "run": run},
+    ):
+        bucket.files.pipe_file(f"{bucket.name}/run/job.json", sealed_text(record).encode())
+        for verb in ("status", "cancel"):
+            answer = call(verb, run)
+            assert answer.code == 6 and "a damaged record of a job" in answer.err, answer.err
+    assert not (work.parent / "fakes" / "calls").exists()
 
 
 def test_a_system_that_refuses_leaves_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

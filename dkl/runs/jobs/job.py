@@ -1,9 +1,12 @@
-"""A job: a run, who works on it and what the batch system is told; and what the run's folder keeps of it.
+"""A job: a run, who works on it and what the batch system is told; and the folder that all its machines see.
 
-job/job.sh       the client and, called with `worker`, a worker
-job/job.json     which system has it, under which id
-job/log          what the client has printed, of all attempts
-job/ended        its exit code, once an attempt has ended
+job.sh       the client and, called with `worker`, a worker
+job.json     which system has it, under which id; of a run in an object store also an object beside its commits
+log          what the client has printed, of all attempts
+workers.log  what its scheduler and workers have, but for pods, whose words their system keeps
+ended        its exit code, once an attempt has ended
+
+It is `job` in the run's folder, or one that the user names for a run in an object store.
 """
 
 from __future__ import annotations
@@ -11,31 +14,29 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dkl._object_paths import AnyPath, ObjectPath, is_address
 from dkl.errors import InputError, StoreError
 from dkl.resources import n_cpus
+from dkl.runs.files import check_new
 from dkl.runs.jobs.settings import KINDS, NAME, JobSettings, SshSettings
 from dkl.runs.scheduler_address import Certificates
 from dkl.stores.disk import disk_errors
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_json
 
 NANNY_BYTES = 200_000_000
 """Of the process that watches over a worker; measured 104 MB."""
+RECORD = "job.json"
 CERTIFICATES = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"}
 
 
 @dataclass(frozen=True)
 class JobFiles:
-    """Of a run's folder, those of its job."""
+    """Those in the folder of a job."""
 
-    run: Path
-
-    @property
-    def folder(self) -> Path:
-        """All of them."""
-        return self.run / "job"
+    folder: Path
 
     @property
     def script(self) -> Path:
@@ -50,12 +51,17 @@ class JobFiles:
     @property
     def record(self) -> Path:
         """Which system has it, under which id."""
-        return self.folder / "job.json"
+        return self.folder / RECORD
 
     @property
     def log(self) -> Path:
         """What the client prints."""
         return self.folder / "log"
+
+    @property
+    def workers_log(self) -> Path:
+        """What scheduler and workers print."""
+        return self.folder / "workers.log"
 
     @property
     def ended(self) -> Path:
@@ -72,13 +78,14 @@ class JobFiles:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to resume, on machines of a system.
+    """A run to resume, a folder's path or an address, on machines of a system, all of which see `folder`.
 
     workers: of one thread each, of `memory` bytes; None: none but threads of the client (None: one a processor), or those
     of a cluster that runs, which `cluster` names by options of `dkl`. changes: options of `dkl resume`.
     """
 
-    run: Path
+    run: str
+    folder: Path
     system: str
     settings: JobSettings
     workers: int | None = None
@@ -89,13 +96,23 @@ class Job:
 
     @property
     def files(self) -> JobFiles:
-        """What the run's folder keeps of it."""
-        return JobFiles(self.run)
+        """What its folder has."""
+        return JobFiles(self.folder)
 
     @property
     def name(self) -> str:
         """For the system's lists."""
-        return f"dkl-{self.run.name}"
+        return f"dkl-{PurePosixPath(self.run).name}"
+
+    @property
+    def folder_option(self) -> str:
+        """By which the user has chosen the folder."""
+        return "--job-folder" if is_address(self.run) else "--out"
+
+    @property
+    def works_in_folder(self) -> bool:
+        """Whether the run is worked on there: one in an object store needs a folder that its workers see, too."""
+        return is_address(self.run) and bool(self.workers or self.cluster)
 
     @property
     def megabytes(self) -> int | None:
@@ -109,7 +126,7 @@ class Job:
 
     def resume_words(self) -> list[str]:
         """What the client is called with."""
-        words = ["resume", str(self.run), *self.changes]
+        words = ["resume", self.run, *self.changes]
         if self.workers is not None:
             words += ["--scheduler-file", str(self.files.folder / "scheduler.json"), "--wait-for", str(self.workers)]
             return [*words, *self.keys().options()]
@@ -134,38 +151,70 @@ class Job:
             write_private(Path(getattr(self.keys(), name)), content)
 
     def record(self, number: str) -> None:
-        """Keep what the system calls it. Raises DiskError."""
+        """Keep what the system calls it. Raises DiskError, ResourceError."""
         found = {"system": self.system, "id": number, "at": round(time.time(), 3), "settings": self.settings.as_dict()}
+        if is_address(self.run):
+            found |= {"run": self.run, "folder": str(self.folder)}
+            (ObjectPath.of(self.run) / RECORD).write(sealed_text(found).encode())
         write_json(self.files.record, found)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A job that was submitted: who has it, what it is called there, and since when."""
+    """A job that was submitted: who has it, what it is called there, since when, and its files."""
 
     system: str
     id: str
     at: float
     settings: JobSettings
+    files: JobFiles
 
 
-def recorded(run: Path) -> Recorded | None:
+def recorded(run: str) -> Recorded | None:
     """The job that was last submitted for a run; None where none was. StoreError for a damaged record."""
-    path = JobFiles(run).record
+    path = ObjectPath.of(run) / RECORD if is_address(run) else folder_of(run) / RECORD
     if not path.is_file():
         return None
-    found: Any = read_json(path, sealed=True)
+    found: Any = _read(path)
     try:
+        folder = Path(found["folder"]) if is_address(run) else folder_of(run)
+        if not folder.is_absolute():
+            raise ValueError(f"folder {found['folder']!r}")
         settings = KINDS[found["system"]](**found["settings"]).checked()
         if not NAME.accepts(found["id"]):  # it is given to the system's commands: never as an option of theirs
             raise ValueError(f"id {found['id']!r}")
         if isinstance(settings, SshSettings) and found["id"].rpartition(":")[0] not in settings.hosts:
             raise ValueError(f"id {found['id']!r}, hosts {settings.hosts}")
-        return Recorded(found["system"], found["id"], float(found["at"]), settings)
+        return Recorded(found["system"], found["id"], float(found["at"]), settings, JobFiles(folder))
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
         raise StoreError(
             "a damaged record of a job", where=str(path), got=error, remedy="submit the run again"
         ) from error
+
+
+def folder_of(run: str) -> Path:
+    """Of the job of a run in a folder."""
+    return Path(run) / "job"
+
+
+def named_folder(run: str, folder: Path) -> Path:
+    """A folder for the job of a run in an object store: a new or empty one, or that of an earlier job of the same run.
+
+    InputError for any other; StoreError for a damaged record there.
+    """
+    record = JobFiles(folder).record
+    if not record.is_file():
+        return check_new(folder, may_be_empty_folder=True, option="--job-folder")
+    other = _read(record).get("run")
+    if other != run:
+        raise InputError("has the job of another run", where="--job-folder", got=other, remedy="choose another folder")
+    return folder
+
+
+def _read(record: AnyPath) -> dict[str, Any]:
+    if isinstance(record, ObjectPath):
+        return parsed_json(record.read(), record, sealed=True)
+    return read_json(record, sealed=True)
 
 
 def write_private(path: Path, content: str) -> None:

@@ -30,11 +30,10 @@ WORKERS_STAY_SECONDS = 15
 def write(job: Job) -> dict[str, str]:
     """The script, which pods run from the volume, and the manifest."""
     settings = cast(KubernetesSettings, job.settings)
-    if not job.run.is_relative_to(settings.mount):
-        remedy = "choose an --out there, and submit where the volume is mounted at the same path"
-        raise InputError(
-            "not on the volume", where="--out", got=job.run, wanted=f"below {settings.mount}", remedy=remedy
-        )
+    if not job.folder.is_relative_to(settings.mount):
+        option, got = job.folder_option, job.folder if job.folder_option == "--job-folder" else job.run
+        remedy = "choose one there, and submit where the volume is mounted at the same path"
+        raise InputError("not on the volume", where=option, got=got, wanted=f"below {settings.mount}", remedy=remedy)
     manifest = json.dumps(_manifest(job, settings), indent=1)
     return {job.files.script.name: script(job), job.files.manifest.name: manifest}
 

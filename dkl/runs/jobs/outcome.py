@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,10 +20,10 @@ CANCEL_SECONDS = 60.0
 """For a job to commit and end, before it is ended where it stands."""
 
 
-def wait(run: Path, *, follow: bool = False) -> int:
+def wait(run: str, *, follow: bool = False) -> int:
     """Until the run's job has ended; its exit code. Raises ResourceError where it ended without one."""
     job = _required(run)
-    files, host, shown = JobFiles(run), system(job.system), 0
+    files, host, shown = job.files, system(job.system), 0
     while True:
         state = host.state(job)
         if follow:
@@ -34,9 +33,9 @@ def wait(run: Path, *, follow: bool = False) -> int:
         time.sleep(POLL_SECONDS)
     code = files.exit_code()
     if code is None or code not in range(7):
-        remedy = f"see {files.log}, then `dkl submit resume {run}`"
+        remedy = f"see {files.log} and {files.workers_log.name}, then `dkl submit resume {run}`"
         got = f"{job.system} {job.id}" + ("" if code is None else f", exit code {code}")
-        raise ResourceError("the job ended before its client did", where=str(run), got=got, remedy=remedy)
+        raise ResourceError("the job ended before its client did", where=run, got=got, remedy=remedy)
     if not follow:
         _follow(files, _last_attempt(files))
     return code
@@ -63,22 +62,22 @@ def _last_attempt(files: JobFiles) -> int:
 
 
 def status(path: str, *, as_json: bool) -> None:
-    """Print where a run stands, by its folder, and where its job does, by the system."""
+    """Print where a run stands, by what it holds, and where its job does, by the system."""
     run = open_run(path)
     with report.damages(run, "run", "."):
         stands = registry.kind(registry.task_of(run)).facts(run).state
-    job = recorded(run.path)
-    found: dict[str, Any] = {"path": str(run.path), "state": stands, "job": None}
+    job = recorded(run.name)
+    found: dict[str, Any] = {"path": run.name, "state": stands, "job": None}
     if job is not None:
-        state, code = system(job.system).state(job), JobFiles(run.path).exit_code()
+        state, code = system(job.system).state(job), job.files.exit_code()
         found["job"] = {"system": job.system, "id": job.id, "state": state.value, "exit_code": code, "at": job.at}
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
-    click.echo(f"{run.path}: {stands}")
+    click.echo(f"{run.name}: {stands}")
     click.echo(report.line("job", _job_line(found["job"])))
     if job is not None:
-        click.echo(report.line("log", str(JobFiles(run.path).log)))
+        click.echo(report.line("log", str(job.files.log)))
 
 
 def _job_line(job: dict[str, Any] | None) -> str:
@@ -91,10 +90,10 @@ def _job_line(job: dict[str, Any] | None) -> str:
 def cancel(path: str) -> None:
     """Have a run's job commit and end; end it where it stands if it has not in CANCEL_SECONDS. The run can be resumed."""
     run = open_run(path)
-    job = _required(run.path)
+    job = _required(run.name)
     host = system(job.system)
     if host.state(job) is State.ENDED:
-        click.echo(f"{run.path}: its job has ended: {job.system} {job.id}")
+        click.echo(f"{run.name}: its job has ended: {job.system} {job.id}")
         return
     host.cancel(job, now=False)
     if not _ends(host, job):
@@ -102,7 +101,7 @@ def cancel(path: str) -> None:
         click.echo(
             f"note: it had not ended after {CANCEL_SECONDS:g} s and was killed; what was committed stands", err=True
         )
-    click.echo(f"{run.path}: cancelled; `dkl submit resume {path} --on {job.system}`, or `dkl resume`, continues it")
+    click.echo(f"{run.name}: cancelled; `dkl submit resume {path} --on {job.system}`, or `dkl resume`, continues it")
 
 
 def _ends(host: System, job: Recorded) -> bool:
@@ -115,8 +114,8 @@ def _ends(host: System, job: Recorded) -> bool:
     return True
 
 
-def _required(run: Path) -> Recorded:
+def _required(run: str) -> Recorded:
     job = recorded(run)
     if job is None:
-        raise InputError("was not submitted: it has no job", where=str(run), remedy="`dkl submit resume` makes one")
+        raise InputError("was not submitted: it has no job", where=run, remedy="`dkl submit resume` makes one")
     return job

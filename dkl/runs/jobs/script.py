@@ -1,7 +1,7 @@
 """The script of a job: its client by itself; called with `worker`, one of its workers.
 
 The client starts a scheduler, and the workers where the system does not, waits for them and resumes the run. SIGTERM is
-passed on to it once: it commits and ends with 4. Keys and addresses are files in the run's folder, which all machines see.
+passed on to it once: it commits and ends with 4. Keys and addresses are files in the job's folder, which all machines see.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ rm -f "$$job/ended" "$$job/scheduler.json"
 $start
 code=143
 if [ -z "$$ending" ]; then
-    supervise "$$python" -m dkl.cli.main $words
+    supervise $place"$$python" -m dkl.cli.main $words
     code=$$?
 fi
 echo "$$code" >"$$job/ended"
@@ -86,7 +86,8 @@ exit "$$code"
 """)
 
 START = Template("""\
-"$$python" -m dask scheduler --scheduler-file "$$job/scheduler.json" --protocol tls $network --port 0 $quiet &
+"$$python" -m dask scheduler --scheduler-file "$$job/scheduler.json" --protocol tls $network --port 0 $quiet \\
+    >>"$$job/workers.log" 2>&1 &
 scheduler=$$!
 $launch
 await_scheduler""")
@@ -110,19 +111,20 @@ def script(job: Job, *, header: Sequence[str] = (), launch: str = "", tries: int
     settings = job.settings
     common = COMMON.substitute(
         header="\n".join(header),
-        run=" ".join(str(job.run).split()),
+        run=" ".join(job.run.split()),
         job=shlex.quote(str(job.files.folder)),
         python=shlex.quote(settings.python),
         setup="\n".join(settings.setup),
     )
     words = shlex.join(job.resume_words())
     shown = shlex.quote(f"dkl {words}")
+    place = 'env TMPDIR="$job" ' if job.works_in_folder else ""
     if job.workers is None:
-        return common + CLIENT.substitute(start="", words=words, shown=shown)
+        return common + CLIENT.substitute(start="", place=place, words=words, shown=shown)
     keys = job.keys()
     tls = DASK.substitute({name: shlex.quote(path) for name, path in asdict(keys).items()})
     network = f"--interface {settings.interface}" if settings.interface else ""
     shared = {"network": network, "quiet": QUIET}
     worker = WORKER.substitute(shared, tries=tries, memory=job.memory, local=settings.local_directory)
     start = START.substitute(shared, launch=launch)
-    return common + tls + worker + CLIENT.substitute(start=start, words=words, shown=shown)
+    return common + tls + worker + CLIENT.substitute(start=start, place=place, words=words, shown=shown)

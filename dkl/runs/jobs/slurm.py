@@ -20,14 +20,16 @@ GONE = ("Invalid job id", "already completing or completed")
 def write(job: Job) -> dict[str, str]:
     """The batch script."""
     # --overlap: the client's own step holds all of the allocation's first task, whose machine workers share.
-    launch = f'srun --ntasks={job.workers} --cpus-per-task=1 --overlap bash "$job/job.sh" worker >>"$job/log" 2>&1 &'
+    launch = (
+        f'srun --ntasks={job.workers} --cpus-per-task=1 --overlap bash "$job/job.sh" worker >>"$job/workers.log" 2>&1 &'
+    )
     return {job.files.script.name: script(job, header=_header(job), launch=launch)}
 
 
 def _header(job: Job) -> list[str]:
     settings = cast(SlurmSettings, job.settings)
-    if "%" in str(job.run) or "\n" in str(job.run):
-        raise InputError("a path that sbatch would change", where="--out", got=repr(str(job.run)))
+    if "%" in str(job.folder) or "\n" in str(job.folder):
+        raise InputError("a path that sbatch would change", where=job.folder_option, got=repr(str(job.folder)))
     name = re.sub(r"[^\w.-]", "_", job.name)
     lines = [
         f"--job-name={name}",

@@ -21,7 +21,7 @@ def write(job: Job) -> dict[str, str]:
     hosts = cast(SshSettings, job.settings).hosts
     called = shlex.quote(shlex.join(["bash", str(job.files.script), "worker"]))
     turns = [hosts[k % len(hosts)] for k in range(job.workers or 0)]
-    launch = "\n".join(f'{shlex.join([*SSH, host])} {called} </dev/null >>"$job/log" 2>&1 &' for host in turns)
+    launch = "\n".join(f'{shlex.join([*SSH, host])} {called} </dev/null >>"$job/workers.log" 2>&1 &' for host in turns)
     return {job.files.script.name: script(job, launch=launch, tries=1)}
 
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import click
 
+from dkl._object_paths import ObjectPath, is_address
 from dkl._paths import as_path
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.resources import parse_bytes
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Unstarted
-from dkl.runs.files import check_new
-from dkl.runs.jobs.job import Job, recorded, write_private
+from dkl.runs.jobs.job import Job, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.outcome import wait
 from dkl.runs.jobs.settings import job_settings
 from dkl.runs.jobs.system import State, system
+from dkl.runs.places import new_run
 from dkl.runs.scheduler_address import Certificates, address_in, check_address, flag
 from dkl.runs.stored import open_run, settings_of
-from dkl.stores.run import RunStore
 
 Given = Mapping[str, Any]
 
@@ -32,49 +32,51 @@ Given = Mapping[str, Any]
 def submit(task: str, files: Given, out: str, picture: bool | None, chosen: Given, placing: Given, how: Given) -> int:
     """Check everything as a fit would, make the run, and have it worked on as a job. The exit code.
 
-    how: `on`, and whether to `wait`, to `follow` what is printed, or only to print what would be submitted (`dry_run`).
+    how: `on`, `job_folder`, and whether to `wait`, to `follow` what is printed, or only to print what would be submitted
+    (`dry_run`).
     """
     kind = registry.kind(task)
     settings: Any = kind.declaration.settings(**chosen).checked()
-    path = check_new(out, may_be_empty_folder=True)
-    job = _job(path, settings.memory_limit, placing, how["on"])
+    place = new_run(out, writes=not how["dry_run"])
+    job = _job(place.name, settings.memory_limit, placing, how)
     planned = None if job.cluster else nullcontext(_unstarted(job))
-    inputs, settings = driver.ready(kind, files, settings, planned, path.parent)
+    where = job.folder.parent if job.works_in_folder else place.parent
+    inputs, settings = driver.ready(kind, files, settings, planned, where)
     if how["dry_run"]:
         return _show(job)
     written = system(job.system).write(job)  # an error of its comes before anything is made
-    run = RunStore.create(path, driver.config_of(kind, inputs, settings, picture is not False))
-    run.close()
+    run = place.create(driver.config_of(kind, inputs, settings, picture is not False))
     try:
+        run.publish()
+        run.close()  # the job may begin at once
         _start(job, written)
     except BaseException:
-        shutil.rmtree(path)  # made just now, by us
+        run.remove()  # made just now, by us
         raise
-    return _after(job.run, how)
+    return _after(job, how)
 
 
 def resubmit(path: str, changes: Given, placing: Given, how: Given) -> int:
     """A run that stands is resumed by another job. The exit code."""
-    run = open_run(as_path(path, "run"))
+    run = open_run(path)
     settings = settings_of(run, changes)
-    before = recorded(run.path)
+    before = recorded(run.name)
     if before is not None and (state := system(before.system).state(before)) is not State.ENDED:
         got = f"{before.system} {before.id}, {state.value}"
-        raise InputError(
-            "a job of this run is there", where=str(run.path), got=got, remedy=f"`dkl cancel {path}` first"
-        )
-    job = _job(run.path, settings.memory_limit, placing, how["on"])
+        raise InputError("a job of this run is there", where=run.name, got=got, remedy=f"`dkl cancel {path}` first")
+    job = _job(run.name, settings.memory_limit, placing, how)
     words = [word for name, value in changes.items() for word in (flag(name), str(value))]
     job = replace(job, changes=tuple(words))
     if how["dry_run"]:
         return _show(job)
     _start(job, system(job.system).write(job))
-    return _after(job.run, how)
+    return _after(job, how)
 
 
-def _job(run: Path, memory_limit: Any, placing: Given, on: str) -> Job:
+def _job(run: str, memory_limit: Any, placing: Given, how: Given) -> Job:
     """From what was typed. InputError for workers of which nobody says how large they are, or a cluster that is none."""
-    name, settings = job_settings(on)
+    name, settings = job_settings(how["on"])
+    folder = _folder(run, how["job_folder"])
     memory = parse_bytes(memory_limit)
     workers = placing["workers"]
     if workers is not None and memory is None:
@@ -82,7 +84,22 @@ def _job(run: Path, memory_limit: Any, placing: Given, on: str) -> Job:
             "of workers on other machines it must be said", where="--memory-limit", wanted="a size a worker"
         )
     cluster = _cluster_words(placing)
-    return Job(run, name, settings, workers, memory, placing["threads"], cluster)
+    return Job(run, folder, name, settings, workers, memory, placing["threads"], cluster)
+
+
+def _folder(run: str, named: str | None) -> Path:
+    """Of the job's files. InputError where it is not named and must be, or the other way round."""
+    if not is_address(run):
+        if named is not None:
+            wanted = "none: a run's folder has its job's files too"
+            raise InputError("is for runs in an object store", where="--job-folder", got=named, wanted=wanted)
+        return folder_of(run)
+    if ObjectPath.of(run).is_of_this_process:
+        raise InputError("seen by no other process", where=run, wanted="s3://, gs:// or a folder")
+    if named is None:
+        wanted = "a folder that all machines of the job see"
+        raise InputError("not given, for a run in an object store", where="--job-folder", wanted=wanted)
+    return named_folder(run, as_path(named, "--job-folder").absolute())
 
 
 def _cluster_words(placing: Given) -> tuple[str, ...]:
@@ -120,23 +137,29 @@ def _show(job: Job) -> int:
 
 
 def _start(job: Job, written: Mapping[str, str]) -> None:
-    """Write the job's files and hand it to the system. Raises ResourceError, DiskError."""
-    files = job.files
+    """Write the job's files and hand it to the system. Raises ResourceError, DiskError; a new folder is gone then."""
+    files, is_new = job.files, not job.folder.exists()
     try:
         files.folder.mkdir(mode=0o700, exist_ok=True)
         files.ended.unlink(missing_ok=True)
     except OSError as error:
         raise DiskError("could not be made", where=str(files.folder), got=error.strerror) from error
-    job.make_keys()
-    for name, content in written.items():
-        write_private(files.folder / name, content)
-    number = system(job.system).submit(job)
+    try:
+        job.make_keys()
+        for name, content in written.items():
+            write_private(files.folder / name, content)
+        number = system(job.system).submit(job)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(files.folder, ignore_errors=True)
+        raise
     job.record(number)
     click.echo(f"{job.run}: submitted to {job.system} as {number}")
 
 
-def _after(run: Path, how: Given) -> int:
+def _after(job: Job, how: Given) -> int:
     """0 at once; where it is waited for, the exit code of the job."""
+    run = job.run
     if not (how["wait"] or how["follow"]):
         click.echo(f"dkl status {run}   says where it stands, dkl cancel {run} ends it")
         return 0
