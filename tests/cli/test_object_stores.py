@@ -202,12 +202,8 @@ def test_what_cannot_be_is_one_line(bucket, tmp_path, monkeypatch):
             case,
             answer.err,
         )
-    for words in (
-        ["submit", "pairwise", "--data", "X.npz", "--pairs", "pairs.csv", "--on", "ssh"],
-        ["transform", "run.zarr", "--data", "X.npz"],
-    ):
-        refused(answer := call(*words, "--out", bucket / "run.npz"))
-        assert "wanted a path on this machine" in answer.err or "no such run" in answer.err
+    refused(answer := call("transform", "run.zarr", "--data", "X.npz", "--out", bucket / "run.npz"))
+    assert "no such run" in answer.err
     for words in (["info"], ["resume"], ["verify"]):
         refused(answer := call(*words, bucket / "none"))
         assert f"{bucket / 'none'}: no such run; wanted one made by `dkl fit`" in answer.err

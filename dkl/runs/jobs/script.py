@@ -86,8 +86,8 @@ exit "$$code"
 """)
 
 START = Template("""\
-"$$python" -m dask scheduler --scheduler-file "$$job/scheduler.json" --protocol tls $network --port 0 $quiet \\
-    >>"$$job/workers.log" 2>&1 &
+>>"$$job/workers.log" 2>&1 \\
+    "$$python" -m dask scheduler --scheduler-file "$$job/scheduler.json" --protocol tls $network --port 0 $quiet &
 scheduler=$$!
 $launch
 await_scheduler""")
