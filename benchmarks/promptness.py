@@ -1,16 +1,22 @@
 """How soon the command answers: help, and an option that is wrong, in processor seconds and by the clock.
 
     python benchmarks/promptness.py [--repeats 5]
+    DKL_TIMED_COMMANDS=FILE pytest -n0 tests/cli/test_malformed_input.py; python benchmarks/promptness.py --timed FILE
 
 Each is the least of several runs of a process of its own, beside an empty Python (`python -c pass`) of the same minute. A
 wrong option is to be reported before numpy and Dask are loaded, which tests/cli hold by the modules that are imported.
+
+--timed: of the commands that tests have called as processes of their own, how long those took that were refused, by exit code
+(2: bad input, 5: it does not fit, 6: a damaged store), and the slowest of each.
 """
 
 import argparse
+import json
 import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 DKL = [sys.executable, "-m", "dkl.cli.main"]
 COMMANDS = {
@@ -32,10 +38,27 @@ def measured(command: list[str]) -> tuple[float, float]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, clock
 
 
+def sum_up(file: Path) -> None:
+    """A line for each exit code, of all commands that have ended with it."""
+    commands = [json.loads(line) for line in file.read_text().splitlines()]
+    for code in sorted({command["code"] for command in commands} - {0, 3}):
+        ended = sorted((one["seconds"], " ".join(one["arguments"])) for one in commands if one["code"] == code)
+        within = sum(seconds <= 1 for seconds, _ in ended)
+        middle, (most, which) = ended[len(ended) // 2][0], ended[-1]
+        print(
+            f"exit code {code}: {len(ended)} commands, {within} within 1 s; median {middle:.2f} s, at most {most:.2f} s: dkl {which}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--timed", type=Path, metavar="FILE")
+    asked = parser.parse_args()
+    if asked.timed is not None:
+        sum_up(asked.timed)
+        return
+    repeats = asked.repeats
     print(f"{'':<30}{'processor':>12}{'clock':>10}")
     for name, command in COMMANDS.items():
         runs = [measured(command) for _ in range(repeats)]

@@ -1,6 +1,12 @@
-"""Small inputs for the `dkl` command, and the command called in this process."""
+"""Small inputs for the `dkl` command, and the command called in this process; or, where DKL_TIMED_COMMANDS names a file, in
+one of its own each, of which a line in that file says what it took: `benchmarks/promptness.py --timed FILE` sums it up."""
 
 import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -63,7 +69,19 @@ def call(*arguments: object) -> Answer:
 
     Not by click's own runner, which tells the streams apart only when asked before 8.2, and must not be asked after.
     """
+    if log := os.environ.get("DKL_TIMED_COMMANDS"):
+        return _timed([str(argument) for argument in arguments], Path(log))
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
         dkl.main([str(argument) for argument in arguments], prog_name="dkl")
     return Answer(ended.value.code, out.getvalue(), err.getvalue())
+
+
+def _timed(arguments: list[str], log: Path) -> Answer:
+    """The same in a process of its own."""
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "dkl.cli.main", *arguments], capture_output=True, text=True)
+    with log.open("a") as lines:
+        seconds = round(time.perf_counter() - start, 3)
+        print(json.dumps({"seconds": seconds, "code": done.returncode, "arguments": arguments}), file=lines)
+    return Answer(done.returncode, done.stdout, done.stderr)

@@ -92,7 +92,8 @@ def taken(point: Point, base: Path, d: int = D) -> Taken:
     limit, seconds = _least_limit(given) if point.is_tight else (None, 0.0)
     given += ["--no-picture", *(["--memory-limit", str(limit)] if limit else [])]
     process = Forked(measured_runs.on_workers, json.dumps([["fit", *given]]), str(folder / "figures.json"))
-    said = process.communicate(PATIENCE)
+    # Rows are read several times, at a quarter of a gigabyte a second on a machine that is busy.
+    said = process.communicate(PATIENCE + point.n * 8 * d * 20e-9)
     assert process.returncode == 0, said
     ((code, planned, own, below),) = json.loads((folder / "figures.json").read_text())
     assert code in (0, 3), said
