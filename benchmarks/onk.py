@@ -237,13 +237,13 @@ def large(options: argparse.Namespace) -> None:
             flush=True,
         )
 
-    model = OptimalNeighborhoodSVC(C=1, rho=100, gamma=0.02, dtype=options.dtype, memory_limit=options.limit,
+    model = OptimalNeighborhoodSVC(C=1, rho=options.rho, gamma=0.02, dtype=options.dtype, memory_limit=options.limit,
                                    n_jobs=options.threads, tol=options.tol, callbacks=tell)  # fmt: skip
     fitted, taken = timed(1, quietly, model, X, y)
-    print(f"n {options.n:,}, {options.dtype}: {fitted.result_.plan['placement']}, {fitted.result_.outcome.value}, gap "
-          f"{fitted.relative_gap_.max():.1e}, {taken[0]:.0f} s, {len(fitted.support_):,} support vectors; peak "
-          f"{format_bytes(peak_rss())} of {options.limit} ({before} before the fit), planned "
-          f"{format_bytes(fitted.result_.plan['process_bytes'])}; "
+    print(f"n {options.n:,}, {options.dtype}, rho {np.ravel(fitted.rho_)[0]:,.0f}: {fitted.result_.plan['placement']}, "
+          f"{fitted.result_.outcome.value}, gap {fitted.relative_gap_.max():.1e}, {taken[0]:.0f} s, "
+          f"{len(fitted.support_):,} support vectors; peak {format_bytes(peak_rss())} of {options.limit} ({before} before the fit), "
+          f"planned {format_bytes(fitted.result_.plan['process_bytes'])}; "
           f"error on the last 10,000 of the set {100 * (1 - fitted.score(tested, answers)):.2f} %")  # fmt: skip
     if options.svc:
         from sklearn.svm import SVC
@@ -263,6 +263,9 @@ def main() -> None:
     parser.add_argument("--limit", default="3 GB")
     parser.add_argument("--tol", type=float, default=1e-6)
     parser.add_argument("--dtype", default="float32", help="of the kernel, in `large`")
+    parser.add_argument(
+        "--rho", type=lambda text: text if text == "scale" else float(text), default=100.0, help='a number or "scale"'
+    )
     parser.add_argument("--svc", action="store_true", help="after `large`, scikit-learn's SVC on the same rows")
     parser.add_argument("--picture", help="a file for the picture of `convergence`")
     options = parser.parse_args()
