@@ -189,7 +189,7 @@ def test_a_run_in_an_object_store_as_a_job(system: str, work: Path, bucket: Any)
         bucket / "run",
         ("--on", f"{system}.yaml", "--job-folder", str(work / "job")),
     )
-    answer = call("submit", *given, *TWO, "--max-iter", "1000000", "--out", run, *on)
+    answer = call("submit", *given, *TWO, "--max-iter", "1000000", "--checkpoint-every", "3", "--out", run, *on)
     assert answer.code == 0 and f"{run}: submitted to {system} as " in answer.out, answer.err
     wait_until(lambda: has_state(bucket) or (work / "job" / "ended").exists())
     assert has_state(bucket), (work / "job" / "log").read_text()
