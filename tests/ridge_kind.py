@@ -41,6 +41,7 @@ DECLARATION = Declaration(
     help="Kernel ridge regression.",
     settings=RidgeSettings,
     files=(InputFile("data", "rows", "Rows."), targets_file("Targets.")),
+    reader="ridge_kind:read",
     kind="ridge_kind:RidgeRuns",
     remedies={"iteration_limit": "raise --lam"},
 )
@@ -84,12 +85,13 @@ def objective(model, X, y) -> float:
     return float(np.sum((y - K @ a) ** 2) + model.lam * a @ K @ a)
 
 
+def read(files, settings, *, values):
+    rows = read_rows(files, settings.memory_limit, values=values, square=False)
+    return RegressionInputs(files, rows, read_targets(files, rows.n))
+
+
 class RidgeRuns(RunKind[RidgeSettings, RegressionInputs]):
     declaration = DECLARATION
-
-    def read(self, files, settings, *, values):
-        rows = read_rows(files, settings.memory_limit, values=values, square=False)
-        return RegressionInputs(files, rows, read_targets(files, rows.n))
 
     def plan(self, inputs, settings, session):
         items = {"the kernel matrix and its factor": 4 * 8 * inputs.rows.n**2}

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from dkl.blocks.plan import PROCESS_BASE, Plan
-from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import Room
-from dkl.errors import DklError, InputError
-from dkl.estimators.basis.fit import basis_size
+from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
 from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
-from dkl.estimators.basis.settings import BasisSettings
+from dkl.estimators.basis.settings import BasisSettings, basis_size
 from dkl.estimators.basis.store import fit_in_run, is_posed
 from dkl.estimators.common.run_arrays import read_points, trained_on
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.runs import report
+from dkl.runs.basis_inputs import BasisInputs
 from dkl.runs.estimate import own_rows, timed
-from dkl.runs.files import Files
 from dkl.runs.graph_rows import GraphRows
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.predictions import predictions
-from dkl.runs.row_files import check_values, load_rows, peek_rows
+from dkl.runs.row_files import check_values
 from dkl.solvers.qsdp_newton import JOINT
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -41,35 +38,8 @@ PRODUCTS = 100
 """Of conjugate gradients in a step, roughly."""
 
 
-@dataclass(frozen=True)
-class BasisInputs:
-    """Rows, and the files that they came from."""
-
-    files: Files
-    rows: RowSource
-
-    def fingerprints(self) -> dict[str, Any]:
-        """What the run keeps of its files."""
-        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
-
-    @property
-    def n_pairs(self) -> int:
-        """Of rows, that the objective has squares of."""
-        return 0
-
-
 S = TypeVar("S", bound=BasisSettings)
 I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
-
-
-def read_rows(files: Files, settings: BasisSettings, *, values: bool, least: int) -> RowSource:
-    """The rows; without `values` their shape is enough. InputError for sizes that no fit can take."""
-    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit)
-    if rows.n < least:
-        got = f"shape {(rows.n, rows.n_features)}"
-        raise InputError("too few rows", where=str(files["data"]), got=got, wanted=f"{least} or more")
-    basis_size(settings.n_basis, rows.n, "--n-basis")
-    return rows
 
 
 class BasisRuns(RunKind[S, I]):

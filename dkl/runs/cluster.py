@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl._paths import as_path
 from dkl.blocks import waiting
-from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
 from dkl.blocks.worker_checks import check_versions
@@ -17,6 +16,9 @@ from dkl.errors import InputError, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, n_cpus
 from dkl.runs.own_workers import own_workers
 from dkl.runs.scheduler_address import Certificates, address_in, check_address
+
+if TYPE_CHECKING:
+    from dkl.blocks.place import Place
 
 CONNECT_SECONDS = 10
 PATIENT_SECONDS = 300
@@ -100,6 +102,8 @@ class Cluster:
 
     def place(self) -> Place:
         """Where a session would work."""
+        from dkl.blocks.place import Place
+
         with self.planned() as session:
             return Place.of(session)
 

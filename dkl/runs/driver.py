@@ -48,11 +48,12 @@ Given = Mapping[str, Any]
 
 def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> None:
     """Print what a fit takes, or refuse it as the fit would. Reads shapes, writes nothing."""
-    kind = registry.kind(task)
-    settings: Any = kind.declaration.settings(**chosen).checked()
+    declaration = registry.declaration(task)
+    settings: Any = declaration.settings(**chosen).checked()
     place = new_run(out, writes=False)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
-    inputs = kind.read(Files.of(kind.declaration.files, files), settings, values=False)
+    inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
+    kind = registry.kind(task)
     settings = kind.adapted(settings, inputs)
     with cluster.planned() as session:
         made, disk = check_fits(kind, inputs, settings, session, place.parent)
@@ -76,14 +77,13 @@ def check_fits(kind: RunKind[Any, Any], inputs: Any, settings: Any, session: Ses
 
 def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given, placing: Given) -> int:
     """Check everything, make the run, and work on it to its end. The exit code."""
-    kind = registry.kind(task)
-    settings: Any = kind.declaration.settings(**chosen).checked()
+    settings: Any = registry.declaration(task).settings(**chosen).checked()
     if picture and not can_draw():
         raise InputError("matplotlib is missing", where="--picture", remedy="pip install 'dkl[report]'")
     place = new_run(out)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     planned = cluster.planned() if cluster.address is None else None  # one that runs is asked when we are connected
-    inputs, settings = ready(kind, files, settings, planned, place.parent)
+    kind, inputs, settings = ready(task, files, settings, planned, place.parent)
     interrupt = kind.interrupt(resume_command(place.name), settings)
     with interrupt, cluster.session() as session:
         run = place.create(config_of(kind, inputs, settings, picture is not False))
@@ -96,16 +96,18 @@ def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given
 
 
 def ready(
-    kind: RunKind[Any, Any],
+    task: str,
     files: Given,
     settings: Any,
     planned: AbstractContextManager[Session] | None,
     folder: Path,
-) -> tuple[Any, Any]:
-    """(inputs, settings) of a new run below `folder`: read, every value checked, and found to fit on the workers of
+) -> tuple[RunKind[Any, Any], Any, Any]:
+    """(what works on it, inputs, settings) of a new run below `folder`: read, every value checked, and found to fit on the workers of
     `planned`, if there is any session to plan for. InputError, MemoryBudgetError, DiskError."""
-    named = Files.of(kind.declaration.files, files)
-    inputs = kind.read(named, settings, values=False)
+    declaration = registry.declaration(task)
+    named = Files.of(declaration.files, files)
+    inputs = declaration.read(named, settings, values=False)
+    kind = registry.kind(task)  # what fits imports for a second: not for files that are none
     settings = kind.adapted(settings, inputs)
     if planned is not None:
         with planned as session:
@@ -113,7 +115,7 @@ def ready(
     if is_peeked(inputs.rows):
         inputs = kind.read(named, settings, values=True)
     kind.check_values(inputs, settings)
-    return inputs, settings
+    return kind, inputs, settings
 
 
 def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:

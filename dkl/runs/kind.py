@@ -7,6 +7,7 @@ reported at once; the `RunKind` that the declaration names does the work. To add
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,13 +51,15 @@ class InputFile:
 class Declaration:
     """A learner as the command line sees it before anything large is imported.
 
-    kind: "module:name" of its RunKind. verb: the command that uses its result, "predict" or "transform".
+    reader: "module:name" of the function that reads its inputs, and imports no more than that takes: whoever names a file that
+    is none is told at once. kind: "module:name" of its RunKind. verb: the command that uses its result, "predict" or "transform".
     """
 
     task: str
     help: str
     settings: type[Settings]
     files: tuple[InputFile, ...]
+    reader: str
     kind: str
     verb: str = "predict"
     remedies: dict[str, str] = field(default_factory=dict)
@@ -65,6 +68,11 @@ class Declaration:
     """What makes a run smaller."""
     generated: str = ""
     """ "module:name" of the `MadeUp` data that `dkl sweep` takes where none are given; empty: there are none."""
+
+    def read(self, files: Files, settings: Any, *, values: bool) -> Any:
+        """The inputs, checked against each other and the settings; InputError. Without `values` shapes are enough."""
+        module, _, name = self.reader.partition(":")
+        return getattr(importlib.import_module(module), name)(files, settings, values=values)
 
 
 @dataclass(frozen=True)
@@ -101,11 +109,12 @@ class RunKind(ABC, Generic[S, I]):
     reads_to_draw: ClassVar[bool] = False
     """Whether a picture reads the data's file again, of which a fit has let go."""
 
-    # -- what every learner supplies ----------------------------------------------------------------------------------
-
-    @abstractmethod
     def read(self, files: Files, settings: S, *, values: bool) -> I:
-        """The inputs, checked against each other and the settings; InputError. Without `values` shapes are enough."""
+        """By the declaration's reader."""
+        found: I = self.declaration.read(files, settings, values=values)
+        return found
+
+    # -- what every learner supplies ----------------------------------------------------------------------------------
 
     @abstractmethod
     def plan(self, inputs: I, settings: S, session: Session) -> Plan:

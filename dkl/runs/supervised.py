@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,11 @@ from dkl._object_paths import AnyPath
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
-from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.files import Files
 from dkl.runs.row_files import load_rows, peek_rows
+
+if TYPE_CHECKING:
+    from dkl.linalg.kernel_columns import Kernel
 
 WITH_LABELS = (".npz", ".svmlight", ".svm", ".libsvm")
 """Kinds of files that may have targets beside the rows."""

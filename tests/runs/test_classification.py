@@ -6,7 +6,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from dkl.errors import InputError
 from dkl.estimators.common.classes import checked_labels
-from dkl.runs.classification import ClassInputs, ClassScore, class_predictor
+from dkl.runs.class_inputs import ClassInputs
+from dkl.runs.classification import ClassScore, class_predictor
 from dkl.runs.files import Files
 from dkl.runs.output import Request
 from dkl.runs.prediction_plan import Needs

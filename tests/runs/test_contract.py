@@ -9,6 +9,8 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -124,6 +126,23 @@ def test_the_plan_is_what_is_used(finished):
     assert planned["placement"] == used["placement"] and planned["processes"] == used["processes"]
     # Of a graph that is not built yet the most entries are planned.
     assert planned["process_bytes"] >= used["process_bytes"] > 0
+
+
+@pytest.mark.parametrize("task", but_for(["laplacian", "logdet", "mvu", "regression", "svc"], registry.TASKS))
+def test_a_file_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_path):
+    """scikit-learn and Numba take a second and a half."""
+    (tmp_path / "X.npz").write_bytes(b"PK\3\4 no archive")
+    words = [word for file in registry.declaration(task).files if file.required for word in (f"--{file.name}", "X.npz")]
+    program = (
+        "import sys\nfrom dkl.cli.main import main\n"
+        f"sys.argv = ['dkl', 'fit', {task!r}, *{words!r}, '--out', 'run.zarr']\n"
+        "try: main()\nexcept SystemExit as end: print(end.code)\n"
+        "print({'sklearn', 'numba', 'pandas', 'dask', 'distributed'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
+    assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "X.npz" in done.stderr
 
 
 def test_plan_prints_and_writes_nothing(finished, monkeypatch):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import Room, passes_on
-from dkl.errors import InputError
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.smooth_basis import smoothest
@@ -25,10 +24,6 @@ from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]
-MOST_BASIS = 30
-"""Eigenvectors where none are asked for."""
-ROWS_EACH = 4
-"""Rows for each of these at least: smooth functions that could tell any row from its neighbours would be none."""
 RANK = 1e-12
 """Of Y's largest eigenvalue: what is below is rounding."""
 REMEDIES = remedies(
@@ -115,14 +110,6 @@ class Solved:
     def planned(self, plan: dict[str, Any]) -> Solved:
         """With the plan in its result."""
         return replace(self, result=replace(self.result, plan=plan))
-
-
-def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
-    """m; InputError where the graph of n rows has no m smooth eigenvectors beside the first."""
-    if n_basis is not None and n_basis >= n:
-        what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
-        raise InputError(what, where=where, got=n_basis, wanted=wanted)
-    return min(MOST_BASIS, max(1, n // ROWS_EACH)) if n_basis is None else int(n_basis)
 
 
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from dkl.errors import InputError
 from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Settings
+
+MOST_BASIS = 30
+"""Eigenvectors where none are asked for."""
+ROWS_EACH = 4
+"""Rows for each of these at least: smooth functions that could tell any row from its neighbours would be none."""
 
 
 @dataclass(frozen=True)
@@ -27,3 +33,11 @@ class BasisSettings(Settings):
 
     in_python = EVERYWHERE
     not_in_python = ("checkpoint_every",)
+
+
+def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
+    """m; InputError where the graph of n rows has no m smooth eigenvectors beside the first."""
+    if n_basis is not None and n_basis >= n:
+        what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
+        raise InputError(what, where=where, got=n_basis, wanted=wanted)
+    return min(MOST_BASIS, max(1, n // ROWS_EACH)) if n_basis is None else int(n_basis)

@@ -6,9 +6,10 @@ from typing import Any
 
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.basis.fit import basis_size, solved
+from dkl.estimators.basis.fit import solved
 from dkl.estimators.basis.learner import BasisLearner
 from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
+from dkl.estimators.basis.settings import basis_size
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered

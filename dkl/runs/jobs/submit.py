@@ -35,13 +35,12 @@ def submit(task: str, files: Given, out: str, picture: bool | None, chosen: Give
     how: `on`, `job_folder`, and whether to `wait`, to `follow` what is printed, or only to print what would be submitted
     (`dry_run`).
     """
-    kind = registry.kind(task)
-    settings: Any = kind.declaration.settings(**chosen).checked()
+    settings: Any = registry.declaration(task).settings(**chosen).checked()
     place = new_run(out, writes=not how["dry_run"])
     job = _job(place.name, settings.memory_limit, placing, how)
     planned = None if job.cluster else nullcontext(_unstarted(job))
     where = job.folder.parent if job.works_in_folder else place.parent
-    inputs, settings = driver.ready(kind, files, settings, planned, where)
+    kind, inputs, settings = driver.ready(task, files, settings, planned, where)
     if how["dry_run"]:
         return _show(job)
     written = system(job.system).write(job)  # an error of its comes before anything is made

@@ -11,6 +11,7 @@ DECLARATION = Declaration(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
         InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot[,weight], or .npz."),
     ),
+    reader="dkl.runs.laplacian.inputs:read",
     kind="dkl.runs.laplacian.kind:PropagationRuns",
     verb="transform",
     remedies={

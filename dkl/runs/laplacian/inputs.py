@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs, load_pairs
 from dkl.problems.qsdp_checks import refuse_large_weights
-from dkl.runs.basis_runs import BasisInputs, read_rows
+from dkl.runs.basis_inputs import BasisInputs, read_rows
 from dkl.runs.files import Files
 
 

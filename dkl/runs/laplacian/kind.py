@@ -14,8 +14,7 @@ from dkl.estimators.laplacian.load import load_learner
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.runs.basis_runs import BasisRuns
 from dkl.runs.comparison import Comparison
-from dkl.runs.files import Files
-from dkl.runs.laplacian import DECLARATION, inputs, verify
+from dkl.runs.laplacian import DECLARATION, verify
 from dkl.runs.laplacian.inputs import PropagationInputs
 from dkl.runs.lazy import Lazy
 from dkl.runs.stored import settings_of
@@ -28,10 +27,6 @@ class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
 
     declaration = DECLARATION
     posed = PosedPropagation
-
-    def read(self, files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
-        """See `RunKind.read`."""
-        return inputs.read(files, settings, values=values)
 
     def terms(self, n: int, n_pairs: int, settings: PropagationSettings) -> int:
         """Rows and pairs."""

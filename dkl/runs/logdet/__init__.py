@@ -24,6 +24,7 @@ DECLARATION = Declaration(
             "pairs", "pairs", "In place of labels: .csv of i,j,must|cannot, or .npz.", required=False, one_of=True
         ),
     ),
+    reader="dkl.runs.logdet.inputs:read",
     kind="dkl.runs.logdet.kind:LogDetRuns",
     verb="transform",
     remedies={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,17 @@ from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.common.losses import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.common.side_information import SideInformation
-from dkl.estimators.logdet.plan import Sizes, sizes_of, sizes_of_labels
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.pairs import load_pairs
 from dkl.resolved_pairs import refuse_weights
-from dkl.runs.classification import read_class_labels
+from dkl.runs.class_inputs import read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import file_of_targets, read_rows, where_targets
 from dkl.triplets import Triplets, load_triplets
+
+if TYPE_CHECKING:
+    from dkl.estimators.logdet.plan import Sizes
 
 KINDS = ("targets", "triplets", "pairs")
 UNLABELLED = "-1"
@@ -44,6 +46,8 @@ class LogDetInputs:
 
     def sizes(self, settings: LogDetRunSettings) -> Sizes:
         """Of the problem, at most: no value of the rows is needed."""
+        from dkl.estimators.logdet.plan import sizes_of, sizes_of_labels
+
         kernel, loss, d = settings.kernel, settings.loss, self.rows.n_features
         if self.given is not None:
             return sizes_of(self.given, kernel, loss, d)

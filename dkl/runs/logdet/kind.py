@@ -22,10 +22,9 @@ from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import current_rss, format_bytes
 from dkl.runs.comparison import Comparison
 from dkl.runs.estimate import own_rows
-from dkl.runs.files import Files
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
-from dkl.runs.logdet import DECLARATION, estimate, inputs, verify
+from dkl.runs.logdet import DECLARATION, estimate, verify
 from dkl.runs.logdet.facts import facts
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.transform import predictor
@@ -44,10 +43,6 @@ class LogDetRuns(RunKind[LogDetRunSettings, LogDetInputs]):
 
     declaration = DECLARATION
     drawn_rows = MOST_ROWS
-
-    def read(self, files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetInputs:
-        """See `RunKind.read`."""
-        return inputs.read(files, settings, values=values)
 
     def check_values(self, found: LogDetInputs, settings: LogDetRunSettings) -> None:
         """InputError for a value that is not finite, or a kernel that is none on these rows."""

@@ -14,6 +14,7 @@ DECLARATION = Declaration(
             "Labels, or rows of numbers, that --colored learns from; else they color the picture: .csv, .npy, .npz."
         ),
     ),
+    reader="dkl.runs.mvu.inputs:read",
     kind="dkl.runs.mvu.kind:UnfoldingRuns",
     verb="transform",
     remedies={

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from dkl.datasets import read_array
 from dkl.errors import InputError
-from dkl.estimators.mvu.fit import label_factor
 from dkl.estimators.mvu.settings import UnfoldingSettings
-from dkl.runs.basis_runs import BasisInputs, read_rows
-from dkl.runs.classification import read_class_labels
+from dkl.runs.basis_inputs import BasisInputs, read_rows
+from dkl.runs.class_inputs import read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import file_of_targets, may_have_targets, where_targets
@@ -35,6 +34,8 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
             labels(files, rows.n)
         return UnfoldingInputs(files, rows, None)
     require_room_for_targets(file_of_targets(files), settings.memory_limit)
+    from dkl.estimators.mvu.fit import label_factor
+
     try:
         return UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
     except InputError as error:

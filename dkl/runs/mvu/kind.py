@@ -13,7 +13,6 @@ from dkl.estimators.mvu.load import load_learner
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs.basis_runs import BasisRuns
 from dkl.runs.comparison import Comparison
-from dkl.runs.files import Files
 from dkl.runs.lazy import Lazy
 from dkl.runs.mvu import DECLARATION, inputs, verify
 from dkl.runs.mvu.inputs import UnfoldingInputs
@@ -26,10 +25,6 @@ class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
 
     declaration = DECLARATION
     posed = PosedUnfolding
-
-    def read(self, files: Files, settings: UnfoldingSettings, *, values: bool) -> UnfoldingInputs:
-        """See `RunKind.read`."""
-        return inputs.read(files, settings, values=values)
 
     def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
         """The edges, at most."""

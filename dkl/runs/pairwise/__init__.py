@@ -11,6 +11,7 @@ DECLARATION = Declaration(
         InputFile("data", "patterns", "Patterns: .npz (key X), .npy, .csv, svmlight, zarr."),
         InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot[,weight], or .npz."),
     ),
+    reader="dkl.runs.pairwise.inputs:read",
     kind="dkl.runs.pairwise.kind:PairwiseRuns",
     verb="transform",
     remedies={

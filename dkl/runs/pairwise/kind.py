@@ -22,12 +22,11 @@ from dkl.estimators.pairwise.store import load_pairs, load_problem, notes_of, re
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.comparison import Comparison
-from dkl.runs.files import Files
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Estimate, Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
-from dkl.runs.pairwise import DECLARATION, estimate, inputs, transform, verify
+from dkl.runs.pairwise import DECLARATION, estimate, transform, verify
 from dkl.runs.pairwise.facts import facts, graph_notes, has_problem
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.row_files import check_values
@@ -44,10 +43,6 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
     made_from = ("graph", "pairs", "choice")
     drawn_rows = MOST_PATTERNS
     reads_to_draw = True
-
-    def read(self, files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
-        """See `RunKind.read`."""
-        return inputs.read(files, settings, values=values)
 
     def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
         """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known, or can be chosen."""

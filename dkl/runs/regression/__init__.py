@@ -12,6 +12,7 @@ DECLARATION = Declaration(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
         targets_file("Targets, one a row or several: .csv, .npy, .npz."),
     ),
+    reader="dkl.runs.regression.inputs:read",
     kind="dkl.runs.regression.kind:RegressionRuns",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",

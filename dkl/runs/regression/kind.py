@@ -19,12 +19,11 @@ from dkl.estimators.regression.shown import DOTS, shown_of
 from dkl.estimators.regression.store import fit_in_run
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.comparison import Comparison
-from dkl.runs.files import Files
 from dkl.runs.kind import Estimate, Facts, Notes
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request
 from dkl.runs.predictions import Predictor
-from dkl.runs.regression import DECLARATION, estimate, inputs, verify
+from dkl.runs.regression import DECLARATION, estimate, verify
 from dkl.runs.regression.facts import facts
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.predict import predictor
@@ -41,10 +40,6 @@ class RegressionRuns(SupervisedRuns[RegressionSettings, RegressionInputs]):
     declaration = DECLARATION
     drawn_rows = DOTS
     made_from = ("candidates",)
-
-    def read(self, files: Files, settings: RegressionSettings, *, values: bool) -> RegressionInputs:
-        """See `RunKind.read`."""
-        return inputs.read(files, settings, values=values)
 
     def kernels(self, found: RegressionInputs, settings: RegressionSettings) -> list[Kernel]:
         """That of the columns."""

@@ -13,6 +13,7 @@ DECLARATION = Declaration(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
         targets_file("Class labels, numbers or text: .csv, .npy, .npz."),
     ),
+    reader="dkl.runs.class_inputs:read",
     kind="dkl.runs.svc.kind:SVCRuns",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",

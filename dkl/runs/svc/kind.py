@@ -18,7 +18,8 @@ from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.shown import ROWS, shown_of
 from dkl.estimators.svc.store import fit_in_run
 from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.classification import ClassifierRuns, ClassInputs, class_predictor
+from dkl.runs.class_inputs import ClassInputs
+from dkl.runs.classification import ClassifierRuns, class_predictor
 from dkl.runs.comparison import Comparison
 from dkl.runs.estimate import time_of_matrices
 from dkl.runs.kind import Estimate, Facts, Notes

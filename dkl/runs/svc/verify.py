@@ -25,7 +25,7 @@ from dkl.errors import StoreError
 from dkl.estimators.svc.classifier import Model
 from dkl.estimators.svc.model import load_model, reported_rho
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.runs.classification import ClassInputs
+from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.comparison import Comparison, named
 from dkl.runs.recomputed import Vector, expansions, least_charge, unit_traces
 from dkl.runs.report import MOST_OUTPUTS

@@ -1,0 +1,39 @@
+"""What learners in the basis of smooth eigenvectors read: rows, in a number that has such a basis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
+from dkl.estimators.basis.settings import BasisSettings, basis_size
+from dkl.runs.files import Files
+from dkl.runs.row_files import load_rows, peek_rows
+
+
+@dataclass(frozen=True)
+class BasisInputs:
+    """Rows, and the files that they came from."""
+
+    files: Files
+    rows: RowSource
+
+    def fingerprints(self) -> dict[str, Any]:
+        """What the run keeps of its files."""
+        return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
+
+    @property
+    def n_pairs(self) -> int:
+        """Of rows, that the objective has squares of."""
+        return 0
+
+
+def read_rows(files: Files, settings: BasisSettings, *, values: bool, least: int) -> RowSource:
+    """The rows; without `values` their shape is enough. InputError for sizes that no fit can take."""
+    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit)
+    if rows.n < least:
+        got = f"shape {(rows.n, rows.n_features)}"
+        raise InputError("too few rows", where=str(files["data"]), got=got, wanted=f"{least} or more")
+    basis_size(settings.n_basis, rows.n, "--n-basis")
+    return rows

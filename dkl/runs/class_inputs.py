@@ -1,0 +1,77 @@
+"""What classifiers read: rows with class labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.datasets import read_labels
+from dkl.errors import InputError
+from dkl.runs.files import Files
+from dkl.runs.row_files import require_room_for_targets
+from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
+
+
+@dataclass(frozen=True)
+class ClassInputs(SupervisedInputs):
+    """Rows and their class labels, targets (n,); the classes (k,) in order, and each row's number of one (n,)."""
+
+    classes: NDArray
+    numbers: NDArray[np.intp]
+
+    @classmethod
+    def read(cls, files: Files, memory_limit: int | None, *, values: bool, square: bool) -> ClassInputs:
+        """From files; without `values` the rows' shape is enough; square: they must be (n, n). InputError for what is no
+        label of these rows, and for less than two classes."""
+        rows = read_rows(files, memory_limit, values=values, square=square)
+        require_room_for_targets(file_of_targets(files), memory_limit)
+        from dkl.estimators.common.classes import checked_labels  # by scikit-learn, once there are rows
+
+        labels = read_class_labels(files, rows.n)
+        try:
+            classes, numbers = checked_labels(labels, rows.n)
+        except InputError as error:
+            raise InputError(error.what, where=where_targets(files), got=error.got, wanted=error.wanted) from error
+        return cls(files, rows, labels, classes, numbers)
+
+    def masks(self) -> list[NDArray[np.bool_]]:
+        """Of each class, which rows (n,) are of it, by their labels alone."""
+        return [self.targets == name for name in self.classes]
+
+    def sides(self, multi_class: str) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """Which rows (n,) are positive and which negative in each two-class problem, from the labels alone.
+
+        Two classes: the second is positive. "ovr": each class against the rest; "ovo": each against each that comes later.
+        """
+        masks = self.masks()
+        if len(masks) == 2:
+            return [(masks[1], masks[0])]
+        if multi_class == "ovr":
+            return [(mask, ~mask) for mask in masks]
+        return [(first, other) for k, first in enumerate(masks) for other in masks[k + 1 :]]
+
+    def weights(self, class_weight: Any) -> NDArray[np.float64]:
+        """(n,) of the rows: 1, or n / (k n_c) where a class of n_c rows is to weigh as much as any ("balanced")."""
+        weights = np.ones(self.rows.n)
+        if class_weight == "balanced":
+            for mask in self.masks():
+                weights[mask] = self.rows.n / (len(self.classes) * np.count_nonzero(mask))
+        return weights
+
+
+def read_class_labels(files: Files, n: int) -> NDArray:
+    """(n,) labels: from their own file, or those that stand beside the rows."""
+    found = read_labels(file_of_targets(files), n)
+    bad = np.flatnonzero(~np.isfinite(found)) if found.dtype.kind == "f" else np.empty(0, int)
+    if bad.size:
+        raise InputError("not finite", where=f"{where_targets(files)} [{bad[0]}]", got=found[bad[0]])
+    return found
+
+
+def read(files: Files, settings: Any, *, values: bool) -> ClassInputs:
+    """Of a learner with a `kernel`; as `ClassInputs.read`."""
+    square = settings.kernel == "precomputed"
+    return ClassInputs.read(files, settings.memory_limit, values=values, square=square)
