@@ -28,9 +28,9 @@ class ClassInputs(SupervisedInputs):
         label of these rows, and for less than two classes."""
         rows = read_rows(files, memory_limit, values=values, square=square)
         require_room_for_targets(file_of_targets(files), memory_limit)
-        from dkl.estimators.common.classes import checked_labels  # by scikit-learn, once there are rows
-
         labels = read_class_labels(files, rows.n)
+        from dkl.estimators.common.classes import checked_labels  # by scikit-learn, once there are labels
+
         try:
             classes, numbers = checked_labels(labels, rows.n)
         except InputError as error:

@@ -278,9 +278,9 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
 def verify(path: str, memory_limit: int | None) -> None:
     """Print the report's numbers beside the same recomputed; StoreError where they differ."""
     run = open_run(path)
-    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     report.require(run)
     run.check(whole=True)
+    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
     with report.damages(run):
         compare(run, kind.claims(run, inputs, memory_limit or machine_memory() // 4))
@@ -289,9 +289,9 @@ def verify(path: str, memory_limit: int | None) -> None:
 def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
     """Print what a run holds, for a person or a program; draw it into a file."""
     run = open_run(path)
-    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     if run.is_complete:
         run.check()
+    kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     if picture is not None:
         report.require(run)
         target = check_new(picture, option="--picture")
@@ -304,11 +304,12 @@ def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
 def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> None:
     """Write what a run's learner makes of the rows of a file: all of it, or nothing."""
     run = open_run(path)
-    kind = registry.kind(registry.require_verb(run, verb))
+    task = registry.require_verb(run, verb)
     report.require(run)
     run.check()
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
+    kind = registry.kind(task)
     request = Request(**options)
     with report.damages(run, "run", "."):
         prepared = kind.apply(run, request)
