@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import PATIENCE
 
 from dkl.cli.main import dkl
 from dkl.pairs import Pairs
@@ -36,6 +37,8 @@ class Answer:
 
 
 Call = Callable[..., Answer]
+LARGE = {"numpy", "dask", "zarr", "distributed", "sklearn", "scipy", "numba"}
+"""What takes a tenth of a second or more to import."""
 
 
 def write_inputs(folder: Path, n: int = N) -> None:
@@ -85,3 +88,18 @@ def _timed(arguments: list[str], log: Path) -> Answer:
         seconds = round(time.perf_counter() - start, 3)
         print(json.dumps({"seconds": seconds, "code": done.returncode, "arguments": arguments}), file=lines)
     return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def refused_without(modules: set[str], *arguments: str, folder: Path | None = None) -> str:
+    """The one line of `dkl`, in a process of its own, that refuses these arguments and has imported none of the modules."""
+    program = (
+        f"import sys\nfrom dkl.cli.main import main\nsys.argv = ['dkl', *{list(arguments)!r}]\n"
+        "try: main()\nexcept SystemExit as end: print(end.code)\n"
+        f"print({modules!r} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=PATIENCE)
+    assert done.stdout.split("\n")[:2] == ["2", "set()"] and len(done.stderr.splitlines()) == 1, (
+        done.stdout + done.stderr
+    )
+    return done.stderr

@@ -14,7 +14,8 @@ Columns = dict[str, "array[Any] | list[Any]"]
 
 
 class HistoryRows:
-    """Rows in order, which come back as they were: same names, values and types. Each is a dict of its own when it is read.
+    """Rows in order, none of them empty, which come back as they were: same names, values and types. Each is a dict of its
+    own when it is read.
 
     A dict of fifteen numbers takes some 900 bytes, as each float is an object; here it takes 120. Rows of the same names and types
     share their columns, wherever they stand.
@@ -38,6 +39,9 @@ class HistoryRows:
         for column, value in zip(columns.values(), row.values(), strict=True):
             column.append(sys.intern(value) if type(value) is str else value)
         self._table_of_row.append(number)
+
+    def __len__(self) -> int:
+        return len(self._table_of_row)
 
     def __iter__(self) -> Iterator[Row]:
         tables = [_rows(columns) for _, columns in self._tables.values()]

@@ -171,6 +171,11 @@ class Watch:
         return rows
 
     @property
+    def n_rows(self) -> int:
+        """Of the history, which is not put together for it."""
+        return sum(entry.n_rows if isinstance(entry, Watch) else len(entry) for entry in self._entries)
+
+    @property
     def is_passive(self) -> bool:
         """Whether no callback minds that several iterations are under way at a time."""
         return all(getattr(callback, "passive", False) for callback in self._callbacks)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import FIT, N, call, factor_bytes, tree
+from command_line import FIT, LARGE, N, call, factor_bytes, refused_without, tree
 from patience import PATIENCE
 from repeats import crossed
 
@@ -43,15 +43,7 @@ def test_version_and_help() -> None:
 
 
 def test_nothing_large_is_imported_for_a_wrong_option() -> None:
-    program = (
-        "import sys\nfrom dkl.cli.main import main\n"
-        "sys.argv = ['dkl', 'fit', 'pairwise', '--gamma', '-1']\n"
-        "try: main()\nexcept SystemExit as end: print(end.code)\n"
-        "print({'numpy', 'dask', 'zarr', 'distributed', 'sklearn', 'scipy', 'numba'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    refused_without(LARGE, "fit", "pairwise", "--gamma", "-1")
 
 
 def test_fit_is_reported_and_private(work: Path) -> None:

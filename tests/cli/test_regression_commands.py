@@ -2,16 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import small_blocks
 import zarr
-from command_line import call, tree
+from command_line import LARGE, call, refused_without, tree
 from command_runs import arrays, copied, read
-from patience import PATIENCE
 from regression_files import FIT, SMALL, D, N, model_bytes, write_inputs
 from repeats import but_for
 from sklearn.linear_model import Lasso
@@ -59,15 +56,7 @@ def test_help():
 
 
 def test_nothing_large_is_imported_for_a_wrong_option():
-    program = (
-        "import sys\nfrom dkl.cli.main import main\n"
-        "sys.argv = ['dkl', 'fit', 'regression', '--kernel', 'magic']\n"
-        "try: main()\nexcept SystemExit as end: print(end.code)\n"
-        "print({'numpy', 'dask', 'zarr', 'distributed', 'sklearn', 'scipy', 'numba'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    refused_without(LARGE, "fit", "regression", "--kernel", "magic")
 
 
 def test_fit_says_what_it_came_to(fitted):

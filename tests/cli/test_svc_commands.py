@@ -4,17 +4,14 @@ import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from command_line import call, tree
+from command_line import LARGE, call, refused_without, tree
 from command_runs import arrays, bytes_of, copied, read
-from patience import PATIENCE
 from repeats import but_for
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.svm import SVC
@@ -66,15 +63,7 @@ def test_help():
 
 
 def test_nothing_large_is_imported_for_a_wrong_option():
-    program = (
-        "import sys\nfrom dkl.cli.main import main\n"
-        "sys.argv = ['dkl', 'fit', 'svc', '--kernel', 'magic']\n"
-        "try: main()\nexcept SystemExit as end: print(end.code)\n"
-        "print({'numpy', 'dask', 'zarr', 'distributed', 'sklearn', 'scipy', 'numba'} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout.split("\n")[:2] == ["2", "set()"], done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    refused_without(LARGE, "fit", "svc", "--kernel", "magic")
 
 
 def test_fit_says_what_it_came_to(fitted):

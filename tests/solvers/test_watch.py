@@ -120,8 +120,9 @@ def test_resumed_rows_come_first_and_the_clock_continues():
     assert [(entry["stage"], entry["iteration"], entry["seconds"]) for entry in watch.history] == [
         ("admm", 1, 5.0), ("admm", 2, 8.0), ("admm", 3, 9.0),
     ]  # fmt: skip
+    assert watch.n_rows == stage.n_rows == 3
     stage.roll_back(1)
-    assert iterations(watch) == [("admm", 1)]
+    assert iterations(watch) == [("admm", 1)] and watch.n_rows == 1
 
 
 # -- callbacks ----------------------------------------------------------------------------------------------------------

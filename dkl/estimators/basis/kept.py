@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +20,10 @@ COUNTS, NUMBERS = ("iteration", "taken", "products", "idle"), ("gap_before", "de
 
 @dataclass(frozen=True)
 class Kept:
-    """A state, and the rows of the history up to it."""
+    """A state, and what puts together the rows of the history up to it: a commit wants them, not every step."""
 
     state: LowRankState
-    rows: list[Row] = field(repr=False)
+    rows: Callable[[], list[Row]] = field(repr=False)
 
 
 def states_of(run: RunStore) -> KeptStates:
@@ -54,14 +55,15 @@ class StoredState(HoldingKeeper[Kept | None]):
         """What to go on from, its rows in the watch; None where nothing is kept of a problem of m rows."""
         if self.held is None or self.held.state.factor.shape[0] != m:
             return None
-        watch.resume(self.held.rows)
+        watch.resume(self.held.rows())
         self.rule.step = self.rule.committed = self.held.state.iteration
         return self.held.state
 
     def keep(self, state: LowRankState, watch: Watch) -> None:
         """Take note of where the method stands."""
         if self.rule.step != state.iteration or state.iteration == 0:
-            self.held = Kept(state, watch.history)
+            count = watch.n_rows
+            self.held = Kept(state, lambda: watch.history[:count])
             self.rule.step = state.iteration
             self.commit_due()
 
@@ -77,7 +79,7 @@ class StoredState(HoldingKeeper[Kept | None]):
         if now.best is not now.factor:
             arrays["best"] = now.best
         notes = {name: getattr(now, name) for name in ("step", *COUNTS, *NUMBERS)}
-        self.states.write(self.number, arrays, {**notes, "rows": state.rows})
+        self.states.write(self.number, arrays, {**notes, "rows": state.rows()})
         return {"iteration": now.iteration}
 
 
@@ -93,7 +95,7 @@ def _kept(found: dict[str, Any], notes: dict[str, Any]) -> Kept:
         raise ValueError("not factors of one problem")
     numbers: dict[str, Any] = {name: float(notes[name]) for name in NUMBERS}
     rows = [{name: _plain(name, value) for name, value in row.items()} for row in notes["rows"]]
-    return Kept(LowRankState(factor, best, notes["step"], **counts, **numbers), rows)
+    return Kept(LowRankState(factor, best, notes["step"], **counts, **numbers), lambda: rows)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -51,6 +51,7 @@ def submit(task: str, files: Given, out: str, picture: bool | None, chosen: Give
         _start(job, written)
     except BaseException:
         run.remove()  # made just now, by us
+        run.close()
         raise
     return _after(job, how)
 
