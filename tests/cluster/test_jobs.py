@@ -23,7 +23,9 @@ from repeats import but_for
 from run_cases import CASES
 
 import dkl
+from dkl.errors import DiskError
 from dkl.runs.jobs import outcome
+from dkl.runs.jobs.job import Job
 from dkl.runs.jobs.settings import job_settings
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import sealed_text, write_json
@@ -268,6 +270,16 @@ def test_a_system_that_refuses_leaves_nothing(work: Path, monkeypatch: pytest.Mo
         "dkl: sbatch: not found; wanted a command; submit where the batch system's commands are\n"
     )
     assert not (work / "run.zarr").exists()
+
+
+def test_a_job_that_cannot_be_recorded_is_ended(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(job: Job, number: str) -> None:
+        raise DiskError("no space")
+
+    monkeypatch.setattr(Job, "record", full)
+    answer = call(*SUBMIT, "--max-iter", "1000000", "--out", "run.zarr", "--on", "slurm.yaml")
+    assert answer.code == 5 and "no space" in answer.err
+    assert "scancel 1000" in calls(work) and not (work / "run.zarr").exists()
 
 
 def test_a_client_that_is_killed_is_told_and_resumed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from dkl.errors import DiskError, InputError
 from dkl.resources import parse_bytes
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Unstarted
-from dkl.runs.jobs.job import Job, folder_of, named_folder, recorded, write_private
+from dkl.runs.jobs.job import Job, Recorded, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.outcome import wait
 from dkl.runs.jobs.settings import job_settings
 from dkl.runs.jobs.system import State, system
@@ -137,8 +137,8 @@ def _show(job: Job) -> int:
 
 
 def _start(job: Job, written: Mapping[str, str]) -> None:
-    """Write the job's files and hand it to the system. Raises ResourceError, DiskError; a new folder is gone then."""
-    files, is_new = job.files, not job.folder.exists()
+    """Write the job's files and hand it to the system. Raises ResourceError, DiskError; job and new folder are gone then."""
+    files, is_new, number = job.files, not job.folder.exists(), ""
     try:
         files.folder.mkdir(mode=0o700, exist_ok=True)
         files.ended.unlink(missing_ok=True)
@@ -149,11 +149,13 @@ def _start(job: Job, written: Mapping[str, str]) -> None:
         for name, content in written.items():
             write_private(files.folder / name, content)
         number = system(job.system).submit(job)
+        job.record(number)
     except BaseException:
+        if number:  # without a record nobody would find it
+            system(job.system).cancel(Recorded(job.system, number, 0.0, job.settings, files), now=True)
         if is_new:
             shutil.rmtree(files.folder, ignore_errors=True)
         raise
-    job.record(number)
     click.echo(f"{job.run}: submitted to {job.system} as {number}")
 
 
