@@ -24,12 +24,12 @@ from scipy import sparse
 from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import passes_on
-from dkl.linalg import smooth_basis
+from dkl.linalg import smooth_basis, smooth_bytes
 from dkl.linalg.filtered_rows import WIDTH, PassesHere
 from dkl.linalg.lowest_subspace import lowest_subspaces
 from dkl.linalg.ordered_rows import band_order, row_groups, rows_in_order
 from dkl.linalg.shared_matrix import SharedMatrix
-from dkl.linalg.smooth_basis import guards
+from dkl.linalg.smooth_bytes import guards
 
 COUNT, TOL = 20, 1e-8
 
@@ -88,7 +88,7 @@ def measured(L: sparse.csr_array, make: Any, client: Any) -> tuple[Any, float, f
 def case(path: str, name: str) -> None:
     """A line of the table."""
     L = sparse.csr_array(sparse.load_npz(path))
-    smooth_basis.FACTORED, smooth_basis.factor_bytes = 0, lambda matrix: np.inf  # the filter, whatever n
+    smooth_bytes.FACTORED, smooth_basis.factor_bytes = 0, lambda matrix: np.inf  # the filter, whatever n
     small = sparse.csr_array(L[:2000, :2000])
     workers = int(name) if name.isdigit() else 0
     if workers:

@@ -21,7 +21,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from threadpoolctl import threadpool_limits
 
 import dkl
-from dkl.solvers.gamma_choice import gamma_path
+from dkl.problems.pairwise_terms import gamma_path
 
 SETS = ("wine", "iris", "heart", "glass", "protein", "sonar", "ionosphere", "digits", "usps")
 WRONG = (0.0, 0.1, 0.2)

@@ -8,13 +8,12 @@ from typing import Any
 
 from dkl.blocks.plan_remedies import Way, fewer, what_helps
 from dkl.errors import MemoryBudgetError
-from dkl.linalg import neighbors_ivf
 from dkl.linalg.laplacian import SIGMA_NEIGHBORS
-from dkl.linalg.neighbors import QUERY_TILE, REFERENCE_TILE
+from dkl.linalg.neighbor_sizes import PIECE, QUERY_TILE, REFERENCE_TILE, sample_size
 from dkl.resources import format_bytes
 
 SPARE = 8  # candidates taken beyond the neighbors: the index is of single precision, and finds the query itself
-SPAN = neighbors_ivf.PIECE  # query ranges begin at its multiples, so that pieces are the same for every plan
+SPAN = PIECE  # query ranges begin at its multiples, so that pieces are the same for every plan
 _DEFAULT_BUDGET = 256 * 10**6  # bytes of blocks a slot where no limit is given
 # Bytes a directed edge at the peaks of making W and L, measured where no edge is mutual: 49 and 110 to 115.
 _GRAPH, _LAPLACIAN = 55, 120
@@ -161,4 +160,4 @@ def tree_bytes(n: int, n_features: int) -> int:
 
 def _ivf_bytes(n: int, n_features: int) -> int:
     """An inverted file: rows in float32 and their numbers, in lists that grow by doubling; the training sample."""
-    return 2 * n * (4 * n_features + 8) + neighbors_ivf.sample_size(n) * 24 * n_features
+    return 2 * n * (4 * n_features + 8) + sample_size(n) * 24 * n_features

@@ -24,7 +24,8 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.kernel_columns import GaussianPoints, Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
+from dkl.linalg.packed_bytes import TILE, n_tiles, packed_bytes
+from dkl.linalg.packed_symmetric import PackedSymmetric
 
 Vector = NDArray[np.float64]
 

@@ -8,7 +8,6 @@ from dkl.blocks import waiting
 from dkl.blocks.plan import Plan
 from dkl.blocks.plan_remedies import RAISE_LIMIT
 from dkl.blocks.session import Session
-from dkl.blocks.workspace import worker_memory
 from dkl.errors import MemoryBudgetError
 from dkl.resources import format_bytes
 
@@ -36,7 +35,7 @@ class Place:
         if not session.is_distributed:
             return cls(1, session.threads)
         waiting.workers(session)
-        return cls(session.n_slots, session.most_threads, worker_memory(session), True, session.more_memory())
+        return cls(session.n_slots, session.most_threads, _worker_memory(session), True, session.more_memory())
 
     def allowed(self, memory_limit: int | None) -> int | None:
         """Bytes a process may use: the smaller of `memory_limit` and WORKER_SHARE of a worker's limit; None where there is neither."""
@@ -59,3 +58,12 @@ class Place:
 
     def _share(self) -> int | None:
         return None if self.limit is None else int(WORKER_SHARE * self.limit)
+
+
+def _worker_memory(session: Session) -> int | None:
+    """The least memory limit of the cluster's workers, in bytes; None when there is none, or no cluster."""
+    if not session.is_distributed:
+        return None
+    info = session.members()
+    limits = [data["memory_limit"] for data in info.values() if data.get("memory_limit")]
+    return min(limits) if limits else None

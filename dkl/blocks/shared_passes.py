@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,16 @@ from scipy import sparse
 
 from dkl.blocks import slab_worker, waiting
 from dkl.blocks.aligned import Aligned
-from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.exchange import Exchange
 from dkl.blocks.owners import Owners, check_room
-from dkl.blocks.place import Place
-from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import StateLost
 from dkl.linalg.filtered_rows import FilteredRows, Passes, PassesHere, Ritz, Standing
 from dkl.linalg.lowest_subspace import spectrum_top
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.ordered_rows import Rows, band_order, put_together, row_groups, rows_in_order
-from dkl.linalg.smooth_basis import filter_bytes, most_owner_bytes, owner_bytes
+from dkl.linalg.smooth_bytes import filter_bytes, most_owner_bytes, owner_bytes
 from dkl.linalg.tree_sum import share
 
 LOG = logging.getLogger("dkl")
@@ -37,28 +35,6 @@ Array = NDArray[np.float64]
 WORTHWHILE = 2**29
 """Bytes that this process would hold. Rows are shared out for memory: in ten dimensions each of two workers needs a quarter of all
 rows from the other for every product, and on one machine both take longer than this process alone (benchmarks/basis_on_workers.md)."""
-
-
-@dataclass(frozen=True)
-class Room:
-    """Bytes that the search for eigenvectors may take in this process, and in each worker; None: whatever it needs."""
-
-    here: int | None = None
-    worker: int | None = None
-
-    @classmethod
-    def of(cls, place: Place, allowed: int, memory_limit: int | None, held: int) -> Room:
-        """In a process that may use `allowed` bytes and holds so many beside itself, and in workers that memory_limit binds as well."""
-        worker = place.allowed(memory_limit) if place.distributed else None
-        return cls(allowed - PROCESS_BASE - held, None if worker is None else worker - PROCESS_BASE - WORKER_EXTRA)
-
-    def has(self, needed: int) -> bool:
-        """Whether so many bytes are free here."""
-        return self.here is None or needed <= self.here
-
-    def workers_have(self, needed: int) -> bool:
-        """The same of each worker."""
-        return self.worker is None or needed <= self.worker
 
 
 def passes_on(

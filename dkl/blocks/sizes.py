@@ -28,7 +28,7 @@ def register(sizeof: Any) -> None:
         def size_of_sums(sums: Any) -> int:
             return sum(vector.nbytes for vector in [*sums.partials.values(), *sums.rows.values()])
 
-        from dkl.linalg.smw import SmallSystems
+        from dkl.linalg.small_systems import SmallSystems
 
         @sizeof.register(SmallSystems)
         def size_of_systems(systems: Any) -> int:

@@ -128,13 +128,4 @@ def restore_newest(run: RunStore, restore: Callable[[Generation], None]) -> Gene
     )
 
 
-def worker_memory(session: Session) -> int | None:
-    """The least memory limit of the cluster's workers, in bytes; None when there is none, or no cluster."""
-    if not session.is_distributed:
-        return None
-    info = session.members()
-    limits = [data["memory_limit"] for data in info.values() if data.get("memory_limit")]
-    return min(limits) if limits else None
-
-
-__all__ = ["RunCheckpoints", "Workspace", "worker_memory"]
+__all__ = ["RunCheckpoints", "Workspace"]

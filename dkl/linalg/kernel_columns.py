@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 
 from dkl.errors import InputError
 
@@ -25,9 +24,19 @@ POINTS_AT_A_TIME = 1024
 DENSE_POINTS_BYTES = 64_000_000
 """Sparse points are made dense up to this size: their product with sparse rows is faster then."""
 
-KERNELS = ("precomputed", *sorted(PAIRWISE_KERNEL_FUNCTIONS))
+BLOCK_BYTES = 16_000_000
+"""Of kernel columns computed at a time by a thread."""
+SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
+"""Rows."""
 
 OF_ROWS = "a function of two rows is functools.partial(sklearn.metrics.pairwise.pairwise_kernels, metric=function)"
+
+
+def block_rows(n_columns: int, n_features: int, dtype: Any) -> int:
+    """Rows of a block: 16 MB of columns, and no more than twice that of features; 256 to 8192."""
+    size = np.dtype(dtype).itemsize
+    rows = min(BLOCK_BYTES // (n_columns * size), 2 * BLOCK_BYTES // (max(1, n_features) * 8))
+    return int(max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rows)))
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,11 @@ class Kernel:
 
     def _by_sklearn(self, rows: Any, points: Any) -> NDArray[np.floating]:
         """Any other kernel, by scikit-learn or the user's function; checked to be finite."""
+        from sklearn.metrics.pairwise import (  # a second, which plans do not need
+            PAIRWISE_KERNEL_FUNCTIONS,
+            pairwise_kernels,
+        )
+
         given = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0, **self.params}
         if callable(self.name):
             given = dict(self.params)

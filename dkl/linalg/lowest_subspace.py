@@ -20,7 +20,8 @@ from scipy import sparse
 
 from dkl.linalg.lanczos import Lanczos
 from dkl.linalg.lanes import add_sparse_row, combine_rows, lanes_of
-from dkl.linalg.shared_matrix import WIDTH, SharedMatrix
+from dkl.linalg.shared_matrix import SharedMatrix
+from dkl.linalg.slabs import WIDTH
 
 Array = NDArray[np.float64]
 DEGREE, LEAST_DEGREE = 50, 8

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
+from dkl.linalg.neighbor_sizes import PIECE, SAMPLE_PER_CELL, n_cells
 from dkl.linalg.neighbors import Rows
 
-PIECE = 1024  # query rows searched together
-_SAMPLE_PER_CELL = 64  # training rows a cell; faiss wants 39 at least
 _ADD_PIECE = 8192
 
 
@@ -50,16 +49,6 @@ def require_faiss() -> Any:
     return faiss
 
 
-def n_cells(n: int) -> int:
-    """2 sqrt(n) cells: measured best of 1, 2, 4 times sqrt(n) at n = 300,000; fewer where a cell would starve."""
-    return max(1, min(int(2 * np.sqrt(n)), n // 40))
-
-
-def sample_size(n: int) -> int:
-    """How many rows of n `train` should be given: 64 a cell."""
-    return min(n, _SAMPLE_PER_CELL * n_cells(n))
-
-
 def train(sample: Rows, n: int) -> InvertedFile:
     """An empty index for `n` rows, its cells found by k-means on `sample` (rows, features).
 
@@ -70,7 +59,7 @@ def train(sample: Rows, n: int) -> InvertedFile:
     dense = _dense(sample)
     center = dense.mean(axis=0)
     index = faiss.IndexIVFFlat(faiss.IndexFlatL2(dense.shape[1]), dense.shape[1], n_cells(n))
-    index.cp.max_points_per_centroid = 2 * _SAMPLE_PER_CELL  # no second sample from our sample
+    index.cp.max_points_per_centroid = 2 * SAMPLE_PER_CELL  # no second sample from our sample
     with _one_thread(faiss):
         # Less their center: float32 keeps 7 digits, which a common offset of the rows would use up.
         index.train((dense - center).astype(np.float32))

@@ -13,26 +13,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from dkl.linalg.packed_bytes import PARTS, TILE, n_tiles
 
-TILE = 256
-"""Rows and columns of a tile: 512 kB in double, so that a tile is read from memory once a product."""
-PARTS = 16
-"""Partial sums of a product, each over a share of the tiles, whatever the number of threads: so it has the same bits."""
+Vector = NDArray[np.float64]
 
 LEAST_TILES_FOR_THREADS = 64
 """Fewer tiles (n below some 2,700) are multiplied by the calling thread: in 1.3 ms at most, where starting two takes 0.2 to 1."""
-
-
-def n_tiles(n: int) -> int:
-    """Tiles on a side of an n x n matrix: n / TILE, rounded up."""
-    return -(-n // TILE)
-
-
-def packed_bytes(n: int, dtype: Any) -> int:
-    """Bytes of the tiles of an n x n matrix in `dtype`, padding included: about n^2 / 2 numbers."""
-    side = n_tiles(n)
-    return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize
 
 
 def tile_number(side: int, row: int, column: int) -> int:

@@ -13,11 +13,9 @@ from scipy import sparse
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.linalg.slab_kernels import product_rows
-from dkl.linalg.slabs import empty_aligned
+from dkl.linalg.slabs import WIDTH, empty_aligned
 
 Array = NDArray[np.float64]
-WIDTH = 16
-"""Columns of a slab of a block: in single precision the length of a cache line."""
 
 
 @dataclass(frozen=True)

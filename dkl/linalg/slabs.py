@@ -7,6 +7,8 @@ from numpy.typing import DTypeLike, NDArray
 
 CACHE_LINE = 64
 """Bytes."""
+WIDTH = 16
+"""Columns of a slab of a block of vectors: in single precision the length of a cache line."""
 
 
 def slab_width(rank: int, dtype: DTypeLike) -> int:

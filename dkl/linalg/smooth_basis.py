@@ -21,20 +21,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, splu
 
-from dkl.linalg.filtered_rows import WIDTH, Passes, PassesHere
+from dkl.linalg import smooth_bytes
+from dkl.linalg.filtered_rows import Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
-from dkl.linalg.ordered_rows import GROUPS
 
 Array = NDArray[np.float64]
-DENSE = 600
-FACTORED = 10_000
-"""Rows whose factor is not foreseen: 1.2 GB at most. Of rows in many dimensions it has 0.9 n^2 entries, measured at 64 and at 200."""
-FILL = 2**30
-"""Bytes of a factor, foreseen."""
-GAUGES = (2_500, 5_000)
-"""Rows of the neighbourhoods by whose factors it is."""
-NUMBER = 24
-"""Bytes of a number of a factor: its value and its row, in L and in U."""
 SHIFT = 1e-4
 """Of the mean of L's diagonal: what makes L definite."""
 PASSES = 60
@@ -49,52 +40,6 @@ class SmoothBasis:
     vectors: Array = field(repr=False)
     residual: float
     method: str
-
-
-def basis_bytes(n: int, count: int, entries: int, room: int | None = None) -> int:
-    """What `smoothest` holds at most beside a Laplacian of so many entries, with what it hands out, where it may take `room`."""
-    if n <= max(DENSE, 2 * count):
-        return 8 * (3 * n * n + 4 * n * count)
-    # Which of the two it is follows from the graph, which a plan does not know.
-    factor = factor_room(n, count, entries, room)
-    by_factor = factor + _lanczos_bytes(n, count, entries) if factor else 0
-    return max(by_factor, filter_bytes(n, count + guards(count), entries) + 2 * 8 * n * count)
-
-
-def factor_room(n: int, count: int, entries: int, room: int | None) -> int:
-    """Bytes that a factor may take of `room`, beside what Lanczos takes; 0 where that is less than those by which it is foreseen."""
-    most = _most_of_a_factor(n) if n <= FACTORED else FILL
-    left = most if room is None else min(most, room - _lanczos_bytes(n, count, entries))
-    return left if left >= _most_of_a_factor(min(n, GAUGES[1])) else 0
-
-
-def _most_of_a_factor(n: int) -> int:
-    return NUMBER * n * (n + 1) // 2
-
-
-def _lanczos_bytes(n: int, count: int, entries: int) -> int:
-    return 24 * entries + 8 * n * (2 * max(2 * count + 1, 20) + 3 * count)
-
-
-def filter_bytes(n: int, columns: int, entries: int) -> int:
-    """What a filter holds in one process beside the matrix: the block and its image, two slabs, the rows in their order."""
-    return 8 * n * 2 * (columns + WIDTH) + 48 * entries
-
-
-def owner_bytes(own: int, columns: int, entries: int, halo: int) -> int:
-    """The same of an owner of so many rows: that of its block, its slabs with the halo, what of it is sent and comes, its entries."""
-    return 8 * (2 * own * columns + 2 * (own + halo) * WIDTH + 4 * halo * WIDTH) + 32 * entries
-
-
-def most_owner_bytes(n: int, columns: int, entries: int, owners: int) -> int:
-    """The same of the largest of so many owners, where each meets all rows of the others."""
-    own = min(n, -(-n // owners) + n // GROUPS)
-    return owner_bytes(own, columns, entries * own // n, n - own)
-
-
-def shared_bytes(n: int, count: int, entries: int, owners: int) -> int:
-    """What the process holds that owners of rows find eigenvectors for: the block, old and new, what comes of it; a part it sends."""
-    return 2 * 8 * n * (count + guards(count)) + 2 * 8 * n * count + 48 * entries // owners
 
 
 @one_blas_thread()  # the same bits on any machine
@@ -113,11 +58,12 @@ def smoothest(
     but a fixed start.
     """
     n = laplacian.shape[0]
-    method, found = "dense", None
-    factor = factor_room(n, count, laplacian.nnz, room)
-    if n > max(DENSE, 2 * count) and factor and (_most_of_a_factor(n) <= factor or factor_bytes(laplacian) <= factor):
-        method, found = "shift-invert", _factored(laplacian, count)
-    if found is None and n > max(DENSE, 2 * count):
+    is_small = n <= max(smooth_bytes.DENSE, 2 * count)
+    method, found = "shift-invert", None
+    factor = smooth_bytes.factor_room(n, count, laplacian.nnz, room)
+    if not is_small and factor and (smooth_bytes.whole_factor_bytes(n) <= factor or factor_bytes(laplacian) <= factor):
+        found = _factored(laplacian, count)
+    if found is None and not is_small:
         return _filtered(laplacian, count, tol, passes)
     if found is None:
         method, found = "dense", scipy.linalg.eigh(laplacian.toarray(), subset_by_index=[0, count - 1])[1]
@@ -146,18 +92,18 @@ def _signed(vectors: Array) -> Array:
 def factor_bytes(laplacian: sparse.csr_array) -> float:
     """Foreseen of L + shift's factors: numbers a row grow with the number of rows by the power that two neighbourhoods show."""
     n = laplacian.shape[0]
-    if n <= GAUGES[1]:
-        return _most_of_a_factor(n)
+    if n <= smooth_bytes.GAUGES[1]:
+        return smooth_bytes.whole_factor_bytes(n)
     order = breadth_first_order(
         laplacian, int(laplacian.diagonal().argmax()), directed=False, return_predecessors=False
     )
     fills = []
-    for size in GAUGES:
+    for size in smooth_bytes.GAUGES:
         # A component that is smaller tells nothing of larger ones.
         rows = order[:size] if len(order) >= size else np.arange(size)
         fills.append(_factor(laplacian[rows][:, rows]).L.nnz / size)
-    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(GAUGES[1] / GAUGES[0])))
-    return NUMBER * n * fills[1] * (n / GAUGES[1]) ** power
+    power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(smooth_bytes.GAUGES[1] / smooth_bytes.GAUGES[0])))
+    return smooth_bytes.NUMBER * n * fills[1] * (n / smooth_bytes.GAUGES[1]) ** power
 
 
 def _factor(laplacian: sparse.csr_array) -> SuperLU:
@@ -182,7 +128,7 @@ def _factored(laplacian: sparse.csr_array, count: int) -> Array | None:
 def _filtered(laplacian: sparse.csr_array, count: int, tol: float, make: MakePasses) -> SmoothBasis:
     """As near as PASSES come."""
     norm = _norm(laplacian)
-    passes = make(laplacian, count + guards(count))
+    passes = make(laplacian, count + smooth_bytes.guards(count))
     try:
         for _ in range(PASSES):
             ritz = passes.advance(count)
@@ -192,8 +138,3 @@ def _filtered(laplacian: sparse.csr_array, count: int, tol: float, make: MakePas
         return SmoothBasis(ritz.values, _signed(passes.vectors(count)), residual, "filter")
     finally:
         passes.close()
-
-
-def guards(count: int) -> int:
-    """Columns that are iterated beside those that are asked for."""
-    return max(10, count // 5)

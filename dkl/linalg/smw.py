@@ -4,31 +4,21 @@ With P_i = [u_j : j in T_i] (r x t) the update is v_i = (c_i - P_i w_i) / rho, w
     (rho/gamma I + P_i' P_i) w_i = P_i' c_i,                        (Hu & Kwok 2013, (13) with SMW (25))
 or, where the pair (i, j) has the weight d_j^2 and D = diag(d), w_i = D x_i with
     (rho/gamma I + D P_i' P_i D) x_i = D P_i' c_i,
-so r appears only in dot products, which are sums over rank slabs. `SmallSystems` lists once which dot products are
-needed; `solve` assembles and solves all systems from them. A hub (t above `hub_size`) would need t^2/2 dot products:
-its system is built from the gathered rows u_j instead, r x r where t >= r.
+so r appears only in dot products, which `SmallSystems` lists. A hub's system is built from the gathered rows u_j instead, r x r where
+t >= r.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import scipy.linalg
 from numba import njit
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dkl.linalg.one_blas_thread import one_blas_thread
-
-HUB_SIZE = 64
-"""Pairs of a pattern above which its system is built from the gathered rows u_j: t^2 / 2 dot products would be too many."""
-
-Filled = Callable[[Callable[[int, int], None], NDArray, NDArray[np.int64]], None]
-"""filled(function, vector, ends): function(lo, hi) sets vector[ends[lo] : ends[hi]], for ranges that together are all items, perhaps on
-threads and by others."""
+from dkl.linalg.small_systems import Filled, SmallSystems
 
 
 def filled_here(function: Callable[[int, int], None], vector: NDArray, ends: NDArray[np.int64]) -> None:
@@ -36,151 +26,68 @@ def filled_here(function: Callable[[int, int], None], vector: NDArray, ends: NDA
     function(0, ends.size - 1)
 
 
-@dataclass(frozen=True, eq=False)
-class SmallSystems:
-    """Which dot products the systems of the pattern T (CSR, n x n, with its whole diagonal) need.
+def solve(
+    systems: SmallSystems,
+    pair: NDArray[np.float64],
+    edge: NDArray[np.float64],
+    rho: float,
+    gamma: float,
+    weights: NDArray[np.floating],
+    rows: NDArray[np.float64] | None,
+    filled: Filled = filled_here,
+) -> None:
+    """weights[k] <- -w_i[j] for every entry k = (i, j) of T, w_i the solution of the system of pattern i.
 
-    left, right : (p,) int32, the distinct pairs of rows whose dot products are needed, left >= right
-    slots       : for pattern i at slot_ptr[i], its Gram matrix's lower triangle by rows, as positions in the pair list
-    edge_pair   : (nnz of T,) position in the pair list of the entry (i, j)
-    roots       : (nnz of T,) square roots of the entries' weights, the d above
-    hubs        : patterns with t > hub_size; gathered: the rows they need, sorted
+    pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
+    that the hubs need, None where there are none. The bits do not depend on how `filled` cuts the patterns: each system
+    is solved by itself.
     """
+    # The largest triangle has t (t + 1) / 2 entries: t from that, for the threads' work arrays.
+    limit = int(np.diff(systems.slot_ptr).max(initial=0))
+    size = int((np.sqrt(8 * limit + 1) - 1) / 2 + 0.5)
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    slot_ptr: NDArray[np.int64]
-    slots: NDArray[np.int32]
-    edge_pair: NDArray[np.int32]
-    roots: NDArray[np.float64]
-    hubs: NDArray[np.int64]
-    gathered: NDArray[np.int64]
+    def part(lo: int, hi: int) -> None:
+        work = np.empty((size + 1, max(size, 1)))
+        _solve_range(
+            lo, hi, systems.indptr, systems.slot_ptr, systems.slots, systems.edge_pair, systems.roots,
+            pair, edge, rho, gamma, work, weights,
+        )  # fmt: skip
 
-    @cached_property
-    def diagonal(self) -> NDArray[np.bool_]:
-        """Which entries of T are on the diagonal."""
-        return self.indices == np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
-
-    @property
-    def n_pairs(self) -> int:
-        """Distinct pairs of rows whose dot products are needed."""
-        return int(self.left.size)
-
-    @classmethod
-    def of(
-        cls, pattern: sparse.csr_array, weights: NDArray[np.float64] | None = None, *, hub_size: int = HUB_SIZE
-    ) -> SmallSystems:
-        """The systems of `pattern`, a CSR matrix (n, n) with its whole diagonal, symmetric, its entries sorted.
-
-        weights: (nnz of `pattern`,) above 0, None for ones. hub_size: largest t that is solved from dot products.
-        O(sum of t_i^2) time and memory over the patterns up to that.
-        """
-        indptr = pattern.indptr.astype(np.int64)
-        indices = pattern.indices.astype(np.int32)
-        n = indptr.size - 1
-        counts = np.diff(indptr)
-        hubs = np.flatnonzero(counts > hub_size)
-        sizes = np.where(counts > hub_size, 0, counts)
-        slot_ptr = np.concatenate(([0], np.cumsum(sizes * (sizes + 1) // 2))).astype(np.int64)
-        # Patterns that share two neighbors share a dot product: each is listed once, and computed once an iteration.
-        wanted = np.empty(slot_ptr[-1] + indices.size, np.int64)
-        _list_products(indptr, indices, sizes, slot_ptr, wanted)
-        distinct, position = np.unique(wanted, return_inverse=True)
-        rows = np.repeat(np.arange(n), counts)
-        gathered = np.unique(indices[np.isin(rows, hubs)]).astype(np.int64)
-        return cls(
-            indptr,
-            indices,
-            (distinct // n).astype(np.int32),
-            (distinct % n).astype(np.int32),
-            slot_ptr,
-            position[: slot_ptr[-1]].astype(np.int32),
-            position[slot_ptr[-1] :].astype(np.int32),
-            np.ones(indices.size) if weights is None else np.sqrt(weights),
-            hubs,
-            gathered,
-        )
-
-    def solve(
-        self,
-        pair: NDArray[np.float64],
-        edge: NDArray[np.float64],
-        rho: float,
-        gamma: float,
-        weights: NDArray[np.floating],
-        rows: NDArray[np.float64] | None,
-        filled: Filled = filled_here,
-    ) -> None:
-        """weights[k] <- -w_i[j] for every entry k = (i, j) of T, w_i the solution of the system of pattern i.
-
-        pair : (p,) u_left . u_right;  edge : (nnz of T,) u_j . (c_i - rho u_i);  rows : (gathered, r) the rows of U
-        that the hubs need, None where there are none. The bits do not depend on how `filled` cuts the patterns: each system
-        is solved by itself.
-        """
-        # The largest triangle has t (t + 1) / 2 entries: t from that, for the threads' work arrays.
-        limit = int(np.diff(self.slot_ptr).max(initial=0))
-        size = int((np.sqrt(8 * limit + 1) - 1) / 2 + 0.5)
-
-        def part(lo: int, hi: int) -> None:
-            work = np.empty((size + 1, max(size, 1)))
-            _solve_range(
-                lo, hi, self.indptr, self.slot_ptr, self.slots, self.edge_pair, self.roots,
-                pair, edge, rho, gamma, work, weights,
-            )  # fmt: skip
-
-        filled(part, weights, self.indptr)
-        if self.hubs.size:
-            assert rows is not None
-            self._solve_hubs(pair, edge, rho, gamma, weights, rows)
-
-    def _solve_hubs(
-        self,
-        pair: NDArray[np.float64],
-        edge: NDArray[np.float64],
-        rho: float,
-        gamma: float,
-        weights: NDArray[np.floating],
-        rows: NDArray[np.float64],
-    ) -> None:
-        """The systems of patterns with more than hub_size pairs, from their rows: t x t, or r x r where t >= r."""
-        # One BLAS thread: the bits must not depend on how many processors the machine has.
-        with one_blas_thread():
-            for i in self.hubs:
-                span = slice(self.indptr[i], self.indptr[i + 1])
-                root = self.roots[span]
-                p = rows[np.searchsorted(self.gathered, self.indices[span])]  # (t, r), P_i' of the paper
-                p *= root[:, None]
-                right_side = root * (edge[span] + rho * pair[self.edge_pair[span]])
-                t, r = p.shape
-                if t < r:
-                    system = p @ p.T
-                    system.flat[:: t + 1] += rho / gamma
-                    solved = scipy.linalg.solve(system, right_side, assume_a="pos", overwrite_a=True)
-                    weights[span] = -(root * solved)
-                else:  # the push-through identity: (a I + P'P)^-1 b = (b - P' (a I + P P')^-1 P b) / a
-                    system = p.T @ p
-                    system.flat[:: r + 1] += rho / gamma
-                    inner = scipy.linalg.solve(system, p.T @ right_side, assume_a="pos", overwrite_a=True)
-                    weights[span] = -(gamma / rho) * (root * (right_side - p @ inner))
+    filled(part, weights, systems.indptr)
+    if systems.hubs.size:
+        assert rows is not None
+        _solve_hubs(systems, pair, edge, rho, gamma, weights, rows)
 
 
-@njit(cache=True, nogil=True)
-def _list_products(indptr, indices, sizes, slot_ptr, wanted):  # type: ignore[no-untyped-def]
-    """Codes n * max(p, q) + min(p, q) of all needed products: each pattern's lower triangle, then each entry (i, j)."""
-    n = np.int64(indptr.size - 1)
-    for i in range(n):
-        start = indptr[i]
-        at = slot_ptr[i]
-        for a in range(sizes[i]):
-            for b in range(a + 1):
-                p, q = np.int64(indices[start + a]), np.int64(indices[start + b])
-                wanted[at] = n * max(p, q) + min(p, q)
-                at += 1
-        for k in range(start, indptr[i + 1]):
-            j = np.int64(indices[k])
-            wanted[slot_ptr[n] + k] = n * max(np.int64(i), j) + min(np.int64(i), j)
+def _solve_hubs(
+    systems: SmallSystems,
+    pair: NDArray[np.float64],
+    edge: NDArray[np.float64],
+    rho: float,
+    gamma: float,
+    weights: NDArray[np.floating],
+    rows: NDArray[np.float64],
+) -> None:
+    """The systems of patterns with more than hub_size pairs, from their rows: t x t, or r x r where t >= r."""
+    # One BLAS thread: the bits must not depend on how many processors the machine has.
+    with one_blas_thread():
+        for i in systems.hubs:
+            span = slice(systems.indptr[i], systems.indptr[i + 1])
+            root = systems.roots[span]
+            p = rows[np.searchsorted(systems.gathered, systems.indices[span])]  # (t, r), P_i' of the paper
+            p *= root[:, None]
+            right_side = root * (edge[span] + rho * pair[systems.edge_pair[span]])
+            t, r = p.shape
+            if t < r:
+                system = p @ p.T
+                system.flat[:: t + 1] += rho / gamma
+                solved = scipy.linalg.solve(system, right_side, assume_a="pos", overwrite_a=True)
+                weights[span] = -(root * solved)
+            else:  # the push-through identity: (a I + P'P)^-1 b = (b - P' (a I + P P')^-1 P b) / a
+                system = p.T @ p
+                system.flat[:: r + 1] += rho / gamma
+                inner = scipy.linalg.solve(system, p.T @ right_side, assume_a="pos", overwrite_a=True)
+                weights[span] = -(gamma / rho) * (root * (right_side - p @ inner))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -26,19 +26,8 @@ from dkl.linalg.column_moments import Moments, add_moments, zero_moments
 from dkl.linalg.kernel_columns import Kernel
 from dkl.stores.kernel_columns import write_columns
 
-BLOCK_BYTES = 16_000_000
-"""Of kernel columns computed at a time by a thread."""
-SMALLEST_BLOCK, LARGEST_BLOCK = 256, 8192
-"""Rows."""
 WAVE_SECONDS = 2.0
 """Aimed at between two reports: short enough to stop soon, long against the start of a wave's tasks."""
-
-
-def block_rows(n_columns: int, n_features: int, dtype: Any) -> int:
-    """Rows of a block: 16 MB of columns, and no more than twice that of features; 256 to 8192."""
-    size = np.dtype(dtype).itemsize
-    rows = min(BLOCK_BYTES // (n_columns * size), 2 * BLOCK_BYTES // (max(1, n_features) * 8))
-    return int(max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rows)))
 
 
 @dataclass(frozen=True)

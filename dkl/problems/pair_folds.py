@@ -1,21 +1,13 @@
-"""Cross-validation of pairs: which are held out together, and how wrong a kernel is on them.
+"""Cross-validation of pairs: which are held out together.
 
 Each kind of pair is dealt out to the folds at random. Fold k learns from the pairs of the others, and is scored by those of its own that do
 not follow from these: (a, c) follows from the must-links (a, b) and (b, c), and a cannot-link from one between the same two sets
 of rows that must-links join. What follows is met by any gamma that is large enough, and would speak for large ones. Where less than half of
 a fold would be left, as where all pairs of some labelled rows are given, rows are held out in place of pairs: fold k learns from the
 pairs that touch none of its rows, from which no pair that touches one follows, and is scored by those.
-
-The error of K on the pairs to score by is the problem's own loss, must-links and cannot-links counting as much in all:
-
-    error = 1/2 sum_must w_ij (K_ij - 1)^2 / sum_must w_ij + 1/2 sum_cannot w_ij K_ij^2 / sum_cannot w_ij
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +16,8 @@ from scipy.sparse import csgraph
 
 from dkl.errors import InputError
 from dkl.pairs import Pairs
-from dkl.problems.pairwise import PairwiseKernel, on_targets
-from dkl.problems.pairwise_factored import FactoredPairwise
 
-Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-AT_ONCE = 1 << 16
-"""Pairs whose ends' rows are copied out together."""
 Masks = list[tuple[Flags, Flags]]
 """Of each fold, (m,): the pairs to learn from, and those to score by; must-links first."""
 
@@ -87,46 +74,3 @@ def follows(n: int, pairs: Pairs, known: Flags) -> Flags:
     low, high = np.sort([joined[pairs.i], joined[pairs.j]], axis=0)
     between = low * n + high  # a number for each two sets of rows that must-links join
     return np.where(is_must, low == high, np.isin(between, between[known & ~is_must]))
-
-
-@dataclass(frozen=True)
-class PairFold:
-    """problem: the whole one, with weights of 0 at the pairs held out; ends (p, 2) of those to score by, targets (p,) 1 or 0, and shares
-    (p,): w_ij over the sum of its kind, halved."""
-
-    problem: FactoredPairwise
-    ends: NDArray[np.int64]
-    targets: Vector
-    shares: Vector
-
-    def at(self, gamma: float) -> FactoredPairwise:
-        """The problem to learn from at a gamma."""
-        return self.problem.with_gamma(gamma)
-
-    def error(self, factor: NDArray) -> float:
-        """Of K = factor factor' on the pairs to score by; see the head of this file."""
-        total = 0.0
-        for lo in range(0, len(self.ends), AT_ONCE):
-            some = slice(lo, lo + AT_ONCE)
-            i, j = self.ends[some].T
-            off = np.einsum("pr,pr->p", factor[i], factor[j]) - self.targets[some]
-            total += float(self.shares[some] @ off**2)
-        return total
-
-
-@contextmanager
-def pair_folds(problem: PairwiseKernel, pairs: Pairs, masks: Masks, threads: int) -> Iterator[list[PairFold]]:
-    """The folds of a problem: they share its graph, its targets and the threads, which end with the context."""
-    whole = problem.factored(threads)
-    try:
-        yield [_fold(whole, problem.n, pairs, learn, score) for learn, score in masks]
-    finally:
-        whole.close()
-
-
-def _fold(whole: FactoredPairwise, n: int, pairs: Pairs, learn: Flags, score: Flags) -> PairFold:
-    must, cannot = np.split(np.where(score, pairs.weights, 0.0), [pairs.n_must])
-    shares = np.concatenate([must / must.sum(), cannot / cannot.sum()])[score] / 2
-    ends, targets = np.stack([pairs.i, pairs.j], axis=1)[score], (pairs.sign > 0)[score].astype(float)
-    weights = on_targets(n, pairs, np.where(learn, pairs.weights, 0.0))
-    return PairFold(whole.with_weights(weights), ends, targets, shares)

@@ -14,101 +14,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy import sparse
 
-from dkl.errors import InputError
 from dkl.linalg.slabs import random_columns, slab_width
-from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate, certify, gradient_matrix, optimal_scale, weighted
-from dkl.problems.pairwise_admm import PairwiseADMM, paper_rank
+from dkl.problems.pairwise_admm import PairwiseADMM
 from dkl.problems.pairwise_factored import FactoredPairwise
-
-REACH = 1e12
-"""How far gamma may be from the scale of L, either way: of the smaller of both terms of S, doubles still hold three digits."""
-
-
-def check_gamma(gamma: float, scale: float) -> None:
-    """InputError where gamma and a Laplacian whose largest entry is `scale` cannot be added in double precision.
-
-    S = L + gamma P_T(K - T) holds both to eps = 2e-16 of the larger. Beyond a ratio of 1e12 fewer than three digits of the
-    other would be left, and squares of gamma would overflow at last.
-    """
-    if scale > 0 and not scale / REACH <= gamma <= scale * REACH:
-        raise InputError(
-            "too far from the Laplacian for double precision",
-            where="gamma",
-            got=gamma,
-            wanted=f"{scale / REACH:.2g} to {scale * REACH:.2g}, as the Laplacian's largest entry is {scale:.2g}",
-        )
-
-
-def check_weights(gamma: float, weights: NDArray[np.float64], scale: float) -> None:
-    """InputError where gamma times the largest weight and a Laplacian of such a `scale` cannot be added: see `check_gamma`.
-
-    A small product does no harm: the diagonal has the weight 1, and it is gamma alone that must not be lost beside L.
-    """
-    most = float(weights.max(initial=1.0))
-    if scale > 0 and not most <= REACH * scale / gamma:
-        wanted = f"at most {REACH * scale / gamma:.2g}, as gamma is {gamma:g}"
-        raise InputError("too large for double precision", where="weights of pairs", got=most, wanted=wanted)
-
-
-def target_matrix(n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64]) -> sparse.csr_array:
-    """T in CSR, n x n, sorted, symmetric, with its whole diagonal; a cannot-link target is a stored zero.
-
-    must_link, cannot_link : (m, 2) distinct unordered pairs, i != j, in no common pair.
-    """
-    return _on_pattern(n, must_link, cannot_link, np.repeat([1.0, 0.0], [len(must_link), len(cannot_link)]))
-
-
-def _on_pattern(
-    n: int, must_link: NDArray[np.int64], cannot_link: NDArray[np.int64], values: NDArray[np.float64]
-) -> sparse.csr_array:
-    """The matrix with T's pattern, 1 on the diagonal, and `values` at the must-links and then the cannot-links."""
-    diagonal, must = np.arange(n), len(must_link)
-    # Every pair twice, (i, j) and (j, i): the paper counts both, and the small systems need both.
-    rows = np.concatenate([diagonal, must_link[:, 0], must_link[:, 1], cannot_link[:, 0], cannot_link[:, 1]])
-    columns = np.concatenate([diagonal, must_link[:, 1], must_link[:, 0], cannot_link[:, 1], cannot_link[:, 0]])
-    entries = np.concatenate([np.ones(n), values[:must], values[:must], values[must:], values[must:]])
-    # Not through scipy's COO: its conversions are free to drop the zeros.
-    order = np.lexsort((columns, rows))
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=n))))
-    return sparse.csr_array((entries[order], columns[order], indptr), shape=(n, n))
-
-
-def on_targets(n: int, pairs: Pairs, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(nnz of T,) `values`, one a pair, must-links first, in the order of T's entries, and 1 on the diagonal."""
-    return _on_pattern(n, pairs.must_link, pairs.cannot_link, values).data
+from dkl.problems.pairwise_terms import PairwiseTerms
 
 
 @dataclass(frozen=True, eq=False)
-class PairwiseKernel:
-    """Problem (1): the Laplacian (n, n), the targets T (n, n) of `target_matrix`, and their weight gamma > 0.
-
-    weights: W_ij > 0 (nnz of T,), in the order of T's entries; None: ones.
-    """
-
-    laplacian: sparse.csr_array
-    targets: sparse.csr_array
-    gamma: float
-    weights: NDArray[np.float64] | None = None
-
-    @classmethod
-    def of(cls, laplacian: sparse.csr_array, pairs: Pairs, gamma: float) -> PairwiseKernel:
-        """The problem of pairs that have passed `Pairs.check`."""
-        n, must, cannot = int(laplacian.shape[0]), pairs.must_link, pairs.cannot_link
-        weights = on_targets(n, pairs, pairs.weights) if pairs.is_weighted else None
-        return cls(laplacian, target_matrix(n, must, cannot), gamma, weights)
-
-    @property
-    def n(self) -> int:
-        """Number of patterns."""
-        return int(self.laplacian.shape[0])
-
-    @property
-    def paper_rank(self) -> int:
-        """The paper's rank rule (section 4), over all entries of T; never more than n."""
-        return min(paper_rank(int(self.targets.nnz)), self.n)
+class PairwiseKernel(PairwiseTerms):
+    """Problem (1), and what it is solved and judged by."""
 
     def admm(self, rank: int, dtype: DTypeLike, tol: float, *, adapt_rho: bool = True) -> PairwiseADMM:
         """The program of the ADMM iteration for factors (n, rank) in `dtype`; `tol` is its relative tolerance."""

@@ -23,7 +23,8 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
-from dkl.linalg.smw import Filled, SmallSystems
+from dkl.linalg.small_systems import Filled, SmallSystems
+from dkl.linalg.smw import solve
 
 RHO_FLOOR = 10.0  # (15)
 RHO_BALANCE = 10.0  # (15)
@@ -194,7 +195,7 @@ class PairwiseADMM:
         """(rho, -W) for the next half-step, from the sums of the last: the small systems are solved here."""
         pair, edge, _ = self.split(sums)
         solved = np.empty(edge.size, self.dtype)
-        self.systems.solve(pair, edge, carry["rho"], self.gamma, solved, rows, filled)
+        solve(self.systems, pair, edge, carry["rho"], self.gamma, solved, rows, filled)
         return carry["rho"], solved
 
     def visit(
@@ -274,14 +275,3 @@ def spectral_bound(laplacian: sparse.csr_array, steps: int = 20) -> float:
         # Positive everywhere, or an isolated pattern would divide by zero in the next step.
         x = np.maximum(y / max(float(y.max()), np.finfo(float).tiny), 1e-6)
     return bound
-
-
-def paper_rank(n_constraints: int) -> int:
-    """The largest r with r (r + 1) / 2 <= m, m the number of entries of T (section 4)."""
-    # By the root, then corrected in integers: the root is rounded.
-    r = int((np.sqrt(8.0 * n_constraints + 1.0) - 1.0) / 2.0)
-    while (r + 1) * (r + 2) // 2 <= n_constraints:
-        r += 1
-    while r * (r + 1) // 2 > n_constraints:
-        r -= 1
-    return max(r, 1)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room
 from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
 from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis

@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from dkl.linalg.principal_columns import truncate_rank
 from dkl.solvers.factored_descent import FactoredProblem, Minimum, minimize
 from dkl.solvers.factored_rank import drop_weak_columns, minimize_over_mixing, mix_in
-from dkl.solvers.factored_state import DescentState, FactoredState, Keep, RoundState
+from dkl.solvers.factored_state import START_RANK, DescentState, FactoredState, Keep, RoundState
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch, verdict
 
 Array = NDArray[np.float64]
-START_RANK = 16
 COARSE = 1e-4
 """The first round aims at this gap: it finds the rank."""
 FIRST = 0.01

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+START_RANK = 16
+"""Columns of the factor that a solve begins with, where none is handed in."""
 
 
 @dataclass(frozen=True)

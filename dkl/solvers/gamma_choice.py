@@ -20,17 +20,10 @@ from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch
 
 Vector = NDArray[np.float64]
-LEAST, MOST = 0.1, 1000.0
-"""Of the path, in units of the Laplacian's largest entry."""
 BETTER = 1e-3
 """Share of the least mean error by which others count as equal to it."""
 WAITING = 4
 """Values of gamma beyond the best so far, after which the path ends."""
-
-
-def gamma_path(scale: float, count: int) -> Vector:
-    """(count,) ascending values in equal ratios, for a Laplacian whose largest entry is `scale`."""
-    return scale * np.geomspace(LEAST, MOST, count)
 
 
 class Fold(Protocol):

@@ -19,7 +19,7 @@ from dkl.estimators.columns.plan import plan_fit
 from dkl.estimators.pairwise.plan import plan_at
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.problems.pairwise import target_matrix
+from dkl.problems.pairwise_terms import target_matrix
 
 ROWS = np.broadcast_to(np.zeros(()), (100_000, 50))
 

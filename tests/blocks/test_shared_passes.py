@@ -11,10 +11,11 @@ from scipy import sparse
 from separate_cluster import Cluster, family, strike, wait
 
 from dkl.blocks import slab_worker, waiting
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room, SharedPasses, passes_on
+from dkl.blocks.shared_passes import SharedPasses, passes_on
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg import smooth_basis
+from dkl.linalg import smooth_bytes
 from dkl.linalg.filtered_rows import PassesHere
 from dkl.linalg.smooth_basis import smoothest
 
@@ -28,8 +29,8 @@ def laplacian(rng):
 
 
 def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
-    monkeypatch.setattr(smooth_basis, "FACTORED", 0)
-    monkeypatch.setattr(smooth_basis, "FILL", 0)
+    monkeypatch.setattr(smooth_bytes, "FACTORED", 0)
+    monkeypatch.setattr(smooth_bytes, "FILL", 0)
     session, made, held = Session(client), [], client.run(owners_held)
 
     def make(matrix, k):
@@ -127,8 +128,8 @@ def strike_when_asked(owners, pid, number):
 
 def test_rows_are_where_there_is_room(laplacian, client):
     session, n, k = Session(client), 900, 12
-    here = smooth_basis.filter_bytes(n, k, laplacian.nnz)
-    most = smooth_basis.most_owner_bytes(n, k, laplacian.nnz, 2)
+    here = smooth_bytes.filter_bytes(n, k, laplacian.nnz)
+    most = smooth_bytes.most_owner_bytes(n, k, laplacian.nnz, 2)
 
     def made(room, least):
         return type(passes_on(session, room=room, least=least)(laplacian, k))

@@ -9,7 +9,8 @@ from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import SharedMatrix, product_on
 from dkl.linalg import extreme_eigenvalues
 from dkl.problems import certificate
-from dkl.problems.pairwise import PairwiseKernel, target_matrix
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_terms import target_matrix
 
 
 def test_product_is_scipy_s_to_the_bit(rng, client):

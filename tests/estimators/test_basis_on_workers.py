@@ -7,7 +7,7 @@ from repeats import but_for
 
 import dkl
 from dkl.blocks import shared_passes
-from dkl.linalg import smooth_basis
+from dkl.linalg import smooth_bytes
 
 LEARNERS = {
     "unfolding": (dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=8, max_iter=3), "embedding_", False),
@@ -24,7 +24,7 @@ LEARNERS = {
 @pytest.fixture
 def shared(monkeypatch):
     """As of graphs that no factor fits, and of as many rows as workers are asked for: those that were shared out."""
-    for place, name in ((smooth_basis, "FACTORED"), (smooth_basis, "FILL"), (shared_passes, "WORTHWHILE")):
+    for place, name in ((smooth_bytes, "FACTORED"), (smooth_bytes, "FILL"), (shared_passes, "WORTHWHILE")):
         monkeypatch.setattr(place, name, 0)
     made, real = [], shared_passes.SharedPasses
 

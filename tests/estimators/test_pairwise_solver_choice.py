@@ -12,7 +12,7 @@ from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.load import load_learner
 from dkl.estimators.pairwise.plan import make_plan, solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.solvers.factored import START_RANK
+from dkl.solvers.factored_state import START_RANK
 from dkl.stores.run import RunStore
 
 N = 300

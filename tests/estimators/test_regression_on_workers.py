@@ -20,7 +20,7 @@ from sklearn.base import clone
 from dkl import LowRankKernelRegressor
 from dkl.blocks import row_groups, waiting
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.problems import column_pass
+from dkl.linalg import kernel_columns
 from dkl.solvers.result import Outcome
 
 N = 5000
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sending large graph:UserWarning"
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch):
     """Blocks and groups of a few rows, so that small data has many: eight groups."""
-    monkeypatch.setattr(column_pass, "LARGEST_BLOCK", 300)
+    monkeypatch.setattr(kernel_columns, "LARGEST_BLOCK", 300)
     monkeypatch.setattr(row_groups, "ROWS_IN_GROUP", 512)
 
 

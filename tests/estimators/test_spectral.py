@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
 from dkl.errors import InputError, MemoryBudgetError
-from dkl.linalg import smooth_basis
+from dkl.linalg import smooth_bytes
 
 
 @pytest.mark.filterwarnings("ignore")  # the checks' data sets have duplicates and components
@@ -40,9 +40,9 @@ def affinity_of(rng, n):
     ("dense", "factored"), [(600, 10_000), (50, 10_000), (50, 60)], ids=["dense", "shift-invert", "filter"]
 )
 def test_the_embedding_is_scikit_learns_on_the_same_affinity(rng, monkeypatch, dense, factored):
-    monkeypatch.setattr(smooth_basis, "DENSE", dense)
-    monkeypatch.setattr(smooth_basis, "FACTORED", factored)
-    monkeypatch.setattr(smooth_basis, "FILL", 0)
+    monkeypatch.setattr(smooth_bytes, "DENSE", dense)
+    monkeypatch.setattr(smooth_bytes, "FACTORED", factored)
+    monkeypatch.setattr(smooth_bytes, "FILL", 0)
     W = affinity_of(rng, 150)
     mine = dkl.SpectralEmbedding(3, affinity="precomputed").fit(sparse.csr_array(W))
     wanted = sklearn.manifold.spectral_embedding(W, n_components=3, eigen_solver="arpack", eigen_tol=0.0)

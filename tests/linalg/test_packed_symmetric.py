@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dkl.linalg import packed_symmetric
-from dkl.linalg.packed_symmetric import TILE, PackedSymmetric, n_tiles, packed_bytes
+from dkl.linalg.packed_bytes import TILE, n_tiles, packed_bytes
+from dkl.linalg.packed_symmetric import PackedSymmetric
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,8 @@ from pairwise_cases import dense_targets, objective, random_problem
 
 from dkl.linalg.lanes import lanes_of
 from dkl.linalg.row_sweeps import sweep
-from dkl.problems.pairwise import PairwiseKernel, target_matrix
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_terms import target_matrix
 
 
 def test_sweeps_lower_f_to_a_stationary_point(rng):

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from dkl.linalg import smooth_basis
+from dkl.linalg import smooth_basis, smooth_bytes
 from dkl.linalg.smooth_basis import smoothest
 
 
@@ -22,10 +22,10 @@ def ring(n, parts=1):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("method", ["dense", "shift-invert", "foreseen", "filter"])
 def test_every_method_finds_them(method, parts, monkeypatch):
-    monkeypatch.setattr(smooth_basis, "DENSE", 600 if method == "dense" else 10)
-    monkeypatch.setattr(smooth_basis, "GAUGES", (20, 40))
-    monkeypatch.setattr(smooth_basis, "FACTORED", 10_000 if method == "shift-invert" else 0)
-    monkeypatch.setattr(smooth_basis, "FILL", 0 if method == "filter" else 2**20)
+    monkeypatch.setattr(smooth_bytes, "DENSE", 600 if method == "dense" else 10)
+    monkeypatch.setattr(smooth_bytes, "GAUGES", (20, 40))
+    monkeypatch.setattr(smooth_bytes, "FACTORED", 10_000 if method == "shift-invert" else 0)
+    monkeypatch.setattr(smooth_bytes, "FILL", 0 if method == "filter" else 2**20)
     method = "shift-invert" if method == "foreseen" else method
     L, count = ring(90 // parts, parts), 7 if parts == 1 else 9
     found = smoothest(L, count)
@@ -47,7 +47,7 @@ def test_as_many_as_there_are_are_found():
 
 @pytest.mark.parametrize("kind", ["plane", "expander"])
 def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
-    monkeypatch.setattr(smooth_basis, "GAUGES", (200, 400))
+    monkeypatch.setattr(smooth_bytes, "GAUGES", (200, 400))
     n = 1600
     if kind == "plane":
         path = sparse.diags_array([np.ones(39), np.ones(39)], offsets=[-1, 1])
@@ -59,4 +59,4 @@ def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
         W = sparse.csr_array(W - sparse.diags_array(W.diagonal()))
     L = sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
     numbers = splu(sparse.csc_array(L + 1e-3 * sparse.eye_array(n)), permc_spec="MMD_AT_PLUS_A").L.nnz
-    assert 0.3 < smooth_basis.factor_bytes(L) / (smooth_basis.NUMBER * numbers) < 3
+    assert 0.3 < smooth_basis.factor_bytes(L) / (smooth_bytes.NUMBER * numbers) < 3

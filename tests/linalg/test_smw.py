@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dkl.linalg.smw import HUB_SIZE, SmallSystems, filled_here
+from dkl.linalg.small_systems import HUB_SIZE, SmallSystems
+from dkl.linalg.smw import filled_here, solve
 
 GAMMA = 7.0
 N, HUB_PAIRS = 130, 90  # the hub's pattern has 91 entries
@@ -43,7 +44,7 @@ class State:
         edge = np.einsum("kc,kc->k", self.u[self.pattern.indices], self.linear[rows])
         weights = np.full(self.pattern.nnz, np.nan, dtype)
         hub_rows = self.u[systems.gathered] if systems.hubs.size else None
-        systems.solve(pair, edge, rho, GAMMA, weights, hub_rows, filled)
+        solve(systems, pair, edge, rho, GAMMA, weights, hub_rows, filled)
         return weights
 
     def of(self, i, rho):

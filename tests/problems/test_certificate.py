@@ -8,7 +8,8 @@ from scipy import sparse
 
 from dkl.linalg.extreme_eigenvalues import DENSE
 from dkl.problems import certificate as module
-from dkl.problems.pairwise import PairwiseKernel, target_matrix
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_terms import target_matrix
 
 GAMMAS = [1e-3, 0.1, 7.0, 100.0, 1e4]
 

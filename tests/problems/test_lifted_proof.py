@@ -14,8 +14,8 @@ from dkl.linalg.shared_rows import SharedRows
 from dkl.problems import factored_certificate
 from dkl.problems import lifted_proof as module
 from dkl.problems.certificate import TraceBound
-from dkl.problems.pairwise import on_targets, target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.problems.pairwise_terms import on_targets, target_matrix
 from dkl.solvers.factored import solve_to_gap
 from dkl.solvers.factored_descent import minimize
 

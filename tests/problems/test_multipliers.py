@@ -9,8 +9,8 @@ import dkl
 from dkl.problems import factored_slabs, pairwise_factored
 from dkl.problems import multipliers as module
 from dkl.problems.certificate import TraceBound
-from dkl.problems.pairwise import on_targets, target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.problems.pairwise_terms import on_targets, target_matrix
 from dkl.solvers.factored_descent import minimize
 
 

@@ -6,7 +6,8 @@ from pairwise_cases import random_problem
 
 import dkl
 from dkl.errors import InputError
-from dkl.problems.pair_folds import follows, pair_folds, split_folds
+from dkl.problems.fold_problems import pair_folds
+from dkl.problems.pair_folds import follows, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.solvers.factored import solve_to_gap
 

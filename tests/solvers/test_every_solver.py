@@ -19,8 +19,8 @@ from dkl.problems.column_folds import ColumnFold
 from dkl.problems.column_gram import CenteredGram, held_out
 from dkl.problems.column_lasso import ColumnLasso, largest_nu, output_problems
 from dkl.problems.logdet import LogDetKernelProblem
-from dkl.problems.pairwise import target_matrix
 from dkl.problems.pairwise_factored import FactoredPairwise
+from dkl.problems.pairwise_terms import target_matrix
 from dkl.solvers.active_set import ActiveSet
 from dkl.solvers.coordinate_descent import CoordinateDescent
 from dkl.solvers.factored import solve_to_gap

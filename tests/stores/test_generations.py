@@ -17,7 +17,8 @@ from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
 from dkl.blocks.workspace import RunCheckpoints, Workspace
 from dkl.errors import DiskError, StoreError
-from dkl.problems.pairwise import PairwiseKernel, RandomStart, target_matrix
+from dkl.problems.pairwise import PairwiseKernel, RandomStart
+from dkl.problems.pairwise_terms import target_matrix
 from dkl.stores.generations import Generations
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json

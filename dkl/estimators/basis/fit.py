@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.graph import Graph
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room, passes_on
+from dkl.blocks.shared_passes import passes_on
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.smooth_basis import smoothest

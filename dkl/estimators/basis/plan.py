@@ -9,10 +9,10 @@ from typing import Any
 from dkl.blocks.graph_plan import plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.room import Room
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room
-from dkl.linalg.smooth_basis import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
+from dkl.linalg.smooth_bytes import DENSE, basis_bytes, guards, most_owner_bytes, shared_bytes
 from dkl.resources import format_bytes
 from dkl.solvers.qsdp_conic import MEMORY, conic_bytes
 from dkl.solvers.qsdp_face import FACE

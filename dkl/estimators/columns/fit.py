@@ -25,10 +25,10 @@ from dkl.estimators.columns.folds import random_folds
 from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
 from dkl.estimators.columns.settings import ColumnSettings
 from dkl.linalg.column_moments import Moments
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernel_columns import Kernel, block_rows
 from dkl.problems.column_folds import ColumnFold
 from dkl.problems.column_gram import CenteredGram, held_out
-from dkl.problems.column_pass import ColumnJob, Wave, block_rows, run_pass, targets_and_roots
+from dkl.problems.column_pass import ColumnJob, Wave, run_pass, targets_and_roots
 from dkl.problems.column_predict import predict_block
 from dkl.solvers.watch import Watch
 from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_created, write_gram

@@ -10,8 +10,7 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.estimators.columns.settings import ColumnSettings
-from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_pass import block_rows
+from dkl.linalg.kernel_columns import Kernel, block_rows
 from dkl.resources import n_cpus
 
 

@@ -8,7 +8,7 @@ KERNEL_NAMES = (
     *("additive_chi2", "chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "precomputed", "rbf"),
     "sigmoid",
 )
-"""Those of `dkl.linalg.kernel_columns`, which takes scikit-learn to import; a test holds the two equal."""
+"""Those of scikit-learn, and "precomputed"; a test holds them equal."""
 
 KERNEL = Word(*KERNEL_NAMES)
 NAMED_KERNELS = ListOf(Word(*(name for name in KERNEL_NAMES if name != "precomputed")))

@@ -16,18 +16,13 @@ from dkl.estimators.common.kernel_params import check_kernel_params
 from dkl.estimators.common.prior_kernels import PriorKernel, prior_kernel
 from dkl.estimators.common.settings import Settings, check_parameters
 from dkl.estimators.common.side_information import SideInformation, side_information
-from dkl.estimators.common.size_guard import check_size
+from dkl.estimators.common.size_guard import MOST_ROWS, SQUARES, check_size
 from dkl.estimators.common.validation import checked_rows
 from dkl.linalg.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-MOST_ROWS = 5000
-"""Rows whose kernel matrix is decomposed for principal components; of more, the rows P are taken."""
-SQUARES = 3
-"""n x n arrays alive while a Laplacian is inverted, or a given matrix is checked."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,11 @@ from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 
+MOST_ROWS = 5000
+"""Rows whose kernel matrix is decomposed for principal components; of more, the rows with side information are taken."""
+SQUARES = 3
+"""n x n arrays alive while a Laplacian is inverted, or a given matrix is checked."""
+
 
 def check_size(items: dict[str, int], limit: int | None, remedy: str) -> None:
     """MemoryBudgetError where arrays of these bytes, by name, do not fit beside each other in `limit`, or in this machine's memory."""

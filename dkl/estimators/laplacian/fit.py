@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.graph import build_graph
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room
 from dkl.estimators.basis.fit import Basis
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs

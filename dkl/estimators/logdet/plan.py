@@ -21,9 +21,9 @@ from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.estimators.common.learned_kernel import MOST_ROWS, SQUARES
 from dkl.estimators.common.losses import PAIR_LOSSES
 from dkl.estimators.common.side_information import SideInformation
+from dkl.estimators.common.size_guard import MOST_ROWS, SQUARES
 from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
 from dkl.resources import format_bytes
 

@@ -13,8 +13,8 @@ from sklearn.utils import check_array
 
 from dkl._plain_arrays import refuse_masked
 from dkl.blocks.graph import Graph, build_graph
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room
 from dkl.errors import InputError
 from dkl.estimators.basis.fit import Basis
 from dkl.estimators.common.classes import checked_labels

@@ -11,15 +11,18 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.errors import NumericalError
+from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
 from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES
 from dkl.pairs import Pairs
-from dkl.problems.pair_folds import Masks, pair_folds, split_folds
-from dkl.problems.pairwise import PairwiseKernel, check_gamma, check_weights
-from dkl.solvers.gamma_choice import MOST, FoldPath, GammaChoice, choose_gamma, gamma_path
+from dkl.problems.fold_problems import pair_folds
+from dkl.problems.pair_folds import Masks, split_folds
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_terms import gamma_path
+from dkl.solvers.gamma_choice import FoldPath, GammaChoice, choose_gamma
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -28,25 +31,9 @@ CV_GAP = 0.1
 """Relative gap that is enough on the folds."""
 
 
-def largest_gamma(settings: PairwiseSettings, scale: float) -> float:
-    """The given one, or the end of the path for a Laplacian whose largest entry is `scale`."""
-    return MOST * scale if isinstance(settings.gamma, str) else float(settings.gamma)
-
-
 def problem_of(laplacian: sparse.csr_array, pairs: Pairs, settings: PairwiseSettings) -> PairwiseKernel:
     """`make_problem` at the given gamma, or at the end of the path that it is chosen from."""
     return make_problem(laplacian, pairs, largest_gamma(settings, float(laplacian.diagonal().max()) or 1.0))
-
-
-def check_pairs(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float | None) -> None:
-    """InputError for a gamma, or weights, that do not go with a Laplacian of such a `scale`, where that is known, and for too few
-    pairs to choose gamma by."""
-    if scale is not None:
-        gamma = largest_gamma(settings, scale)
-        check_gamma(gamma, scale)
-        check_weights(gamma, pairs.weights, scale)
-    if settings.gamma == "cv":
-        split_folds(n, pairs, settings.cv, settings.seed)
 
 
 def fit_pairs(

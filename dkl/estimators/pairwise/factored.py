@@ -33,8 +33,8 @@ from dkl.problems.factored_slabs import groups
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_factored import FactoredPairwise
 from dkl.problems.smooth_start import smooth_start
-from dkl.solvers.factored import START_RANK, FactoredSolution, solve_to_gap
-from dkl.solvers.factored_state import FactoredState, Keep
+from dkl.solvers.factored import FactoredSolution, solve_to_gap
+from dkl.solvers.factored_state import START_RANK, FactoredState, Keep
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 

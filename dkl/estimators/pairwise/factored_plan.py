@@ -17,9 +17,9 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.linalg.extreme_eigenvalues import DENSE
 from dkl.linalg.tree_sum import share
 from dkl.problems.factored_slabs import groups
-from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_terms import PairwiseTerms
 from dkl.resources import machine_memory
-from dkl.solvers.factored import START_RANK
+from dkl.solvers.factored_state import START_RANK
 
 FINISH_ARRAYS = 14
 """Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
@@ -32,7 +32,7 @@ MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
 
 
-def finish_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
+def finish_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
     """The largest rank at which the factored solver keeps to the memory limit in this process; see `rank_within`."""
     return rank_within(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
 
@@ -87,7 +87,7 @@ class SharedPlan:
     remedy: str
 
     @classmethod
-    def of(cls, problem: PairwiseKernel, settings: PairwiseSettings, session: Session) -> SharedPlan | None:
+    def of(cls, problem: PairwiseTerms, settings: PairwiseSettings, session: Session) -> SharedPlan | None:
         """None where this process does the work: it is a cluster's alone, and takes room here, or has none."""
         n, here = problem.n, finish_rank(problem, settings)
         most = min(MAX_FINISH_RANK, n)
@@ -118,7 +118,7 @@ class SharedPlan:
         sizes = [sizes_of(empty, targets, bounds, k) for k in range(len(bounds) - 1)]
         return max(owner_bytes((own, met, laplacian_entries, entries), width) for own, met, _, entries in sizes)
 
-    def check(self, problem: PairwiseKernel, bounds: tuple[int, ...], index: int, where: str) -> None:
+    def check(self, problem: PairwiseTerms, bounds: tuple[int, ...], index: int, where: str) -> None:
         """MemoryBudgetError where the worker at `where` has no room for its rows, as fewer workers are there than were planned for."""
         sizes = sizes_of(problem.laplacian, problem.targets, bounds, index)
         needed = owner_bytes(sizes, max(self.rank, LEAST_FINISH_RANK))

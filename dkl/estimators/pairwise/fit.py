@@ -21,7 +21,8 @@ from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import Clock, Context, Stage, remedies_of
 from dkl.pairs import Pairs
 from dkl.problems.certificate import Certificate
-from dkl.problems.pairwise import PairwiseKernel, check_gamma, check_weights
+from dkl.problems.pairwise import PairwiseKernel
+from dkl.problems.pairwise_terms import check_gamma, check_weights
 from dkl.resources import peak_rss
 from dkl.solvers.gamma_choice import GammaChoice
 from dkl.solvers.result import Outcome, Result

@@ -24,7 +24,8 @@ from dkl.estimators.common.side_information import note_unused
 from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
-from dkl.estimators.pairwise.choice import check_pairs, fit_pairs, problem_of
+from dkl.estimators.pairwise.checks import check_pairs
+from dkl.estimators.pairwise.choice import fit_pairs, problem_of
 from dkl.estimators.pairwise.extension import extend_factor
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.settings import PairwiseSettings

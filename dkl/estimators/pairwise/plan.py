@@ -14,16 +14,16 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, factored_plan, finish_rank, search_bytes
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.linalg.smw import SmallSystems
-from dkl.problems.pairwise import PairwiseKernel
-from dkl.solvers.factored import START_RANK
+from dkl.linalg.small_systems import SmallSystems
+from dkl.problems.pairwise_terms import PairwiseTerms
+from dkl.solvers.factored_state import START_RANK
 from dkl.stores.run import RunStore
 
 AHEAD = 1
 """Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
 
 
-def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
+def chosen_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
     """`rank`, or the paper's rule for "auto" (for the factored solver: 16, which it raises and lowers itself)."""
     if settings.rank != "auto":
         rank = int(settings.rank)
@@ -36,7 +36,7 @@ def chosen_rank(problem: PairwiseKernel, settings: PairwiseSettings) -> int:
     return rank
 
 
-def solver_of(problem: PairwiseKernel, settings: PairwiseSettings, session: Session, run: RunStore | None) -> str:
+def solver_of(problem: PairwiseTerms, settings: PairwiseSettings, session: Session, run: RunStore | None) -> str:
     """ "admm" or "factored": `solver`, or what "auto" comes to; see `solver_with_room`. A run that has commits of ADMM goes on with it."""
     if settings.solver != "auto":
         return settings.solver
@@ -60,7 +60,7 @@ def solver_with_room(n: int, rank: int, settings: PairwiseSettings) -> str:
 
 
 def make_plan(
-    problem: PairwiseKernel, settings: PairwiseSettings, session: Session, *, has_store: bool, refuse: bool = True
+    problem: PairwiseTerms, settings: PairwiseSettings, session: Session, *, has_store: bool, refuse: bool = True
 ) -> Plan:
     """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
     settings = replace(settings, solver=solver_of(problem, settings, session, None))

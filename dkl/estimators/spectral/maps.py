@@ -15,15 +15,17 @@ from scipy import sparse
 
 from dkl.blocks.graph import Graph, build_graph, graph_of
 from dkl.blocks.place import Place
+from dkl.blocks.room import Room
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room, passes_on
+from dkl.blocks.shared_passes import passes_on
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
 from dkl.linalg.laplacian import laplacian_matrix
 from dkl.linalg.principal_coordinates import with_signs
-from dkl.linalg.smooth_basis import basis_bytes, smoothest
+from dkl.linalg.smooth_basis import smoothest
+from dkl.linalg.smooth_bytes import basis_bytes
 from dkl.resources import format_bytes, parse_bytes
 
 BASES = 6

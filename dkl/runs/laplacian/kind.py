@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.blocks.shared_passes import Room
 from dkl.datasets import read_labels
 from dkl.estimators.laplacian.fit import PosedPropagation
 from dkl.estimators.laplacian.learner import LaplacianKernelLearner

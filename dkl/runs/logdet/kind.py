@@ -9,9 +9,9 @@ from typing import Any
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
-from dkl.estimators.common.learned_kernel import MOST_ROWS as LARGEST_BASIS
-from dkl.estimators.common.learned_kernel import SQUARES
 from dkl.estimators.common.run_arrays import trained_on
+from dkl.estimators.common.size_guard import MOST_ROWS as LARGEST_BASIS
+from dkl.estimators.common.size_guard import SQUARES
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.estimators.logdet.learner import LogDetKernelLearner
 from dkl.estimators.logdet.model import load_learner

@@ -12,7 +12,8 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.pairwise.choice import check_pairs, fit_pairs, largest_gamma, problem_of
+from dkl.estimators.pairwise.checks import check_pairs, largest_gamma
+from dkl.estimators.pairwise.choice import fit_pairs, problem_of
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.load import load_learner

@@ -13,9 +13,9 @@ from dkl.blocks.session import Session
 from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.column_moments import add_moments, zero_moments
+from dkl.linalg.kernel_columns import block_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_choice import FIRST_ROUND
-from dkl.problems.column_pass import block_rows
 from dkl.runs.estimate import BYTES_A_SECOND, MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
 from dkl.runs.kind import Estimate
 from dkl.runs.regression.inputs import RegressionInputs

@@ -1,0 +1,23 @@
+"""What a packed symmetric matrix takes, from its shape alone: plans ask, without what is compiled for its products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+TILE = 256
+"""Rows and columns of a tile: 512 kB in double, so that a tile is read from memory once a product."""
+PARTS = 16
+"""Partial sums of a product, each over a share of the tiles, whatever the number of threads: so it has the same bits."""
+
+
+def n_tiles(n: int) -> int:
+    """Tiles on a side of an n x n matrix: n / TILE, rounded up."""
+    return -(-n // TILE)
+
+
+def packed_bytes(n: int, dtype: Any) -> int:
+    """Bytes of the tiles of an n x n matrix in `dtype`, padding included: about n^2 / 2 numbers."""
+    side = n_tiles(n)
+    return side * (side + 1) // 2 * TILE * TILE * np.dtype(dtype).itemsize
