@@ -4,54 +4,37 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-import numpy as np
-
-from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
-from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
-from dkl.estimators.basis.settings import BasisSettings, basis_size
+from dkl.estimators.basis.plan import plan_basis, room_for_basis
+from dkl.estimators.basis.settings import basis_size
 from dkl.estimators.basis.store import fit_in_run, is_posed
 from dkl.estimators.common.run_arrays import read_points, trained_on
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.runs import report
-from dkl.runs.basis_inputs import BasisInputs
-from dkl.runs.estimate import own_rows, timed
+from dkl.runs.basis_planner import BasisPlanner, I, S
+from dkl.runs.estimate import own_rows
 from dkl.runs.graph_rows import GraphRows
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.predictions import predictions
-from dkl.runs.row_files import check_values
-from dkl.solvers.qsdp_newton import JOINT
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
-MEASURED = 400
-"""Rows of the square matrices whose product is timed."""
-PRODUCTS = 100
-"""Of conjugate gradients in a step, roughly."""
 
-
-S = TypeVar("S", bound=BasisSettings)
-I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
-
-
-class BasisRuns(RunKind[S, I]):
+class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
     """A learner supplies how its files are read, how its problem is posed and posed again, and what it says of itself."""
 
     drawn_rows = MOST_ROWS
     posed: ClassVar[Any]
     """The learner's class of problems, a `Posed`."""
-
-    @abstractmethod
-    def terms(self, n: int, n_pairs: int, settings: S) -> int:
-        """How many squares the objective has, at most, of n rows."""
 
     @abstractmethod
     def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int, room: Room) -> Any:
@@ -67,44 +50,9 @@ class BasisRuns(RunKind[S, I]):
 
     # -- what follows from these --------------------------------------------------------------------------------------
 
-    def sizes(self, found: I, settings: S) -> Sizes:
-        """Of the fit."""
-        return self._sizes(found.rows.n, found.rows.n_features, found.n_pairs, settings)
-
-    def _sizes(self, n: int, d: int, n_pairs: int, settings: S) -> Sizes:
-        m = basis_size(settings.n_basis, n, "--n-basis")
-        return Sizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
-
     def config(self, found: I) -> dict[str, Any]:
         """How many pairs there are, for a plan without the files."""
         return {"n_pairs": found.n_pairs}
-
-    def check_values(self, found: I, settings: S) -> None:
-        """InputError for a value that is not finite."""
-        check_values(found.rows)
-
-    def plan(self, found: I, settings: S, session: Session) -> Plan:
-        """Bytes of memory; MemoryBudgetError, which names the largest basis that fits."""
-        return plan_basis(self.sizes(found, settings), settings, session, own_rows(found.rows))
-
-    def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
-        """Rows, basis, the terms' ends and numbers, the result, two states of the solver."""
-        sizes = self.sizes(found, settings)
-        columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
-        kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
-        return kept + 8 * 5 * sizes.m**2
-
-    def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
-        sizes, A = self.sizes(found, settings), np.ones((MEASURED, MEASURED))
-        before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
-        side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
-        # The preconditioner's equations, and conjugate gradients' products, each of a square with m numbers of each end.
-        seconds = (sizes.terms * side**2 + side**3 / 3 + PRODUCTS * 8 * sizes.terms * sizes.m) / speed
-        after = [
-            f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"
-        ]
-        return Estimate([before], [*after, f"up to {settings.max_iter} steps, commonly 5 to 40"])
 
     def fit(
         self, run: RunStore, found: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
@@ -121,7 +69,7 @@ class BasisRuns(RunKind[S, I]):
 
         if is_posed(run):
             n_pairs: Any = run.config.get("n_pairs", 0)
-            plan = plan_basis(self._sizes(*trained_on(run), int(n_pairs), settings), settings, session)
+            plan = plan_basis(self.sizes_of(*trained_on(run), int(n_pairs), settings), settings, session)
         else:
             plan = self.plan(found(), settings, session)
         return fit_in_run(run, self.posed, make, settings, plan.as_dict(), watch, notes).result

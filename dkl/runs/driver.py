@@ -53,22 +53,23 @@ def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> No
     place = new_run(out, writes=False)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
-    kind = registry.kind(task)
-    settings = kind.adapted(settings, inputs)
+    planner = registry.planner(task)
+    settings = planner.adapted(settings, inputs)
     with cluster.planned() as session:
-        made, disk = check_fits(kind, inputs, settings, session, place.parent)
-        estimate = kind.estimate(inputs, settings, made, session)
+        made, disk = check_fits(task, inputs, settings, session, place.parent)
+        estimate = planner.estimate(inputs, settings, made, session)
     rows = inputs.rows
-    drawing = describe_picture(picture_bytes(kind, rows.n, rows.n_features, rows.own_bytes))
+    drawing = describe_picture(picture_bytes(registry.kind(task), rows.n, rows.n_features, rows.own_bytes))
     for line in (*estimate.before, made.describe(), drawing, describe_disk(disk, place.parent), *estimate.after):
         click.echo(line)
 
 
-def check_fits(kind: RunKind[Any, Any], inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
+def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
     """(plan, bytes of disk); MemoryBudgetError or DiskError where it does not fit."""
-    made = kind.plan(inputs, settings, session)
-    disk = kind.disk_bytes(inputs, settings, made)
-    check_disk(disk, folder, f"choose another --out, or {kind.declaration.less_disk}")
+    planner = registry.planner(task)
+    made = planner.plan(inputs, settings, session)
+    disk = planner.disk_bytes(inputs, settings, made)
+    check_disk(disk, folder, f"choose another --out, or {registry.declaration(task).less_disk}")
     return made, disk
 
 
@@ -107,15 +108,15 @@ def ready(
     declaration = registry.declaration(task)
     named = Files.of(declaration.files, files)
     inputs = declaration.read(named, settings, values=False)
-    kind = registry.kind(task)  # what fits imports for a second: not for files that are none
-    settings = kind.adapted(settings, inputs)
+    planner = registry.planner(task)
+    settings = planner.adapted(settings, inputs)
     if planned is not None:
         with planned as session:
-            check_fits(kind, inputs, settings, session, folder)
+            check_fits(task, inputs, settings, session, folder)
     if is_peeked(inputs.rows):
-        inputs = kind.read(named, settings, values=True)
-    kind.check_values(inputs, settings)
-    return kind, inputs, settings
+        inputs = declaration.read(named, settings, values=True)
+    planner.check_values(inputs, settings)
+    return registry.kind(task), inputs, settings  # a kind imports for a second: not for what is refused
 
 
 def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:

@@ -1,22 +1,22 @@
 """What a learner supplies for its runs, and nothing else: every verb of `dkl` is written once, for all of them.
 
 A learner has a folder here. Its `__init__` holds a `Declaration`, which imports nothing large, so that a wrong option is
-reported at once; the function that it names reads the inputs, and the `RunKind` that it names does the work. To add a
-learner: that folder, and a line in `dkl/runs/registry.py`.
+reported at once; the function that it names reads the inputs, the `Planner` says what a run takes, and the `RunKind` does
+the work. To add a learner: that folder, and a line in `dkl/runs/registry.py`.
 """
 
 from __future__ import annotations
 
 import importlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dkl.estimators.common.settings import Settings
+from dkl.runs.planner import I, Planner, S
 
 if TYPE_CHECKING:  # a declaration is to be had without them
-    from dkl.blocks.plan import Plan
     from dkl.blocks.session import Session
     from dkl.runs.comparison import Comparison
     from dkl.runs.files import Files
@@ -26,9 +26,6 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.solvers.result import Result
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
-
-S = TypeVar("S", bound=Settings)
-I = TypeVar("I")  # noqa: E741  # of inputs
 
 Notes = Callable[[], dict[str, Any]]
 
@@ -51,8 +48,9 @@ class InputFile:
 class Declaration:
     """A learner as the command line sees it before anything large is imported.
 
-    reader: "module:name" of the function that reads its inputs, and imports no more than that takes: whoever names a file that
-    is none is told at once. kind: "module:name" of its RunKind. verb: the command that uses its result, "predict" or "transform".
+    reader, planner, kind: "module:name" of the function that reads its inputs, of its `Planner` and of its `RunKind`, each of which
+    imports no more than it needs: a file that is none is reported before a planner is imported, and what does not fit before the
+    learner is. verb: the command that uses its result, "predict" or "transform".
     """
 
     task: str
@@ -61,6 +59,8 @@ class Declaration:
     files: tuple[InputFile, ...]
     reader: str
     kind: str
+    planner: str = ""
+    """Empty: the `RunKind`, which plans too."""
     verb: str = "predict"
     remedies: dict[str, str] = field(default_factory=dict)
     """For outcomes that are not convergence: what to do about them, by the names of the command's options."""
@@ -71,16 +71,23 @@ class Declaration:
 
     def read(self, files: Files, settings: Any, *, values: bool) -> Any:
         """The inputs, checked against each other and the settings; InputError. Without `values` shapes are enough."""
-        module, _, name = self.reader.partition(":")
-        return getattr(importlib.import_module(module), name)(files, settings, values=values)
+        return _named(self.reader)(files, settings, values=values)
+
+    def planned(self) -> Planner[Any, Any]:
+        """What is asked before any work starts."""
+        made: Planner[Any, Any] = _named(self.planner or self.kind)()
+        return made
+
+    def runs(self) -> RunKind[Any, Any]:
+        """What does the work."""
+        made: RunKind[Any, Any] = _named(self.kind)()
+        return made
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What `dkl plan` says before the memory plan, and after it."""
-
-    before: list[str]
-    after: list[str]
+def _named(name: str) -> Any:
+    """What "module:name" names."""
+    module, _, of_module = name.partition(":")
+    return getattr(importlib.import_module(module), of_module)
 
 
 @dataclass(frozen=True)
@@ -98,8 +105,8 @@ class Facts:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class RunKind(ABC, Generic[S, I]):
-    """The runs of one learner. S: its settings; I: its inputs, read and checked, with `fingerprints()`."""
+class RunKind(Planner[S, I]):
+    """The runs of one learner."""
 
     declaration: ClassVar[Declaration]
     made_from: ClassVar[tuple[str, ...]] = ()
@@ -115,14 +122,6 @@ class RunKind(ABC, Generic[S, I]):
         return found
 
     # -- what every learner supplies ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def plan(self, inputs: I, settings: S, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit. No value of the inputs is needed."""
-
-    @abstractmethod
-    def estimate(self, inputs: I, settings: S, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for a person who asks beforehand."""
 
     @abstractmethod
     def fit(
@@ -157,23 +156,9 @@ class RunKind(ABC, Generic[S, I]):
 
     # -- where a learner differs from most ----------------------------------------------------------------------------
 
-    def adapted(self, settings: S, inputs: I) -> S:
-        """The settings as these inputs allow them. A `work_dir` becomes an absolute path, if it can be written to."""
-        from dkl.estimators.common.work_folder import checked_folder
-
-        folder = getattr(settings, "work_dir", None)
-        return settings if folder is None else settings.changed(work_dir=checked_folder(folder))
-
-    def check_values(self, inputs: I, settings: S) -> None:
-        """Look at all values once, when a run begins; InputError for the first that no fit can take."""
-
     def config(self, inputs: I) -> dict[str, Any]:
         """What else a run remembers of its inputs."""
         return {}
-
-    def disk_bytes(self, inputs: I, settings: S, plan: Plan) -> int:
-        """Of the run's folder, at most."""
-        return plan.disk_bytes
 
     def written_by_workers(self, run: RunStore, settings: S) -> list[str]:
         """Folders that the workers of a cluster write to."""

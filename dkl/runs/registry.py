@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dkl.errors import InputError, StoreError
-from dkl.runs.kind import Declaration, RunKind
+from dkl.runs.kind import Declaration, Planner, RunKind
 from dkl.stores.registry import OLDEST_TASK
 
 TASKS = {
@@ -30,9 +30,12 @@ def declaration(task: str) -> Declaration:
 
 def kind(task: str) -> RunKind[Any, Any]:
     """What does a task's work."""
-    module, _, name = declaration(task).kind.partition(":")
-    made: RunKind[Any, Any] = getattr(importlib.import_module(module), name)()
-    return made
+    return declaration(task).runs()
+
+
+def planner(task: str) -> Planner[Any, Any]:
+    """What is asked before a task's work starts."""
+    return declaration(task).planned()
 
 
 def task_of(run: Any) -> str:

@@ -28,8 +28,6 @@ from dkl.solvers.svm_state import Kept, State, point_of, point_state
 from dkl.solvers.watch import Stall, Watch, verdict
 
 TAU = 0.5
-LARGEST = 5000
-"""Patterns: each iteration solves a linear programme with so many unknowns."""
 MAX_IDLE, SLOWEST = 50, 0.99
 """Iterations in a row that leave more than this share of the gap before the method is given up."""
 NEWTON_STEPS, ACCURACY = 200, 1e-6

@@ -18,14 +18,13 @@ from dkl.linalg.kernel_operators import KernelOperator, PartedKernel, Vector
 from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm_pairs import SMALLEST_IN_PARTS
 from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution
 from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
 from dkl.solvers.watch import Stall, Watch, verdict
 
 Rows = NDArray[np.intp]
 
-SMALLEST = 2000
-"""Rows that are solved at once: so small a kernel matrix takes no time."""
 FIRST_SHARE, FEWEST_FIRST, MOST_FIRST = 8, 500, 4000
 LEAST_OF_A_CLASS = 100
 GROWTH = 2
@@ -66,7 +65,7 @@ class WorkingSets:
     """
 
     inner: Accelerated
-    smallest: int = SMALLEST
+    smallest: int = SMALLEST_IN_PARTS
     seed: int = 0
 
     def solve(

@@ -350,10 +350,10 @@ def test_sparse_rows(work):
 
 @pytest.mark.exhaustive
 def test_a_kernel_matrix_on_disk_goes_again(work, monkeypatch):
-    from dkl.estimators.svc import kernels as svc_kernel
+    from dkl.estimators.svc import plan as svc_plan
 
-    plan, made = svc_kernel.plan_kernel, []
-    monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
+    plan, made = svc_plan.plan_kernel, []
+    monkeypatch.setattr(svc_plan, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
     mkdir = Path.mkdir
 
     def watched(path, *arguments, **keywords):

@@ -215,10 +215,10 @@ def test_precomputed_kernels(case):
 @pytest.mark.parametrize("case", ["asymmetric", "an eigenvalue of -0.5", "NaN"])
 def test_precomputed_kernels_that_are_not_held(case, monkeypatch):
     """Read anew in each product."""
-    from dkl.estimators.svc import kernels as svc_kernel
+    from dkl.estimators.svc import plan as svc_plan
 
-    plan = svc_kernel.plan_kernel
-    monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
+    plan = svc_plan.plan_kernel
+    monkeypatch.setattr(svc_plan, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
     make, match = PRECOMPUTED[case]
     np.save("K.npy", make())
     refused(lambda: OptimalNeighborhoodSVC(kernel="precomputed").fit("K.npy", Y), match.split(r".*\(")[0])
@@ -278,9 +278,9 @@ def test_rows_to_predict():
 
 
 def test_too_many_rows_for_the_level_method(monkeypatch):
-    from dkl.estimators.svc import fit as svc_run
+    from dkl.solvers import svm_pairs
 
-    monkeypatch.setattr(svc_run, "LARGEST", 30)
+    monkeypatch.setattr(svm_pairs, "LARGEST_BY_LEVEL", 30)
     refused(lambda: OptimalNeighborhoodSVC(solver="level").fit(X, Y), 'solver="level": too many rows; got 40')
 
 

@@ -21,18 +21,17 @@ from svm_cases import blobs, by_libsvm, f, problem
 from dkl import OptimalNeighborhoodSVC
 from dkl.blocks import row_blocks, stored_kernel
 from dkl.errors import ConvergenceWarning, DiskError, InputError, MemoryBudgetError
-from dkl.estimators.svc import fit as svc_run
-from dkl.solvers import svm_working_set
+from dkl.solvers import svm_pairs, svm_working_set
 from dkl.stores import kernel_tiles
 
 
 @pytest.fixture
 def no_room(monkeypatch):
     """A plan in which no kernel matrix fits, of however few rows; and several blocks."""
-    from dkl.estimators.svc import kernels as svc_kernel
+    from dkl.estimators.svc import plan as svc_plan
 
-    plan = svc_kernel.plan_kernel
-    monkeypatch.setattr(svc_kernel, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
+    plan = svc_plan.plan_kernel
+    monkeypatch.setattr(svc_plan, "plan_kernel", lambda *a, **k: plan(*a, **{**k, "driver_limit": 1}))
     monkeypatch.setattr(row_blocks, "SMALLEST_BLOCK", 4_000)
 
 
@@ -46,9 +45,9 @@ def test_recomputed_kernel_gives_the_same_model(scheme, form, rng, no_room):
     assert anew.result_.plan["placement"] == "recomputed"
     with pytest.MonkeyPatch.context() as usual:
         from dkl.blocks.kernel_plan import plan_kernel
-        from dkl.estimators.svc import kernels as svc_kernel
+        from dkl.estimators.svc import plan as svc_plan
 
-        usual.setattr(svc_kernel, "plan_kernel", plan_kernel)
+        usual.setattr(svc_plan, "plan_kernel", plan_kernel)
         held = OptimalNeighborhoodSVC(multi_class=scheme, tol=1e-9, **kernel).fit(rows, y)
     assert held.result_.plan["placement"] == "memory"
     assert_allclose(anew.objective_, held.objective_, rtol=2e-9)
@@ -120,7 +119,7 @@ def test_a_kernel_on_disk_gives_the_same_model(solver, dtype, rng, no_room, tmp_
 
 @pytest.mark.parametrize("dtype", but_for(["float32"], ["float64", "float32"]))
 def test_a_working_set_without_room_stands_on_disk(dtype, rng, no_room, tmp_path, monkeypatch):
-    monkeypatch.setattr(svc_run, "SMALLEST", 100)
+    monkeypatch.setattr(svm_pairs, "SMALLEST_IN_PARTS", 100)
     monkeypatch.setattr(svm_working_set, "FEWEST_FIRST", 60)
     X, y = blobs(rng, 400, 2)
     standing, create = [], stored_kernel.create_tiles

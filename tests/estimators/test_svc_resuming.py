@@ -14,12 +14,12 @@ from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
 from dkl.estimators.common.classes import describe_classes
-from dkl.estimators.svc import fit as svc_fit
 from dkl.estimators.svc.classifier import Training
-from dkl.estimators.svc.kernels import KernelPlace, kernels_of
+from dkl.estimators.svc.kernel_place import KernelPlace
+from dkl.estimators.svc.kernels import kernels_of
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.store import StoredMachines, fit_in_run
-from dkl.solvers import svm_working_set
+from dkl.solvers import svm_pairs, svm_working_set
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
@@ -33,7 +33,7 @@ class Killed(BaseException):
 
 def small_sets(patch):
     """Working sets as small, beside hundreds of rows, as they are beside many thousand."""
-    patch.setattr(svc_fit, "SMALLEST", 100)
+    patch.setattr(svm_pairs, "SMALLEST_IN_PARTS", 100)
     patch.setattr(svm_working_set, "FEWEST_FIRST", 30)
     patch.setattr(svm_working_set, "MOST_FIRST", 60)
     patch.setattr(svm_working_set, "LEAST_OF_A_CLASS", 10)

@@ -19,6 +19,8 @@ from dkl.problems.pairwise_terms import PairwiseTerms
 from dkl.solvers.factored_state import START_RANK
 from dkl.stores.run import RunStore
 
+GRAPH = "the graph, before that"
+"""The stage of a plan before the iterations."""
 AHEAD = 1
 """Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
 

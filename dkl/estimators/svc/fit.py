@@ -17,22 +17,24 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.svc.kept import Ended, KeptMachine, held_by, hold
 from dkl.estimators.svc.kept_checks import is_sound
-from dkl.estimators.svc.kernels import KernelPlace, kernel_place
+from dkl.estimators.svc.kernel_place import KernelPlace
+from dkl.estimators.svc.plan import plan_machines
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.kernel_operators import KernelOperator, Vector
 from dkl.problems.neighborhood_rho import rho_of
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.resources import peak_rss
+from dkl.solvers import svm_pairs
 from dkl.solvers.kernel_combination import ScaledKernel, combine, point_of_sum
 from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.svm_gradient import Accelerated
-from dkl.solvers.svm_level import LARGEST, LevelMethod
+from dkl.solvers.svm_level import LevelMethod
 from dkl.solvers.svm_pairs import TwoClasses, machines
 from dkl.solvers.svm_problem import Solve, SVMSolution
 from dkl.solvers.svm_refinement import refined
 from dkl.solvers.svm_state import Kept, State, part_of, within
-from dkl.solvers.svm_working_set import SMALLEST, WorkingSets
+from dkl.solvers.svm_working_set import WorkingSets
 from dkl.solvers.watch import Watch
 
 REMEDIES = remedies(
@@ -99,7 +101,7 @@ def fit_machines(
     """
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
     _refuse_overflow(bounds, max(step.factor for step in steps))
-    place = kernel_place(source, settings, session)
+    place = KernelPlace.of(source, settings, session)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
     with ExitStack() as kept:
         start = time.perf_counter()
@@ -111,25 +113,6 @@ def fit_machines(
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
-
-
-def plan_machines(
-    place: KernelPlace, kernels: list[Kernel], pairs: list[TwoClasses], n_steps: int, settings: SVCSettings
-) -> Plan:
-    """K whole where many products are to come: of several machines, steps or kernels, or of a solver that takes all rows.
-
-    MemoryBudgetError or DiskError where it can stand nowhere.
-    """
-    most, all_rows = max(len(pair.rows) for pair in pairs), place.source.n
-    if settings.solver == "level" and most > LARGEST:
-        raise InputError("too many rows", where='solver="level"', got=most, wanted=f"at most {LARGEST} a machine")
-    in_parts = (
-        settings.solver == "accelerated"
-        and len(pairs) * n_steps * len(kernels) == 1
-        and most > SMALLEST
-        and not (kernels[0].is_precomputed or callable(kernels[0].name))
-    )
-    return place.plan(kernels, most, is_whole=not in_parts, may_use_disk=most == all_rows)
 
 
 def _weighted(pair: TwoClasses, bounds: NDArray[np.float64]) -> TwoClasses:
@@ -257,7 +240,7 @@ class _MachineFit:
             return LevelMethod(tol, settings.max_iter).solve
         plain = settings.solver == "gradient"
         method = Accelerated(tol, settings.max_iter, momentum=not plain, newton=not plain)
-        return method.solve if plain else WorkingSets(method, SMALLEST).solve
+        return method.solve if plain else WorkingSets(method, svm_pairs.SMALLEST_IN_PARTS).solve
 
     def _keep(self, begun: _Begun, state: State) -> None:
         assert self.keeper is not None

@@ -13,6 +13,7 @@ DECLARATION = Declaration(
     ),
     reader="dkl.runs.laplacian.inputs:read",
     kind="dkl.runs.laplacian.kind:PropagationRuns",
+    planner="dkl.runs.laplacian.planner:PropagationPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",

@@ -16,21 +16,18 @@ from dkl.runs.basis_runs import BasisRuns
 from dkl.runs.comparison import Comparison
 from dkl.runs.laplacian import DECLARATION, verify
 from dkl.runs.laplacian.inputs import PropagationInputs
+from dkl.runs.laplacian.planner import PropagationPlanner
 from dkl.runs.lazy import Lazy
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised import WITH_LABELS
 from dkl.stores.run import RunStore
 
 
-class PropagationRuns(BasisRuns[PropagationSettings, PropagationInputs]):
+class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, PropagationInputs]):
     """RegPCP in a run's folder."""
 
     declaration = DECLARATION
     posed = PosedPropagation
-
-    def terms(self, n: int, n_pairs: int, settings: PropagationSettings) -> int:
-        """Rows and pairs."""
-        return n + n_pairs
 
     def pose(
         self,

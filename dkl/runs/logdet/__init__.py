@@ -26,6 +26,7 @@ DECLARATION = Declaration(
     ),
     reader="dkl.runs.logdet.inputs:read",
     kind="dkl.runs.logdet.kind:LogDetRuns",
+    planner="dkl.runs.logdet.planner:LogDetPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, raise --tol, or give several --gamma from small "

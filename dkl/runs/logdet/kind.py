@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
 from dkl.estimators.common.run_arrays import trained_on
@@ -15,53 +14,32 @@ from dkl.estimators.common.size_guard import SQUARES
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.estimators.logdet.learner import LogDetKernelLearner
 from dkl.estimators.logdet.model import load_learner
-from dkl.estimators.logdet.plan import COMPONENT_SQUARES, plan_kernel
+from dkl.estimators.logdet.plan import COMPONENT_SQUARES
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.estimators.logdet.store import fit_in_run
-from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import current_rss, format_bytes
 from dkl.runs.comparison import Comparison
 from dkl.runs.estimate import own_rows
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
-from dkl.runs.logdet import DECLARATION, estimate, verify
+from dkl.runs.logdet import DECLARATION, verify
 from dkl.runs.logdet.facts import facts
 from dkl.runs.logdet.inputs import LogDetInputs
+from dkl.runs.logdet.planner import LogDetPlanner
 from dkl.runs.logdet.transform import predictor
 from dkl.runs.output import Output, Request
 from dkl.runs.predictions import predictions
-from dkl.runs.row_files import check_values
 from dkl.runs.stored import settings_of
-from dkl.runs.supervised import check_kernel
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 
-class LogDetRuns(RunKind[LogDetRunSettings, LogDetInputs]):
+class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
     """TRIN in a run's folder."""
 
     declaration = DECLARATION
     drawn_rows = MOST_ROWS
-
-    def check_values(self, found: LogDetInputs, settings: LogDetRunSettings) -> None:
-        """InputError for a value that is not finite, or a kernel that is none on these rows."""
-        check_values(found.rows)
-        if settings.kernel not in ("laplacian", "precomputed"):
-            check_kernel(found.rows, Kernel(settings.kernel))
-
-    def plan(self, found: LogDetInputs, settings: LogDetRunSettings, session: Session) -> Plan:
-        """Bytes of memory; MemoryBudgetError where neither a worker nor this process has room."""
-        own = own_rows(found.rows)
-        return plan_kernel(found.sizes(settings), settings, session, has_folder=True, own_rows=own).plan
-
-    def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
-        """The model, two states of the path, and what K0 is made from again."""
-        return estimate.disk_bytes(found, settings)
-
-    def estimate(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
-        return estimate.estimate(found, settings, plan)
 
     def fit(
         self,

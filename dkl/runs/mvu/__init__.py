@@ -16,6 +16,7 @@ DECLARATION = Declaration(
     ),
     reader="dkl.runs.mvu.inputs:read",
     kind="dkl.runs.mvu.kind:UnfoldingRuns",
+    planner="dkl.runs.mvu.planner:UnfoldingPlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, or raise --tol",

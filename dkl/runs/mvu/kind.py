@@ -16,19 +16,16 @@ from dkl.runs.comparison import Comparison
 from dkl.runs.lazy import Lazy
 from dkl.runs.mvu import DECLARATION, inputs, verify
 from dkl.runs.mvu.inputs import UnfoldingInputs
+from dkl.runs.mvu.planner import UnfoldingPlanner
 from dkl.runs.stored import settings_of
 from dkl.stores.run import RunStore
 
 
-class UnfoldingRuns(BasisRuns[UnfoldingSettings, UnfoldingInputs]):
+class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInputs]):
     """RegMVU in a run's folder."""
 
     declaration = DECLARATION
     posed = PosedUnfolding
-
-    def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
-        """The edges, at most."""
-        return n * min(settings.n_neighbors, n - 1)
 
     def pose(
         self,

@@ -13,6 +13,7 @@ DECLARATION = Declaration(
     ),
     reader="dkl.runs.pairwise.inputs:read",
     kind="dkl.runs.pairwise.kind:PairwiseRuns",
+    planner="dkl.runs.pairwise.planner:PairwisePlanner",
     verb="transform",
     remedies={
         "iteration_limit": "raise --max-iter or --target-gap; where that is none raise --tol, or give it to finish by a "

@@ -1,28 +1,19 @@
-"""What a fit of pairs will take: bytes from shapes and pairs, seconds from a few measured iterations."""
+"""How long a fit of pairs will take, by a few measured iterations."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks.graph import plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.placement import LocalPlacement
-from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.choice import largest_gamma
-from dkl.estimators.pairwise.factored_plan import (
-    MAX_FINISH_RANK,
-    SharedPlan,
-    check_room,
-    factored_plan,
-    rank_within,
-)
-from dkl.estimators.pairwise.plan import chosen_rank, plan_at, solver_with_room
+from dkl.estimators.pairwise.checks import largest_gamma
+from dkl.estimators.pairwise.plan import GRAPH
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE
 from dkl.linalg.slabs import slab_width
@@ -30,11 +21,10 @@ from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel, RandomStart
 from dkl.resources import format_bytes
 from dkl.runs.estimate import BYTES_A_SECOND
-from dkl.runs.kind import Estimate
 from dkl.runs.pairwise.inputs import PairwiseInputs
+from dkl.runs.planner import Estimate
 from dkl.solvers.factored_descent import minimize
 
-GRAPH = "the graph, before that"
 SAMPLE = 20_000
 """Patterns of the problem on which an iteration is timed."""
 TIMED = 3
@@ -42,51 +32,6 @@ SLAB_TRANSFERS = 12
 """Arrays of a slab that an iteration reads and writes where the state is on disk: four and two, three and three."""
 PHASE_SECONDS = 0.01
 """A round of Dask tasks; two an iteration."""
-
-
-def plan_of(inputs: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
-    """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
-    place, rows = Place.of(session), inputs.rows
-    graph = graph_bytes(inputs, settings, place)
-    entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
-    problem = PairwiseKernel.of(sparse.csr_array((rows.n, rows.n)), inputs.pairs, largest_gamma(settings, 1.0))
-    if settings.gamma == "cv":
-        check_room(rows.n, entries, problem.targets.nnz, settings)
-    shared = SharedPlan.of(problem, settings, session)
-    room = rank_within(rows.n, entries, problem.targets.nnz, settings) if shared is None else shared.rank
-    settings = replace(settings, solver=solver_with_room(rows.n, room, settings))
-    rank, targets = chosen_rank(problem, settings), problem.targets
-    if settings.solver == "factored":
-        made = place.checked(
-            factored_plan(place, rank, entries, targets, settings, shared, has_store=True), settings.memory_limit
-        )
-    else:
-        made = plan_at(place, rank, entries, targets, settings, has_store=True)
-    return replace(made, stages={GRAPH: graph})
-
-
-def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:
-    """Peak bytes of the graph's stage, with patterns that were read at once; MemoryBudgetError where it does not fit."""
-    rows = inputs.rows
-    plan = plan_graph(
-        rows.n,
-        rows.n_features,
-        rows.dtype.itemsize,
-        settings.n_neighbors,
-        settings.memory_limit,
-        n_slots=place.threads,
-        n_tasks=place.threads * place.processes,
-        chunk_rows=rows.rows_per_chunk,
-        density=min(1.0, rows.array.nnz / (rows.n * rows.n_features)) if rows.is_sparse else 1.0,
-        in_place=rows.is_in_place,
-        beside=PROCESS_BASE + rows.own_bytes,
-    )
-    return int(plan["peak"]) + rows.own_bytes
-
-
-def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
-    """Of the folds' factors on disk, one of which is replaced, and of that which the fit begins at."""
-    return 8 * inputs.rows.n * MAX_FINISH_RANK * (settings.cv + 2) if settings.gamma == "cv" else 0
 
 
 def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from dkl.blocks.graph import build_graph
-from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
-from dkl.estimators.pairwise.checks import check_pairs, largest_gamma
+from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
@@ -24,39 +24,26 @@ from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.comparison import Comparison
 from dkl.runs.interrupt import Interrupt
-from dkl.runs.kind import Estimate, Facts, Notes, RunKind
+from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
-from dkl.runs.pairwise import DECLARATION, estimate, transform, verify
+from dkl.runs.pairwise import DECLARATION, transform, verify
 from dkl.runs.pairwise.facts import facts, graph_notes, has_problem
 from dkl.runs.pairwise.inputs import PairwiseInputs
-from dkl.runs.row_files import check_values
+from dkl.runs.pairwise.planner import PairwisePlanner
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import write_json
 
 
-class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
+class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
     """KL-ADMM in a run's folder."""
 
     declaration = DECLARATION
     made_from = ("graph", "pairs", "choice")
     drawn_rows = MOST_PATTERNS
     reads_to_draw = True
-
-    def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
-        """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known, or can be chosen."""
-        check_pairs(found.rows.n, found.pairs, settings, 1.0 if settings.laplacian == "normalized" else None)
-        check_values(found.rows)
-
-    def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
-        return estimate.plan_of(found, settings, session)
-
-    def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
-        return estimate.estimate(found, settings, plan, session)
 
     def fit(
         self,
@@ -76,10 +63,6 @@ class PairwiseRuns(RunKind[PairwiseSettings, PairwiseInputs]):
         fitted = fit_pairs(problem, pairs, settings, session, run=run, watch=watch, seconds=seconds)
         write_result(run, fitted, report_of(fitted, graph_notes(run)) | notes())
         return fitted.result
-
-    def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:
-        """With what the choice of gamma keeps meanwhile."""
-        return plan.disk_bytes + estimate.choice_bytes(found, settings)
 
     def facts(self, run: RunStore) -> Facts:
         """What `dkl info` says of the run."""

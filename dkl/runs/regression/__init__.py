@@ -14,6 +14,7 @@ DECLARATION = Declaration(
     ),
     reader="dkl.runs.regression.inputs:read",
     kind="dkl.runs.regression.kind:RegressionRuns",
+    planner="dkl.runs.regression.planner:RegressionPlanner",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stalled": "rounding ends all progress: raise --tol, or --nu",

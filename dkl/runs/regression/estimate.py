@@ -17,7 +17,7 @@ from dkl.linalg.kernel_columns import block_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_choice import FIRST_ROUND
 from dkl.runs.estimate import BYTES_A_SECOND, MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
-from dkl.runs.kind import Estimate
+from dkl.runs.planner import Estimate
 from dkl.runs.regression.inputs import RegressionInputs
 
 

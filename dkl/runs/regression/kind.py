@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-from dkl.blocks.place import Place
-from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
 from dkl.estimators.columns.targets import target_means
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.regression.load import load_regressor
@@ -17,15 +13,15 @@ from dkl.estimators.regression.picture import draw
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.shown import DOTS, shown_of
 from dkl.estimators.regression.store import fit_in_run
-from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.comparison import Comparison
-from dkl.runs.kind import Estimate, Facts, Notes
+from dkl.runs.kind import Facts, Notes
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request
 from dkl.runs.predictions import Predictor
-from dkl.runs.regression import DECLARATION, estimate, verify
+from dkl.runs.regression import DECLARATION, verify
 from dkl.runs.regression.facts import facts
 from dkl.runs.regression.inputs import RegressionInputs
+from dkl.runs.regression.planner import RegressionPlanner
 from dkl.runs.regression.predict import predictor
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised_runs import WHOSE, SupervisedRuns
@@ -34,34 +30,16 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 
-class RegressionRuns(SupervisedRuns[RegressionSettings, RegressionInputs]):
+class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, RegressionInputs]):
     """SLKL in a run's folder."""
 
     declaration = DECLARATION
     drawn_rows = DOTS
     made_from = ("candidates",)
 
-    def kernels(self, found: RegressionInputs, settings: RegressionSettings) -> list[Kernel]:
-        """That of the columns."""
-        return [kernel_of(settings)]
-
-    def adapted(self, settings: RegressionSettings, found: RegressionInputs) -> RegressionSettings:
-        """No more folds than rows."""
-        return replace(settings, cv=min(settings.cv, found.rows.n)) if settings.nu == "cv" else settings
-
     def config(self, found: RegressionInputs) -> dict[str, Any]:
         """What else the run remembers of its inputs."""
         return {"target_means": target_means(found.targets.reshape(found.rows.n, -1)).tolist()}
-
-    def plan(self, found: RegressionInputs, settings: RegressionSettings, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
-        count = n_candidates(found.rows.n, settings, None)
-        n_targets = 1 if found.targets.ndim == 1 else found.targets.shape[1]
-        return plan_fit(found.rows, count, n_targets, settings, Place.of(session), has_folder=True)
-
-    def estimate(self, found: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes and seconds, for `dkl plan`."""
-        return estimate.estimate(found, settings, plan, session)
 
     def fit(
         self,

@@ -15,6 +15,7 @@ DECLARATION = Declaration(
     ),
     reader="dkl.runs.class_inputs:read",
     kind="dkl.runs.svc.kind:SVCRuns",
+    planner="dkl.runs.svc.planner:SVCPlanner",
     remedies={
         "iteration_limit": "raise --max-iter: `dkl resume` takes it too",
         "stalled": "rounding ends all progress: raise --tol, or use --dtype float64",

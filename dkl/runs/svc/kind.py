@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.decisions import Scheme
-from dkl.estimators.svc.fit import plan_machines
-from dkl.estimators.svc.kernels import kernel_place, kernels_for_plans, kernels_of
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svc.model import load_classifier, load_model
 from dkl.estimators.svc.picture import draw
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.shown import ROWS, shown_of
 from dkl.estimators.svc.store import fit_in_run
-from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.classification import ClassifierRuns, class_predictor
 from dkl.runs.comparison import Comparison
-from dkl.runs.estimate import time_of_matrices
-from dkl.runs.kind import Estimate, Facts, Notes
+from dkl.runs.kind import Facts, Notes
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request
 from dkl.runs.prediction_plan import kernel_needs
@@ -30,45 +25,17 @@ from dkl.runs.predictions import Predictor
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised_runs import WHOSE
 from dkl.runs.svc import DECLARATION, facts, verify
+from dkl.runs.svc.planner import SVCPlanner
 from dkl.solvers.result import Result
-from dkl.solvers.svm_pairs import TwoClasses, machines
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
-STATE_VECTORS = 20
-"""That a machine's solver goes on from, at most: machines that are at their limit keep them."""
-CUTS = 500
-"""Of the level method, which keeps them all; more are not to be expected."""
 
-
-class SVCRuns(ClassifierRuns[SVCSettings]):
+class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
     """ONK in a run's folder."""
 
     declaration = DECLARATION
     drawn_rows = ROWS
-
-    def kernels(self, found: ClassInputs, settings: SVCSettings) -> list[Kernel]:
-        """One, or those that are combined."""
-        return kernels_of(settings, found.rows)
-
-    def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
-        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
-        place = kernel_place(found.rows, settings, session)
-        return plan_machines(place, kernels_for_plans(settings), _machines(found, settings), 1, settings)
-
-    def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
-        """Two states of all machines, and the model if every row were a support vector."""
-        pairs, rows = _machines(found, settings), found.rows
-        vectors = STATE_VECTORS + (min(settings.max_iter, CUTS) if settings.solver == "level" else 0)
-        states = 2 * 8 * vectors * sum(len(pair.rows) for pair in pairs)
-        return states + rows.n * (8 * (len(pairs) + 1) + rows.row_bytes)
-
-    def estimate(self, found: ClassInputs, settings: SVCSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes before the plan, seconds after it: of kernels whose width no value of the rows has to tell."""
-        rows, pairs = found.rows, _machines(found, settings)
-        sizes = f"{len(pairs)} machine(s) of {max(len(pair.rows) for pair in pairs):,} rows at most"
-        before = f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {sizes}"
-        return Estimate([before], time_of_matrices(kernels_for_plans(settings), rows, settings.dtype, plan))
 
     def fit(
         self,
@@ -107,8 +74,3 @@ class SVCRuns(ClassifierRuns[SVCSettings]):
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
         """Machines, margins and errors."""
         draw(figure, shown_of(model, X, y, whose=WHOSE))
-
-
-def _machines(found: ClassInputs, settings: SVCSettings) -> list[TwoClasses]:
-    """The two-class problems."""
-    return machines(found.numbers, len(found.classes), settings.multi_class)

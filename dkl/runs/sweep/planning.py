@@ -12,7 +12,6 @@ from dkl.resources import format_bytes
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
 from dkl.runs.files import Files
-from dkl.runs.kind import RunKind
 from dkl.runs.sweep.data import Data
 from dkl.runs.sweep.request import Point, Request
 
@@ -25,7 +24,7 @@ def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path)
 
     InputError, which names the point, for settings or inputs that no fit can take.
     """
-    kind, found, room = registry.kind(request.task), dict[str, str](), _Room(folder)
+    found, room = dict[str, str](), _Room(folder)
     for point in points:
         first = Point(point.n, point.varied).name
         if first in found:
@@ -34,7 +33,7 @@ def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path)
         try:
             if not data.is_there(point.n):
                 room.take("the data", data.bytes_of(point.n), written=True)
-            room.take("the run", _disk_of(kind, point, request, data, folder))
+            room.take("the run", _disk_of(point, request, data, folder))
         except (MemoryBudgetError, DiskError) as error:
             found[point.name] = str(error)
         except InputError as error:
@@ -65,12 +64,13 @@ def refuse(points: Sequence[Point], found: Mapping[str, str]) -> None:
         raise ResourceError(f"does not fit here: {found[unfit[0].name]}", where=unfit[0].label + more, remedy=SKIP)
 
 
-def _disk_of(kind: RunKind[Any, Any], point: Point, request: Request, data: Data, folder: Path) -> int:
+def _disk_of(point: Point, request: Request, data: Data, folder: Path) -> int:
     """Bytes that the run of a point leaves on the disk; MemoryBudgetError, DiskError, InputError."""
-    settings: Any = kind.declaration.settings(**request.chosen(point)).checked()
+    declaration = registry.declaration(request.task)
+    settings: Any = declaration.settings(**request.chosen(point)).checked()
     files = data.files(point.n, request.constraints_of(point))
     cluster = Cluster.of(**request.placing(point), memory_limit=settings.memory_limit)
-    inputs = kind.read(Files.of(kind.declaration.files, files), settings, values=False)
-    settings = kind.adapted(settings, inputs)
+    inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
+    settings = registry.planner(request.task).adapted(settings, inputs)
     with cluster.planned() as session:
-        return driver.check_fits(kind, inputs, settings, session, folder)[1]
+        return driver.check_fits(request.task, inputs, settings, session, folder)[1]

@@ -1,0 +1,76 @@
+"""A classifier's kernel matrices where they stand, and whether they are kernel matrices."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
+from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
+from dkl.blocks.plan import Plan
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.stored_kernel import StoredKernel
+from dkl.estimators.common.work_folder import claimed_folder, next_run
+from dkl.estimators.svc.plan import PlannedPlace
+from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernel_operators import KernelOperator
+from dkl.problems.column_pass import check_rows
+from dkl.stores.kernel_tiles import stored_bytes
+
+
+class KernelPlace(PlannedPlace):
+    """A place as it is planned, where the kernels' matrices are made."""
+
+    def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
+        """K of each kernel; what is on disk goes with `kept`. InputError for what is no kernel matrix."""
+        if not (self.source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
+            RowBlocks(self.source, self.session, self.memory_limit, once=True).map(check_rows)
+        return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
+
+    def recomputed(
+        self, kernel: Kernel, dtype: str, part_bytes: int = 0, kept: ExitStack | None = None
+    ) -> RecomputedKernel:
+        """The kernel, recomputed in each product; parts of it beyond `part_bytes` go to the disk, if there is a `work_dir`."""
+        store = None if self.work_dir is None or kept is None else partial(self._stored, kept)
+        return RecomputedKernel(
+            kernel,
+            self.source,
+            self.session,
+            self.memory_limit,
+            dtype,
+            part_dtype=self.dtype,
+            part_bytes=part_bytes,
+            store=store,
+        )
+
+    def _stored(self, kept: ExitStack, recomputed: RecomputedKernel) -> KernelOperator:
+        """On disk, until nobody holds it, and no longer than `kept`; where the disk is too small, as it is."""
+        folder = next_run(self.work_dir, "kernel").parent
+        if stored_bytes(recomputed.n, self.dtype) > shutil.disk_usage(folder).free:
+            return recomputed
+        path = claimed_folder(self.work_dir, "kernel")
+        remove = partial(shutil.rmtree, path, ignore_errors=True)
+        with ExitStack() as unfinished:
+            unfinished.callback(remove)
+            found = StoredKernel.of(recomputed, path, self.dtype)
+            unfinished.pop_all()
+        # Once only: a traceback may hold it for longer than `kept`, and another fit may have taken the name by then.
+        kept.callback(weakref.finalize(found, remove))
+        return found
+
+    def _checked(self, kernel: Kernel, plan: Plan, kept: ExitStack, is_one_of_many: bool) -> Any:
+        operator = self._operator(kernel, plan, kept)
+        if kernel.is_precomputed and plan.placement != "memory":
+            check_symmetric_products(operator)
+        if kernel.is_precomputed or is_one_of_many:
+            check_psd(operator, kernel.where if is_one_of_many else "X")
+        return operator
+
+    def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:
+        if plan.placement == "memory":
+            return MemoryKernel.of(kernel, self.source, self.dtype, self.session.threads)
+        found = self.recomputed(kernel, "float64", plan.shape["working_set_bytes"], kept)
+        return found if plan.placement == "recomputed" else self._stored(kept, found)

@@ -1,0 +1,70 @@
+"""What is asked of learners in the basis of smooth eigenvectors before any work starts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+import numpy as np
+
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.basis.settings import BasisSettings, basis_size
+from dkl.runs.basis_inputs import BasisInputs
+from dkl.runs.estimate import own_rows, timed
+from dkl.runs.planner import Estimate, Planner
+from dkl.runs.row_files import check_values
+from dkl.solvers.qsdp_newton import JOINT
+
+MEASURED = 400
+"""Rows of the square matrices whose product is timed."""
+PRODUCTS = 100
+"""Of conjugate gradients in a step, roughly."""
+
+S = TypeVar("S", bound=BasisSettings)
+I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
+
+
+class BasisPlanner(Planner[S, I]):
+    """A learner supplies how many squares its objective has."""
+
+    @abstractmethod
+    def terms(self, n: int, n_pairs: int, settings: S) -> int:
+        """How many squares the objective has, at most, of n rows."""
+
+    def sizes(self, found: I, settings: S) -> Sizes:
+        """Of the fit."""
+        return self.sizes_of(found.rows.n, found.rows.n_features, found.n_pairs, settings)
+
+    def sizes_of(self, n: int, d: int, n_pairs: int, settings: S) -> Sizes:
+        """Of a fit of n rows with d features and so many pairs."""
+        m = basis_size(settings.n_basis, n, "--n-basis")
+        return Sizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
+
+    def plan(self, found: I, settings: S, session: Session) -> Plan:
+        """Bytes of memory; MemoryBudgetError, which names the largest basis that fits."""
+        return plan_basis(self.sizes(found, settings), settings, session, own_rows(found.rows))
+
+    def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
+        """Rows, basis, the terms' ends and numbers, the result, two states of the solver."""
+        sizes = self.sizes(found, settings)
+        columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
+        kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
+        return kept + 8 * 5 * sizes.m**2
+
+    def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
+        sizes, A = self.sizes(found, settings), np.ones((MEASURED, MEASURED))
+        before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
+        side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
+        # The preconditioner's equations, and conjugate gradients' products, each of a square with m numbers of each end.
+        seconds = (sizes.terms * side**2 + side**3 / 3 + PRODUCTS * 8 * sizes.terms * sizes.m) / speed
+        after = [
+            f"about {seconds:.2g} s a step of Newton's method in this process, by a product that was measured here;"
+        ]
+        return Estimate([before], [*after, f"up to {settings.max_iter} steps, commonly 5 to 40"])
+
+    def check_values(self, found: I, settings: S) -> None:
+        """InputError for a value that is not finite."""
+        check_values(found.rows)

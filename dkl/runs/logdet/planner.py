@@ -1,0 +1,58 @@
+"""What a run of LogDet kernel learning takes: bytes from shapes and labels, seconds from a product that is measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.estimators.logdet.plan import flops_of, plan_kernel
+from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.linalg.kernel_columns import Kernel
+from dkl.runs.estimate import own_rows, timed
+from dkl.runs.logdet.inputs import LogDetInputs
+from dkl.runs.planner import Estimate, Planner
+from dkl.runs.row_files import check_values
+from dkl.runs.supervised import check_kernel
+
+MEASURED = 400
+"""Rows of the square matrices whose product is timed."""
+GRAPH_ENTRY = 16
+"""Bytes of an entry of the graph's Laplacian on disk."""
+
+
+class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
+    """Of TRIN."""
+
+    def plan(self, found: LogDetInputs, settings: LogDetRunSettings, session: Session) -> Plan:
+        """Bytes of memory; MemoryBudgetError where neither a worker nor this process has room."""
+        own = own_rows(found.rows)
+        return plan_kernel(found.sizes(settings), settings, session, has_folder=True, own_rows=own).plan
+
+    def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
+        """The model; two states of the path, of two vectors a gamma; what K0 is made from again."""
+        sizes, n, k = found.sizes(settings), found.rows.n, settings.n_components
+        vectors = 5 * 8 * len(settings.gammas) * sizes.c
+        model = 8 * (sizes.p**2 + (sizes.basis + sizes.p + n) * (k + 2))
+        graph = n * (2 * settings.n_neighbors + 1) * GRAPH_ENTRY if settings.kernel == "laplacian" else 0
+        kept = 8 * n * n if settings.kernel == "precomputed" else found.rows.n * found.rows.row_bytes
+        return vectors + model + graph + kept
+
+    def estimate(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes before the plan, seconds after it."""
+        sizes, rows, count = found.sizes(settings), found.rows, len(settings.gammas)
+        before = (
+            f"{rows.n:,} rows, {rows.n_features:,} features; up to {sizes.c:,} constraints on {sizes.p:,} rows; "
+            f"{count} value{'s' if count > 1 else ''} of gamma"
+        )
+        A = np.ones((MEASURED, MEASURED))
+        speed = 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
+        where = "a worker" if plan.own_bytes else "this process"
+        after = f"about {flops_of(sizes) / speed:.2g} s a Newton step in {where}, by a product that was measured here; up to"
+        return Estimate([before], [after, f"{settings.max_iter} steps at each gamma, commonly 5 to 40"])
+
+    def check_values(self, found: LogDetInputs, settings: LogDetRunSettings) -> None:
+        """InputError for a value that is not finite, or a kernel that is none on these rows."""
+        check_values(found.rows)
+        if settings.kernel not in ("laplacian", "precomputed"):
+            check_kernel(found.rows, Kernel(settings.kernel))

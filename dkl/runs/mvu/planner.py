@@ -1,0 +1,15 @@
+"""What a run of maximum variance unfolding takes."""
+
+from __future__ import annotations
+
+from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.runs.basis_planner import BasisPlanner
+from dkl.runs.mvu.inputs import UnfoldingInputs
+
+
+class UnfoldingPlanner(BasisPlanner[UnfoldingSettings, UnfoldingInputs]):
+    """Of RegMVU."""
+
+    def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
+        """The edges, at most."""
+        return n * min(settings.n_neighbors, n - 1)

@@ -1,0 +1,83 @@
+"""What a run of pairs takes, from shapes and pairs alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scipy import sparse
+
+from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.session import Session
+from dkl.estimators.pairwise.checks import check_pairs, largest_gamma
+from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, check_room, factored_plan, rank_within
+from dkl.estimators.pairwise.plan import GRAPH, chosen_rank, plan_at, solver_with_room
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.problems.pairwise_terms import PairwiseTerms
+from dkl.runs.pairwise.inputs import PairwiseInputs
+from dkl.runs.planner import Estimate, Planner
+from dkl.runs.row_files import check_values
+
+
+class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
+    """Of KL-ADMM, or the factored solver, with the graph before it and what chooses gamma."""
+
+    def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
+        """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
+        place, rows = Place.of(session), found.rows
+        graph = graph_bytes(found, settings, place)
+        entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
+        problem = PairwiseTerms.of(sparse.csr_array((rows.n, rows.n)), found.pairs, largest_gamma(settings, 1.0))
+        if settings.gamma == "cv":
+            check_room(rows.n, entries, problem.targets.nnz, settings)
+        shared = SharedPlan.of(problem, settings, session)
+        room = rank_within(rows.n, entries, problem.targets.nnz, settings) if shared is None else shared.rank
+        settings = replace(settings, solver=solver_with_room(rows.n, room, settings))
+        rank, targets = chosen_rank(problem, settings), problem.targets
+        if settings.solver == "factored":
+            made = place.checked(
+                factored_plan(place, rank, entries, targets, settings, shared, has_store=True), settings.memory_limit
+            )
+        else:
+            made = plan_at(place, rank, entries, targets, settings, has_store=True)
+        return replace(made, stages={GRAPH: graph})
+
+    def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for `dkl plan`."""
+        from dkl.runs.pairwise.estimate import estimate  # by the solvers themselves
+
+        return estimate(found, settings, plan, session)
+
+    def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:
+        """With what the choice of gamma keeps meanwhile."""
+        return plan.disk_bytes + choice_bytes(found, settings)
+
+    def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
+        """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known, or can be chosen."""
+        check_pairs(found.rows.n, found.pairs, settings, 1.0 if settings.laplacian == "normalized" else None)
+        check_values(found.rows)
+
+
+def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:
+    """Peak bytes of the graph's stage, with patterns that were read at once; MemoryBudgetError where it does not fit."""
+    rows = inputs.rows
+    plan = plan_graph(
+        rows.n,
+        rows.n_features,
+        rows.dtype.itemsize,
+        settings.n_neighbors,
+        settings.memory_limit,
+        n_slots=place.threads,
+        n_tasks=place.threads * place.processes,
+        chunk_rows=rows.rows_per_chunk,
+        density=min(1.0, rows.array.nnz / (rows.n * rows.n_features)) if rows.is_sparse else 1.0,
+        in_place=rows.is_in_place,
+        beside=PROCESS_BASE + rows.own_bytes,
+    )
+    return int(plan["peak"]) + rows.own_bytes
+
+
+def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
+    """Of the folds' factors on disk, one of which is replaced, and of that which the fit begins at."""
+    return 8 * inputs.rows.n * MAX_FINISH_RANK * (settings.cv + 2) if settings.gamma == "cv" else 0

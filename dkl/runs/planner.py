@@ -1,0 +1,56 @@
+"""What is asked of a learner before any work starts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from dkl.estimators.common.settings import Settings
+
+if TYPE_CHECKING:  # declarations, which name planners, are to be had without them
+    from dkl.blocks.plan import Plan
+    from dkl.blocks.session import Session
+
+S = TypeVar("S", bound=Settings)
+I = TypeVar("I")  # noqa: E741  # of inputs
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What `dkl plan` says before the memory plan, and after it."""
+
+    before: list[str]
+    after: list[str]
+
+
+class Planner(ABC, Generic[S, I]):
+    """What is asked of a learner before any work starts: what a run takes, and whether a fit can take the values.
+
+    S: its settings; I: its inputs, read and checked, with `fingerprints()`. It imports no more than that needs, neither Numba nor
+    scikit-learn: a run that does not fit is refused within a second.
+    """
+
+    @abstractmethod
+    def plan(self, inputs: I, settings: S, session: Session) -> Plan:
+        """Bytes of memory and disk; MemoryBudgetError where they do not fit. No value of the inputs is needed."""
+
+    @abstractmethod
+    def estimate(self, inputs: I, settings: S, plan: Plan, session: Session) -> Estimate:
+        """Sizes and seconds, for a person who asks beforehand."""
+
+    # -- where a learner differs from most ----------------------------------------------------------------------------
+
+    def adapted(self, settings: S, inputs: I) -> S:
+        """The settings as these inputs allow them. A `work_dir` becomes an absolute path, if it can be written to."""
+        from dkl.estimators.common.work_folder import checked_folder
+
+        folder = getattr(settings, "work_dir", None)
+        return settings if folder is None else settings.changed(work_dir=checked_folder(folder))
+
+    def check_values(self, inputs: I, settings: S) -> None:
+        """Look at all values once, when a run begins; InputError for the first that no fit can take."""
+
+    def disk_bytes(self, inputs: I, settings: S, plan: Plan) -> int:
+        """Of the run's folder, at most."""
+        return plan.disk_bytes

@@ -1,0 +1,29 @@
+"""What is asked of learners by kernels on rows with targets before any work starts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+from dkl.estimators.common.settings import Settings
+from dkl.linalg.kernel_columns import Kernel
+from dkl.runs.planner import Planner
+from dkl.runs.row_files import check_values
+from dkl.runs.supervised import SupervisedInputs, check_kernel
+
+S = TypeVar("S", bound=Settings)
+I = TypeVar("I", bound=SupervisedInputs)  # noqa: E741  # of inputs
+
+
+class SupervisedPlanner(Planner[S, I]):
+    """A learner supplies its kernels; see `Planner` for the rest."""
+
+    @abstractmethod
+    def kernels(self, found: I, settings: S) -> list[Kernel]:
+        """The kernels that the settings name, as the learner makes them of these rows."""
+
+    def check_values(self, found: I, settings: S) -> None:
+        """InputError for a value that is not finite, or a kernel that is none on these rows."""
+        check_values(found.rows)
+        for kernel in self.kernels(found, settings):
+            check_kernel(found.rows, kernel)

@@ -1,0 +1,52 @@
+"""What a run of the classifier takes, from shapes and labels alone."""
+
+from __future__ import annotations
+
+from dkl.blocks.plan import Plan
+from dkl.blocks.session import Session
+from dkl.estimators.svc.kernels import kernels_for_plans, kernels_of
+from dkl.estimators.svc.plan import PlannedPlace, plan_machines
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.linalg.kernel_columns import Kernel
+from dkl.runs.class_inputs import ClassInputs
+from dkl.runs.estimate import time_of_matrices
+from dkl.runs.planner import Estimate
+from dkl.runs.supervised_planner import SupervisedPlanner
+from dkl.solvers.svm_pairs import TwoClasses, machines
+
+STATE_VECTORS = 20
+"""That a machine's solver goes on from, at most: machines that are at their limit keep them."""
+CUTS = 500
+"""Of the level method, which keeps them all; more are not to be expected."""
+
+
+class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
+    """Of ONK."""
+
+    def kernels(self, found: ClassInputs, settings: SVCSettings) -> list[Kernel]:
+        """One, or those that are combined."""
+        return kernels_of(settings, found.rows)
+
+    def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
+        """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
+        place = PlannedPlace.of(found.rows, settings, session)
+        return plan_machines(place, kernels_for_plans(settings), _machines(found, settings), 1, settings)
+
+    def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
+        """Two states of all machines, and the model if every row were a support vector."""
+        pairs, rows = _machines(found, settings), found.rows
+        vectors = STATE_VECTORS + (min(settings.max_iter, CUTS) if settings.solver == "level" else 0)
+        states = 2 * 8 * vectors * sum(len(pair.rows) for pair in pairs)
+        return states + rows.n * (8 * (len(pairs) + 1) + rows.row_bytes)
+
+    def estimate(self, found: ClassInputs, settings: SVCSettings, plan: Plan, session: Session) -> Estimate:
+        """Sizes before the plan, seconds after it: of kernels whose width no value of the rows has to tell."""
+        rows, pairs = found.rows, _machines(found, settings)
+        sizes = f"{len(pairs)} machine(s) of {max(len(pair.rows) for pair in pairs):,} rows at most"
+        before = f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {sizes}"
+        return Estimate([before], time_of_matrices(kernels_for_plans(settings), rows, settings.dtype, plan))
+
+
+def _machines(found: ClassInputs, settings: SVCSettings) -> list[TwoClasses]:
+    """The two-class problems."""
+    return machines(found.numbers, len(found.classes), settings.multi_class)
