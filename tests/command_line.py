@@ -90,7 +90,7 @@ def _timed(arguments: list[str], log: Path) -> Answer:
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def refused_without(modules: set[str], *arguments: str, folder: Path | None = None) -> str:
+def refused_without(modules: set[str], *arguments: str, folder: Path | None = None, code: int = 2) -> str:
     """The one line of `dkl`, in a process of its own, that refuses these arguments and has imported none of the modules."""
     program = (
         f"import sys\nfrom dkl.cli.main import main\nsys.argv = ['dkl', *{list(arguments)!r}]\n"
@@ -99,7 +99,7 @@ def refused_without(modules: set[str], *arguments: str, folder: Path | None = No
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=PATIENCE)
-    assert done.stdout.split("\n")[:2] == ["2", "set()"] and len(done.stderr.splitlines()) == 1, (
+    assert done.stdout.split("\n")[:2] == [str(code), "set()"] and len(done.stderr.splitlines()) == 1, (
         done.stdout + done.stderr
     )
     return done.stderr

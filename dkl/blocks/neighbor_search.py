@@ -7,12 +7,9 @@ file proposes candidates, whose distances are then taken from X in one pass.
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -21,12 +18,13 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from dkl.blocks import waiting
 from dkl.blocks.graph_plan import SPARE
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.row_checks import blocks, check_rows, opened, refuse_first
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.blocks.slab_worker import is_cluster_failure
-from dkl.errors import DataWarning, InputError
+from dkl.errors import DataWarning
 from dkl.linalg import neighbor_sizes, neighbors_ivf
-from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, largest_value, search_tree
+from dkl.linalg.neighbors import Lists, Rows, absorb, absorb_candidates, empty_lists, search_tree
 from dkl.linalg.one_blas_thread import one_blas_thread
 
 RECALL_WANTED = 0.99
@@ -56,27 +54,10 @@ class NeighborSearch:
 
         Raises InputError, with the entry's row and column, for NaN, infinity, or a value whose squared distances overflow.
         """
-        digests = np.concatenate([np.frombuffer(digest, dtype="S16") for digest in self._checked(digests=True)])
+        parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows)
+        refuse_first([fault for fault, _ in parts], self.source.n_features, self.query_rows)
+        digests = np.concatenate([np.frombuffer(digest, dtype="S16") for _, digest in parts])
         return self.source.n - np.unique(digests).size
-
-    def check_values(self) -> None:
-        """As `check`, without the count, which takes a digest of every row."""
-        self._checked(digests=False)
-
-    def _checked(self, *, digests: bool) -> list[bytes]:
-        """The digests of each task's rows, if they are asked for, where no value is bad."""
-        parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows, digests)
-        faults = [fault for fault, _ in parts if fault is not None]
-        if faults:
-            row, column, value = faults[0]
-            raise InputError(
-                "a value is not finite" if not np.isfinite(value) else "a value is so large that distances overflow",
-                where=f"X[{row}, {column}], in the block of rows from {row - row % self.query_rows}",
-                got=value,
-                wanted=f"|x| <= {largest_value(self.source.n_features):.3g}",
-                remedy="drop the row, fill the gap or scale the column",
-            )
-        return [digest for _, digest in parts]
 
     def exact(self, k: int, tree: Any = None) -> Lists:
         """The k nearest rows of every row, by distance and then by row number; `tree` is a scikit-learn KDTree of all rows, or None."""
@@ -182,13 +163,6 @@ def share(session: Session, item: Any) -> Any:
     return session.send(item)
 
 
-def blocks(source: RowSource, n_rows: int, lo: int = 0, hi: int | None = None) -> Iterator[tuple[int, Rows]]:
-    """(first row, rows) of rows lo to hi, `n_rows` at a time."""
-    hi = source.n if hi is None else hi
-    for first in range(lo, hi, n_rows):
-        yield first, source.read(first, min(first + n_rows, hi))
-
-
 def take(source: RowSource, ids: NDArray[np.int64], n_rows: int) -> Rows:
     """The rows of the ascending numbers `ids`, read at most `n_rows` at a time unless they follow each other."""
     lo, hi = int(ids[0]), int(ids[-1]) + 1
@@ -224,55 +198,3 @@ def search_rows(ids: NDArray[np.int64], shared: Any, index: Any, n_probes: int, 
         else:
             absorb_candidates(lists, queries, ids, references, first, proposed)
     return lists
-
-
-def check_rows(
-    ids: NDArray[np.int64], shared: Any, reference_rows: int, digests: bool = True
-) -> tuple[tuple[int, int, float] | None, bytes]:
-    """Task: (first bad entry as (row, column, value) or None, a digest of 16 bytes for each row, if they are asked for).
-
-    Digests are of values: float32 and float64 rows, sparse rows with and without stored zeros, 0.0 and -0.0 agree. Equal
-    digests of different rows have odds of 2^-128 a pair.
-    """
-    source, found = opened(shared), []
-    for first, rows in blocks(source, reference_rows, int(ids[0]), int(ids[-1]) + 1):
-        values = rows.data if issparse(rows) else rows
-        # NaN fails the comparison too; the limit is no float32.
-        if not (np.abs(values) <= largest_value(source.n_features)).all():
-            return _first_bad(rows, first, largest_value(source.n_features)), b""
-        if digests:
-            found.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
-    return None, b"".join(found)
-
-
-def _first_bad(rows: Rows, first: int, largest: np.float64) -> tuple[int, int, float]:
-    """(row, column, value) of the first entry, in row order, that is not within `largest`."""
-    if not issparse(rows):
-        i, j = np.argwhere(~(np.abs(rows) <= largest))[0]
-        return first + int(i), int(j), float(rows[i, j])
-    entry = int(np.argmax(~(np.abs(rows.data) <= largest)))
-    i = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
-    return first + i, int(rows.indices[entry]), float(rows.data[entry])
-
-
-def _row_bytes(rows: Rows) -> Iterator[bytes]:
-    """Each row as bytes that are equal where the rows are."""
-    if not issparse(rows):
-        # Adding 0 makes -0.0 a 0.0.
-        yield from (np.add(row, 0.0, dtype=np.float64).tobytes() for row in rows)
-        return
-    rows = csr_array(rows, copy=True)
-    rows.sum_duplicates()
-    rows.eliminate_zeros()
-    data, indices = rows.data.astype(np.float64), rows.indices.astype(np.int64)
-    for lo, hi in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
-        yield indices[lo:hi].tobytes() + data[lo:hi].tobytes()
-
-
-def opened(shared: Any) -> RowSource:
-    """The rows, as a source for one task alone: one that reads files keeps a window of what it read last, which threads must
-    not share.
-    """
-    if not isinstance(shared, RowSource):
-        return row_source(shared)
-    return RowSource(copy.copy(shared.array)) if shared.is_stored else shared

@@ -45,16 +45,11 @@ def empty_lists(n_rows: int, k: int) -> Lists:
     return Lists(np.full((n_rows, k), np.inf), np.full((n_rows, k), _NOBODY))
 
 
-def largest_value(n_features: int) -> np.float64:
-    """The largest |x| with which no squared distance overflows, with a margin for the sums on the way."""
-    return np.sqrt(np.finfo(np.float64).max / (64 * n_features))
-
-
 def absorb(lists: Lists, queries: Rows, ids: NDArray[np.int64], references: Rows, first: int) -> None:
     """Merge all of `references`, whose row 0 has number `first`, into the `lists` of `queries`, whose rows are `ids`.
 
     Both blocks are dense, or both sparse; (rows, features), finite, their squared distances within float64's range
-    (`largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
+    (`neighbor_sizes.largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
     """
     if issparse(queries):
         _absorb_sparse(*lists, *_csr(queries), ids, *_csr(references), first, references.shape[1], REFERENCE_TILE)

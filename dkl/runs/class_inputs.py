@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dkl.datasets import read_labels
 from dkl.errors import InputError
+from dkl.estimators.common.classes import checked_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
@@ -29,8 +30,6 @@ class ClassInputs(SupervisedInputs):
         rows = read_rows(files, memory_limit, values=values, square=square)
         require_room_for_targets(file_of_targets(files), memory_limit)
         labels = read_class_labels(files, rows.n)
-        from dkl.estimators.common.classes import checked_labels  # by scikit-learn, once there are labels
-
         try:
             classes, numbers = checked_labels(labels, rows.n)
         except InputError as error:

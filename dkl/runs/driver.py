@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetEr
 from dkl.estimators.common.progress import progress
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
+from dkl.runs.applied_rows import looked_at
 from dkl.runs.cluster import Cluster
 from dkl.runs.comparison import compare
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
@@ -121,6 +121,8 @@ def ready(
 
 def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:
     """What a run is made from, as its folder keeps it."""
+    from importlib.metadata import version
+
     task = kind.declaration.task
     return {
         "command": f"fit {task}",
@@ -163,9 +165,9 @@ def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
 def resume(path: str, changes: Given, placing: Given) -> int:
     """Continue a run from its last commit to its end. The exit code."""
     run = open_run(path, to_work=True)
-    kind = registry.kind(registry.task_of(run))
-    settings = settings_of(run, changes)
+    task, settings = registry.task_of(run), settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
+    kind = registry.kind(task)
     inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
     with report.damages(run, "run", "."):
         if run.is_complete and not kind.goes_further(run, dict(changes)):
@@ -310,8 +312,8 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     run.check()
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
+    request = looked_at(run, Request(**options))
     kind = registry.kind(task)
-    request = Request(**options)
     with report.damages(run, "run", "."):
         prepared = kind.apply(run, request)
     if prepared.plan is not None and cluster.address is None:  # one that runs is asked when we are connected

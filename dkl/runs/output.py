@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
 from dkl.blocks.plan import Plan
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.runs.files import check_new
@@ -33,12 +34,13 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Request:
-    """Which rows, beside which targets, and how. decision: decision values in place of labels."""
+    """Which rows, beside which targets, and how. decision: decision values in place of labels; rows: what was seen of them already."""
 
     data: str | AnyPath
     targets: str | AnyPath | None = None
     decision: bool = False
     memory_limit: int | None = None
+    rows: RowSource | None = None
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.runs.applied_rows import read_rows, require_features
 from dkl.runs.files import Files
 from dkl.runs.kind import InputFile
 from dkl.runs.output import Output, Request
 from dkl.runs.prediction_plan import Needs, prediction_plan
-from dkl.runs.row_files import check_values, load_rows, require_room_for_targets
+from dkl.runs.row_files import check_values, require_room_for_targets
 from dkl.runs.supervised import file_of_targets, may_have_targets
 
 
@@ -62,11 +63,8 @@ def predictions(
     """Of all rows of the request's file, or of `rows` that were read from it; InputError for rows that are not for the
     predictor, or not finite."""
     files = Files.of(declared, {"data": request.data, "targets": request.targets})
-    rows = load_rows(files["data"], request.memory_limit) if rows is None else rows
-    wanted = predictor.features(rows.n_features)
-    if rows.n_features != wanted:
-        where = str(files["data"])
-        raise InputError("another number of features", where=where, got=rows.n_features, wanted=wanted)
+    rows = read_rows(request, files["data"]) if rows is None else rows
+    require_features(rows, predictor.features(rows.n_features), files["data"])
     score = _score(predictor, files, rows.n, request.memory_limit)
     check_values(rows)
     known = 0 if score is None else score.nbytes

@@ -17,10 +17,10 @@ from dkl._npy_headers import Header, member_header
 from dkl._object_paths import AnyPath
 from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
+from dkl.blocks import row_checks
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_blocks import MEMORY_SHARE
 from dkl.blocks.row_sources import RowSource, row_source
-from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.resources import format_bytes, machine_memory
 
@@ -64,11 +64,8 @@ def is_peeked(rows: RowSource) -> bool:
 
 def check_values(rows: RowSource) -> None:
     """Read all rows once; InputError for the first value that is not finite or too large to square."""
-    from dkl.blocks.neighbor_search import NeighborSearch
-
-    block = max(1, CHECKED_BYTES // rows.row_bytes)
-    # On one thread: reading takes longer than looking, and each thread would read and unpack in memory of its own.
-    NeighborSearch(rows, Session(None, threads=1), rows.n, block, 1).check_values()
+    # In this thread: reading takes longer than looking, and each thread would read and unpack in memory of its own.
+    row_checks.check_values(rows, max(1, CHECKED_BYTES // rows.row_bytes))
 
 
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:

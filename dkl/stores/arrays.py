@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import google_crc32c
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from dkl._spent import DISK, spending
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
-from dkl.stores.private_files import PrivateFiles
 from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
 
-_COMPRESSORS: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
+if TYPE_CHECKING:
+    import zarr
 
 CHUNK_BYTES = 8_000_000
 """Of a chunk of rows, about: below 4 MB the round through zarr's event loop shows, far above it a reader's memory does."""
 
-Target = Path | tuple[zarr.Group, str]
+Target: TypeAlias = "Path | tuple[zarr.Group, str]"
 """Where an array stands: a path, or a group and the array's name in it."""
 
 
@@ -45,11 +43,17 @@ def create_array(
     rows: of the first dimension in a chunk, where the declaration leaves that open. Raises StoreError for a shape or
     type that is not declared, and OSError; nothing that stands there is ever overwritten.
     """
+    import zarr
+    from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+
+    from dkl.stores.local_stores import PrivateFiles
+
     dtype = np.dtype(dtype)
     chunks, dims = declared.chunks.of(shape, rows), declared.dims_of(len(shape)) if declared.named else None
     require(declared, Layout(shape, chunks, str(dtype), dims, declared.codecs, declared.version), _name(target))
     store, name = (PrivateFiles(target), None) if isinstance(target, Path) else (target[0].store_path, target[1])
     nothing = np.nan if dtype.kind == "f" else -1
+    codecs: dict[str, Any] = {"zstd": lambda: ZstdCodec(level=1), "crc32c": Crc32cCodec}
     return zarr.create_array(
         store=store,
         name=name,
@@ -58,7 +62,7 @@ def create_array(
         dtype=dtype,
         serializer=BytesCodec(endian="little"),
         filters=None,
-        compressors=[_COMPRESSORS[codec]() for codec in declared.codecs[1:]] or None,
+        compressors=[codecs[codec]() for codec in declared.codecs[1:]] or None,
         fill_value=nothing if declared.fill is None else declared.fill,
         chunk_key_encoding={"name": "default", "separator": declared.separator},
         dimension_names=dims,
@@ -87,6 +91,10 @@ def open_array(
 
 
 def _opened(path: Path, mode: Any) -> zarr.Array:
+    import zarr
+
+    from dkl.stores.local_stores import PrivateFiles
+
     return zarr.open_array(PrivateFiles(path, read_only=mode == "r"), mode=mode)
 
 
@@ -172,6 +180,8 @@ def declaration_of(arrays: Arrays | None, path: str, where: Path) -> StoredArray
 
 def stored_arrays(root: Path, arrays: Arrays) -> Iterator[tuple[str, StoredArray]]:
     """(path in the folder, declaration) of every array under `root`; StoreError for the first not as declared."""
+    import zarr
+
     for metadata in sorted(root.rglob("zarr.json")):
         found = zarr.open(str(metadata.parent), mode="r")
         if isinstance(found, zarr.Array):

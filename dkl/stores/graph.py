@@ -29,7 +29,7 @@ from scipy.sparse import csr_array, vstack
 from dkl.errors import InputError, StoreError
 from dkl.stores.arrays import create_array, layout_of, require
 from dkl.stores.disk import disk_errors
-from dkl.stores.private_files import PrivateFiles
+from dkl.stores.local_stores import PrivateFiles
 from dkl.stores.registry import COMPRESSED, StoredArray
 
 KIND, VERSION = "dkl.csr-blocks", 1

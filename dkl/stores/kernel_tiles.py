@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dkl._spent import DISK, spending
@@ -23,6 +22,9 @@ from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ONE_EACH, StoredArray
 from dkl.stores.seals import file_sum
+
+if TYPE_CHECKING:
+    import zarr
 
 STORED_TILE = 1024
 """Rows and columns of a tile: 4 or 8 MB, so that a read costs its bytes and not its round through zarr's event loop."""

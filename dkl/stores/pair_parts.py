@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
@@ -17,6 +16,9 @@ from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, StoredArray
 from dkl.stores.run_parts import RunParts
+
+if TYPE_CHECKING:
+    import zarr
 
 MUST_LINK = StoredArray("pairs/must_link", ("pair", "end"), INTEGERS, "Row numbers of pairs that belong together.")
 CANNOT_LINK = MUST_LINK.at("pairs/cannot_link", "Row numbers of pairs that belong apart.")

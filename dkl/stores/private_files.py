@@ -5,27 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
-
-from zarr.storage import LocalStore
+from typing import IO
 
 from dkl.errors import StoreError
 
 MODE = 0o600
-
-
-class PrivateFiles(LocalStore):
-    """A store in a folder, whose files are for the owner alone; zarr's own are as the umask leaves them."""
-
-    async def set(self, key: str, value: Any) -> None:
-        """Write a file."""
-        await super().set(key, value)
-        os.chmod(Path(self.root, key), MODE)
-
-    async def set_if_not_exists(self, key: str, value: Any) -> None:
-        """Write a file, unless there is one."""
-        await super().set_if_not_exists(key, value)
-        os.chmod(Path(self.root, key), MODE)
 
 
 def create_private(path: Path) -> IO[bytes]:

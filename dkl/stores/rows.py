@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dkl._npy_headers import require_sizes
@@ -31,17 +31,6 @@ METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"
 UNPACKED_BYTES = 1_000_000
 """Of small chunks that are unpacked together: each by a thread of zarr's, which keeps its memory afterwards."""
 SMALLER = "store it in smaller chunks"
-
-
-class PlainFiles(zarr.storage.LocalStore):
-    """An array in a folder, of which ordinary files alone are read: of a pipe or /dev/zero there is no end."""
-
-    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-        """A file's bytes, None where there is none; InputError for a device or pipe."""
-        path = Path(self.root, key)
-        if os.path.lexists(path):  # a folder in a chunk's place would be read as fill values
-            require_file(path)
-        return await super().get(key, prototype, byte_range)
 
 
 @dataclass
@@ -117,16 +106,24 @@ def stored_rows(X: Any) -> StoredRows | None:
         return StoredRows(X.header.shape, X.header.dtype, False, 1, X)  # type: ignore[arg-type]
     if isinstance(X, np.memmap):
         return _from_memmap(X)
-    if isinstance(X, zarr.Array) and not _is_of_this_process(X.store):
+    if is_zarr_array(X) and not _is_of_this_process(X.store):
         return _from_zarr(X, X)
     return None
 
 
+def is_zarr_array(X: Any) -> bool:
+    """Whether it is an array of zarr, which nothing can be as long as zarr is not imported."""
+    zarr = sys.modules.get("zarr")
+    return zarr is not None and isinstance(X, zarr.Array)
+
+
 def _is_of_this_process(store: Any) -> bool:
     """Whether no other process can open what is in the store: it stands in the memory of this one, fsspec's or zarr's."""
+    from zarr.storage import MemoryStore
+
     files = getattr(store, "fs", None)
     kind = getattr(getattr(files, "sync_fs", files), "protocol", ())
-    return isinstance(store, zarr.storage.MemoryStore) or "memory" in ([kind] if isinstance(kind, str) else kind)
+    return isinstance(store, MemoryStore) or "memory" in ([kind] if isinstance(kind, str) else kind)
 
 
 @contextmanager
@@ -151,7 +148,7 @@ def held_rows(X: Any) -> Any:
     """`X`; of an address in this process' own memory, which no worker can open, the array that stands there."""
     if isinstance(X, str) and is_address(X) and (path := ObjectPath.of(X, "X")).is_of_this_process:
         X = _open(path)
-        if isinstance(X, zarr.Array):
+        if is_zarr_array(X):
             _check_layout(X, path)
     if isinstance(X, RawArray) and isinstance(X.path, ObjectPath) and X.path.is_of_this_process:
         return X.read(0, X.header.shape[0])
@@ -222,7 +219,7 @@ def _address(array: NDArray) -> int:
 def _open(location: Any) -> Any:
     """The array that stands at `location`: a path, an object's address, the five facts of a memory map, or a zarr array that
     opens itself."""
-    if isinstance(location, (zarr.Array, RawArray)):
+    if isinstance(location, RawArray) or is_zarr_array(location):
         return location
     path: AnyPath = location if isinstance(location, AnyPath) else location[0]
     try:
@@ -232,6 +229,10 @@ def _open(location: Any) -> Any:
         if path.suffix == ".npy":
             require_file(path)
             return raw_array(path)
+        import zarr
+
+        from dkl.stores.local_stores import PlainFiles
+
         if isinstance(path, ObjectPath):
             with path.telling():
                 store = zarr.storage.FsspecStore.from_url(path.url, {"use_listings_cache": False}, read_only=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from dkl._paths import as_path
@@ -27,7 +26,7 @@ from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
-from dkl.stores.private_files import PrivateFiles, require_plain_tree
+from dkl.stores.private_files import require_plain_tree
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.unsealed import unsealed_damages
 
@@ -63,6 +62,10 @@ class RunStore(PairParts):
             raise taken
         if not folder.parent.is_dir():
             raise InputError("its parent folder does not exist", where=str(folder), remedy="create the parent folder")
+        import zarr
+
+        from dkl.stores.local_stores import PrivateFiles
+
         run, is_new = cls(folder, config, objects), not folder.exists()
         try:
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import google_crc32c
 import numpy as np
-import zarr
 from numpy.typing import DTypeLike, NDArray
 
 from dkl._spent import DISK, spending
@@ -71,6 +70,8 @@ class SlabArray:
     @classmethod
     def open(cls, path: Path) -> SlabArray:
         """The slabs at `path`, committed or working; StoreError for anything else."""
+        import zarr
+
         try:
             array = zarr.open_array(str(path), mode="r")
         except Exception as error:

@@ -35,6 +35,8 @@ from dkl.stores.run import RunStore
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 ALL = {**CASES, "ridge": ridge_kind.CASE}
 TASKS = [*registry.TASKS, "ridge"]
+SLOW = {"sklearn", "numba", "pandas", "dask", "distributed"}
+"""They take a second and a half to import, which nobody who is refused is to wait for."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -128,11 +130,38 @@ def test_the_plan_is_what_is_used(finished):
 
 @pytest.mark.parametrize("task", but_for(["laplacian", "logdet", "mvu", "regression", "svc"], registry.TASKS))
 def test_a_file_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_path):
-    """scikit-learn and Numba take a second and a half."""
     (tmp_path / "X.npz").write_bytes(b"PK\3\4 no archive")
     words = [word for file in registry.declaration(task).files if file.required for word in (f"--{file.name}", "X.npz")]
-    large = {"sklearn", "numba", "pandas", "dask", "distributed"}
-    assert "X.npz" in refused_without(large, "fit", task, *words, "--out", "run.zarr", folder=tmp_path)
+    assert "X.npz" in refused_without(SLOW, "fit", task, *words, "--out", "run.zarr", folder=tmp_path)
+
+
+@pytest.mark.parametrize("task", but_for(["laplacian", "mvu", "regression", "svc"], registry.TASKS))
+def test_what_does_not_fit_is_refused_before_what_a_fit_imports(task, tmp_path):
+    CASES[task].write(tmp_path)
+    words = "fit", task, *CASES[task].files, "--out", "run.zarr", "--memory-limit", "1 MB"
+    assert "memory_limit" in refused_without(SLOW, *words, folder=tmp_path, code=5)
+
+
+@pytest.mark.parametrize("task", but_for(["laplacian", "mvu", "pairwise", "logdet"], registry.TASKS))
+def test_a_value_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_path):
+    CASES[task].write(tmp_path)
+    with np.load(tmp_path / "X.npz") as held:
+        arrays = dict(held)
+    arrays["X"][3, 1] = np.nan
+    np.savez(tmp_path / "X.npz", **arrays)
+    said = refused_without(SLOW, "fit", task, *CASES[task].files, "--out", "run.zarr", folder=tmp_path)
+    assert "X[3, 1]" in said and not (tmp_path / "run.zarr").exists()
+
+
+def test_rows_that_a_run_is_not_for_are_refused_before_what_applying_it_imports(run, finished, tmp_path):
+    task = finished[0]
+    if task == "ridge":
+        pytest.skip("it has no planner, and the tests import what they need")
+    verb, out = registry.declaration(task).verb, "--out"
+    assert "none.npz: no such file" in refused_without(SLOW, verb, str(run), "--data", "none.npz", out, "p.npy")
+    np.save("wide.npy", np.ones((5, 99)))
+    said = refused_without(SLOW, verb, str(run), "--data", "wide.npy", out, "p.npy")
+    assert "another number of features; got 99" in said and not Path("p.npy").exists()
 
 
 def test_plan_prints_and_writes_nothing(finished, monkeypatch):

@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_not_applied(tmp_path, monkeypatch, task):
         answer = call(*[word for word in use if word not in ("--threads", "1")], *place)
         refused(answer, 5)
         assert "memory_limit" in answer.err and "; raise memory_limit" in answer.err or "more memory" in answer.err
-    write_bomb(tmp_path / "bomb.npz", 400, 50_000)
+    write_bomb(tmp_path / "bomb.npz", 400_000, 50)
     answer = call(*apply(task, f"{task}-X.npy.zarr", "bomb.npz", "out.npy", 150 * 10**6))
     refused(answer, 5)
     assert "the rows do not fit" in answer.err and not Path("out.npy").exists()

@@ -394,7 +394,7 @@ def test_a_full_disk_is_a_disk_error(run, monkeypatch, part):
         "factor": lambda: run.create_factor(3, 2, "float64"),
         "report": lambda: run.write_report({}, np.zeros(2)),
     }
-    monkeypatch.setattr(arrays_module.zarr, "create_array", full)
+    monkeypatch.setattr("zarr.create_array", full)
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(DiskError, match="No space left on device.*free space"):
         calls[part]()

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from dkl._plain_arrays import refuse_masked
 from dkl.errors import InputError, StoreError
@@ -23,6 +21,29 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
         what = f"{learner} requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass the labels")
     refuse_masked(y, "y")
+    given = y if _are_plain(y) else _as_sklearn_has_it(y)
+    if len(given) != n:
+        raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
+    classes, numbers = np.unique(given, return_inverse=True)
+    if len(classes) < 2:
+        got = f"{len(classes)} class"
+        raise InputError("The number of classes has to be greater than one", where="y", got=got)
+    return classes, numbers
+
+
+def _are_plain(y: Any) -> bool:
+    """Whether it is an array (n,) of text or whole numbers that repeat, in which scikit-learn, a second's import, finds no fault."""
+    if type(y) is not np.ndarray or y.ndim != 1 or y.dtype.kind not in "biufU":
+        return False
+    is_whole = y.dtype.kind != "f" or bool(((np.abs(y) < 2**53) & (y == np.trunc(y))).all())
+    return is_whole and 2 * len(np.unique(y)) <= len(y)
+
+
+def _as_sklearn_has_it(y: Any) -> NDArray:
+    """y as an array (n,), where scikit-learn takes it for class labels; InputError with its words where it does not."""
+    from sklearn.utils import assert_all_finite, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+
     try:
         given = column_or_1d(y, warn=True)
         if given.dtype.kind == "S":  # scikit-learn refuses them only from 1.7 on
@@ -32,13 +53,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
         check_classification_targets(given)
     except (ValueError, TypeError) as error:
         raise InputError(" ".join(str(error).split()), where="y") from error
-    if len(given) != n:
-        raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
-    classes, numbers = np.unique(given, return_inverse=True)
-    if len(classes) < 2:
-        got = f"{len(classes)} class"
-        raise InputError("The number of classes has to be greater than one", where="y", got=got)
-    return classes, numbers
+    return np.asarray(given)
 
 
 def describe_classes(classes: NDArray) -> dict[str, Any]:

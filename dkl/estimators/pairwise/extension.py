@@ -22,7 +22,8 @@ from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.linalg.neighbors import QUERY_TILE, REFERENCE_TILE, Lists, absorb, empty_lists, largest_value, search_tree
+from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE, largest_value
+from dkl.linalg.neighbors import Lists, absorb, empty_lists, search_tree
 
 LEAST_ROWS = 512
 """Of new rows that share a pass over the others, which is read and converted beside the products with them."""

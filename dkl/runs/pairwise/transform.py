@@ -17,6 +17,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
 from dkl.resources import machine_memory
+from dkl.runs.applied_rows import read_rows
 from dkl.runs.files import check_unchanged, fingerprint
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION
@@ -36,7 +37,7 @@ def transformed(run: RunStore, request: Request) -> Output:
     known, file = training_data(run), as_source(request.data, "--data").absolute()
     if known is not None and _is_same(file, known):
         return _as_stored(run, stored)
-    rows = load_rows(file, request.memory_limit)
+    rows = read_rows(request, file)
     if known is None:
         remedy = "use the learner's transform"
         raise StoreError("the run does not say what it was learned from", where=run.name, remedy=remedy)

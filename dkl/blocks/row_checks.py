@@ -1,0 +1,100 @@
+"""Whether the values of rows are ones that distances can be computed of, and which rows repeat others: in one pass, block by block."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.errors import InputError
+from dkl.linalg.neighbor_sizes import largest_value
+
+Rows = Any
+"""(m, features): an ndarray, or a csr_array."""
+Fault = tuple[int, int, float]
+"""Row, column and value of an entry that no distance can be computed of."""
+
+
+def check_values(source: RowSource, rows_at_once: int) -> None:
+    """InputError for the first value that is NaN, infinite, or so large that squared distances overflow."""
+    refuse_first([check_rows(np.arange(source.n), source, rows_at_once, digests=False)[0]], source.n_features, source.n)
+
+
+def refuse_first(faults: Sequence[Fault | None], n_features: int, block_rows: int) -> None:
+    """InputError for the first fault, if there is any, in rows that were checked by so many in a block."""
+    fault = next((one for one in faults if one is not None), None)
+    if fault is None:
+        return
+    row, column, value = fault
+    raise InputError(
+        "a value is not finite" if not np.isfinite(value) else "a value is so large that distances overflow",
+        where=f"X[{row}, {column}], in the block of rows from {row - row % block_rows}",
+        got=value,
+        wanted=f"|x| <= {largest_value(n_features):.3g}",
+        remedy="drop the row, fill the gap or scale the column",
+    )
+
+
+def check_rows(
+    ids: NDArray[np.int64], shared: Any, reference_rows: int, digests: bool = True
+) -> tuple[Fault | None, bytes]:
+    """Task: (first bad entry as (row, column, value) or None, a digest of 16 bytes for each row, if they are asked for).
+
+    Digests are of values: float32 and float64 rows, sparse rows with and without stored zeros, 0.0 and -0.0 agree. Equal
+    digests of different rows have odds of 2^-128 a pair.
+    """
+    source, found = opened(shared), []
+    for first, rows in blocks(source, reference_rows, int(ids[0]), int(ids[-1]) + 1):
+        values = rows.data if issparse(rows) else rows
+        # NaN fails the comparison too; the limit is no float32.
+        if not (np.abs(values) <= largest_value(source.n_features)).all():
+            return _first_bad(rows, first, largest_value(source.n_features)), b""
+        if digests:
+            found.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
+    return None, b"".join(found)
+
+
+def _first_bad(rows: Rows, first: int, largest: np.float64) -> Fault:
+    """(row, column, value) of the first entry, in row order, that is not within `largest`."""
+    if not issparse(rows):
+        i, j = np.argwhere(~(np.abs(rows) <= largest))[0]
+        return first + int(i), int(j), float(rows[i, j])
+    entry = int(np.argmax(~(np.abs(rows.data) <= largest)))
+    i = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
+    return first + i, int(rows.indices[entry]), float(rows.data[entry])
+
+
+def _row_bytes(rows: Rows) -> Iterator[bytes]:
+    """Each row as bytes that are equal where the rows are."""
+    if not issparse(rows):
+        # Adding 0 makes -0.0 a 0.0.
+        yield from (np.add(row, 0.0, dtype=np.float64).tobytes() for row in rows)
+        return
+    rows = csr_array(rows, copy=True)
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    data, indices = rows.data.astype(np.float64), rows.indices.astype(np.int64)
+    for lo, hi in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        yield indices[lo:hi].tobytes() + data[lo:hi].tobytes()
+
+
+def blocks(source: RowSource, n_rows: int, lo: int = 0, hi: int | None = None) -> Iterator[tuple[int, Rows]]:
+    """(first row, rows) of rows lo to hi, `n_rows` at a time."""
+    hi = source.n if hi is None else hi
+    for first in range(lo, hi, n_rows):
+        yield first, source.read(first, min(first + n_rows, hi))
+
+
+def opened(shared: Any) -> RowSource:
+    """The rows, as a source for one task alone: one that reads files keeps a window of what it read last, which threads must
+    not share.
+    """
+    if not isinstance(shared, RowSource):
+        return row_source(shared)
+    return RowSource(copy.copy(shared.array)) if shared.is_stored else shared

@@ -1,0 +1,49 @@
+"""The rows that a run is applied to, looked at before its learner is imported: for a file that is none that would take a second."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dkl._object_paths import AnyPath
+from dkl._paths import as_source
+from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
+from dkl.runs.output import Request
+from dkl.runs.row_files import is_peeked, load_rows, peek_rows
+from dkl.stores.run import RunStore
+
+
+def looked_at(run: RunStore, request: Request) -> Request:
+    """The request with its rows, unless they may be the run's own, which were looked at when it began.
+
+    InputError for what cannot be read, or has another number of features; MemoryBudgetError for what must be read at once and does
+    not fit.
+    """
+    file, known = as_source(request.data, "--data").absolute(), _learned_from(run)
+    if file.is_file() and file.stat().st_size == known.get("size"):
+        return request
+    rows, shape = peek_rows(file, request.memory_limit), known.get("shape")
+    if isinstance(shape, list) and len(shape) == 2:
+        require_features(rows, shape[1], file)
+    return replace(request, rows=rows)
+
+
+def read_rows(request: Request, file: AnyPath) -> RowSource:
+    """The rows of the request, which stand in the file."""
+    if request.rows is None or is_peeked(request.rows):
+        return load_rows(file, request.memory_limit)
+    return request.rows
+
+
+def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:
+    """InputError for rows with another number of features."""
+    if rows.n_features != wanted:
+        raise InputError("another number of features", where=str(file), got=rows.n_features, wanted=wanted)
+
+
+def _learned_from(run: RunStore) -> dict[str, Any]:
+    """What the run keeps of the file that it learned from; empty for a run of Python's."""
+    inputs = run.config.get("inputs")
+    found = inputs.get("data") if isinstance(inputs, dict) else None
+    return found if isinstance(found, dict) else {}
