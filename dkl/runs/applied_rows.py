@@ -10,15 +10,15 @@ from dkl._paths import as_source
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.runs.output import Request
-from dkl.runs.row_files import is_peeked, load_rows, peek_rows
+from dkl.runs.row_files import check_values, is_peeked, load_rows, peek_rows
 from dkl.stores.run import RunStore
 
 
 def looked_at(run: RunStore, request: Request) -> Request:
     """The request with its rows, unless they may be the run's own, which were looked at when it began.
 
-    InputError for what cannot be read, or has another number of features; MemoryBudgetError for what must be read at once and does
-    not fit.
+    InputError for what cannot be read, has another number of features, or a value that is not finite; MemoryBudgetError for what
+    must be read at once and does not fit.
     """
     file, known = as_source(request.data, "--data").absolute(), _learned_from(run)
     if file.is_file() and file.stat().st_size == known.get("size"):
@@ -26,14 +26,19 @@ def looked_at(run: RunStore, request: Request) -> Request:
     rows, shape = peek_rows(file, request.memory_limit), known.get("shape")
     if isinstance(shape, list) and len(shape) == 2:
         require_features(rows, shape[1], file)
+    if is_peeked(rows):
+        rows = load_rows(file, request.memory_limit)
+    check_values(rows)
     return replace(request, rows=rows)
 
 
 def read_rows(request: Request, file: AnyPath) -> RowSource:
-    """The rows of the request, which stand in the file."""
-    if request.rows is None or is_peeked(request.rows):
-        return load_rows(file, request.memory_limit)
-    return request.rows
+    """The rows of the request, which stand in the file, and are finite. Errors as of `looked_at`."""
+    if request.rows is not None:
+        return request.rows
+    rows = load_rows(file, request.memory_limit)
+    check_values(rows)
+    return rows
 
 
 def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:

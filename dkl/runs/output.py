@@ -34,7 +34,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Request:
-    """Which rows, beside which targets, and how. decision: decision values in place of labels; rows: what was seen of them already."""
+    """Which rows, beside which targets, and how. decision: decision values in place of labels; rows: themselves, where they
+    were read and looked at already."""
 
     data: str | AnyPath
     targets: str | AnyPath | None = None

@@ -21,7 +21,7 @@ from dkl.runs.files import Files
 from dkl.runs.kind import InputFile
 from dkl.runs.output import Output, Request
 from dkl.runs.prediction_plan import Needs, prediction_plan
-from dkl.runs.row_files import check_values, require_room_for_targets
+from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import file_of_targets, may_have_targets
 
 
@@ -66,7 +66,6 @@ def predictions(
     rows = read_rows(request, files["data"]) if rows is None else rows
     require_features(rows, predictor.features(rows.n_features), files["data"])
     score = _score(predictor, files, rows.n, request.memory_limit)
-    check_values(rows)
     known = 0 if score is None else score.nbytes
 
     def plan(session: Session) -> Plan:

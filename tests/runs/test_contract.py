@@ -162,6 +162,9 @@ def test_rows_that_a_run_is_not_for_are_refused_before_what_applying_it_imports(
     np.save("wide.npy", np.ones((5, 99)))
     said = refused_without(SLOW, verb, str(run), "--data", "wide.npy", out, "p.npy")
     assert "another number of features; got 99" in said and not Path("p.npy").exists()
+    with np.load(finished[1] / "X.npz") as held:
+        np.save("nan.npy", np.where(np.arange(held["X"].shape[1]) == 1, np.nan, held["X"][:5]))
+    assert "X[0, 1]" in refused_without(SLOW, verb, str(run), "--data", "nan.npy", out, "p.npy")
 
 
 def test_plan_prints_and_writes_nothing(finished, monkeypatch):
