@@ -44,6 +44,7 @@ scheduler take 12 % of a processor, and 4 % without. Nor is it kept: logs of 1,0
 
 FORKED = (
     "distributed",
+    "sklearn.metrics.pairwise",
     "dkl.blocks.slab_worker",
     "dkl.blocks.neighbor_search",
     "dkl.blocks.row_groups",
@@ -51,9 +52,11 @@ FORKED = (
     "dkl.problems.factored_slabs",
     "dkl.problems.pairwise_admm",
     "dkl.stores.kernel_columns",
+    "dkl.stores.local_stores",
     "dkl.estimators.pairwise.loaded_kernels",
 )
-"""What workers are forked with, imported once in a process that does nothing else: what their tasks import, of whichever learner."""
+"""What workers are forked with, imported once in a process that does nothing else: what their tasks import, of whichever learner,
+and what these import when they are first called."""
 START_SECONDS = 120.0
 """A worker that has not come up by then hangs."""
 

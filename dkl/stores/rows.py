@@ -112,9 +112,9 @@ def stored_rows(X: Any) -> StoredRows | None:
 
 
 def is_zarr_array(X: Any) -> bool:
-    """Whether it is an array of zarr, which nothing can be as long as zarr is not imported."""
-    zarr = sys.modules.get("zarr")
-    return zarr is not None and isinstance(X, zarr.Array)
+    """Whether it is an array of zarr, which nothing can be as long as zarr is not imported, or another thread imports it."""
+    kind = getattr(sys.modules.get("zarr"), "Array", None)
+    return kind is not None and isinstance(X, kind)
 
 
 def _is_of_this_process(store: Any) -> bool:

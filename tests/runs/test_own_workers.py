@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from dask_processes import wait_until
-from on_workers import imported_from
+from on_workers import imported_from, not_imported
 
 from dkl.blocks.session import Session
 from dkl.errors import ResourceError
@@ -69,6 +69,11 @@ def told(client: Any) -> dict[str, list[str]]:
 def test_a_stranger_is_told_nothing(own: Any) -> None:
     answers = told(own)
     assert len(answers) == 5 and not any(answers.values()), answers
+
+
+def test_workers_begin_with_what_their_tasks_import(own: Any) -> None:
+    """Or each worker would import it anew, for seconds, and again when one was lost."""
+    assert set(map(tuple, own.run(not_imported, ["numba", "zarr", "sklearn.metrics.pairwise"]).values())) == {()}
 
 
 @pytest.mark.exhaustive

@@ -21,7 +21,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
         what = f"{learner} requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass the labels")
     refuse_masked(y, "y")
-    given = y if _are_plain(y) else _as_sklearn_has_it(y)
+    given = _labels(y)
     if len(given) != n:
         raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
     classes, numbers = np.unique(given, return_inverse=True)
@@ -31,12 +31,27 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
     return classes, numbers
 
 
-def _are_plain(y: Any) -> bool:
-    """Whether it is an array (n,) of text or whole numbers that repeat, in which scikit-learn, a second's import, finds no fault."""
-    if type(y) is not np.ndarray or y.ndim != 1 or y.dtype.kind not in "biufU":
-        return False
-    is_whole = y.dtype.kind != "f" or bool(((np.abs(y) < 2**53) & (y == np.trunc(y))).all())
-    return is_whole and 2 * len(np.unique(y)) <= len(y)
+def _labels(y: Any) -> NDArray:
+    """y as an array (n,). scikit-learn, a second's import, is asked of all but text and whole numbers that repeat, where it finds no
+    fault, and numbers that are not whole, where it finds one."""
+    if (
+        type(y) is np.ndarray
+        and y.ndim == 1
+        and (y.dtype.kind in "biuU" or (y.dtype.kind == "f" and np.isfinite(y).all()))
+    ):
+        if y.dtype.kind == "f":
+            _require_whole(y)
+        if 2 * len(np.unique(y)) <= len(y):
+            return y
+    return _as_sklearn_has_it(y)
+
+
+def _require_whole(y: NDArray) -> None:
+    """InputError for the first number that no class is called by."""
+    broken = np.flatnonzero((np.abs(y) >= 2**53) | (y != np.trunc(y)))
+    if broken.size:
+        what, got, wanted = "Unknown label type: continuous", y[broken[0]], "whole numbers, or text"
+        raise InputError(what, where=f"y[{broken[0]}]", got=got, wanted=wanted)
 
 
 def _as_sklearn_has_it(y: Any) -> NDArray:
