@@ -10,7 +10,8 @@ seconds of each iteration:
     disk        the bytes that an iteration reads and writes, over what the same arrays give when they are read, and files like a quarter
                 of them when these are written: in order, by as many threads, with nothing in the system's cache before, all on disk
                 after, through the cache and past it; the faster counts
-    arithmetic  iterations in memory, of one slab a thread and of two: what a slab more takes, for as many as a thread has
+    arithmetic  iterations in memory, of one slab a thread and of two: what a slab more takes, for as many as a thread has; the mean
+                of before and after, as a machine whose memory others use as well is not the same from one minute to the next
 
 One JSON object a case, and the seconds of all against n as a picture. Graphs are kept in FOLDER as pair_proofs.py keeps them.
 """
@@ -141,21 +142,30 @@ def measured(
     width = slab_width(rank, dtype)
     program, slabs = problem.admm(rank, dtype, 0.0), -(-rank // width)
     scratch = folder / "working"
+
+    def arithmetic() -> float:
+        """Seconds of an iteration without a disk, by those of one slab a thread, and of what each further one takes."""
+        one, two = (in_memory(problem, k * threads * width, dtype, threads) for k in (1, 2))
+        return one + (two - one) * (-(-slabs // threads) - 1)
+
+    # Before and after: within minutes a machine whose memory others use as well is twice as fast, or half.
+    around = [arithmetic()]
     try:
         told = iterations(problem, program, threads, steps, scratch, ahead)
         disk = bandwidths(scratch, threads)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    one, two = (in_memory(problem, k * threads * width, dtype, threads) for k in (1, 2))
+    around.append(arithmetic())
     array = problem.n * width * np.dtype(dtype).itemsize * slabs
     seconds = float(np.median(told["seconds"][1:]))
     bounds = {
         "disk": min(READS * array / reading + WRITES * array / writing for reading, writing in disk.values()),
-        "arithmetic": one + (two - one) * (-(-slabs // threads) - 1),
+        "arithmetic": sum(around) / 2,
     }
     return {
         "n": problem.n, "rank": rank, "dtype": dtype, "threads": threads, "slabs": slabs, "array_gb": array / 1e9,
         "an_iteration": seconds, "bounds": bounds, "of_the_larger": seconds / max(bounds.values()),
+        "arithmetic_around": around,
         "mb_s": {name: [round(each / 1e6) for each in both] for name, both in disk.items()}, "ahead": ahead,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, **told,
     }  # fmt: skip
