@@ -147,7 +147,9 @@ PLACE = (
         "--scheduler", metavar="ADDRESS", help="Dask scheduler to submit to, tls://... or tcp://127.0.0.1:..."
     ),
     click.option("--scheduler-file", metavar="FILE", help="The same, from the file that the scheduler wrote."),
-    click.option("--wait-for", type=Ruled(Integer(1)), help="Workers of that cluster to begin with [1]."),
+    click.option(
+        "--wait-for", type=Ruled(Integer(1)), help="Workers of that cluster to wait for, and for its file [1]."
+    ),
     click.option(
         "--tls-ca", metavar="FILE", help="Authority of a tls:// cluster's certificates [Dask's configuration]."
     ),

@@ -57,7 +57,11 @@ class Cluster:
     ) -> Cluster:
         """From the command's options; InputError for an address that is none, or too many workers for the memory."""
         certificates = Certificates.of(tls)
-        address = scheduler if scheduler_file is None else address_in(as_path(scheduler_file, "--scheduler-file"))
+        address = scheduler
+        if scheduler_file is not None:
+            # Who waits for workers has just started them, and the scheduler before.
+            seconds = 0 if wait_for is None else CONNECT_SECONDS
+            address = address_in(as_path(scheduler_file, "--scheduler-file"), seconds)
         if address is not None:
             where = "--scheduler" if scheduler_file is None else f"--scheduler-file {scheduler_file}"
             check_address(address, insecure, where, certificates)

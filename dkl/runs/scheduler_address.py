@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -63,8 +64,11 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def address_in(file: Path) -> str:
-    """The address in a file that `dask scheduler --scheduler-file` wrote."""
+def address_in(file: Path, seconds: float = 0.0) -> str:
+    """The address in a file that `dask scheduler --scheduler-file` wrote, or writes within so many seconds."""
+    until = time.monotonic() + seconds
+    while not _is_written(file) and time.monotonic() < until:
+        time.sleep(0.1)
     require_file(file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -73,6 +77,16 @@ def address_in(file: Path) -> str:
     if not isinstance(content, dict) or not isinstance(content.get("address"), str):
         raise InputError("not a scheduler's file", where=str(file), wanted='an "address" in it')
     return str(content["address"])
+
+
+def _is_written(file: Path) -> bool:
+    """Whether there is anything to read, or to refuse."""
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def check_address(address: str, insecure: bool, where: str, certificates: Certificates | None = None) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 import zarr
 from command_line import FIT, Answer, N, call, tree
 
+from dkl.errors import InputError
+from dkl.runs.cluster import Cluster
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import write_json
 
@@ -223,6 +226,23 @@ def test_options(case: str, command: str, work: Path) -> None:
 def test_scheduler_file_with_something_else(content: str, work: Path) -> None:
     (work / "s.json").write_text(content)
     refused(call(*FIT, "--scheduler-file", "s.json"), 2)
+
+
+def test_the_file_of_a_scheduler_that_is_being_started_is_waited_for(work: Path) -> None:
+    """Where workers are waited for. It is there and empty for a moment; and what does not come is refused."""
+    file = work / "s.json"
+    with pytest.raises(InputError, match="no such file"):
+        Cluster.of(scheduler_file="s.json")
+    steps = [lambda: None, file.touch, lambda: None, lambda: file.write_text('{"address": "tcp://127.0.0.1:9"}')]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "sleep", lambda seconds: steps.pop(0)())
+        assert Cluster.of(scheduler_file="s.json", wait_for=2).address == "tcp://127.0.0.1:9"
+    assert not steps
+    file.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dkl.runs.cluster.CONNECT_SECONDS", 0.2)
+        with pytest.raises(InputError, match="no such file"):
+            Cluster.of(scheduler_file="s.json", wait_for=2)
 
 
 @pytest.mark.parametrize("place", ["--scheduler", "--scheduler-file"])
