@@ -61,9 +61,6 @@ class Place:
 
 
 def _worker_memory(session: Session) -> int | None:
-    """The least memory limit of the cluster's workers, in bytes; None when there is none, or no cluster."""
-    if not session.is_distributed:
-        return None
-    info = session.members()
-    limits = [data["memory_limit"] for data in info.values() if data.get("memory_limit")]
-    return min(limits) if limits else None
+    """The least memory limit of the cluster's workers, in bytes; None where none has one."""
+    limits = (data.get("memory_limit") for data in session.members().values())
+    return min((limit for limit in limits if limit), default=None)

@@ -148,7 +148,7 @@ PLACE = (
     ),
     click.option("--scheduler-file", metavar="FILE", help="The same, from the file that the scheduler wrote."),
     click.option(
-        "--wait-for", type=Ruled(Integer(1)), help="Workers of that cluster to wait for, and for its file [1]."
+        "--wait-for", type=Ruled(Integer(1)), help="Workers of that cluster to wait for, once its file is there [1]."
     ),
     click.option(
         "--tls-ca", metavar="FILE", help="Authority of a tls:// cluster's certificates [Dask's configuration]."

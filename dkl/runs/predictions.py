@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.runs.applied_rows import read_rows, require_features
@@ -57,13 +56,10 @@ class Predictor:
     name: str = "y"
 
 
-def predictions(
-    predictor: Predictor, declared: tuple[InputFile, ...], request: Request, rows: RowSource | None = None
-) -> Output:
-    """Of all rows of the request's file, or of `rows` that were read from it; InputError for rows that are not for the
-    predictor, or not finite."""
+def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
+    """Of all rows of the request; InputError for rows that are not for the predictor, or not finite."""
     files = Files.of(declared, {"data": request.data, "targets": request.targets})
-    rows = read_rows(request, files["data"]) if rows is None else rows
+    rows = read_rows(request, files["data"])
     require_features(rows, predictor.features(rows.n_features), files["data"])
     score = _score(predictor, files, rows.n, request.memory_limit)
     known = 0 if score is None else score.nbytes

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from dkl.errors import InputError, StoreError
-from dkl.runs.kind import Declaration, Planner, RunKind
+from dkl.runs.kind import Declaration, RunKind
+from dkl.runs.planner import Planner
 from dkl.stores.registry import OLDEST_TASK
 
 TASKS = {

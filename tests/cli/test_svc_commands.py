@@ -87,7 +87,7 @@ def test_a_warning_is_one_line(work, monkeypatch):
     def check(given):
         warnings.warn("as many classes\nas rows", UserWarning, stacklevel=1)
 
-    monkeypatch.setattr(classes, "_labels", classes._as_sklearn_has_it)
+    monkeypatch.setattr(classes, "_is_plain", lambda y: False)
     monkeypatch.setattr("sklearn.utils.multiclass.check_classification_targets", check)
     answer = call(*TWO)
     assert answer.code == 0, answer.err

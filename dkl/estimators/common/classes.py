@@ -21,29 +21,30 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
         what = f"{learner} requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass the labels")
     refuse_masked(y, "y")
-    given = _labels(y)
+    is_plain = _is_plain(y)
+    given = y if is_plain else _as_sklearn_has_it(y)
     if len(given) != n:
         raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
     classes, numbers = np.unique(given, return_inverse=True)
     if len(classes) < 2:
         got = f"{len(classes)} class"
         raise InputError("The number of classes has to be greater than one", where="y", got=got)
+    if is_plain and 2 * len(classes) > len(given):
+        _as_sklearn_has_it(y)  # it warns of as many
     return classes, numbers
 
 
-def _labels(y: Any) -> NDArray:
-    """y as an array (n,). scikit-learn, a second's import, is asked of all but text and whole numbers that repeat, where it finds no
-    fault, and numbers that are not whole, where it finds one."""
-    if (
-        type(y) is np.ndarray
-        and y.ndim == 1
-        and (y.dtype.kind in "biuU" or (y.dtype.kind == "f" and np.isfinite(y).all()))
-    ):
-        if y.dtype.kind == "f":
-            _require_whole(y)
-        if 2 * len(np.unique(y)) <= len(y):
-            return y
-    return _as_sklearn_has_it(y)
+def _is_plain(y: Any) -> bool:
+    """Whether it is an array (n,) of text or whole numbers, in which scikit-learn, a second's import, finds no fault. InputError for
+    numbers that are not whole, in which it finds one."""
+    if type(y) is not np.ndarray or y.ndim != 1 or y.dtype.kind not in "biufU":
+        return False
+    if y.dtype.kind != "f":
+        return True
+    if not np.isfinite(y).all():
+        return False
+    _require_whole(y)
+    return True
 
 
 def _require_whole(y: NDArray) -> None:

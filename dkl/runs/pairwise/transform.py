@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +44,9 @@ def transformed(run: RunStore, request: Request) -> Output:
     learned = Patterns(known, request.memory_limit)()
     if rows.n_features == learned.n_features and is_same(rows, learned):
         return _as_stored(run, stored)
-    return predictions(_predictor(run, stored, learned, request.memory_limit), DECLARATION.files, request, rows)
+    return predictions(
+        _predictor(run, stored, learned, request.memory_limit), DECLARATION.files, replace(request, rows=rows)
+    )
 
 
 def _as_stored(run: RunStore, stored: Any) -> Output:
