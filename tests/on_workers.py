@@ -42,11 +42,6 @@ def owners_held():
     return len(slab_worker._owners)
 
 
-def not_imported(names):
-    """Those that this process has not imported."""
-    return sorted(set(names) - sys.modules.keys())
-
-
 def imported_from():
     """Folders of Dask's own that modules are imported from."""
     return [path for path in sys.path if "dask-scratch-space" in path]

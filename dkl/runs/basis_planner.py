@@ -5,20 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TypeVar
 
-import numpy as np
-
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.estimators.basis.plan import Sizes, plan_basis
 from dkl.estimators.basis.settings import BasisSettings, basis_size
 from dkl.runs.basis_inputs import BasisInputs
-from dkl.runs.estimate import own_rows, timed
+from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.planner import Estimate, Planner
 from dkl.runs.row_files import check_values
 from dkl.solvers.qsdp_newton import JOINT
 
-MEASURED = 400
-"""Rows of the square matrices whose product is timed."""
 PRODUCTS = 100
 """Of conjugate gradients in a step, roughly."""
 
@@ -55,9 +51,9 @@ class BasisPlanner(Planner[S, I]):
 
     def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
         """Sizes and seconds, for `dkl plan`."""
-        sizes, A = self.sizes(found, settings), np.ones((MEASURED, MEASURED))
+        sizes = self.sizes(found, settings)
         before = f"{sizes.n:,} rows, {sizes.d:,} features; {sizes.m:,} eigenvectors, up to {sizes.terms:,} squares"
-        side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
+        side, speed = min(sizes.m * (sizes.m + 1) // 2, JOINT), flops_a_second()
         # The preconditioner's equations, and conjugate gradients' products, each of a square with m numbers of each end.
         seconds = (sizes.terms * side**2 + side**3 / 3 + PRODUCTS * 8 * sizes.terms * sizes.m) / speed
         after = [

@@ -26,6 +26,8 @@ BYTES_A_SECOND = 5e8
 """Assumed of disk and network, which are not measured."""
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Of the block on which seconds are measured."""
+SQUARE = 400
+"""Rows of the matrices whose product is timed."""
 
 
 def timed(function: Callable[[], Any]) -> float:
@@ -34,6 +36,12 @@ def timed(function: Callable[[], Any]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
+
+
+def flops_a_second() -> float:
+    """Of a product of matrices in this process, measured."""
+    A = np.ones((SQUARE, SQUARE))
+    return 2.0 * SQUARE**3 / max(timed(lambda: A @ A), 1e-9)
 
 
 def own_rows(rows: RowSource) -> int:

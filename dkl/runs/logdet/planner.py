@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.estimators.logdet.plan import flops_of, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.estimate import own_rows, timed
+from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.planner import Estimate, Planner
 from dkl.runs.row_files import check_values
 from dkl.runs.supervised import check_kernel
 
-MEASURED = 400
-"""Rows of the square matrices whose product is timed."""
 GRAPH_ENTRY = 16
 """Bytes of an entry of the graph's Laplacian on disk."""
 
@@ -45,10 +41,8 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
             f"{rows.n:,} rows, {rows.n_features:,} features; up to {sizes.c:,} constraints on {sizes.p:,} rows; "
             f"{count} value{'s' if count > 1 else ''} of gamma"
         )
-        A = np.ones((MEASURED, MEASURED))
-        speed = 2.0 * MEASURED**3 / max(timed(lambda: A @ A), 1e-9)
         where = "a worker" if plan.own_bytes else "this process"
-        after = f"about {flops_of(sizes) / speed:.2g} s a Newton step in {where}, by a product that was measured here; up to"
+        after = f"about {flops_of(sizes) / flops_a_second():.2g} s a Newton step in {where}, by a product that was measured here; up to"
         return Estimate([before], [after, f"{settings.max_iter} steps at each gamma, commonly 5 to 40"])
 
     def check_values(self, found: LogDetInputs, settings: LogDetRunSettings) -> None:
