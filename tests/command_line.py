@@ -90,16 +90,23 @@ def _timed(arguments: list[str], log: Path) -> Answer:
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
-def refused_without(modules: set[str], *arguments: str, folder: Path | None = None, code: int = 2) -> str:
-    """The one line of `dkl`, in a process of its own, that refuses these arguments and has imported none of the modules."""
+def answered_without(modules: set[str], *arguments: str, folder: Path | None = None) -> Answer:
+    """What `dkl`, in a process of its own, answers to these arguments, and has imported none of the modules for."""
     program = (
         f"import sys\nfrom dkl.cli.main import main\nsys.argv = ['dkl', *{list(arguments)!r}]\n"
-        "try: main()\nexcept SystemExit as end: print(end.code)\n"
-        f"print({modules!r} & sys.modules.keys())"
+        "try: main()\nexcept SystemExit as end: code = end.code\n"
+        f"print(); print(code, {modules!r} & sys.modules.keys())"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=PATIENCE)
-    assert done.stdout.split("\n")[:2] == [str(code), "set()"] and len(done.stderr.splitlines()) == 1, (
-        done.stdout + done.stderr
-    )
-    return done.stderr
+    said, _, told = done.stdout.rstrip("\n").rpartition("\n")
+    code, _, imported = told.partition(" ")
+    assert imported == "set()", done.stdout + done.stderr
+    return Answer(int(code), said, done.stderr)
+
+
+def refused_without(modules: set[str], *arguments: str, folder: Path | None = None, code: int = 2) -> str:
+    """The one line by which these arguments are refused."""
+    answer = answered_without(modules, *arguments, folder=folder)
+    assert (answer.code, answer.out.strip()) == (code, "") and len(answer.err.splitlines()) == 1, answer
+    return answer.err

@@ -38,9 +38,12 @@ FORKS.set_forkserver_preload(
     [
         "distributed",
         "dkl.cli.main",
+        "dkl.runs.pairwise.fit",
         "dkl.runs.pairwise.kind",
         "dkl.runs.regression.kind",
+        "dkl.estimators.regression.store",
         "dkl.runs.svc.kind",
+        "dkl.estimators.svc.store",
         "sklearn.metrics.pairwise",
         "begun",
     ]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.graph_plan import TREE_FEATURES, plan_graph
 from dkl.blocks.neighbor_search import NeighborSearch
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
@@ -42,7 +42,6 @@ __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 LOG = logging.getLogger("dkl")
 METHODS = ("auto", "exact", "approximate")
 _EXACT_UP_TO = 50_000  # patterns; beyond, "auto" tries an inverted file, where the features are too many for a tree
-TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates
 _DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
 _SIZES_KEPT = 10
 _LARGEST_WIDTH = 1e150  # of which the square is finite

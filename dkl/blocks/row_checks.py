@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
+from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import InputError
 from dkl.linalg.neighbor_sizes import largest_value
@@ -19,6 +20,29 @@ Rows = Any
 """(m, features): an ndarray, or a csr_array."""
 Fault = tuple[int, int, float]
 """Row, column and value of an entry that no distance can be computed of."""
+
+
+def require_finite(block: Block) -> None:
+    """InputError for the first value of a block that is not finite, with its row and column in the whole."""
+    values = block.rows.data if issparse(block.rows) else block.rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        flat = values.reshape(-1) if values.flags.c_contiguous else None
+        # One dot product answers for most blocks at the speed of reading them; NaN and infinity survive it. A square that
+        # overflows is no fault yet: then each value is looked at.
+        if (flat is not None and np.isfinite(flat @ flat)) or np.isfinite(values).all():
+            return
+    bad = coo_array(block.rows) if issparse(block.rows) else None
+    if bad is not None:
+        k = int(np.flatnonzero(~np.isfinite(bad.data))[0])
+        i, j, value = bad.coords[0][k], bad.coords[1][k], bad.data[k]
+    else:
+        i, j = np.argwhere(~np.isfinite(block.rows))[0]
+        value = block.rows[i, j]
+    raise InputError(
+        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}",
+        where=f"X[{block.start + i}, {j}]",
+        remedy="drop the row, fill the gap or scale the column",
+    )
 
 
 def check_values(source: RowSource, rows_at_once: int) -> None:

@@ -64,6 +64,11 @@ class Kernel:
         """The kernel as error messages name it, e.g. kernel='rbf'."""
         return f"kernel={self.name if callable(self.name) else repr(self.name)}"
 
+    def not_finite(self, got: str) -> InputError:
+        """The InputError for values that overflow; `got` says where."""
+        remedy = "scale the features, or choose other parameters of the kernel"
+        return InputError("the kernel is too large", where=self.where, got=got, remedy=remedy)
+
     def columns(
         self, rows: Any, points: Any, dtype: Any = np.float64, buffer: NDArray[np.floating] | None = None
     ) -> NDArray[np.floating]:

@@ -137,3 +137,15 @@ def _cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 def _stacked(above: Any, below: Any) -> Any:
     """Two sets of rows, one above the other, dense or CSR."""
     return sp.vstack([above, below], format="csr") if sp.issparse(above) else np.concatenate([above, below])
+
+
+def column_scale(kernel: Kernel, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+    """(M,) 1 / sqrt(k(x_m, x_m)), and 0 where that is 0: then the whole column is. `indices`: of the points, if precomputed.
+
+    Raises InputError where k(x_m, x_m) is negative or not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        diagonal = kernel.diagonal(points, indices)
+    if not np.isfinite(diagonal).all():
+        raise kernel.not_finite(f"k(x, x) = {diagonal[~np.isfinite(diagonal)][0]}")
+    return np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)

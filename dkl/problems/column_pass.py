@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_groups import Partials, RowGroups
 from dkl.blocks.row_pieces import Block
 from dkl.errors import InputError
@@ -96,7 +97,7 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
 
     Raises InputError where a row or a column is not finite. Writes the block's columns to `job.store`, if there is one.
     """
-    check_rows(block)
+    require_finite(block)
     if total is None:
         height = None if job.panel is None else job.panel[1] - job.panel[0]
         total = zero_moments(job.n_folds, job.n_columns, job.targets.shape[1] - 1, height)
@@ -110,37 +111,8 @@ def add_block(block: Block, total: Moments | None, job: ColumnJob) -> Moments:
     folds = None if job.fold_of is None else job.fold_of[block.start : block.stop]
     add_moments(total, C, targets, folds, job.panel)
     if not np.isfinite(total[1]).all():
-        raise not_finite(job.kernel, f"a column that is not finite in rows {block.start} to {block.stop - 1}")
+        raise job.kernel.not_finite(f"a column that is not finite in rows {block.start} to {block.stop - 1}")
     return total
-
-
-def not_finite(kernel: Kernel, got: str) -> InputError:
-    """The InputError for a kernel that overflows; `got` says where."""
-    remedy = "scale the features, or choose other parameters of the kernel"
-    return InputError("the kernel is too large", where=kernel.where, got=got, remedy=remedy)
-
-
-def check_rows(block: Block) -> None:
-    """InputError for the first value of a block that is not finite, with its row and column in the whole."""
-    values = block.rows.data if sp.issparse(block.rows) else block.rows
-    with np.errstate(over="ignore", invalid="ignore"):
-        flat = values.reshape(-1) if values.flags.c_contiguous else None
-        # One dot product answers for most blocks at the speed of reading them; NaN and infinity survive it. A square that
-        # overflows is no fault yet: then each value is looked at.
-        if (flat is not None and np.isfinite(flat @ flat)) or np.isfinite(values).all():
-            return
-    bad = sp.coo_array(block.rows) if sp.issparse(block.rows) else None
-    if bad is not None:
-        k = int(np.flatnonzero(~np.isfinite(bad.data))[0])
-        i, j, value = bad.coords[0][k], bad.coords[1][k], bad.data[k]
-    else:
-        i, j = np.argwhere(~np.isfinite(block.rows))[0]
-        value = block.rows[i, j]
-    raise InputError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}",
-        where=f"X[{block.start + i}, {j}]",
-        remedy="drop the row, fill the gap or scale the column",
-    )
 
 
 @dataclass
@@ -190,7 +162,7 @@ def run_pass(
     if not np.isfinite(total[2]).all():
         raise InputError("targets are too large to square", where="y", remedy="scale them, or the sample weights")
     if not all(np.isfinite(part).all() for part in (total[0][:, diagonal - diagonal[0], diagonal], total[1])):
-        raise not_finite(job.kernel, "sums of squares that are not finite")
+        raise job.kernel.not_finite("sums of squares that are not finite")
     return total
 
 
@@ -203,15 +175,3 @@ def targets_and_roots(y: NDArray[np.float64], sample_weight: NDArray[np.float64]
     """(n, T + 1): [y, 1] sqrt(S) for targets y (n, T) and sample weights S (n,); the last column is sqrt(S) itself."""
     with_ones = np.concatenate([y, np.ones((len(y), 1))], axis=1)
     return with_ones if sample_weight is None else with_ones * np.sqrt(sample_weight)[:, None]
-
-
-def column_scale(kernel: Kernel, points: Any, indices: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
-    """(M,) 1 / sqrt(k(x_m, x_m)), and 0 where that is 0: then the whole column is. `indices`: of the points, if precomputed.
-
-    Raises InputError where k(x_m, x_m) is negative or not finite.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        diagonal = kernel.diagonal(points, indices)
-    if not np.isfinite(diagonal).all():
-        raise not_finite(kernel, f"k(x, x) = {diagonal[~np.isfinite(diagonal)][0]}")
-    return np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)

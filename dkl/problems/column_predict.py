@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_pass import check_rows, not_finite
 
 TILE_BYTES = 16_000_000
 """Of kernel columns computed at a time."""
@@ -25,7 +25,7 @@ def predict_block(
     In double whatever the fit was in: large weights of both signs cancel. Raises InputError where rows or predictions are
     not finite.
     """
-    check_rows(block)
+    require_finite(block)
     # The order in memory chooses the BLAS kernel, and with it the last bits: weights fitted, loaded and sent must be alike.
     weights = np.require(weights, requirements=["C", "A"])
     out = np.empty((block.rows.shape[0], len(weights)))
@@ -37,5 +37,5 @@ def predict_block(
         for lo in range(0, len(out), step):
             out[lo : lo + step] += kernel.columns(block.rows[lo : lo + step], prepared) @ weights.T
         if not np.isfinite(out).all():
-            raise not_finite(kernel, f"predictions that are not finite in rows {block.start} to {block.stop - 1}")
+            raise kernel.not_finite(f"predictions that are not finite in rows {block.start} to {block.stop - 1}")
     return out

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
+from dkl.estimators.basis.model import embedded_in, is_posed
 from dkl.estimators.basis.plan import plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
-from dkl.estimators.basis.store import fit_in_run, is_posed
-from dkl.estimators.common.run_arrays import read_points, trained_on
+from dkl.estimators.common.run_arrays import trained_on
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.runs import report
 from dkl.runs.basis_planner import BasisPlanner, I, S
@@ -24,6 +24,7 @@ from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.predictions import predictions
+from dkl.runs.stored import settings_of
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -33,8 +34,10 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
     """A learner supplies how its files are read, how its problem is posed and posed again, and what it says of itself."""
 
     drawn_rows = MOST_ROWS
-    posed: ClassVar[Any]
-    """The learner's class of problems, a `Posed`."""
+
+    @abstractmethod
+    def problems(self) -> type[Any]:
+        """The learner's class of problems, a `Posed`."""
 
     @abstractmethod
     def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int, room: Room) -> Any:
@@ -58,6 +61,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         self, run: RunStore, found: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
+        from dkl.estimators.basis.store import fit_in_run
 
         def make() -> tuple[Any, Any]:
             given = found()
@@ -72,7 +76,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
             plan = plan_basis(self.sizes_of(*trained_on(run), int(n_pairs), settings), settings, session)
         else:
             plan = self.plan(found(), settings, session)
-        return fit_in_run(run, self.posed, make, settings, plan.as_dict(), watch, notes).result
+        return fit_in_run(run, self.problems(), make, settings, plan.as_dict(), watch, notes).result
 
     def facts(self, run: RunStore) -> Facts:
         """State, sizes, certificate, DIMACS errors; the history."""
@@ -92,10 +96,9 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
     def apply(self, run: RunStore, request: Request) -> Output:
         """Coordinates of the rows of a file."""
-        points = read_points(run.read_arrays("rows"), f"{run.path}/rows")
-        model = self.load(run)
-        kept = GraphRows(points, model.embedding_, model._basis.sigma, model._basis.n_neighbors)
-        what = f"rows of {model.embedding_.shape[1]} coordinates"
+        found = embedded_in(run, settings_of(run, {}))
+        kept = GraphRows(found.rows, found.embedding, found.sigma, found.n_neighbors)
+        what = f"rows of {found.embedding.shape[1]} coordinates"
         return predictions(kept.predictor(what), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[I]) -> Any:

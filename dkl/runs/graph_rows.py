@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_pieces import Block
-from dkl.estimators.common.prior_kernels import neighbor_means
-from dkl.problems.column_pass import check_rows
 from dkl.runs.prediction_plan import Needs
 from dkl.runs.predictions import Predictor
 
@@ -53,5 +52,7 @@ class GraphRows:
 
 def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:
     """(t, k): coordinates of a block of rows, means of their neighbours'; of a row that the graph is of its own."""
-    check_rows(block)
+    from dkl.estimators.common.prior_kernels import neighbor_means
+
+    require_finite(block)
     return np.asarray(neighbor_means(block.rows, kept.rows, kept) @ kept.coordinates)

@@ -106,7 +106,11 @@ class Facts:
 
 
 class RunKind(Planner[S, I]):
-    """The runs of one learner."""
+    """The runs of one learner.
+
+    A verb imports what it needs where it begins: who asks what a run holds, or applies it to what it is not for, does not wait for a
+    solver, and for Numba and scikit-learn with it.
+    """
 
     declaration: ClassVar[Declaration]
     made_from: ClassVar[tuple[str, ...]] = ()

@@ -53,6 +53,10 @@ class RunParts(Published):
             seals.seal_folder(partial, folder)
         self.publish()
 
+    def read_array(self, name: str) -> NDArray:
+        """One of them, "folder/name", where the others are not needed. Raises StoreError."""
+        return read_array(self.path / name, declaration_of(self.arrays, name, self.path))
+
     def read_arrays(self, folder: str) -> dict[str, NDArray]:
         """What `write_arrays` wrote, by name.
 

@@ -24,7 +24,7 @@ from dkl.errors import InputError, WorkersLostError
 from dkl.runs import cluster as place
 from dkl.runs import driver, registry
 from dkl.runs import files as inputs
-from dkl.runs.pairwise import kind as pairwise_kind
+from dkl.runs.pairwise import fit as pairwise_fit
 from dkl.stores.run import RunStore
 
 
@@ -251,7 +251,7 @@ def test_other_lacks_of_resources(error: Exception, work: Path, monkeypatch: pyt
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(pairwise_kind, "fit_pairs", fail)
+    monkeypatch.setattr(pairwise_fit, "fit_pairs", fail)
     assert call(*FIT).code == 5
 
 
@@ -259,7 +259,7 @@ def test_a_bug_leaves_its_traceback_in_a_file(work: Path, monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(pairwise_kind, "fit_pairs", fail)
+    monkeypatch.setattr(pairwise_fit, "fit_pairs", fail)
     answer = call(*FIT)
     assert answer.code == 1
     assert len(answer.err.splitlines()) == 1
@@ -282,14 +282,14 @@ def test_workers_of_its_own_listen_on_loopback_alone(work: Path, monkeypatch: py
     import psutil
 
     seen: list[str] = []
-    prepare = pairwise_kind._prepared
+    prepare = pairwise_fit._prepared
 
     def look(*arguments: Any) -> Any:
         for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
             seen.extend(at.laddr.ip for at in process.net_connections("inet") if at.status == psutil.CONN_LISTEN)
         return prepare(*arguments)
 
-    monkeypatch.setattr(pairwise_kind, "_prepared", look)
+    monkeypatch.setattr(pairwise_fit, "_prepared", look)
     assert call(*FIT, "--workers", "2").code == 0
     assert seen and set(seen) == {"127.0.0.1"}
     assert RunStore.open("run.zarr").report()["worker_peak_bytes"] > 0

@@ -18,9 +18,9 @@ from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InterruptedRunError, WorkersLostError
 from dkl.estimators.pairwise import factored_plan
+from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.history import history
-from dkl.estimators.pairwise.search_store import FOLDER
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import report_of, write_result
 from dkl.problems import factored_slabs
@@ -145,7 +145,7 @@ def test_the_finish_continues_without_admm(problem, whole, tmp_path):
 def test_damage_costs_time_and_nothing_else(problem, whole, tmp_path, damaged):
     rounds = rounds_of(whole["factored"])
     run = interrupted(problem, tmp_path / "run", FACTORED, rounds[0] + 5)
-    (file,) = (run.path / FOLDER).glob(damaged)
+    (file,) = (run.path / SEARCH_FOLDER).glob(damaged)
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -160,7 +160,7 @@ def test_damage_costs_time_and_nothing_else(problem, whole, tmp_path, damaged):
 )
 def test_sealed_notes_that_are_none_are_no_state(problem, whole, tmp_path, name, value):
     run = interrupted(problem, tmp_path / "run", FACTORED, rounds_of(whole["factored"])[0] + 5)
-    (manifest,) = (run.path / FOLDER).glob("descent-*/MANIFEST.json")
+    (manifest,) = (run.path / SEARCH_FOLDER).glob("descent-*/MANIFEST.json")
     notes = read_json(manifest, sealed=True)
     assert name in notes
     manifest.unlink()
@@ -274,7 +274,7 @@ def test_a_fit_leaves_no_state_behind(problem, tmp_path):
     )
     learner.fit(X, must_link=must, cannot_link=cannot)
     run = RunStore.open(learner.run_path_)
-    assert any(event["event"] == "commit" for event in run.events()) and not (run.path / FOLDER).exists()
+    assert any(event["event"] == "commit" for event in run.events()) and not (run.path / SEARCH_FOLDER).exists()
 
 
 @pytest.mark.parametrize("share", but_for([0.1, 0.25, 0.55, 0.7, 0.85, 0.99], [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.99]))
@@ -294,4 +294,4 @@ def test_a_disk_that_fills_up_leaves_what_was_committed(problem, tmp_path, monke
         Writes(filling.setattr, full, at=int(share * writes.count))
         fitted(problem, run, how)
     same(fitted(problem, run, how), wanted)
-    assert not list(run.path.glob(f"{FOLDER}/tmp-*")), "nothing is left of what did not fit"
+    assert not list(run.path.glob(f"{SEARCH_FOLDER}/tmp-*")), "nothing is left of what did not fit"

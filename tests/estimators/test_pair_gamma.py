@@ -11,7 +11,8 @@ from dkl.errors import InputError, InterruptedRunError, MemoryBudgetError
 from dkl.estimators.pairwise import choice
 from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.solvers.gamma_choice import WAITING, FoldPath, GammaChoice
+from dkl.solvers.gamma_choice import WAITING
+from dkl.solvers.gamma_errors import FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 

@@ -11,7 +11,8 @@ from dkl.blocks.row_groups import RowGroups
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_pass import ColumnJob, column_scale, run_pass, targets_and_roots
+from dkl.problems.column_choice import column_scale
+from dkl.problems.column_pass import ColumnJob, run_pass, targets_and_roots
 
 N, M = 2000, 12
 

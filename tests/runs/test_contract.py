@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import ridge_kind
 import small_blocks
-from command_line import call, refused_without, tree
+from command_line import answered_without, call, refused_without, tree
 from command_runs import bytes_of, start
 from patience import PATIENCE
 from repeats import but_for
@@ -153,11 +153,15 @@ def test_a_value_that_is_none_is_refused_before_what_a_fit_imports(task, tmp_pat
     assert "X[3, 1]" in said and not (tmp_path / "run.zarr").exists()
 
 
-def test_rows_that_a_run_is_not_for_are_refused_before_what_applying_it_imports(run, finished, tmp_path):
-    task = finished[0]
-    if task == "ridge":
+def apart(finished):
+    """The task; a test is skipped of the learner that the tests register, which imports what it needs at once."""
+    if finished[0] == "ridge":
         pytest.skip("it has no planner, and the tests import what they need")
-    verb, out = registry.declaration(task).verb, "--out"
+    return finished[0]
+
+
+def test_rows_that_a_run_is_not_for_are_refused_before_what_applying_it_imports(run, finished, tmp_path):
+    verb, out = registry.declaration(apart(finished)).verb, "--out"
     assert "none.npz: no such file" in refused_without(SLOW, verb, str(run), "--data", "none.npz", out, "p.npy")
     np.save("wide.npy", np.ones((5, 99)))
     said = refused_without(SLOW, verb, str(run), "--data", "wide.npy", out, "p.npy")
@@ -165,6 +169,30 @@ def test_rows_that_a_run_is_not_for_are_refused_before_what_applying_it_imports(
     with np.load(finished[1] / "X.npz") as held:
         np.save("nan.npy", np.where(np.arange(held["X"].shape[1]) == 1, np.nan, held["X"][:5]))
     assert "X[0, 1]" in refused_without(SLOW, verb, str(run), "--data", "nan.npy", out, "p.npy")
+
+
+def test_what_a_run_holds_is_shown_without_what_a_fit_imports(run, finished):
+    apart(finished)
+    answer = answered_without(SLOW, "info", str(run))
+    assert (answer.code, answer.err) == (0, "") and "proven relative gap" in answer.out
+
+
+def test_a_model_that_cannot_be_applied_is_refused_before_what_applying_it_imports(run, finished):
+    """Too little memory, targets of other rows, and an array in it that is not what was written."""
+    task = apart(finished)
+    verb, rows = registry.declaration(task).verb, ("--data", "new.npy", "--out", "p.npy")
+    with np.load(finished[1] / "X.npz") as held:
+        np.save("new.npy", held["X"][:5] + 0.25)
+    assert "memory_limit" in refused_without(SLOW, verb, str(run), *rows, "--memory-limit", "1 MB", code=5)
+    if verb == "predict":
+        Path("two.csv").write_text("1\n2\n")
+        assert "two.csv" in refused_without(SLOW, verb, str(run), *rows, "--targets", "two.csv")
+    part = "factor" if task == "pairwise" else "model"
+    chunk = min(path for path in (run / part).rglob("*") if path.is_file() and "c" in path.parts)
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2] ^= 1
+    chunk.write_bytes(data)
+    assert part in refused_without(SLOW, verb, str(run), *rows, code=6) and not Path("p.npy").exists()
 
 
 def test_plan_prints_and_writes_nothing(finished, monkeypatch):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
+from dkl.estimators.basis.model import neighbors_of, read_model
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, report_of, result_in, trained_on
 from dkl.problems.qsdp_certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
@@ -19,16 +20,6 @@ from dkl.stores.run import RunStore
 P = TypeVar("P", bound=Posed)
 Arrays = dict[str, NDArray[Any]]
 WHAT = "a basis whose parts do not fit together"
-
-
-def is_posed(run: RunStore) -> bool:
-    """Whether rows and basis are kept, by the names and sizes of their files."""
-    try:
-        run.check_part("rows")
-        run.check_part("basis")
-    except StoreError:
-        return False
-    return True
 
 
 def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
@@ -40,8 +31,8 @@ def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
         raise StoreError(WHAT, where=where, got=f"Q {(n, m)}")
     # Aligned and row by row, as what was made here: BLAS rounds by that.
     found = {name: np.array(values, order="C") for name, values in found.items()}
-    neighbors = max(1, min(settings.n_neighbors, n - 1))
-    basis = Basis(found["Q"], found["values"], float(found["found"][0]), "kept", float(found["sigma"][0]), neighbors)
+    residual, sigma = float(found["found"][0]), float(found["sigma"][0])
+    basis = Basis(found["Q"], found["values"], residual, "kept", sigma, neighbors_of(settings, n))
     try:
         return kind.again(basis, found, settings)
     except InputError as error:
@@ -118,13 +109,11 @@ def certificate_in(run: RunStore) -> QSDPCertificate:
     return QSDPCertificate(**{name: float(told[name]) for name in CERTIFICATE}, dimacs=dimacs)
 
 
-def keep_in(learner: Any, run: RunStore, posed: Posed, rows: Any) -> None:
+def keep_in(learner: Any, run: RunStore, posed: Posed) -> None:
     """Give an estimator what a complete run has learned; StoreError for parts that do not fit together."""
-    found, where = run.read_arrays("model"), f"{run.path}/model"
-    n, m = posed.basis.Q.shape
-    what = "a model whose parts do not fit together"
-    check_lengths(run, "model", found, what, where, sample=n, basis=m, other=m)
-    if rows.shape != trained_on(run):
-        raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
+    rows, found = read_model(run)
+    m = posed.basis.Q.shape[1]
+    if found["Y"].shape != (m, m):
+        raise StoreError("a model and a basis that do not fit together", where=str(run.path), got=found["Y"].shape)
     learner.n_features_in_ = int(rows.shape[1])
     learner._keep(rows, posed.basis, found["Y"], found["embedding"], certificate_in(run), result_in(run))

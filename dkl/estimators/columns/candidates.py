@@ -14,8 +14,7 @@ from dkl.errors import InputError
 from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.settings import ColumnSettings
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_choice import pivoted_cholesky, uniform
-from dkl.problems.column_pass import column_scale
+from dkl.problems.column_choice import column_scale, pivoted_cholesky, uniform
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ EXTRA, ROUNDS = 8, 12
 NAMED = 30
 """Most classes whose names are written into a view."""
 MOST_ROWS = 2000
+"""That a picture shows, each a dot."""
+MOST_PATTERNS, MOST_DECIDED = 5000, 10_000
+"""Of a factor that is seen from the side; of rows that a classifier's picture counts."""
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from dkl.blocks.kernel_products import FactorProducts, GivenKernel, KernelProduc
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.kpca.plan import plan_products, plan_search
 from dkl.estimators.kpca.settings import ComponentsSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.principal_coordinates import with_signs
-from dkl.problems.column_pass import check_rows
 from dkl.problems.kernel_components import (
     CentredKernel,
     factor_components,
@@ -147,7 +147,7 @@ def _of_factor(
 def _check(source: RowSource, session: Session, rows_bytes: int | None) -> None:
     """InputError for the first value that is not finite, of rows that scikit-learn has not checked."""
     if not source.is_in_memory:
-        RowBlocks(source, session, rows_bytes, once=True).map(check_rows)
+        RowBlocks(source, session, rows_bytes, once=True).map(require_finite)
 
 
 def _result(outcome: Outcome, n_iter: int, watch: Watch, started: float, plan: Plan) -> Result:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.kernel_products import RowsKernel, rows_times
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
@@ -23,7 +24,6 @@ from dkl.estimators.common.validation import checked_rows, given_rows, is_large,
 from dkl.estimators.kpca.fit import fit_components
 from dkl.estimators.kpca.settings import ComponentsSettings
 from dkl.linalg.kernel_columns import Kernel
-from dkl.problems.column_pass import check_rows
 from dkl.resources import parse_bytes
 
 
@@ -156,7 +156,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
             )
         found -= self._offset
         if not np.isfinite(found).all():
-            rows.map(check_rows)  # names the place, where it is the rows' fault
+            rows.map(require_finite)  # names the place, where it is the rows' fault
             raise InputError("the kernel is not finite", where=self._kernel.where, remedy="scale the columns of X")
         return np.asarray(found)
 

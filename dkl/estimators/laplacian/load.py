@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dkl.estimators.basis.store import keep_in, posed_in
-from dkl.estimators.common.run_arrays import read_points
 from dkl.estimators.common.settings import remade
 from dkl.estimators.laplacian.fit import PosedPropagation
 from dkl.estimators.laplacian.learner import LaplacianKernelLearner
@@ -15,5 +14,5 @@ def load_learner(run: RunStore) -> LaplacianKernelLearner:
     """From the run alone; StoreError for parts that do not fit together."""
     posed = posed_in(run, PosedPropagation, PropagationSettings(**run.config["settings"]))
     learner = remade(LaplacianKernelLearner, PropagationSettings, run.config["settings"])
-    keep_in(learner, run, posed, read_points(run.read_arrays("rows"), f"{run.path}/rows"))
+    keep_in(learner, run, posed)
     return learner

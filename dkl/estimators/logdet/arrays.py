@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
 from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
+from dkl.stores.kept_states import KeptStates
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
+from dkl.stores.run import RunStore
 
 NUMBER = ("float64",)
 
@@ -48,3 +50,8 @@ ARRAYS = Arrays(
         "it took, its rows of the history."
     },
 )
+
+
+def states_of(run: RunStore) -> KeptStates:
+    """Where the path is kept while it is under way."""
+    return KeptStates(run.path / "path", STATES, "path", "the path")

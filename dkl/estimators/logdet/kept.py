@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.estimators.logdet.arrays import STATES
+from dkl.estimators.logdet.arrays import states_of
 from dkl.problems.logdet import LogDetCertificate
 from dkl.solvers.logdet import LogDetSolution
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row
 from dkl.stores.keeper import HoldingKeeper
-from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]
@@ -27,11 +26,6 @@ class Solved:
     solution: LogDetSolution
     rows: list[Row] = field(repr=False)
     error: float | None
-
-
-def states_of(run: RunStore) -> KeptStates:
-    """Where the path is kept while it is under way."""
-    return KeptStates(run.path / "path", STATES, "path", "the path")
 
 
 class StoredPath(HoldingKeeper[list[Solved]]):

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads
 from dkl.blocks.session import Session
 from dkl.estimators.common.learned_kernel import Components, components_of
-from dkl.estimators.common.prior_kernels import PriorKernel, prior_kernel
-from dkl.estimators.common.run_arrays import report_of
+from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
+from dkl.estimators.common.run_arrays import point_arrays, report_of
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.stored_history import write_history
 from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.kept import Solved, StoredPath
-from dkl.estimators.logdet.model import prior_arrays
 from dkl.estimators.logdet.neighbors import neighbor_error
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.settings import LogDetRunSettings
@@ -151,7 +150,7 @@ def _store_model(run: RunStore, rows: Any, fitted: FittedPath) -> None:
         "weights": components.weights,
         "weights_at_points": components.weights_at_points,
         "offset": components.offset,
-        **prior_arrays(fitted.prior, rows, fitted.posed.points, components),
+        **_prior_arrays(fitted.prior, rows, fitted.posed.points, components),
     }
     run.write_arrays("model", {name: np.ascontiguousarray(values) for name, values in arrays.items()})
     write_history(run, fitted.result.history)
@@ -175,3 +174,25 @@ def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
         "prior_error": fitted.prior_error,
     }
     return report_of(fitted.result, settings.as_dict(), **known, outputs=outputs)
+
+
+def _prior_arrays(
+    prior: PriorKernel, rows: Any, points: NDArray[np.intp], components: Components
+) -> dict[str, NDArray]:
+    """What K0 is made from again: the matrix itself, the graph with its rows and their coordinates, or rows of the basis."""
+    if isinstance(prior, GivenKernel):
+        return {"prior": prior.matrix}
+    if isinstance(prior, RowKernel):
+        gamma = {} if prior.kernel.gamma is None else {"kernel_gamma": np.array([prior.kernel.gamma])}
+        return point_arrays(rows[components.basis]) | gamma
+    assert isinstance(prior, GraphKernel)
+    graph, folded = prior.graph, np.zeros((prior.n, components.weights.shape[1]))
+    folded[components.basis] = components.weights
+    folded[points] += components.weights_at_points
+    parts = {
+        "laplacian": graph.laplacian.data,
+        "laplacian_indices": graph.laplacian.indices.astype(np.int64),
+        "laplacian_indptr": graph.laplacian.indptr.astype(np.int64),
+    }
+    known = {"coordinates": prior.matrix @ folded - components.offset, "sigma": np.array([float(graph.sigma)])}
+    return point_arrays(rows) | known | parts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dkl.estimators.basis.store import keep_in, posed_in
-from dkl.estimators.common.run_arrays import read_points
 from dkl.estimators.common.settings import remade
 from dkl.estimators.mvu.fit import PosedUnfolding
 from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
@@ -16,6 +15,6 @@ def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
     settings = UnfoldingSettings(**run.config["settings"])
     posed = posed_in(run, PosedUnfolding, settings)
     learner = remade(MaximumVarianceUnfolding, UnfoldingSettings, run.config["settings"])
-    keep_in(learner, run, posed, read_points(run.read_arrays("rows"), f"{run.path}/rows"))
+    keep_in(learner, run, posed)
     learner._adopt(posed)
     return learner

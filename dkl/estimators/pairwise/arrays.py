@@ -18,9 +18,13 @@ _FACTOR = StoredArray(
 )
 
 
+SEARCH_FOLDER = "search"
+"""The folder of the factored solver's state."""
+
+
 def _search(path: str, dims: tuple[str, ...], doc: str, dtypes: tuple[str, ...] = NUMBER) -> StoredArray:
     """Of the factored solver under way."""
-    return StoredArray(f"search/{path}", dims, dtypes, doc, chunks=ROWS, optional=True)
+    return StoredArray(f"{SEARCH_FOLDER}/{path}", dims, dtypes, doc, chunks=ROWS, optional=True)
 
 
 SEARCH = (

@@ -22,7 +22,8 @@ from dkl.problems.fold_problems import pair_folds
 from dkl.problems.pair_folds import Masks, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_terms import gamma_path
-from dkl.solvers.gamma_choice import FoldPath, GammaChoice, choose_gamma
+from dkl.solvers.gamma_choice import choose_gamma
+from dkl.solvers.gamma_errors import FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

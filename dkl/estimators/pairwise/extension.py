@@ -7,23 +7,25 @@ a k-d tree of them, if there is memory for one. Lists of neighbours are exact, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.neighbors import KDTree
 
-from dkl.blocks.graph import TREE_FEATURES
-from dkl.blocks.graph_plan import tree_bytes
-from dkl.blocks.neighbor_search import blocks, opened
+from dkl.blocks.graph_plan import TREE_FEATURES, tree_bytes
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_checks import blocks, opened
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE, largest_value
-from dkl.linalg.neighbors import Lists, absorb, empty_lists, search_tree
+
+if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and comparisons are asked for before
+    from sklearn.neighbors import KDTree
+
+    from dkl.linalg.neighbors import Lists
 
 LEAST_ROWS = 512
 """Of new rows that share a pass over the others, which is read and converted beside the products with them."""
@@ -50,6 +52,8 @@ class Extension:
         """With a tree where that is of use, and has at most so many bytes."""
         tree = None
         if index_bytes(learned, most) > 0:
+            from sklearn.neighbors import KDTree
+
             tree = KDTree(_finite(learned.read(0, learned.n), 0))
         sigma = graph.sigma if graph.sigma > 0 else 1.0
         return cls(learned, factor, min(graph.n_neighbors, learned.n), sigma, tree)
@@ -62,6 +66,8 @@ class Extension:
 
     def nearest(self, queries: Any) -> Lists:
         """The neighbours of new rows among those learned from, ties by the lower number."""
+        from dkl.linalg.neighbors import absorb, empty_lists, search_tree
+
         ids = np.full(queries.shape[0], -1)  # which no row has: none is left out
         if self.tree is not None:
             return search_tree(self.tree, np.require(queries, np.float64, ["C", "A"]), ids, self.n_neighbors)

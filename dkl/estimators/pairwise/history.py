@@ -6,7 +6,11 @@ import math
 from typing import Any
 
 from dkl.errors import StoreError
+from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
+from dkl.stores import commits
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import read_json
+from dkl.stores.seals import MANIFEST
 
 OF_LOG = {"event", "at", "attempt"}
 """Keys of a line that are not the iteration's."""
@@ -30,6 +34,19 @@ def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
             rows.pop()
         rows.append(row)
     return [row for row in rows if last is None or row["iteration"] <= last]
+
+
+def kept_rows(run: RunStore) -> int | None:
+    """Rows of the history up to the newest state that a run keeps of the factored solver, by its manifest alone; None without one."""
+    found = []
+    for name in ("round", "descent"):
+        for folder in commits.numbered_folders(run.path / SEARCH_FOLDER, name):
+            try:
+                notes = read_json(folder / MANIFEST, sealed=True)
+                found.append(int(notes["first"]) + int(notes["count"]))
+            except (StoreError, KeyError, TypeError, ValueError, OverflowError):
+                continue  # damaged: it counts as not there
+    return max(found, default=None)
 
 
 def _require_row(row: dict[str, Any], run: RunStore) -> None:

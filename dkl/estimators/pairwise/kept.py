@@ -12,7 +12,7 @@ from dkl.errors import StoreError
 from dkl.estimators.common.run_arrays import check_lengths
 from dkl.estimators.pairwise.arrays import ARRAYS
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.solvers.gamma_choice import FoldPath, GammaChoice
+from dkl.solvers.gamma_errors import FoldPath, GammaChoice
 from dkl.solvers.watch import Row
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore

@@ -27,7 +27,7 @@ from dkl.estimators.common.drawing import (
 from dkl.estimators.common.views import Plane, draw_view
 from dkl.estimators.pairwise.shown import PairwiseShown, make_shown
 from dkl.estimators.pairwise.shown import shown_of as shown_of
-from dkl.solvers.gamma_choice import GammaChoice
+from dkl.solvers.gamma_errors import GammaChoice
 
 KERNEL_ROWS = 400
 ROOM = 0.04

@@ -13,20 +13,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dkl.errors import DiskError, StoreError
-from dkl.estimators.pairwise.arrays import ARRAYS
+from dkl.errors import DiskError
+from dkl.estimators.pairwise.arrays import ARRAYS, SEARCH_FOLDER
 from dkl.estimators.pairwise.search_state import BEFORE, COUNTED, INSIDE, SMALL, Notes, Told, check, told_of
 from dkl.solvers.factored_state import FactoredState
 from dkl.solvers.watch import Row, Watch
-from dkl.stores import commits
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.kept_states import KeptStates, Parts
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import read_json
-from dkl.stores.seals import MANIFEST
 
 LOG = logging.getLogger("dkl")
-FOLDER = "search"
 NOWHERE = -1
 
 
@@ -58,7 +54,7 @@ class SearchStore(RunKeeper[Source | Told]):
         super().__init__(run, every)
         self.must, self.is_full = must, False
         self.stage, self.lengths, self.first = stage, lengths, first
-        root = run.path / FOLDER
+        root = run.path / SEARCH_FOLDER
         self.rounds = KeptStates(root, ARRAYS, "round", "the solver's state")
         self.descents = KeptStates(root, ARRAYS, "descent", "the solver's state")
         self.rounds.remove_leftovers()
@@ -133,19 +129,6 @@ class SearchStore(RunKeeper[Source | Told]):
             elif length > 0:  # without pairs there are none to lift
                 arrays[name] = Parts(length, state.parts(name))
         return arrays
-
-
-def kept_rows(run: RunStore) -> int | None:
-    """Rows of the history up to the newest state that a run keeps of the factored solver, by its manifest alone; None without one."""
-    found = []
-    for name in ("round", "descent"):
-        for folder in commits.numbered_folders(run.path / FOLDER, name):
-            try:
-                notes = read_json(folder / MANIFEST, sealed=True)
-                found.append(int(notes["first"]) + int(notes["count"]))
-            except (StoreError, KeyError, TypeError, ValueError, OverflowError):
-                continue  # damaged: it counts as not there
-    return max(found, default=None)
 
 
 class Commits:

@@ -15,10 +15,10 @@ from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import ConvergenceWarning, DklError, InputError
 from dkl.estimators.common.drawing import classes_of, counted
 from dkl.estimators.common.samples import read_rows, some_rows
+from dkl.estimators.common.views import MOST_PATTERNS
 from dkl.estimators.kernel_kmeans import KernelKMeans
-from dkl.solvers.gamma_choice import GammaChoice
+from dkl.solvers.gamma_errors import GammaChoice
 
-MOST_PATTERNS = 5000
 PAIRS_KEPT = 2000
 PAIRS_READ = 100
 """Of either kind, where the factor is not in memory and each end may stand in a chunk of its own."""

@@ -15,10 +15,10 @@ from scipy import sparse
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
+from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
 from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.plan import make_plan
-from dkl.estimators.pairwise.search_store import FOLDER
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
@@ -78,7 +78,7 @@ def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
     """Say that the run is complete, and drop what was kept to get there. Raises DiskError."""
     proof = fitted.certificate
     run.write_report(report, proof.lift, proof.pair_lift)
-    shutil.rmtree(run.path / FOLDER, ignore_errors=True)
+    shutil.rmtree(run.path / SEARCH_FOLDER, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from dkl.estimators.common.run_arrays import columns_of, result_in
 from dkl.estimators.common.settings import remade
 from dkl.estimators.regression.learner import LowRankKernelRegressor
+from dkl.estimators.regression.model import load_candidates, load_model
 from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.store import load_candidates, load_model
 from dkl.solvers.lasso_path import CrossValidation
 from dkl.stores.run import RunStore
 

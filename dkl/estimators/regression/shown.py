@@ -17,10 +17,10 @@ from dkl.errors import InputError, NumericalError
 from dkl.estimators.common.drawing import counted, gap_text
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.validation import given_rows
+from dkl.estimators.common.views import MOST_ROWS
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_predict import predict_block
 
-DOTS = 2000
 MOST_TARGETS = 10
 
 Numbers = NDArray[np.float64]
@@ -85,7 +85,7 @@ def fit_shown(
     targets (n,) or (n, T); rows with a weight (n,) of zero are left out, None where no others are drawn.
     """
     source = row_source(rows)
-    chosen = some_rows(source, DOTS)
+    chosen = some_rows(source, MOST_ROWS)
     if weights is not None:
         chosen = chosen[weights[chosen] > 0]
     if not len(chosen):

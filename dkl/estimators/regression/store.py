@@ -1,9 +1,8 @@
-"""SLKL in a run's folder: the pass kept in between, the model, and what a later session needs to go on."""
+"""SLKL in a run's folder: the pass kept in between, to go on from, and the model that it comes to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,12 @@ from numpy.typing import NDArray
 
 from dkl.blocks.session import Session
 from dkl.estimators.columns.fit import Candidates, Keeper, make_pass
-from dkl.estimators.columns.plan import kernel_of
-from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of
+from dkl.estimators.common.run_arrays import report_of
 from dkl.estimators.regression.arrays import SUMS
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
+from dkl.estimators.regression.model import load_candidates, store_candidates, store_model
 from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_pass import Wave
 from dkl.solvers.watch import Watch
 from dkl.stores.commits import fsync_tree, remove_torn_files
@@ -139,70 +137,6 @@ def fit_in_run(
     if passed.sums is not None:
         keeper.sums.drop()
     return fitted
-
-
-def store_candidates(run: RunStore, candidates: Candidates) -> None:
-    """Keep the candidate columns. Raises DiskError."""
-    run.write_arrays(
-        "candidates", {"indices": candidates.indices, "scale": candidates.scale} | point_arrays(candidates.points)
-    )
-
-
-def load_candidates(run: RunStore) -> Candidates:
-    """The stored candidate columns. Raises StoreError."""
-    found, where = run.read_arrays("candidates"), f"{run.path}/candidates"
-    points = read_points(found, where)
-    check_lengths(run, "candidates", found, "candidates that do not fit together", where, column=points.shape[0])
-    return Candidates(found["indices"], points, found["scale"])
-
-
-def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettings) -> None:
-    """Weights (T, M) of the normalised columns, intercepts (T,), mu (T, M); errors of cross-validation if there are any; with
-    a refit the lasso's weights and intercepts, and the refit's errors."""
-    arrays: dict[str, NDArray] = {
-        "weights": fitted.weights,
-        "intercepts": fitted.intercepts,
-        "kernel_weights": fitted.kernel_weights(settings.lam),
-    }
-    if fitted.cv is not None:
-        arrays |= {"cv_nus": fitted.cv.nus, "cv_errors": fitted.cv.errors, "cv_active": fitted.cv.n_active}
-    if fitted.refit is not None:
-        assert fitted.lasso_intercepts is not None
-        arrays |= {"lasso_weights": fitted.lasso_weights, "lasso_intercepts": fitted.lasso_intercepts}
-        arrays |= {"refit_lams": fitted.refit.lams, "refit_errors": fitted.refit.errors}
-    run.write_arrays("model", arrays)
-
-
-@dataclass(frozen=True)
-class Model:
-    """A stored model, ready to predict: points (m, d) or column numbers, weights (T, m) with the scale in them.
-
-    n_features: of the points; with a precomputed kernel, of which points do not tell, -1.
-    """
-
-    kernel: Kernel
-    points: Any
-    weights: NDArray[np.float64]
-    intercepts: NDArray[np.float64]
-    n_features: int
-
-
-def load_model(run: RunStore) -> Model:
-    """The stored model, less columns without a weight. Raises StoreError."""
-    candidates, found = load_candidates(run), run.read_arrays("model")
-    what, columns = "model and candidates do not fit together", len(candidates.scale)
-    check_lengths(run, "model", found, what, str(run.path), column=columns)
-    settings = RegressionSettings(**run.config["settings"])
-    weights, intercepts = found["weights"], found["intercepts"]
-    active = np.flatnonzero((weights != 0).any(axis=0))
-    kernel, points = kernel_of(settings), candidates.points
-    return Model(
-        kernel,
-        points[active],
-        weights[:, active] * candidates.scale[active],
-        intercepts,
-        -1 if kernel.is_precomputed else int(points.shape[1]),
-    )
 
 
 def _report(fitted: FittedColumns, settings: RegressionSettings) -> dict[str, Any]:

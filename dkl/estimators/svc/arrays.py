@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
 from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
+from dkl.stores.kept_states import KeptStates
 from dkl.stores.kernel_tiles import TILES
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
+from dkl.stores.run import RunStore
 
 NUMBER = ("float64",)
 
@@ -57,3 +59,8 @@ ARRAYS = Arrays(
         "begin at: it is of an earlier version."
     },
 )
+
+
+def states_of(run: RunStore) -> KeptStates:
+    """Where the machines are kept in between."""
+    return KeptStates(run.path / "alphas", ALPHAS, "alphas", "the machines")

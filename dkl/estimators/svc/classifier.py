@@ -15,7 +15,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.sample_weights import box_bounds
-from dkl.estimators.svc.decisions import Machines
+from dkl.estimators.svc.decisions import Machines, Model
 from dkl.estimators.svc.fit import ENDED, FittedMachine, Keeper, Step, fit_machines, result_of
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
@@ -51,17 +51,6 @@ class Training:
             got = f"shape ({source.n}, {source.n_features})"
             raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
         return cls(source, classes, numbers, bounds, weights, kernels)
-
-
-@dataclass(frozen=True)
-class Model:
-    """All that predictions need. support (s,): row numbers of the support vectors; machines: what decides; n_features: of
-    its rows, which with a precomputed kernel is how many it learned from."""
-
-    classes: NDArray
-    support: NDArray[np.intp]
-    machines: Machines
-    n_features: int
 
 
 @dataclass(frozen=True)

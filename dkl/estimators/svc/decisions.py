@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import _ovr_decision_function
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.linalg.kernel_columns import Kernel
@@ -49,6 +48,17 @@ class Machines:
 
 
 @dataclass(frozen=True)
+class Model:
+    """All that predictions need. support (s,): row numbers of the support vectors; machines: what decides; n_features: of
+    its rows, which with a precomputed kernel is how many it learned from."""
+
+    classes: NDArray
+    support: NDArray[np.intp]
+    machines: Machines
+    n_features: int
+
+
+@dataclass(frozen=True)
 class Scheme:
     """How machines make up classes: multi_class "ovo" or "ovr", and the shape of what they decide, as SVC has it."""
 
@@ -62,6 +72,8 @@ class Scheme:
             return found[:, 0]
         if self.multi_class == "ovr" or self.shape == "ovo":
             return found
+        from sklearn.utils.multiclass import _ovr_decision_function
+
         return np.asarray(_ovr_decision_function(found < 0, -found, self.n_classes))
 
     def classes(self, found: Decisions) -> NDArray[np.intp]:

@@ -12,12 +12,12 @@ from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
 from dkl.blocks.kernel_operator import MemoryKernel, RecomputedKernel
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_checks import require_finite
 from dkl.blocks.stored_kernel import StoredKernel
 from dkl.estimators.common.work_folder import claimed_folder, next_run
 from dkl.estimators.svc.plan import PlannedPlace
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.kernel_operators import KernelOperator
-from dkl.problems.column_pass import check_rows
 from dkl.stores.kernel_tiles import stored_bytes
 
 
@@ -27,7 +27,7 @@ class KernelPlace(PlannedPlace):
     def operators(self, kernels: list[Kernel], plan: Plan, kept: ExitStack) -> list[Any]:
         """K of each kernel; what is on disk goes with `kept`. InputError for what is no kernel matrix."""
         if not (self.source.is_in_memory and plan.placement == "memory"):  # those in memory are checked already
-            RowBlocks(self.source, self.session, self.memory_limit, once=True).map(check_rows)
+            RowBlocks(self.source, self.session, self.memory_limit, once=True).map(require_finite)
         return [self._checked(kernel, plan, kept, len(kernels) > 1) for kernel in kernels]
 
     def recomputed(

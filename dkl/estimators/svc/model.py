@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dkl.errors import StoreError
 from dkl.estimators.common.classes import read_classes
-from dkl.estimators.common.run_arrays import check_lengths, columns_of, point_arrays, read_points, result_in, trained_on
-from dkl.estimators.common.settings import remade
-from dkl.estimators.common.stored_history import read_history, write_history
-from dkl.estimators.svc.classifier import FittedClassifier, Model
-from dkl.estimators.svc.decisions import Machines
+from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, trained_on
+from dkl.estimators.common.stored_history import write_history
+from dkl.estimators.svc.decisions import Machines, Model
 from dkl.estimators.svc.kernels import kernel_names, kernels_for_plans
-from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.solvers.svm_pairs import machines
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:  # a stored model predicts without what a fit imports
+    from dkl.estimators.svc.classifier import FittedClassifier
 
 
 def store_model(run: RunStore, fitted: FittedClassifier) -> None:
@@ -59,17 +59,3 @@ def load_model(run: RunStore) -> Model:
 def reported_rho(output: dict[str, Any], setting: float | str) -> float:
     """A machine's rho in a report; earlier versions had numbers alone, in the settings. ValueError where none is told."""
     return float(output.get("rho", setting))
-
-
-def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
-    """The fitted classifier of a run, as `dkl fit svc` left it."""
-    model, result = load_model(run), result_in(run, read_history(run))
-    outputs, settings = run.report().get("outputs", []), run.config["settings"]
-    told = columns_of(outputs, "objective", "gap", "relative_gap")
-    found = remade(OptimalNeighborhoodSVC, SVCSettings, settings, work_dir=None)
-    rhos = np.array([reported_rho(output, settings["rho"]) for output in outputs])
-    certificate = rhos, told["objective"], told["gap"], told["relative_gap"]
-    found._adopt(
-        FittedClassifier(model.classes, model.support, model.machines, model.n_features, *certificate, result=result)
-    )
-    return found

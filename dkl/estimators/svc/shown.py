@@ -17,11 +17,11 @@ from dkl.errors import InputError, NumericalError
 from dkl.estimators.common.drawing import counted, gap_text
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.validation import given_rows
+from dkl.estimators.common.views import MOST_DECIDED
 from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.decisions import Machines, Scheme
 
 TRAINING_ROWS = 2000
-ROWS = 10_000
 Numbers = NDArray[np.float64]
 
 
@@ -127,7 +127,7 @@ def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given"
     rows = getattr(model, "_rows_kept", None)
     if X is not None:
         source = row_source(given_rows(model, X, reset=False))
-        codes, chosen = _class_numbers(model.classes_, y, source.n), some_rows(source, ROWS)
+        codes, chosen = _class_numbers(model.classes_, y, source.n), some_rows(source, MOST_DECIDED)
         rows = rows_shown(model._machines, model._scheme, source, codes[chosen], chosen, whose)
     result = getattr(model, "result_", None)
     return SVCShown(

@@ -11,7 +11,7 @@ import numpy as np
 from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of
 from dkl.estimators.common.work_folder import folder_of
-from dkl.estimators.svc.arrays import ALPHAS
+from dkl.estimators.svc.arrays import states_of
 from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier
 from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, known
 from dkl.estimators.svc.model import store_model
@@ -21,13 +21,7 @@ from dkl.solvers.svm_pairs import machines
 from dkl.solvers.svm_state import State
 from dkl.solvers.watch import Row, Watch
 from dkl.stores.keeper import HoldingKeeper
-from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
-
-
-def states_of(run: RunStore) -> KeptStates:
-    """Where the machines are kept in between."""
-    return KeptStates(run.path / "alphas", ALPHAS, "alphas", "the machines")
 
 
 class StoredMachines(HoldingKeeper[dict[int, KeptMachine]]):

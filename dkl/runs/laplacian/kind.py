@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.datasets import read_labels
-from dkl.estimators.laplacian.fit import PosedPropagation
-from dkl.estimators.laplacian.learner import LaplacianKernelLearner
-from dkl.estimators.laplacian.load import load_learner
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.runs.basis_runs import BasisRuns
 from dkl.runs.comparison import Comparison
-from dkl.runs.laplacian import DECLARATION, verify
+from dkl.runs.laplacian import DECLARATION
 from dkl.runs.laplacian.inputs import PropagationInputs
 from dkl.runs.laplacian.planner import PropagationPlanner
 from dkl.runs.lazy import Lazy
@@ -22,12 +19,21 @@ from dkl.runs.stored import settings_of
 from dkl.runs.supervised import WITH_LABELS
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.estimators.laplacian.fit import PosedPropagation
+    from dkl.estimators.laplacian.learner import LaplacianKernelLearner
+
 
 class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, PropagationInputs]):
     """RegPCP in a run's folder."""
 
     declaration = DECLARATION
-    posed = PosedPropagation
+
+    def problems(self) -> type[PosedPropagation]:
+        """See `BasisRuns.problems`."""
+        from dkl.estimators.laplacian.fit import PosedPropagation
+
+        return PosedPropagation
 
     def pose(
         self,
@@ -40,7 +46,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
         room: Room,
     ) -> PosedPropagation:
         """See `BasisRuns.pose`."""
-        return PosedPropagation.of(rows, found.pairs, m, settings, session, beside, room)
+        return self.problems().of(rows, found.pairs, m, settings, session, beside, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
         """Pairs."""
@@ -53,8 +59,12 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
 
     def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
         """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        from dkl.runs.laplacian import verify
+
         return verify.claims(run, settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LaplacianKernelLearner:
         """The fitted estimator, from the run alone."""
+        from dkl.estimators.laplacian.load import load_learner
+
         return load_learner(run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dkl.estimators.common.stored_history import read_history
-from dkl.estimators.logdet.kept import states_of
+from dkl.estimators.logdet.arrays import states_of
 from dkl.estimators.logdet.model import settings_in
 from dkl.runs import report
 from dkl.runs.kind import Facts

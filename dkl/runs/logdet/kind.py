@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.errors import DklError, MemoryBudgetError
@@ -12,17 +12,14 @@ from dkl.estimators.common.run_arrays import trained_on
 from dkl.estimators.common.size_guard import MOST_ROWS as LARGEST_BASIS
 from dkl.estimators.common.size_guard import SQUARES
 from dkl.estimators.common.views import MOST_ROWS
-from dkl.estimators.logdet.learner import LogDetKernelLearner
-from dkl.estimators.logdet.model import load_learner
 from dkl.estimators.logdet.plan import COMPONENT_SQUARES
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.estimators.logdet.store import fit_in_run
 from dkl.resources import current_rss, format_bytes
 from dkl.runs.comparison import Comparison
 from dkl.runs.estimate import own_rows
 from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
-from dkl.runs.logdet import DECLARATION, verify
+from dkl.runs.logdet import DECLARATION
 from dkl.runs.logdet.facts import facts
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.planner import LogDetPlanner
@@ -33,6 +30,9 @@ from dkl.runs.stored import settings_of
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.estimators.logdet.learner import LogDetKernelLearner
 
 
 class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
@@ -51,6 +51,8 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         notes: Notes = dict,
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
+        from dkl.estimators.logdet.store import fit_in_run
+
         given = found()
         rows, own = given.rows.read(0, given.rows.n), own_rows(given.rows)
         side, codes = given.side(rows, settings), given.codes
@@ -62,10 +64,14 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
 
     def claims(self, run: RunStore, found: Lazy[LogDetInputs], budget: int) -> Iterator[Comparison]:
         """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        from dkl.runs.logdet import verify
+
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LogDetKernelLearner:
         """The fitted estimator, from the run alone."""
+        from dkl.estimators.logdet.load import load_learner
+
         return load_learner(run)
 
     def apply(self, run: RunStore, request: Request) -> Output:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
-from dkl.estimators.mvu.fit import PosedUnfolding
-from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
-from dkl.estimators.mvu.load import load_learner
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs.basis_runs import BasisRuns
 from dkl.runs.comparison import Comparison
 from dkl.runs.lazy import Lazy
-from dkl.runs.mvu import DECLARATION, inputs, verify
+from dkl.runs.mvu import DECLARATION, inputs
 from dkl.runs.mvu.inputs import UnfoldingInputs
 from dkl.runs.mvu.planner import UnfoldingPlanner
 from dkl.runs.stored import settings_of
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.estimators.mvu.fit import PosedUnfolding
+    from dkl.estimators.mvu.learner import MaximumVarianceUnfolding
 
 
 class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInputs]):
     """RegMVU in a run's folder."""
 
     declaration = DECLARATION
-    posed = PosedUnfolding
+
+    def problems(self) -> type[PosedUnfolding]:
+        """See `BasisRuns.problems`."""
+        from dkl.estimators.mvu.fit import PosedUnfolding
+
+        return PosedUnfolding
 
     def pose(
         self,
@@ -38,7 +44,7 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
         room: Room,
     ) -> PosedUnfolding:
         """See `BasisRuns.pose`."""
-        return PosedUnfolding.of(rows, found.side, m, settings, session, beside, room)
+        return self.problems().of(rows, found.side, m, settings, session, beside, room)
 
     def told(self, found: dict[str, Any]) -> dict[str, str]:
         """Edges and nu."""
@@ -51,8 +57,12 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
 
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
         """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        from dkl.runs.mvu import verify
+
         return verify.claims(run, settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> MaximumVarianceUnfolding:
         """The fitted estimator, from the run alone."""
+        from dkl.estimators.mvu.load import load_learner
+
         return load_learner(run)

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.pairwise.history import COLUMNS, history
+from dkl.estimators.pairwise.history import COLUMNS, history, kept_rows
 from dkl.estimators.pairwise.kept import load_choice
-from dkl.estimators.pairwise.search_store import kept_rows
 from dkl.runs import report
 from dkl.runs.kind import Facts
-from dkl.solvers.gamma_choice import GammaChoice
+from dkl.solvers.gamma_errors import GammaChoice
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.estimators.columns.targets import target_means
-from dkl.estimators.regression.learner import LowRankKernelRegressor
-from dkl.estimators.regression.load import load_regressor
-from dkl.estimators.regression.picture import draw
+from dkl.estimators.common.views import MOST_ROWS
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.shown import DOTS, shown_of
-from dkl.estimators.regression.store import fit_in_run
 from dkl.runs.comparison import Comparison
 from dkl.runs.kind import Facts, Notes
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Request
 from dkl.runs.predictions import Predictor
-from dkl.runs.regression import DECLARATION, verify
+from dkl.runs.regression import DECLARATION
 from dkl.runs.regression.facts import facts
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.regression.planner import RegressionPlanner
@@ -29,12 +25,15 @@ from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
+if TYPE_CHECKING:
+    from dkl.estimators.regression.learner import LowRankKernelRegressor
+
 
 class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, RegressionInputs]):
     """SLKL in a run's folder."""
 
     declaration = DECLARATION
-    drawn_rows = DOTS
+    drawn_rows = MOST_ROWS
     made_from = ("candidates",)
 
     def config(self, found: RegressionInputs) -> dict[str, Any]:
@@ -51,6 +50,8 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
         notes: Notes = dict,
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
+        from dkl.estimators.regression.store import fit_in_run
+
         y, offsets = found().centered(settings, run.config.get("target_means"))
         return fit_in_run(run, found().rows, y, None, offsets, settings, session, watch=watch, notes=notes).result
 
@@ -60,10 +61,14 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
 
     def claims(self, run: RunStore, found: Lazy[RegressionInputs], budget: int) -> Iterator[Comparison]:
         """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        from dkl.runs.regression import verify
+
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> LowRankKernelRegressor:
         """The fitted estimator, from the run alone."""
+        from dkl.estimators.regression.load import load_regressor
+
         return load_regressor(run)
 
     def predictor(self, run: RunStore, request: Request) -> Predictor:
@@ -72,4 +77,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
 
     def draw(self, figure: Any, model: LowRankKernelRegressor, X: Any, y: Any) -> None:
         """Cross-validation, weights and fit."""
+        from dkl.estimators.regression.picture import draw
+        from dkl.estimators.regression.shown import shown_of
+
         draw(figure, shown_of(model, X, y, whose=WHOSE))

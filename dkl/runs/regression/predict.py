@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
-from dkl.estimators.regression.store import Model, load_model
+from dkl.estimators.regression.model import Model, load_model
 from dkl.problems.column_predict import predict_block
 from dkl.runs.files import Files
 from dkl.runs.output import Request

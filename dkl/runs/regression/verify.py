@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dkl.errors import StoreError
+from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.store import load_candidates
 from dkl.runs.comparison import Comparison, named
 from dkl.runs.regression import verify_refit
 from dkl.runs.regression.inputs import RegressionInputs

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
 from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.store import load_candidates
 from dkl.runs.comparison import Comparison, named
 from dkl.runs.recomputed import kernel_matrix
 from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Sums

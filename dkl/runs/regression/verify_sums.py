@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import StoreError
 from dkl.estimators.columns.plan import kernel_of
+from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.estimators.regression.store import load_candidates
 from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix
 from dkl.stores.run import RunStore
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from dkl.estimators.common.classes import read_classes
 from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.svc.arrays import states_of
 from dkl.estimators.svc.model import reported_rho
-from dkl.estimators.svc.store import states_of
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
-from dkl.estimators.svc.classifier import Training
+from dkl.estimators.common.views import MOST_DECIDED
 from dkl.estimators.svc.decisions import Scheme
-from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
-from dkl.estimators.svc.model import load_classifier, load_model
-from dkl.estimators.svc.picture import draw
+from dkl.estimators.svc.model import load_model
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.estimators.svc.shown import ROWS, shown_of
-from dkl.estimators.svc.store import fit_in_run
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.classification import ClassifierRuns, class_predictor
 from dkl.runs.comparison import Comparison
@@ -24,18 +20,21 @@ from dkl.runs.prediction_plan import kernel_needs
 from dkl.runs.predictions import Predictor
 from dkl.runs.stored import settings_of
 from dkl.runs.supervised_runs import WHOSE
-from dkl.runs.svc import DECLARATION, facts, verify
+from dkl.runs.svc import DECLARATION, facts
 from dkl.runs.svc.planner import SVCPlanner
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
+
+if TYPE_CHECKING:
+    from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 
 
 class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
     """ONK in a run's folder."""
 
     declaration = DECLARATION
-    drawn_rows = ROWS
+    drawn_rows = MOST_DECIDED
 
     def fit(
         self,
@@ -47,6 +46,9 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         notes: Notes = dict,
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
+        from dkl.estimators.svc.classifier import Training
+        from dkl.estimators.svc.store import fit_in_run
+
         inputs = found()
         kernels = self.kernels(inputs, settings)
         training = Training.of(inputs.rows, inputs.classes, inputs.numbers, kernels, settings.C, settings.class_weight)
@@ -58,10 +60,14 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
 
     def claims(self, run: RunStore, found: Lazy[ClassInputs], budget: int) -> Iterator[Comparison]:
         """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        from dkl.runs.svc import verify
+
         return verify.claims(run, found(), settings_of(run, {}), budget)
 
     def load(self, run: RunStore) -> OptimalNeighborhoodSVC:
         """The fitted estimator, from the run alone."""
+        from dkl.estimators.svc.load import load_classifier
+
         return load_classifier(run)
 
     def predictor(self, run: RunStore, request: Request) -> Predictor:
@@ -73,4 +79,7 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
 
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
         """Machines, margins and errors."""
+        from dkl.estimators.svc.picture import draw
+        from dkl.estimators.svc.shown import shown_of
+
         draw(figure, shown_of(model, X, y, whose=WHOSE))

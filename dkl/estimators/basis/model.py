@@ -1,0 +1,60 @@
+"""What a run in the basis of smooth eigenvectors has learned: read to transform rows, without what a fit imports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.estimators.basis.settings import BasisSettings
+from dkl.estimators.common.run_arrays import check_lengths, read_points, trained_on
+from dkl.stores.run import RunStore
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """rows (n, d) that were learned from with their coordinates (n, k), and what the graph's means are taken by."""
+
+    rows: Any
+    embedding: NDArray[np.float64]
+    sigma: float
+    n_neighbors: int
+
+
+def embedded_in(run: RunStore, settings: BasisSettings) -> Embedded:
+    """Of a complete run. The basis itself is not read: coordinates do not need it."""
+    rows, found = read_model(run)
+    sigma = run.read_array("basis/sigma")
+    if sigma.shape != (1,):
+        raise StoreError("not a width of the similarity", where=f"{run.path}/basis/sigma", got=sigma.shape)
+    return Embedded(rows, found["embedding"], float(sigma[0]), neighbors_of(settings, len(found["embedding"])))
+
+
+def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
+    """The rows (n, d) and the model's arrays; StoreError for parts that do not fit together."""
+    found, where = run.read_arrays("model"), f"{run.path}/model"
+    n, m = trained_on(run)[0], len(found["Y"])
+    what = "a model whose parts do not fit together"
+    check_lengths(run, "model", found, what, where, sample=n, basis=m, other=m)
+    rows = read_points(run.read_arrays("rows"), f"{run.path}/rows")
+    if rows.shape != trained_on(run):
+        raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
+    return rows, found
+
+
+def neighbors_of(settings: BasisSettings, n: int) -> int:
+    """Of a row among n others, as the graph has them."""
+    return max(1, min(settings.n_neighbors, n - 1))
+
+
+def is_posed(run: RunStore) -> bool:
+    """Whether rows and basis are kept, by the names and sizes of their files."""
+    try:
+        run.check_part("rows")
+        run.check_part("basis")
+    except StoreError:
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""The learner that a run of LogDet kernel learning makes, which needs no training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.estimators.common.learned_kernel import Components
+from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel
+from dkl.estimators.common.run_arrays import read_points, result_in, trained_on
+from dkl.estimators.common.settings import remade
+from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.logdet.learner import LogDetKernelLearner
+from dkl.estimators.logdet.model import check_model, kept_graph, kept_kernel, settings_in
+from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetRunSettings
+from dkl.problems.logdet import LogDetCertificate
+from dkl.stores.run import RunStore
+
+Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class KeptRows(RowKernel):
+    """A kernel of rows of which only some are kept: `numbers` (b,) of the training rows, ascending."""
+
+    numbers: Indices = field(default_factory=lambda: np.empty(0, np.intp))
+
+    def within(self, points: Indices) -> Matrix:
+        """(p, p), by the numbers of the training rows."""
+        return super().within(self._places(points))
+
+    def across(self, X: Any, *points: Indices) -> list[Matrix]:
+        """(m, p) each."""
+        return super().across(X, *map(self._places, points))
+
+    def _places(self, points: Indices) -> Indices:
+        return np.searchsorted(self.numbers, points)
+
+
+def load_learner(run: RunStore) -> LogDetKernelLearner:
+    """The fitted learner of a run, at the last gamma of its path; StoreError for parts that do not fit together."""
+    settings, found = settings_in(run), run.read_arrays("model")
+    prior = _prior(run, settings, found)
+    points, M = found["touched"].astype(np.intp), found["M"]
+    report = run.report()
+    last = report["outputs"][-1]
+    learner = remade(
+        LogDetKernelLearner, LogDetKernelSettings, {**run.config["settings"], "gamma": settings.gammas[-1]},
+        kernel_params=settings.kernel_params or None, loss_params=settings.loss_params or None,
+    )  # fmt: skip
+    basis = found["basis"].astype(np.intp)
+    components = Components(basis, found["weights"], found["weights_at_points"], found["offset"])
+    learner._keep_kernel(prior, points, M, components)
+    learner.n_features_in_ = trained_on(run)[1]
+    learner.result_ = result_in(run, read_history(run))
+    learner.certificate_ = LogDetCertificate(float(last["objective"]), float(last["bound"]))
+    learner.n_iter_, learner.solver_, learner._path = int(last["n_iter"]), str(last["solver"]), report["outputs"]
+    learner.method_ = str(last.get("method", ""))  # earlier runs do not tell it
+    return learner
+
+
+def _prior(run: RunStore, settings: LogDetRunSettings, found: dict[str, NDArray]) -> PriorKernel:
+    where = f"{run.path}/model"
+    check_model(run, found)
+    try:
+        if settings.kernel == "precomputed":
+            return GivenKernel(found["prior"])
+        if settings.kernel == "laplacian":
+            graph = kept_graph(settings, found, where)
+            return GraphKernel(read_points(found, where), graph, settings.kernel_params.get("laplacian", "normalized"))
+        rows = read_points(found, where)
+    except KeyError as error:
+        raise StoreError(f"no {error.args[0]} in it", where=where) from error
+    if rows.shape != (len(found["basis"]), trained_on(run)[1]):
+        raise StoreError("rows of another shape", where=where, got=rows.shape)
+    return KeptRows(kept_kernel(settings, found), rows, found["basis"].astype(np.intp))

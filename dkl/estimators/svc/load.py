@@ -1,0 +1,28 @@
+"""The classifier that a run of ONK makes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkl.estimators.common.run_arrays import columns_of, result_in
+from dkl.estimators.common.settings import remade
+from dkl.estimators.common.stored_history import read_history
+from dkl.estimators.svc.classifier import FittedClassifier
+from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
+from dkl.estimators.svc.model import load_model, reported_rho
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.stores.run import RunStore
+
+
+def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
+    """The fitted classifier of a run, as `dkl fit svc` left it."""
+    model, result = load_model(run), result_in(run, read_history(run))
+    outputs, settings = run.report().get("outputs", []), run.config["settings"]
+    told = columns_of(outputs, "objective", "gap", "relative_gap")
+    found = remade(OptimalNeighborhoodSVC, SVCSettings, settings, work_dir=None)
+    rhos = np.array([reported_rho(output, settings["rho"]) for output in outputs])
+    certificate = rhos, told["objective"], told["gap"], told["relative_gap"]
+    found._adopt(
+        FittedClassifier(model.classes, model.support, model.machines, model.n_features, *certificate, result=result)
+    )
+    return found
