@@ -39,6 +39,8 @@ class Answer:
 Call = Callable[..., Answer]
 LARGE = {"numpy", "dask", "zarr", "distributed", "sklearn", "scipy", "numba"}
 """What takes a tenth of a second or more to import."""
+SLOW = {"sklearn", "numba", "pandas", "dask", "distributed"}
+"""They take a second and a half to import, which nobody who is refused is to wait for."""
 
 
 def write_inputs(folder: Path, n: int = N) -> None:

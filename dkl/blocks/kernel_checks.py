@@ -1,17 +1,39 @@
-"""Whether a matrix that is known by its products is a kernel matrix: symmetric, and positive semidefinite."""
+"""Whether a matrix is a kernel matrix: symmetric, and positive semidefinite; of one in memory, or of one that is known by its products."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import ASYMMETRY
 from dkl.errors import InputError
 from dkl.linalg.extreme_eigenvalues import lowest_eigenvalue
 
+ASYMMETRY = 1e-6
+"""Share of the largest entry that rounding, of a matrix computed in single precision, may leave between K and K'."""
 INDEFINITE = 1e-8
 """Share of the largest diagonal entry times n: how far below zero rounding may take an eigenvalue."""
+ROWS_AT_A_TIME = 1024
+"""That are compared with columns."""
+
+
+def check_matrix(K: NDArray[np.float64]) -> None:
+    """InputError for a matrix (n, n) in memory that is not symmetric, or has a negative eigenvalue, which is named."""
+    for lo in range(0, len(K), ROWS_AT_A_TIME):
+        check_symmetric(K, lo, min(lo + ROWS_AT_A_TIME, len(K)))
+    check_psd(K.__matmul__, K.diagonal())
+
+
+def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:
+    """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image."""
+    below, above = K[lo:hi, :hi], K[:hi, lo:hi].T
+    bad = np.abs(below - above) > ASYMMETRY * np.maximum(np.abs(below), np.abs(above)).max()
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        got = f"X[{lo + i}, {j}] = {below[i, j]:.9g} and X[{j}, {lo + i}] = {above[i, j]:.9g}"
+        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", remedy="pass (X + X.T) / 2")
 
 
 def check_symmetric_products(operator: Any) -> None:
@@ -27,13 +49,15 @@ def check_symmetric_products(operator: Any) -> None:
         raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", remedy="pass (X + X.T) / 2")
 
 
-def check_psd(operator: Any, where: str = "X") -> None:
-    """InputError, with the eigenvalue, for an `operator` with a negative one: see `lowest_eigenvalue` for how it is found.
+def check_psd(
+    times: Callable[[NDArray[np.float64]], NDArray[np.float64]], diagonal: NDArray[np.floating], where: str = "X"
+) -> None:
+    """InputError, with the eigenvalue, for K with a negative one: see `lowest_eigenvalue` for how it is found.
 
-    Up to 120 products beyond n = 400; `where` names the argument in the message.
+    times: K v of v (n,); diagonal (n,) of K. Up to 120 products beyond n = 400; `where` names the argument in the message.
     """
-    lowest = lowest_eigenvalue(operator.times, operator.n)
-    if lowest < -INDEFINITE * operator.n * max(float(operator.diagonal().max()), np.finfo(float).tiny):
+    lowest, n = lowest_eigenvalue(times, len(diagonal)), len(diagonal)
+    if lowest < -INDEFINITE * n * max(float(diagonal.max()), np.finfo(float).tiny):
         raise InputError(
             "not positive semidefinite", where=where, got=f"an eigenvalue of {lowest:.6g}",
             wanted="a kernel matrix", remedy="add to its diagonal, or drop negative eigenvalues",

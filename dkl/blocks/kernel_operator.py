@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.kernel_checks import check_symmetric
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
@@ -31,8 +32,6 @@ Vector = NDArray[np.float64]
 
 ROWS_AT_A_TIME, COLUMNS_BYTES = 1024, 16_000_000
 """Rows, and bytes, of the columns that a product computes at a time, at most."""
-ASYMMETRY = 1e-6
-"""Share of the largest entry that rounding, of a matrix computed in single precision, may leave between K and K'."""
 LOOSE = 1.25
 """Points kept for a product over those with a coefficient, at most: with more, the kept ones are fetched again."""
 
@@ -232,16 +231,6 @@ class RecomputedKernel:
             return
         self._chosen, self._points = support, None  # the old ones go before the new ones come
         self._points = Points.of(self.rows, self.kernel, support, dtype)
-
-
-def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:
-    """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image."""
-    below, above = K[lo:hi, :hi], K[:hi, lo:hi].T
-    bad = np.abs(below - above) > ASYMMETRY * np.maximum(np.abs(below), np.abs(above)).max()
-    if bad.any():
-        i, j = np.argwhere(bad)[0]
-        got = f"{below[i, j]:.6g} at ({lo + i}, {j}) and {above[i, j]:.6g} at ({j}, {lo + i})"
-        raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", remedy="pass (X + X.T) / 2")
 
 
 def finite(values: NDArray[np.floating], kernel: Kernel) -> NDArray[np.floating]:

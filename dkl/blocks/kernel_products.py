@@ -17,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_operator import Points, check_symmetric, finite
+from dkl.blocks.kernel_checks import check_symmetric
+from dkl.blocks.kernel_operator import Points, finite
 from dkl.blocks.row_blocks import LARGEST_BLOCK, RowBlocks, machine_memory
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource

@@ -9,15 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
+from dkl.blocks.kernel_checks import check_matrix
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
 from dkl.runs.files import Files
-from dkl.runs.row_files import load_rows, peek_rows
+from dkl.runs.row_files import CHECKED_BYTES, load_rows, peek_rows
 
 if TYPE_CHECKING:
     from dkl.linalg.kernel_columns import Kernel
 
+NONNEGATIVE = ("chi2", "additive_chi2")
+"""Kernels of histograms."""
+SMALL_MATRIX = 1000
+"""Rows of a kernel matrix that is looked at before what a fit imports: a second, for some products more."""
 WITH_LABELS = (".npz", ".svmlight", ".svm", ".libsvm")
 """Kinds of files that may have targets beside the rows."""
 
@@ -76,7 +81,29 @@ def may_have_targets(files: Files) -> bool:
 def check_kernel(rows: RowSource, kernel: Kernel) -> None:
     """InputError for a kernel that is none on the first rows, as chi2 of negative numbers."""
     if not kernel.is_precomputed:
+        if kernel.name in NONNEGATIVE:
+            _require_nonnegative(rows, kernel)
         some = rows.read(0, min(rows.n, 2))
         kernel.diagonal(some)
         if not np.isfinite(kernel.columns(some, some)).all():
             raise InputError("the kernel is not finite", where=kernel.where, remedy="scale the features")
+
+
+def check_small_matrix(rows: RowSource) -> None:
+    """InputError for a small precomputed matrix (n, n) that is no kernel matrix; a large one is looked at by the fit, whose products
+    with it are as many."""
+    if rows.n <= SMALL_MATRIX:
+        matrix = rows.read(0, rows.n)
+        check_matrix(np.asarray(matrix.toarray() if rows.is_sparse else matrix, np.float64))
+
+
+def _require_nonnegative(rows: RowSource, kernel: Kernel) -> None:
+    step = max(1, CHECKED_BYTES // rows.row_bytes)
+    for lo in range(0, rows.n, step):
+        block = rows.read(lo, min(lo + step, rows.n))
+        if block.min() < 0:
+            i, j = (int(place[0]) for place in (block < 0).nonzero())
+            where, remedy = f"X[{lo + i}, {j}]", "shift the columns, or choose another kernel"
+            raise InputError(
+                "the kernel takes no negative numbers", where=f"{kernel.where}, {where}", got=block[i, j], remedy=remedy
+            )

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import ridge_kind
 import small_blocks
-from command_line import answered_without, call, refused_without, tree
+from command_line import SLOW, answered_without, call, refused_without, tree
 from command_runs import bytes_of, start
 from patience import PATIENCE
 from repeats import but_for
@@ -35,8 +35,6 @@ from dkl.stores.run import RunStore
 pytestmark = pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
 ALL = {**CASES, "ridge": ridge_kind.CASE}
 TASKS = [*registry.TASKS, "ridge"]
-SLOW = {"sklearn", "numba", "pandas", "dask", "distributed"}
-"""They take a second and a half to import, which nobody who is refused is to wait for."""
 
 
 @pytest.fixture(scope="module", autouse=True)

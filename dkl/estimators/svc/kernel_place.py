@@ -62,11 +62,11 @@ class KernelPlace(PlannedPlace):
         return found
 
     def _checked(self, kernel: Kernel, plan: Plan, kept: ExitStack, is_one_of_many: bool) -> Any:
-        operator = self._operator(kernel, plan, kept)
+        operator: Any = self._operator(kernel, plan, kept)
         if kernel.is_precomputed and plan.placement != "memory":
             check_symmetric_products(operator)
         if kernel.is_precomputed or is_one_of_many:
-            check_psd(operator, kernel.where if is_one_of_many else "X")
+            check_psd(operator.times, operator.diagonal(), kernel.where if is_one_of_many else "X")
         return operator
 
     def _operator(self, kernel: Kernel, plan: Plan, kept: ExitStack) -> KernelOperator:

@@ -11,7 +11,7 @@ from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.planner import Estimate, Planner
 from dkl.runs.row_files import check_values
-from dkl.runs.supervised import check_kernel
+from dkl.runs.supervised import check_kernel, check_small_matrix
 
 GRAPH_ENTRY = 16
 """Bytes of an entry of the graph's Laplacian on disk."""
@@ -50,3 +50,5 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
         check_values(found.rows)
         if settings.kernel not in ("laplacian", "precomputed"):
             check_kernel(found.rows, Kernel(settings.kernel))
+        elif settings.kernel == "precomputed":
+            check_small_matrix(found.rows)

@@ -11,6 +11,7 @@ from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.estimate import time_of_matrices
 from dkl.runs.planner import Estimate
+from dkl.runs.supervised import check_small_matrix
 from dkl.runs.supervised_planner import SupervisedPlanner
 from dkl.solvers.svm_pairs import TwoClasses, machines
 
@@ -26,6 +27,12 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
     def kernels(self, found: ClassInputs, settings: SVCSettings) -> list[Kernel]:
         """One, or those that are combined."""
         return kernels_of(settings, found.rows)
+
+    def check_values(self, found: ClassInputs, settings: SVCSettings) -> None:
+        """As of any learner by kernels; and InputError for a small precomputed matrix that is no kernel matrix."""
+        super().check_values(found, settings)
+        if kernels_for_plans(settings)[0].is_precomputed:
+            check_small_matrix(found.rows)
 
     def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
         """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
