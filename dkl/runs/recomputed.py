@@ -1,4 +1,4 @@
-"""What `dkl verify` recomputes of any learner on kernels: scikit-learn's kernels in double precision, block by block.
+"""What `dkl verify` recomputes of several learners: scikit-learn's kernels in double precision, block by block, and neighbour graphs.
 
 Nothing here comes from solvers, problems or their arithmetic, as nothing does in the learners' verify.py.
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import metrics
 
 from dkl.blocks.row_sources import RowSource
+from dkl.blocks.session import Session
 
 Vector = NDArray[np.float64]
 BLOCK_BYTES = 64_000_000
@@ -25,6 +25,8 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     kernel: its `name` as scikit-learn has it, `gamma` (None: the function's default), `degree`, `coef0`, and `params` of a
     function. Of a "precomputed" one, points (m,) are the numbers of the rows' columns.
     """
+    from sklearn import metrics
+
     if kernel.name == "precomputed":
         return np.asarray(rows[:, points], np.float64)
     given = {"degree": kernel.degree, "coef0": kernel.coef0, **kernel.params}
@@ -33,6 +35,14 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     rows, points = rows.astype(np.float64), points.astype(np.float64)
     found = metrics.pairwise_kernels(rows, points, metric=kernel.name, filter_params=True, **given)
     return np.asarray(found, np.float64)
+
+
+def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str) -> Any:
+    """The graph of rows (n, d) once more, on one thread."""
+    from dkl.blocks.graph import build_graph
+
+    most = min(n_neighbors, int(X.shape[0]) - 1)
+    return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1))
 
 
 def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]]:

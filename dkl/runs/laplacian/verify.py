@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dkl.blocks.graph import build_graph
-from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.comparison import Comparison
+from dkl.runs.recomputed import neighbor_graph
 from dkl.stores.run import RunStore
 
 
@@ -26,10 +25,7 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     pairs = np.concatenate([basis["must_link"], basis["cannot_link"]])
     if pairs.shape[1:] != (2,) or len(pairs) != len(basis["weights"]) or not ((pairs >= 0) & (pairs < n)).all():
         raise StoreError("not weighted pairs of rows", where=f"{run.path}/basis")
-    graph = build_graph(
-        rows, n_neighbors=min(settings.n_neighbors, n - 1), sigma=settings.sigma, laplacian="normalized",
-        session=Session(None, threads=1),
-    )  # fmt: skip
+    graph = neighbor_graph(rows, settings.n_neighbors, settings.sigma, "normalized")
     yield Comparison("width of the similarity", float(basis["sigma"][0]), graph.sigma, 1e-12 * graph.sigma)
     yield from recomputed.of_basis(report, basis, graph.laplacian)
     yield Comparison("must-links", float(report["n_must"]), float(len(basis["must_link"])), 0.0)

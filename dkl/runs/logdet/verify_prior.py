@@ -9,10 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from dkl.blocks.graph import build_graph
-from dkl.blocks.session import Session
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.recomputed import kernel_matrix
+from dkl.runs.recomputed import kernel_matrix, neighbor_graph
 
 Matrix = NDArray[np.float64]
 
@@ -39,10 +37,7 @@ def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, ker
 def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tuple[Matrix, float]:
     """L^+ = (L + N N')^-1 - N N', N the null space of L: one vector a component."""
     n = X.shape[0]
-    graph = build_graph(
-        X, n_neighbors=min(settings.n_neighbors, n - 1), sigma=settings.sigma or "auto", laplacian="unnormalized",
-        session=Session(None, threads=1),
-    )  # fmt: skip
+    graph = neighbor_graph(X, settings.n_neighbors, settings.sigma or "auto", "unnormalized")
     stored = sp.csr_array((found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"]), shape=(n, n))
     largest = max(float(abs(graph.laplacian).max()), np.finfo(float).tiny)
     apart = float(abs(stored - graph.laplacian).max() / largest) + float(abs(_stored_rows(found) - X).max())

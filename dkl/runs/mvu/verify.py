@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dkl.blocks.graph import build_graph
-from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.comparison import Comparison
+from dkl.runs.recomputed import neighbor_graph
 from dkl.stores.run import RunStore
 
 AGREE = 1e-12
@@ -35,10 +34,7 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     if edges.shape[1:] != (2,) or not len(edges) or edges.min() < 0 or edges.max() >= n:
         raise StoreError("not pairs of rows", where=f"{run.path}/basis/edges")
     laplacian = _laplacian(edges, n)
-    graph = build_graph(
-        rows, n_neighbors=min(settings.n_neighbors, n - 1), sigma=EQUAL_WEIGHTS, laplacian="unnormalized",
-        session=Session(None, threads=1),
-    )  # fmt: skip
+    graph = neighbor_graph(rows, settings.n_neighbors, EQUAL_WEIGHTS, "unnormalized")
     yield Comparison("edges", float(report["n_edges"]), float(len(edges)), 0.0)
     yield Comparison("edges beside the rows' graph", 0.0, float(abs(laplacian - graph.laplacian).max()), 0.0)
     longest = max(float(squared.max()), np.finfo(float).tiny)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.estimators.svc.classifier import Model
+from dkl.estimators.svc.decisions import Model
 from dkl.estimators.svc.model import load_model, reported_rho
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.class_inputs import ClassInputs
