@@ -79,7 +79,7 @@ def may_have_targets(files: Files) -> bool:
 
 
 def check_kernel(rows: RowSource, kernel: Kernel) -> None:
-    """InputError for a kernel that is none on the first rows, as chi2 of negative numbers."""
+    """InputError for one that takes no negative numbers, where there are any; or that is none on the first rows."""
     if not kernel.is_precomputed:
         if kernel.name in NONNEGATIVE:
             _require_nonnegative(rows, kernel)

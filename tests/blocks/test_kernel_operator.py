@@ -153,7 +153,7 @@ def test_products_are_counted(rng):
 def test_an_asymmetric_matrix_is_no_kernel(rng):
     K = dense("rbf", rng.standard_normal((N, D)))
     K[500, 3] += 0.01
-    with pytest.raises(InputError, match=r"not symmetric; got .* at \(500, 3\).*at \(3, 500\)"):
+    with pytest.raises(InputError, match=r"not symmetric; got X\[500, 3\] = .* and X\[3, 500\] = "):
         MemoryKernel.of(Kernel("precomputed"), row_source(K))
 
 
