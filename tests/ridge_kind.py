@@ -87,7 +87,7 @@ def objective(model, X, y) -> float:
 
 
 def read(files, settings, *, values):
-    rows = read_rows(files, settings.memory_limit, values=values, square=False)
+    rows = read_rows(files, settings.memory_limit, values=values, is_kernel=False)
     return RegressionInputs(files, rows, read_targets(files, rows.n))
 
 

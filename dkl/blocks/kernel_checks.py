@@ -21,15 +21,20 @@ ROWS_AT_A_TIME = 1024
 
 def check_matrix(K: NDArray[np.float64]) -> None:
     """InputError for a matrix (n, n) in memory that is not symmetric, or has a negative eigenvalue, which is named."""
+    largest = float(np.abs(K).max())
     for lo in range(0, len(K), ROWS_AT_A_TIME):
-        check_symmetric(K, lo, min(lo + ROWS_AT_A_TIME, len(K)))
+        check_symmetric(K, lo, min(lo + ROWS_AT_A_TIME, len(K)), largest)
     check_psd(K.__matmul__, K.diagonal())
 
 
-def check_symmetric(K: NDArray[np.floating], lo: int, hi: int) -> None:
-    """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image."""
+def check_symmetric(K: NDArray[np.floating], lo: int, hi: int, largest: float | None = None) -> None:
+    """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image.
+
+    largest: entry of K, where it is known; else of these rows.
+    """
     below, above = K[lo:hi, :hi], K[:hi, lo:hi].T
-    bad = np.abs(below - above) > ASYMMETRY * np.maximum(np.abs(below), np.abs(above)).max()
+    scale = np.maximum(np.abs(below), np.abs(above)).max() if largest is None else largest
+    bad = np.abs(below - above) > ASYMMETRY * scale
     if bad.any():
         i, j = np.argwhere(bad)[0]
         got = f"X[{lo + i}, {j}] = {below[i, j]:.9g} and X[{j}, {lo + i}] = {above[i, j]:.9g}"

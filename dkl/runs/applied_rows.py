@@ -1,4 +1,4 @@
-"""The rows that a run is applied to, looked at before its learner is imported: for a file that is none that would take a second."""
+"""The rows that a run is applied to, read and looked at before its model is."""
 
 from __future__ import annotations
 

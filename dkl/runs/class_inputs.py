@@ -24,10 +24,10 @@ class ClassInputs(SupervisedInputs):
     numbers: NDArray[np.intp]
 
     @classmethod
-    def read(cls, files: Files, memory_limit: int | None, *, values: bool, square: bool) -> ClassInputs:
-        """From files; without `values` the rows' shape is enough; square: they must be (n, n). InputError for what is no
+    def read(cls, files: Files, memory_limit: int | None, *, values: bool, is_kernel: bool) -> ClassInputs:
+        """From files; without `values` the rows' shape is enough; is_kernel: they must be (n, n). InputError for what is no
         label of these rows, and for less than two classes."""
-        rows = read_rows(files, memory_limit, values=values, square=square)
+        rows = read_rows(files, memory_limit, values=values, is_kernel=is_kernel)
         require_room_for_targets(file_of_targets(files), memory_limit)
         labels = read_class_labels(files, rows.n)
         try:
@@ -72,5 +72,5 @@ def read_class_labels(files: Files, n: int) -> NDArray:
 
 def read(files: Files, settings: Any, *, values: bool) -> ClassInputs:
     """Of a learner with a `kernel`; as `ClassInputs.read`."""
-    square = settings.kernel == "precomputed"
-    return ClassInputs.read(files, settings.memory_limit, values=values, square=square)
+    is_kernel = settings.kernel == "precomputed"
+    return ClassInputs.read(files, settings.memory_limit, values=values, is_kernel=is_kernel)

@@ -53,10 +53,12 @@ def class_predictor(
     scheme: Scheme,
     request: Request,
     needs: Needs,
+    of_kernel: bool = False,
 ) -> Predictor:
     """Labels of rows with so many features, or their decision values where the request asks for these.
 
     decide: what the model finds for the rows of some blocks, of which `scheme` makes classes. needs: bytes that `decide` takes.
+    of_kernel: as of `Predictor`.
     """
 
     def values(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
@@ -75,6 +77,7 @@ def class_predictor(
         lambda files, n: ClassScore.of(files, n, classes, request.decision),
         f"{what} {len(classes)} classes",
         needs.with_more(VOTE_BYTES * len(classes) + needs.row + classes.itemsize),
+        of_kernel=of_kernel,
     )
 
 

@@ -116,7 +116,7 @@ def ready(
     if is_peeked(inputs.rows):
         inputs = declaration.read(named, settings, values=True)
     planner.check_values(inputs, settings)
-    return registry.kind(task), inputs, settings  # a kind imports for a second: not for what is refused
+    return registry.kind(task), inputs, settings
 
 
 def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dkl.runs.kind import InputFile
 from dkl.runs.output import Output, Request
 from dkl.runs.prediction_plan import Needs, prediction_plan
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, may_have_targets
+from dkl.runs.supervised import file_of_targets, may_have_targets, require_dense
 
 
 class Score(Protocol):
@@ -54,6 +54,8 @@ class Predictor:
     summary: str
     needs: Needs
     name: str = "y"
+    of_kernel: bool = False
+    """Whether its rows are values of a precomputed kernel."""
 
 
 def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
@@ -61,6 +63,8 @@ def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: 
     files = Files.of(declared, {"data": request.data, "targets": request.targets})
     rows = read_rows(request, files["data"])
     require_features(rows, predictor.features(rows.n_features), files["data"])
+    if predictor.of_kernel:
+        require_dense(rows, files["data"])
     score = _score(predictor, files, rows.n, request.memory_limit)
     known = 0 if score is None else score.nbytes
 

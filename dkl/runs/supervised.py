@@ -40,13 +40,21 @@ class SupervisedInputs:
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features), targets=self.targets.shape)
 
 
-def read_rows(files: Files, memory_limit: int | None, *, values: bool, square: bool) -> RowSource:
-    """The rows; without `values` their shape is enough. square: they must be (n, n)."""
+def read_rows(files: Files, memory_limit: int | None, *, values: bool, is_kernel: bool) -> RowSource:
+    """The rows; without `values` their shape is enough. is_kernel: they are a kernel matrix (n, n)."""
     rows = (load_rows if values else peek_rows)(files["data"], memory_limit)
-    if square and rows.n != rows.n_features:
+    if is_kernel and rows.n != rows.n_features:
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("a precomputed kernel must be square", where=str(files["data"]), got=got, wanted="(n, n)")
+    if is_kernel:
+        require_dense(rows, files["data"])
     return rows
+
+
+def require_dense(rows: RowSource, file: AnyPath) -> None:
+    """InputError for sparse rows of a precomputed kernel."""
+    if rows.is_sparse:
+        raise InputError("a precomputed kernel must be dense", where=str(file), remedy="store K.toarray()")
 
 
 def file_of_targets(files: Files) -> AnyPath:
@@ -78,23 +86,24 @@ def may_have_targets(files: Files) -> bool:
     return True
 
 
-def check_kernel(rows: RowSource, kernel: Kernel) -> None:
-    """InputError for one that takes no negative numbers, where there are any; or that is none on the first rows."""
-    if not kernel.is_precomputed:
-        if kernel.name in NONNEGATIVE:
-            _require_nonnegative(rows, kernel)
-        some = rows.read(0, min(rows.n, 2))
-        kernel.diagonal(some)
-        if not np.isfinite(kernel.columns(some, some)).all():
-            raise InputError("the kernel is not finite", where=kernel.where, remedy="scale the features")
+def check_kernels(rows: RowSource, kernels: list[Kernel]) -> None:
+    """InputError for a kernel that takes no negative numbers, where there are any; or that is none on the first rows."""
+    histograms = [kernel for kernel in kernels if kernel.name in NONNEGATIVE]
+    if histograms and not rows.is_sparse:  # of sparse rows they are none, which the first rows tell
+        _require_nonnegative(rows, histograms[0])
+    for kernel in kernels:
+        if not kernel.is_precomputed:
+            some = rows.read(0, min(rows.n, 2))
+            kernel.diagonal(some)
+            if not np.isfinite(kernel.columns(some, some)).all():
+                raise InputError("the kernel is not finite", where=kernel.where, remedy="scale the features")
 
 
 def check_small_matrix(rows: RowSource) -> None:
     """InputError for a small precomputed matrix (n, n) that is no kernel matrix; a large one is looked at by the fit, whose products
     with it are as many."""
     if rows.n <= SMALL_MATRIX:
-        matrix = rows.read(0, rows.n)
-        check_matrix(np.asarray(matrix.toarray() if rows.is_sparse else matrix, np.float64))
+        check_matrix(np.asarray(rows.read(0, rows.n), np.float64))
 
 
 def _require_nonnegative(rows: RowSource, kernel: Kernel) -> None:
@@ -102,8 +111,8 @@ def _require_nonnegative(rows: RowSource, kernel: Kernel) -> None:
     for lo in range(0, rows.n, step):
         block = rows.read(lo, min(lo + step, rows.n))
         if block.min() < 0:
-            i, j = (int(place[0]) for place in (block < 0).nonzero())
-            where, remedy = f"X[{lo + i}, {j}]", "shift the columns, or choose another kernel"
+            i, j = np.argwhere(block < 0)[0]
             raise InputError(
-                "the kernel takes no negative numbers", where=f"{kernel.where}, {where}", got=block[i, j], remedy=remedy
-            )
+                "the kernel takes no negative numbers", where=f"{kernel.where}, X[{lo + i}, {j}]", got=block[i, j],
+                remedy="shift the columns, or choose another kernel",
+            )  # fmt: skip

@@ -9,7 +9,7 @@ from dkl.estimators.common.settings import Settings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.planner import Planner
 from dkl.runs.row_files import check_values
-from dkl.runs.supervised import SupervisedInputs, check_kernel
+from dkl.runs.supervised import SupervisedInputs, check_kernels
 
 S = TypeVar("S", bound=Settings)
 I = TypeVar("I", bound=SupervisedInputs)  # noqa: E741  # of inputs
@@ -25,5 +25,4 @@ class SupervisedPlanner(Planner[S, I]):
     def check_values(self, found: I, settings: S) -> None:
         """InputError for a value that is not finite, or a kernel that is none on these rows."""
         check_values(found.rows)
-        for kernel in self.kernels(found, settings):
-            check_kernel(found.rows, kernel)
+        check_kernels(found.rows, self.kernels(found, settings))

@@ -17,7 +17,7 @@ from dkl.solvers.svm_pairs import machines
 
 def inputs(tmp_path, y):
     np.savez(tmp_path / "X.npz", X=np.ones((len(y), 2)), y=y)
-    return ClassInputs.read(files(tmp_path), None, values=True, square=False)
+    return ClassInputs.read(files(tmp_path), None, values=True, is_kernel=False)
 
 
 def files(tmp_path):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
@@ -18,7 +17,6 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 P = TypeVar("P", bound=Posed)
-Arrays = dict[str, NDArray[Any]]
 WHAT = "a basis whose parts do not fit together"
 
 

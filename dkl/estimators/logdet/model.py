@@ -15,9 +15,6 @@ from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.stores.run import RunStore
 
-Matrix = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 def settings_in(run: RunStore) -> LogDetRunSettings:
     """Those of a run, whose configuration has been looked at."""

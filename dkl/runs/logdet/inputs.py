@@ -71,7 +71,7 @@ def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetIn
     if len(named) > 1:
         got, wanted = " and ".join(f"--{name}" for name in named), "one of the two"
         raise InputError("two kinds of side information", got=got, wanted=wanted)
-    rows = read_rows(files, settings.memory_limit, values=values, square=settings.kernel == "precomputed")
+    rows = read_rows(files, settings.memory_limit, values=values, is_kernel=settings.kernel == "precomputed")
     if rows.n < 2:
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("too few rows", where=str(files["data"]), got=got, wanted="2 or more")

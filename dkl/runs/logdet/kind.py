@@ -80,6 +80,8 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
 
     def picture(self, run: RunStore, found: Lazy[LogDetInputs]) -> Any:
         """The learner's, with the classes where the data is still there, and with the path where there is one."""
+        import dkl.estimators.logdet.load  # noqa: F401  # what it imports is part of what this process holds
+
         _require_room(run, settings_of(run, {}))
         learner, y = self.load(run), None
         with suppress(DklError):  # labels are gone, or have changed

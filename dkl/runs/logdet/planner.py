@@ -11,7 +11,7 @@ from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.planner import Estimate, Planner
 from dkl.runs.row_files import check_values
-from dkl.runs.supervised import check_kernel, check_small_matrix
+from dkl.runs.supervised import check_kernels, check_small_matrix
 
 GRAPH_ENTRY = 16
 """Bytes of an entry of the graph's Laplacian on disk."""
@@ -49,6 +49,6 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
         """InputError for a value that is not finite, or a kernel that is none on these rows."""
         check_values(found.rows)
         if settings.kernel not in ("laplacian", "precomputed"):
-            check_kernel(found.rows, Kernel(settings.kernel))
+            check_kernels(found.rows, [Kernel(settings.kernel)])
         elif settings.kernel == "precomputed":
             check_small_matrix(found.rows)

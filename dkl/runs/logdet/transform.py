@@ -32,14 +32,17 @@ def predictor(run: RunStore) -> Predictor:
     kernel, folded = kept_kernel(settings, found), np.ascontiguousarray(weights.T)
     points = found["basis"] if kernel.is_precomputed else read_points(found, f"{run.path}/model")
     given = (predict_block, kernel, points, folded, -found["offset"])
-    return _predictor(n_features, k, lambda rows, some: rows.map(*given, only=some), kernel_needs(points, folded))
+    needs, of_kernel = kernel_needs(points, folded), kernel.is_precomputed
+    return _predictor(n_features, k, lambda rows, some: rows.map(*given, only=some), needs, of_kernel)
 
 
-def _predictor(n_features: int, k: int, blocks: Any, needs: Needs) -> Predictor:
+def _predictor(n_features: int, k: int, blocks: Any, needs: Needs, of_kernel: bool) -> Predictor:
     def together(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
         return np.concatenate(blocks(rows, some))
 
-    return Predictor((k,), np.float64, lambda found: n_features, together, None, _summary(k), needs, "factor")
+    return Predictor(
+        (k,), np.float64, lambda found: n_features, together, None, _summary(k), needs, "factor", of_kernel
+    )
 
 
 def _summary(k: int) -> str:

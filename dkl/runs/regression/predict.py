@@ -42,6 +42,7 @@ def predictor(run: RunStore, request: Request) -> Predictor:
         lambda files, n: RegressionScore.of(files, n, count),
         f"predictions of {count} target(s)",
         kernel_needs(model.points, model.weights),
+        of_kernel=model.kernel.is_precomputed,
     )
 
 

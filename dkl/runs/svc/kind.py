@@ -75,7 +75,8 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         model = load_model(run)
         found, scheme = model.machines, Scheme(len(model.classes), settings_of(run, {}).multi_class)
         needs = kernel_needs(found.points, found.coefficients, len(found.kernels))
-        return class_predictor(model.classes, model.n_features, found.decide, scheme, request, needs)
+        of_kernel = found.kernels[0].is_precomputed
+        return class_predictor(model.classes, model.n_features, found.decide, scheme, request, needs, of_kernel)
 
     def draw(self, figure: Any, model: OptimalNeighborhoodSVC, X: Any, y: Any) -> None:
         """Machines, margins and errors."""
