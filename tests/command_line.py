@@ -74,22 +74,28 @@ def call(*arguments: object) -> Answer:
 
     Not by click's own runner, which tells the streams apart only when asked before 8.2, and must not be asked after.
     """
-    if log := os.environ.get("DKL_TIMED_COMMANDS"):
-        return _timed([str(argument) for argument in arguments], Path(log))
+    if "DKL_TIMED_COMMANDS" in os.environ:
+        given = [str(argument) for argument in arguments]
+        done = _process(["-m", "dkl.cli.main", *given], given)
+        return Answer(done.returncode, done.stdout, done.stderr)
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
         dkl.main([str(argument) for argument in arguments], prog_name="dkl")
     return Answer(ended.value.code, out.getvalue(), err.getvalue())
 
 
-def _timed(arguments: list[str], log: Path) -> Answer:
-    """The same in a process of its own."""
+def _process(
+    program: list[str], arguments: list[str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Python with a program that is `dkl` with these arguments; its seconds go into the file that DKL_TIMED_COMMANDS names."""
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "dkl.cli.main", *arguments], capture_output=True, text=True)
-    with log.open("a") as lines:
-        seconds = round(time.perf_counter() - start, 3)
-        print(json.dumps({"seconds": seconds, "code": done.returncode, "arguments": arguments}), file=lines)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    command = [sys.executable, *program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=PATIENCE)
+    if log := os.environ.get("DKL_TIMED_COMMANDS"):
+        told = {"seconds": round(time.perf_counter() - start, 3), "code": done.returncode, "arguments": arguments}
+        with Path(log).open("a") as lines:
+            print(json.dumps(told), file=lines)
+    return done
 
 
 def answered_without(modules: set[str], *arguments: str, folder: Path | None = None) -> Answer:
@@ -97,10 +103,9 @@ def answered_without(modules: set[str], *arguments: str, folder: Path | None = N
     program = (
         f"import sys\nfrom dkl.cli.main import main\nsys.argv = ['dkl', *{list(arguments)!r}]\n"
         "try: main()\nexcept SystemExit as end: code = end.code\n"
-        f"print(); print(code, {modules!r} & sys.modules.keys())"
+        f"print(); print(code, {modules!r} & sys.modules.keys())\nsys.exit(code)"
     )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=PATIENCE)
+    done = _process(["-c", program], list(arguments), folder)
     said, _, told = done.stdout.rstrip("\n").rpartition("\n")
     code, _, imported = told.partition(" ")
     assert imported == "set()", done.stdout + done.stderr
