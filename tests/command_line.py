@@ -84,9 +84,7 @@ def call(*arguments: object) -> Answer:
     return Answer(ended.value.code, out.getvalue(), err.getvalue())
 
 
-def _process(
-    program: list[str], arguments: list[str], folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+def _process(program: list[str], arguments: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Python with a program that is `dkl` with these arguments; its seconds go into the file that DKL_TIMED_COMMANDS names."""
     start = time.perf_counter()
     command = [sys.executable, *program]
