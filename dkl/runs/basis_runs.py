@@ -11,7 +11,7 @@ from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
-from dkl.estimators.basis.model import embedded_in, is_posed
+from dkl.estimators.basis.model import is_posed, neighbors_of, read_model, read_sigma
 from dkl.estimators.basis.plan import plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
 from dkl.estimators.common.run_arrays import trained_on
@@ -96,9 +96,10 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
     def apply(self, run: RunStore, request: Request) -> Output:
         """Coordinates of the rows of a file."""
-        found = embedded_in(run, settings_of(run, {}))
-        kept = GraphRows(found.rows, found.embedding, found.sigma, found.n_neighbors)
-        what = f"rows of {found.embedding.shape[1]} coordinates"
+        rows, found = read_model(run)
+        embedding, settings = found["embedding"], settings_of(run, {})
+        kept = GraphRows(rows, embedding, read_sigma(run), neighbors_of(settings, len(embedding)))
+        what = f"rows of {embedding.shape[1]} coordinates"
         return predictions(kept.predictor(what), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[I]) -> Any:

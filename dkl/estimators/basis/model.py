@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.estimators.common.run_arrays import check_lengths, read_points, trained_on
 from dkl.stores.run import RunStore
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """rows (n, d) that were learned from with their coordinates (n, k), and what the graph's means are taken by."""
-
-    rows: Any
-    embedding: NDArray[np.float64]
-    sigma: float
-    n_neighbors: int
-
-
-def embedded_in(run: RunStore, settings: BasisSettings) -> Embedded:
-    """Of a complete run. The basis itself is not read: coordinates do not need it."""
-    rows, found = read_model(run)
-    sigma = run.read_array("basis/sigma")
-    if sigma.shape != (1,):
-        raise StoreError("not a width of the similarity", where=f"{run.path}/basis/sigma", got=sigma.shape)
-    return Embedded(rows, found["embedding"], float(sigma[0]), neighbors_of(settings, len(found["embedding"])))
 
 
 def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
@@ -43,6 +22,14 @@ def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
     if rows.shape != trained_on(run):
         raise StoreError("rows of another shape", where=f"{run.path}/rows", got=rows.shape)
     return rows, found
+
+
+def read_sigma(run: RunStore) -> float:
+    """Width of the similarity by which unseen rows are means of others. The basis itself is not read: coordinates do not need it."""
+    sigma = run.read_array("basis/sigma")
+    if sigma.shape != (1,):
+        raise StoreError("not a width of the similarity", where=f"{run.path}/basis/sigma", got=sigma.shape)
+    return float(sigma[0])
 
 
 def neighbors_of(settings: BasisSettings, n: int) -> int:
