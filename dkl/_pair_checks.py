@@ -149,29 +149,28 @@ def contradicted(must: Integers, cannot: Integers, n: int) -> Flags:
     return flags
 
 
-def in_both(must: Integers, cannot: Integers, n: int) -> Flags:
-    """Which cannot-link pairs are must-link pairs too, whatever the order of their ends: (c,) bool."""
-    must_keys, cannot_keys = (pairs.min(axis=1) * n + pairs.max(axis=1) for pairs in (must, cannot))
-    return np.isin(cannot_keys, must_keys)
-
-
 def contradiction_error(must: Integers, cannot: Integers, bad: Flags, n: int) -> InconsistentPairsError:
-    """The error that names the first contradicted cannot-link pairs and the must-links that join their ends."""
+    """Return the error that names the first contradicted cannot-link pairs and the must-links that join their ends."""
+    return InconsistentPairsError(
+        "cannot-link pairs whose ends the must-links join",
+        where="cannot_link",
+        got=joined_ends(must, cannot, bad, n, "cannot_link[{}] = "),
+        wanted="ends in different must-link components",
+        remedy='correct the pairs, or take "keep" or "drop" for contradictions',
+    )
+
+
+def joined_ends(must: Integers, cannot: Integers, bad: Flags, n: int, place: str = "") -> str:
+    """Name the first cannot-links in `bad` (c,), each with the must-links that join its ends; place: format of a position."""
     graph = _graph(must, n)
     positions = np.flatnonzero(bad)
-    shown = []
+    named = []
     for position in positions[:_SHOWN]:
         i, j = (int(end) for end in cannot[position])
         chain = _chain(graph, i, j)
         reason = "also in must_link" if len(chain) == 2 else "must-linked through " + "-".join(map(str, chain))
-        shown.append(f"cannot_link[{position}] = ({i}, {j}), {reason}")
-    return InconsistentPairsError(
-        "cannot-link pairs whose ends the must-links join",
-        where="cannot_link",
-        got="; ".join(shown) + _others(len(positions)),
-        wanted="ends in different must-link components",
-        remedy='correct the pairs; in Python dkl.Pairs(...).check(n, contradictions="drop") gives those that do not contradict',
-    )
+        named.append(f"{place.format(position)}({i}, {j}), {reason}")
+    return "; ".join(named) + _others(len(positions))
 
 
 def _graph(pairs: Integers, n: int) -> csr_array:

@@ -42,6 +42,23 @@ def as_weights(value: Any, n_must: int, n_cannot: int) -> Weights | None:
     return None if np.all(weights == 1) else weights
 
 
+def without_opposites(
+    must: Integers, must_weights: Weights, cannot: Integers, cannot_weights: Weights, n: int
+) -> tuple[Weights, Weights, int, int]:
+    """Return both kinds' weights without the pairs given both ways, and how many of these are left out and how many are kept.
+
+    Of a pair that is in `must` and in `cannot`, each as `distinct` returns it, the heavier side keeps the difference of the
+    weights; a weight of 0, which both sides have where their weights are equal, leaves the pair out.
+    """
+    must_keys, cannot_keys = (pairs[:, 0] * n + pairs[:, 1] for pairs in (must, cannot))
+    _, in_must, in_cannot = np.intersect1d(must_keys, cannot_keys, assume_unique=True, return_indices=True)
+    must_weights, cannot_weights = must_weights.copy(), cannot_weights.copy()
+    difference = must_weights[in_must] - cannot_weights[in_cannot]
+    must_weights[in_must], cannot_weights[in_cannot] = np.maximum(difference, 0.0), np.maximum(-difference, 0.0)
+    n_kept = int(np.count_nonzero(difference))
+    return must_weights, cannot_weights, len(difference) - n_kept, n_kept
+
+
 def distinct(pairs: Integers, weights: Weights, where: str) -> tuple[Integers, Weights]:
     """(pairs (k, 2), weights (k,)): those of a weight above 0, each once, smaller end first, in lexicographic order.
 

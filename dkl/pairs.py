@@ -18,12 +18,12 @@ from dkl._pair_checks import (
     as_pairs,
     contradicted,
     contradiction_error,
-    in_both,
+    joined_ends,
     refuse_bad_ends,
     renumbered,
 )
 from dkl._pair_sources import encode_labels, read_pair_file, sample_pairs, sparse_pairs
-from dkl._pair_weights import Weights, as_weights, distinct
+from dkl._pair_weights import Weights, as_weights, distinct, without_opposites
 from dkl.errors import DataWarning, InputError
 
 
@@ -178,19 +178,25 @@ class Pairs:
     def check(self, n: int, contradictions: str = "raise") -> Pairs:
         """The same pairs, fit for n rows: every unordered pair once, smaller end first, in lexicographic order.
 
-        contradictions : what to do with a cannot-link pair whose ends the must-links join, directly or through a
-            chain. "raise" an error; "warn" and keep them, for a loss that can bear them, save those that are
-            must-link pairs too, because K_ij has one target; "drop" them all quietly.
+        contradictions : what to do with cannot-links whose ends the must-links join, directly or through a chain. "raise"
+            an error; "keep" them, with a DataWarning that counts them: the losses weigh one pair against another; "drop"
+            these cannot-links quietly.
 
-        Pairs of weight 0 are dropped before, and so are repeats within a set, quietly where their weights are equal.
+        Pairs of weight 0 are dropped before, and so are repeats within a set, quietly where their weights are equal. A pair
+        that is given both ways, must-link and cannot-link, is an error of "raise"; otherwise both are left out where their
+        weights are equal, and else the heavier is kept, with the difference of the weights. "keep" counts these too.
 
-        Errors: `InputError` for no pairs at all, or none of a weight above 0, negative or too large row numbers, i = j, and
-        a repeated pair of different weights; `InconsistentPairsError` for contradictions. O(n + m log m).
+        Errors: `InputError` for no pairs at all, or none of a weight above 0, negative or too large row numbers, i = j,
+        a repeated pair of different weights, and where no pair is left; `InconsistentPairsError`. O(n + m log m).
         """
+        return self._checked(n, contradictions, stacklevel=3)
+
+    def _checked(self, n: int, contradictions: str, stacklevel: int) -> Pairs:
+        """Implement `check`; stacklevel: of its warning."""
         if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
             raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
-        if contradictions not in ("raise", "warn", "drop"):
-            wanted = '"raise", "warn" or "drop"'
+        if contradictions not in ("keep", "drop", "raise"):
+            wanted = '"keep", "drop" or "raise"'
             raise InputError("no such choice", where="contradictions", got=repr(contradictions), wanted=wanted)
         if not self.n_must + self.n_cannot:
             raise InputError("no pairs", where="must_link, cannot_link", got=0, wanted="at least one pair")
@@ -200,18 +206,26 @@ class Pairs:
         must_weights, cannot_weights = np.split(self.weights, [self.n_must])
         if not self.weights.any():
             raise InputError("all weights are 0", where="weights", got=f"{self!r}", wanted="one above 0, at least")
-        joining = must[must_weights > 0]
-        bad = contradicted(joining, cannot, n) & (cannot_weights > 0)
-        if bad.any():
-            error = contradiction_error(joining, cannot, bad, n)
-            if contradictions == "raise":
-                raise error
-            if contradictions == "warn":
-                warnings.warn(str(error), DataWarning, stacklevel=2)
-                bad = in_both(joining, cannot, n)
-            cannot_weights = np.where(bad, 0.0, cannot_weights)
+        if contradictions == "raise":
+            joining = must[must_weights > 0]
+            bad = contradicted(joining, cannot, n) & (cannot_weights > 0)
+            if bad.any():
+                raise contradiction_error(joining, cannot, bad, n)
         must, must_weights = distinct(must, must_weights, "must_link")
         cannot, cannot_weights = distinct(cannot, cannot_weights, "cannot_link")
+        must_weights, cannot_weights, *opposites = without_opposites(must, must_weights, cannot, cannot_weights, n)
+        if not must_weights.any() and not cannot_weights.any():
+            got = f"{opposites[0]} given both as a must-link and as a cannot-link, with equal weights"
+            raise InputError(
+                "no pairs left", where="must_link, cannot_link", got=got, wanted="one that is given one way"
+            )
+        must, cannot = must[must_weights > 0], cannot[cannot_weights > 0]
+        must_weights, cannot_weights = must_weights[must_weights > 0], cannot_weights[cannot_weights > 0]
+        bad = contradicted(must, cannot, n)
+        if contradictions == "keep" and (bad.any() or any(opposites)):
+            warnings.warn(_said_of(must, cannot, bad, n, *opposites), DataWarning, stacklevel=stacklevel)
+        elif bad.any():
+            cannot, cannot_weights = cannot[~bad], cannot_weights[~bad]
         return Pairs(must, cannot, weights=np.concatenate([must_weights, cannot_weights]))
 
     def __repr__(self) -> str:
@@ -234,6 +248,21 @@ class Pairs:
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled arrays are writable again; coming through __init__ they are not.
         return Pairs, (self._must, self._cannot, None, self._weights)
+
+
+def _said_of(must: Integers, cannot: Integers, bad: Any, n: int, n_out: int, n_heavier: int) -> str:
+    """Describe contradictions that are kept: the cannot-links in `bad` (c,), and the pairs that were given both ways."""
+    said = []
+    if n_out + n_heavier:
+        out = [f"{n_out:,} left out"] * bool(n_out)
+        out += [f"{n_heavier:,} kept on the heavier side with the difference of the weights"] * bool(n_heavier)
+        said.append(f"{n_out + n_heavier:,} given both as must-link and as cannot-link: {', '.join(out)}")
+    if bad.any():
+        named = joined_ends(must, cannot, bad, n)
+        said.append(
+            f"{np.count_nonzero(bad):,} of {len(cannot):,} cannot-links lie inside must-link components: {named}"
+        )
+    return f"the pairs contradict each other, and are kept: {'; '.join(said)}"
 
 
 def load_pairs(path: str | AnyPath) -> Pairs:

@@ -56,7 +56,8 @@ def resolve_pairs(
     given = pairs if pairs is not None else Pairs(must_link, cannot_link, weights=weights)
     if not takes_weights:
         refuse_weights(given)
-    return (given if sample_ids is None else _select_rows(given, sample_ids, n)).check(n, contradictions)
+    selected = given if sample_ids is None else _select_rows(given, sample_ids, n)
+    return selected._checked(n, contradictions, stacklevel=4)  # of the call of `fit`
 
 
 def refuse_weights(pairs: Pairs, where: str = "pairs") -> None:

@@ -144,31 +144,34 @@ class Triplets:
     def check(self, n: int, contradictions: str = "raise") -> Triplets:
         """The same triplets, fit for n rows: each once, in lexicographic order.
 
-        contradictions : what to do where both (i, j, k) and (i, k, j) are there. "raise" an error; "warn" and keep them:
-            every loss can bear them; "drop" both quietly. Longer circles, such as i nearer to j than to k, k to i than to
-            j, j to k than to i, are common among triplets that people made, and left for the loss to weigh.
+        contradictions : what to do where both (i, j, k) and (i, k, j) are there. "raise" an error; "keep" them, with a
+            DataWarning that counts them: every loss can bear them; "drop" both quietly. Longer circles, such as i nearer to j
+            than to k, k to i than to j, j to k than to i, are common among triplets that people made, and left for the loss to weigh.
 
         Errors: `InputError` for no triplets at all, negative or too large row numbers and a row twice in a triplet;
         `InconsistentPairsError` for contradictions. Repeats are dropped quietly. O(m log m).
         """
         if not isinstance(n, (int, np.integer)) or not 0 <= n < 2**63:
             raise InputError("not a number of rows", where="n", got=repr(n), wanted="an integer >= 0")
-        if contradictions not in ("raise", "warn", "drop"):
-            wanted = '"raise", "warn" or "drop"'
+        if contradictions not in ("keep", "drop", "raise"):
+            wanted = '"keep", "drop" or "raise"'
             raise InputError("no such choice", where="contradictions", got=repr(contradictions), wanted=wanted)
         if not self.n_triplets:
             raise InputError("no triplets", where="triplets", got=0, wanted="at least one")
         _refuse_bad_rows(self._triplets, n)
         bad = _contradicted(self._triplets)
         if bad.any() and contradictions != "drop":
-            error = InconsistentPairsError(
-                "triplets of which the reverse is there too", where="triplets",
-                got=shown(self._triplets, np.flatnonzero(bad), "triplets"), wanted="(i, j, k) or (i, k, j), not both",
-                remedy='correct them; in Python dkl.Triplets(...).check(n, contradictions="drop") gives the others',
-            )  # fmt: skip
+            named = shown(self._triplets, np.flatnonzero(bad), "triplets")
             if contradictions == "raise":
-                raise error
-            warnings.warn(str(error), DataWarning, stacklevel=2)
+                raise InconsistentPairsError(
+                    "triplets of which the reverse is there too", where="triplets", got=named,
+                    wanted="(i, j, k) or (i, k, j), not both",
+                    remedy='correct them, or take "keep" or "drop" for contradictions',
+                )  # fmt: skip
+            told = (
+                f"{np.count_nonzero(bad):,} of {self.n_triplets:,} triplets are given with their reverse, and are kept"
+            )
+            warnings.warn(f"{told}: {named}", DataWarning, stacklevel=2)
         kept = self._triplets[~bad] if contradictions == "drop" else self._triplets
         if not len(kept):
             got = f"the reverse of each of {self.n_triplets} triplets"
@@ -241,7 +244,7 @@ def _contradicted(triplets: Integers) -> Any:
     return ((up > 0) & (up < counts))[number]
 
 
-def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None) -> Triplets:
+def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None, contradictions: str = "raise") -> Triplets:
     """The checked triplets of n rows, from `Triplets` or a plain (m, 3) array.
 
     With `sample_ids` (n,), entries are identifiers: triplets with a row elsewhere are left out. Inside scikit-learn's
@@ -259,7 +262,7 @@ def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None) -> Triplets:
         )
     given = Triplets(triplets) if is_plain else triplets
     if sample_ids is None:
-        return given.check(n)
+        return given.check(n, contradictions)
     ids = as_integers(sample_ids, "sample_ids", "one distinct integer a row of X")
     if ids.shape != (n,):
         raise InputError("not one a row", where="sample_ids", got=f"shape {ids.shape}", wanted=f"({n},)")
@@ -267,4 +270,4 @@ def resolve_triplets(n: int, triplets: Any, sample_ids: Any = None) -> Triplets:
     if not selected.n_triplets:
         got = f"none of {given.n_triplets} triplets with all rows among these {n}"
         raise InputError("no triplets left", where="sample_ids", got=got, wanted="at least one")
-    return selected.check(n)
+    return selected.check(n, contradictions)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -146,13 +147,38 @@ def test_check_names_the_chain_of_a_contradiction() -> None:
         pairs.check(7, contradictions="ignore")
 
 
-def test_check_warns_or_drops() -> None:
-    pairs = Pairs([[0, 1], [1, 2]], [[2, 0], [1, 0], [3, 1]])
-    assert as_sets(pairs.check(4, "drop"))[1] == {frozenset((1, 3))}
-    with pytest.warns(DataWarning, match="must-linked through 2-1-0"):
-        kept = pairs.check(4, "warn")
-    # (0, 1) has one target, hence one sign; the contradiction through a chain is left to the loss.
-    assert as_sets(kept)[1] == {frozenset((1, 3)), frozenset((0, 2))}
+def test_check_keeps_or_drops() -> None:
+    pairs = Pairs([[0, 1], [1, 2], [0, 3], [3, 4]], [[2, 0], [4, 3], [3, 1]])
+    # (3, 4) is given both ways, which speaks for neither; what contradicts through a chain is left to the loss.
+    told = r"1 given both as .*: 1 left out; 2 of 2 cannot-links lie inside .*: \(0, 2\), must-linked through 0-1-2; \(1, 3\)"
+    with pytest.warns(DataWarning, match=told) as seen:
+        kept = pairs.check(5, "keep")
+    assert seen[0].filename == __file__ and len(seen) == 1
+    assert kept == Pairs([[0, 1], [0, 3], [1, 2]], [[0, 2], [1, 3]])
+    assert pairs.check(5, "drop") == Pairs([[0, 1], [0, 3], [1, 2]])
+    with pytest.warns(DataWarning, match="2 of 2 cannot-links"):
+        assert kept.check(5, "keep") == kept
+    with pytest.raises(InputError, match="no pairs left; got 2 given both as"):
+        Pairs([[0, 1], [2, 1]], [[1, 0], [1, 2]]).check(5, "keep")
+
+
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 3), st.integers(4, 6)), st.tuples(*[st.sampled_from([0.0, 1.0, 2.5])] * 2))
+)
+def test_a_pair_given_both_ways_counts_by_the_difference_of_its_weights(given_weights: Any) -> None:
+    ends = list(given_weights)
+    weights = [one for one, _ in given_weights.values()] + [other for _, other in given_weights.values()]
+    pairs = Pairs(ends, [pair[::-1] for pair in ends], weights=weights)
+    wanted = {pair: one - other for pair, (one, other) in given_weights.items() if one != other}
+    if not wanted:
+        with pytest.raises(InputError, match="no pairs|all weights are 0"):
+            pairs.check(N, "keep")
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        checked = pairs.check(N, "keep")
+    signed = checked.sign * checked.weights
+    assert {(int(i), int(j)): weight for i, j, weight in zip(checked.i, checked.j, signed, strict=True)} == wanted
 
 
 def test_check_drops_repeats_and_orders_the_rest() -> None:
@@ -170,16 +196,25 @@ def test_a_pair_repeated_256_times_still_joins_its_ends() -> None:
 def test_contradictions_are_those_of_a_walk(must: Edges, cannot: Edges) -> None:
     if not must and not cannot:
         return
-    bad = {frozenset(pair) for pair in cannot if pair[1] in joined(must, pair[0])}
     pairs = Pairs(must, cannot)
+    is_bad = any(pair[1] in joined(must, pair[0]) for pair in cannot)
+    opposites = set(map(frozenset, must)) & set(map(frozenset, cannot))
+    if is_bad:
+        with pytest.raises(InconsistentPairsError):
+            pairs.check(N)
+    must, cannot = ([pair for pair in kind if frozenset(pair) not in opposites] for kind in (must, cannot))
+    if not must and not cannot:
+        return
+    bad = {frozenset(pair) for pair in cannot if pair[1] in joined(must, pair[0])}
     dropped = pairs.check(N, "drop")
     assert as_sets(dropped) == (set(map(frozenset, must)), set(map(frozenset, cannot)) - bad)
     assert dropped.n_must == len({frozenset(pair) for pair in must})
-    if bad:
-        with pytest.raises(InconsistentPairsError):
-            pairs.check(N)
-    else:
-        assert pairs.check(N) == dropped
+    if bad or opposites:
+        with pytest.warns(DataWarning, match="contradict each other"):
+            kept = pairs.check(N, "keep")
+        assert as_sets(kept) == (as_sets(dropped)[0], set(map(frozenset, cannot)))
+    if not is_bad:
+        assert pairs.check(N) == dropped == pairs.check(N, "keep")
 
 
 @given(edges, st.permutations(range(N)), st.integers(0, N))
@@ -208,7 +243,10 @@ def test_resolve_takes_every_form() -> None:
     assert resolve_pairs(3, pairs=wanted, sample_ids=np.arange(3)) == wanted
     y = np.arange(40) % 4
     assert resolve_pairs(40, y=y, random_state=3) == Pairs.from_labels(y, random_state=3).check(40)
-    assert resolve_pairs(2, must_link=[[0, 1]], cannot_link=[[1, 0]], contradictions="drop") == Pairs([[0, 1]])
+    with pytest.warns(DataWarning, match="cannot-links lie inside") as seen:
+        kept = resolve_pairs(3, must_link=[[0, 1], [1, 2]], cannot_link=[[2, 0]], contradictions="keep")
+    assert kept == Pairs([[0, 1], [1, 2]], [[0, 2]]) and len(seen) == 1
+    assert resolve_pairs(3, pairs=kept, contradictions="drop") == Pairs([[0, 1], [1, 2]])
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ class ITMLKernelLearner(KernelLearner):
         Relative change of the multipliers in a sweep over the pairs to end at; most sweeps. Neither proves a gap.
     loss_params : dict or None
         `upper` and `lower`, bounds of squared distances.
-    kernel, kernel_params, n_neighbors, n_in, n_out, n_components, center, memory_limit, client, n_jobs, random_state
+    kernel, kernel_params, n_neighbors, n_in, n_out, contradictions, n_components, center, memory_limit, client, n_jobs,
+    random_state
         As in `dkl.LogDetKernelLearner`.
 
     Attributes
@@ -116,6 +117,7 @@ class ITMLKernelLearner(KernelLearner):
         n_neighbors: int = 10,
         n_in: int = 10,
         n_out: int = 10,
+        contradictions: str = "keep",
         n_components: int = 30,
         center: bool = True,
         memory_limit: int | str | None = None,
@@ -132,6 +134,7 @@ class ITMLKernelLearner(KernelLearner):
         self.n_neighbors = n_neighbors
         self.n_in = n_in
         self.n_out = n_out
+        self.contradictions = contradictions
         self.n_components = n_components
         self.center = center
         self.memory_limit = memory_limit
@@ -172,7 +175,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         As in `ITMLKernelLearner`.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
-    n_in, n_out, memory_limit, client, n_jobs, random_state
+    n_in, n_out, contradictions, memory_limit, client, n_jobs, random_state
         As in `dkl.LogDetMetricLearner`; the last three have no effect.
 
     Attributes
@@ -202,6 +205,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         prior: str = "identity",
         n_in: int = 10,
         n_out: int = 10,
+        contradictions: str = "keep",
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -214,6 +218,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         self.prior = prior
         self.n_in = n_in
         self.n_out = n_out
+        self.contradictions = contradictions
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs

@@ -170,8 +170,8 @@ class ConjugateGradientKernelLearner(KernelLearner):
 
     Parameters
     ----------
-    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel, kernel_params, n_neighbors, n_in, n_out, n_components, center,
-    memory_limit, client, n_jobs, random_state
+    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel, kernel_params, n_neighbors, n_in, n_out,
+    contradictions, n_components, center, memory_limit, client, n_jobs, random_state
         As in `dkl.LogDetKernelLearner`.
     tol, max_iter
         Relative duality gap; steps.
@@ -207,6 +207,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         n_neighbors: int = 10,
         n_in: int = 10,
         n_out: int = 10,
+        contradictions: str = "keep",
         n_components: int = 30,
         center: bool = True,
         memory_limit: int | str | None = None,
@@ -225,6 +226,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         self.n_neighbors = n_neighbors
         self.n_in = n_in
         self.n_out = n_out
+        self.contradictions = contradictions
         self.n_components = n_components
         self.center = center
         self.memory_limit = memory_limit

@@ -118,7 +118,7 @@ PAIRS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "negative": ("bad.csv", text("0,-1,must\n")),
     "with itself": ("bad.csv", text("0,1,must\n3,3,cannot\n")),
     "in both sets": ("bad.csv", text("0,1,must\n1,0,cannot\n")),
-    "contradicted by a chain": ("bad.csv", text("0,1,must\n1,2,must\n2,0,cannot\n")),
+    "both ways": ("bad.npz", npz(must_link=[[0, 1], [1, 2]], cannot_link=[[2, 1], [1, 0]])),
     "other label": ("bad.csv", text("0,1,perhaps\n")),
     "fraction": ("bad.csv", text("0.5,1,must\n")),
     "words": ("bad.csv", text("zero,one,must\n")),

@@ -236,7 +236,13 @@ PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
             InputError,
             "weights of pairs: too large for double precision; got 1e.300; wanted at most 1e.12",
         ),
-        (dkl.LaplacianKernelLearner(), ROWS, PAIRS, InconsistentPairsError, "cannot_link.*0-1-2"),
+        (
+            dkl.LaplacianKernelLearner(contradictions="raise"),
+            ROWS,
+            PAIRS,
+            InconsistentPairsError,
+            "cannot_link.*0-1-2",
+        ),
         (dkl.MaximumVarianceUnfolding(memory_limit="1 MB"), ROWS, {}, MemoryBudgetError, "raise memory_limit"),
         (
             dkl.LaplacianKernelLearner(200, solver="scsdp"),

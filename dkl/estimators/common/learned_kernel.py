@@ -66,6 +66,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     n_neighbors: int
     n_in: int
     n_out: int
+    contradictions: str
     n_components: int
     center: bool
     memory_limit: int | str | None
@@ -99,8 +100,9 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         check_kernel_params(self.kernel, self.kernel_params)
         rows = checked_rows(self, X, reset=True, least=2)
         side = side_information(
-            type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed, **given
-        )
+            type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed,
+            contradictions=self.contradictions, **given,
+        )  # fmt: skip
         return side, rows
 
     def _prior_of(self, rows: Any, session: Session) -> PriorKernel:

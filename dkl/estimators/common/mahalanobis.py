@@ -31,6 +31,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     SETTINGS: ClassVar[type[Settings]]
     n_in: int
     n_out: int
+    contradictions: str
     components_: Matrix
 
     def __sklearn_tags__(self) -> Any:
@@ -50,7 +51,16 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
             (X, given), y = of_tuples, None
         found = checked_rows(self, X, reset=True, least=2)
         rows = np.asarray(found.toarray() if sp.issparse(found) else found, np.float64)
-        return rows, side_information(type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, **given)
+        side = side_information(
+            type(self).__name__,
+            rows,
+            y=y,
+            n_in=self.n_in,
+            n_out=self.n_out,
+            contradictions=self.contradictions,
+            **given,
+        )
+        return rows, side
 
     def _adopt(self, W: Matrix) -> None:
         """Keep W (d, d) positive semidefinite, as components in descending order of their eigenvalues."""

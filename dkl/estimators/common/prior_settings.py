@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
-from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, Size
+from dkl.estimators.common.rules import CONTRADICTIONS, DICTIONARY, Either, Flag, Integer, Size
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython, Settings
 
 
@@ -16,6 +16,9 @@ class LabelSettings(Settings):
 
     n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labelled row is compared with."] = 10
     n_out: Annotated[int, Integer(1), "Nearest rows of other classes."] = 10
+    contradictions: Annotated[
+        str, CONTRADICTIONS, "Pairs or triplets that contradict each other: keep them, leave out, or refuse."
+    ] = "keep"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
 
 

@@ -240,3 +240,5 @@ def _accepted(rule: Rule, value: Any) -> Any:
 
 DICTIONARY = Either(Instance(lambda value: isinstance(value, dict), "a dictionary"), NotGiven())
 AN_ARRAY = Instance(lambda value: not isinstance(value, str), "an array")
+CONTRADICTIONS = Word("keep", "drop", "raise")
+"""What `check` of pairs and of triplets does with those that contradict each other."""

@@ -74,11 +74,13 @@ def side_information(
     n_in: int = 10,
     n_out: int = 10,
     is_kernel: bool = False,
+    contradictions: str = "keep",
 ) -> SideInformation:
     """From the arguments of `fit`: triplets, or pairs, or else labels y, of which triplets are made by `Triplets.from_labels`.
 
     rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbours are found. InputError for
     none of them, or both triplets and pairs; a DataWarning for labels beside them, which are not learned from.
+    contradictions: as in `check` of either.
     """
     n = int(rows.shape[0])
     has_pairs = any(given is not None for given in (must_link, cannot_link, pairs))
@@ -88,8 +90,9 @@ def side_information(
         raise InputError("two kinds of side information", got="triplets and pairs", wanted="one of the two")
     note_unused(y, sample_ids, (triplets, must_link, cannot_link, pairs), "triplets or pairs", stacklevel=5)
     if triplets is not None:
-        return SideInformation(n, triplets=resolve_triplets(n, triplets, sample_ids))
-    resolved = resolve_pairs(n, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids)
+        return SideInformation(n, triplets=resolve_triplets(n, triplets, sample_ids, contradictions))
+    given = {"must_link": must_link, "cannot_link": cannot_link, "pairs": pairs, "sample_ids": sample_ids}
+    resolved = resolve_pairs(n, **given, contradictions=contradictions)
     return SideInformation(n, pairs=resolved)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dkl.blocks.graph import build_graph
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
+from dkl.errors import DataWarning
 from dkl.estimators.basis.fit import Basis
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs
@@ -61,4 +63,6 @@ class PosedPropagation:
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:
         """From what `arrays` gave; InputError for pairs that are none of these rows."""
         pairs = Pairs(found["must_link"], found["cannot_link"], weights=found["weights"])
-        return cls(basis, pairs.check(len(basis.Q)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
+            return cls(basis, pairs.check(len(basis.Q), "keep"))

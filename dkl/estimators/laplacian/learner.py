@@ -38,6 +38,8 @@ class LaplacianKernelLearner(BasisLearner):
         m, more than there are clusters; by default 30, or a quarter of the rows.
     n_neighbors, sigma
         The graph, as in `dkl.PairwiseKernelLearner`.
+    contradictions : "keep", "drop" or "raise"
+        Cannot-links whose ends the must-links join, as in `dkl.PairwiseKernelLearner`.
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
@@ -74,6 +76,7 @@ class LaplacianKernelLearner(BasisLearner):
         *,
         n_neighbors: int = 20,
         sigma: float | str = "auto",
+        contradictions: str = "keep",
         solver: str = "low-rank",
         tol: float = 1e-6,
         max_iter: int = 200,
@@ -87,6 +90,7 @@ class LaplacianKernelLearner(BasisLearner):
         self.n_basis = n_basis
         self.n_neighbors = n_neighbors
         self.sigma = sigma
+        self.contradictions = contradictions
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -128,7 +132,7 @@ class LaplacianKernelLearner(BasisLearner):
             note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
             known = resolve_pairs(
                 n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
-                random_state=self.random_state, takes_weights=True,
+                random_state=self.random_state, contradictions=self.contradictions, takes_weights=True,
             )  # fmt: skip
             refuse_large_weights(known.weights)
             m, settings = basis_size(self.n_basis, n), gathered(PropagationSettings, self, memory_limit=self._limit())

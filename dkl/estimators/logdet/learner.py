@@ -62,6 +62,9 @@ class LogDetKernelLearner(KernelLearner):
     normalize_gamma : bool
     n_in, n_out : int
         From labels: nearest rows of the same class, and of others, that each labelled row is compared with.
+    contradictions : "keep", "drop" or "raise"
+        Pairs, or triplets, that contradict each other: kept, as the loss weighs them, with a DataWarning; left out; or refused.
+        See `Pairs.check` and `Triplets.check`.
     n_components, center
         Principal components that `transform` returns, about the mean of the training rows or not; the paper has 10. Of more
         than 5,000 rows they are those of the rows that constraints touch.
@@ -110,6 +113,7 @@ class LogDetKernelLearner(KernelLearner):
         normalize_gamma: bool = True,
         n_in: int = 10,
         n_out: int = 10,
+        contradictions: str = "keep",
         n_components: int = 30,
         center: bool = True,
         solver: str = "auto",
@@ -131,6 +135,7 @@ class LogDetKernelLearner(KernelLearner):
         self.normalize_gamma = normalize_gamma
         self.n_in = n_in
         self.n_out = n_out
+        self.contradictions = contradictions
         self.n_components = n_components
         self.center = center
         self.solver = solver

@@ -38,7 +38,7 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     Parameters
     ----------
-    gamma, normalize_gamma, loss, loss_params, n_in, n_out, solver, tol, max_iter, memory_limit
+    gamma, normalize_gamma, loss, loss_params, n_in, n_out, contradictions, solver, tol, max_iter, memory_limit
         As in `dkl.LogDetKernelLearner`. "hoi" and "hoi_hinge" are of inner products, here x'Wz of rows about their mean.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
@@ -74,6 +74,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         normalize_gamma: bool = True,
         n_in: int = 10,
         n_out: int = 10,
+        contradictions: str = "keep",
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
@@ -91,6 +92,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         self.normalize_gamma = normalize_gamma
         self.n_in = n_in
         self.n_out = n_out
+        self.contradictions = contradictions
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter

@@ -53,6 +53,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     gamma : float or "cv"
         Weight of the pairs (the paper's gamma). The more of them are wrong, the less it should be: "cv" chooses it by pairs held
         out, along a path of four decades with warm starts, on one graph.
+    contradictions : "keep", "drop" or "raise"
+        Cannot-links whose ends the must-links join: kept with a DataWarning, as gamma says how far each pair is trusted, left out,
+        or refused. See `Pairs.check`, also for pairs given both ways.
     solver : "auto", "admm" or "factored"
         "admm" is the paper's Algorithm 1, out of core where memory asks for it. "factored" works on K = V V' at a low rank that it
         chooses itself, to a proven relative gap (`target_gap`, or `tol` where that is None), in memory. "auto" is "factored" where a gap
@@ -104,6 +107,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         rank: int | str = "auto",
         *,
         gamma: float | str = 100.0,
+        contradictions: str = "keep",
         solver: str = "auto",
         n_neighbors: int = 10,
         sigma: float | str = "auto",
@@ -130,6 +134,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     ) -> None:
         self.rank = rank
         self.gamma = gamma
+        self.contradictions = contradictions
         self.solver = solver
         self.n_neighbors = n_neighbors
         self.sigma = sigma
@@ -204,6 +209,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             weights=pair_weights,
             sample_ids=sample_ids,
             random_state=self.random_state,
+            contradictions=settings.contradictions,
             takes_weights=True,
         )
         # Of a normalized Laplacian the scale is known before the graph is built: its diagonal is 1.

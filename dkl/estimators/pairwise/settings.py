@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.common.rules import Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.rules import CONTRADICTIONS, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, Settings
 
 
@@ -16,6 +16,9 @@ class PairwiseSettings(Settings):
     gamma: Annotated[
         float | str, Either(Real(above=0), Word("cv")), "Weight of the pairs; cv: by cross-validation."
     ] = 100.0
+    contradictions: Annotated[
+        str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
+    ] = "keep"
     rank: Annotated[
         int | str,
         Either(Integer(1), Word("auto")),

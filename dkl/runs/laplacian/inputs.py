@@ -26,6 +26,6 @@ class PropagationInputs(BasisInputs):
 def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
     """Rows with their pairs; without `values` the rows' shape is enough. InputError for what does not fit together."""
     rows = read_rows(files, settings, values=values, least=2)
-    pairs = load_pairs(files["pairs"]).check(rows.n)
+    pairs = load_pairs(files["pairs"]).check(rows.n, settings.contradictions)
     refuse_large_weights(pairs.weights)
     return PropagationInputs(files, rows, pairs)

@@ -81,16 +81,17 @@ def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetIn
     _check_loss(settings.loss, "triplets" if is_triplets else "pairs", TRIPLET_LOSSES if is_triplets else PAIR_LOSSES)
     try:
         if is_triplets:
-            found = SideInformation(rows.n, triplets=load_triplets(files["triplets"]).check(rows.n))
+            triplets = load_triplets(files["triplets"]).check(rows.n, settings.contradictions)
+            found = SideInformation(rows.n, triplets=triplets)
         else:
             pairs = load_pairs(files["pairs"])
             refuse_weights(pairs, str(files["pairs"]))
-            found = SideInformation(rows.n, pairs=pairs.check(rows.n))
+            found = SideInformation(rows.n, pairs=pairs.check(rows.n, settings.contradictions))
     except InputError as error:
         if error.where not in KINDS + ("must_link", "cannot_link", "must_link, cannot_link"):
             raise
         where = f"{error.where} of {files[named[0]]}"
-        raise type(error)(error.what, where=where, got=error.got, wanted=error.wanted) from error
+        raise type(error)(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
     return LogDetInputs(files, rows, None, found)
 
 
