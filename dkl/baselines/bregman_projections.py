@@ -1,6 +1,12 @@
 """Bregman projections of a matrix onto one constraint on a distance after the other, with slack: the arithmetic of ITML.
 
 J. Davis, B. Kulis, P. Jain, S. Sra, I. Dhillon, Information-theoretic metric learning, ICML 2007, Algorithm 1.
+
+Projections are coordinate ascent of the dual. With multipliers l, s_t = 1 for must-links and -1 for cannot-links, and p_t the
+squared distances under K,
+    F = LogDet(K, K0) + gamma sum_t psi(p_t / b_t),    LogDet(K, K0) = -sum_t s_t l_t p_t - log det(K K0^-1),
+    D = -log det(K K0^-1) - gamma sum_t log(xi_t / b_t),
+psi(r) = r - log r - 1 for a violated bound, else 0. The determinants cancel in F - D, so a gap costs one look at the distances.
 """
 
 from __future__ import annotations
@@ -10,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from dkl.problems.logdet_core import LogDetCertificate
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -26,33 +34,64 @@ class Constraints:
 
 
 @dataclass(frozen=True)
-class Projected:
-    """What the sweeps leave: multipliers (c,), sweeps, and whether the last changed no more than was allowed."""
+class ProjectionResult:
+    """Multipliers (c,) after `n_iter` sweeps, and the certificate of the matrix there."""
 
     multipliers: Matrix
     n_iter: int
-    is_converged: bool
+    certificate: LogDetCertificate
 
 
 def project(
-    matrix: Matrix, constraints: Constraints, gamma: float, tol: float, max_iter: int, rows: Matrix | None = None
-) -> Projected:
-    """Sweeps of projections onto one constraint after the other; `matrix`, K (p, p) or W (d, d), is changed in place.
+    matrix: Matrix,
+    constraints: Constraints,
+    gamma: float,
+    tol: float,
+    max_iter: int,
+    rng: np.random.RandomState,
+    rows: Matrix | None = None,
+) -> ProjectionResult:
+    """Sweep over the constraints until the relative duality gap is at most `tol`; changes `matrix` in place.
 
-    rows (p, d): of which K = rows W rows', for a metric. A projection costs p^2 flops, or d^2. A sweep that changes the
-    multipliers by at most `tol` of their norm is the last.
+    matrix  K (p, p), or W (d, d) where `rows` (p, d) are passed: K = rows W rows'. A projection costs p^2 or d^2 flops.
+    rng     draws a new order of the constraints for each sweep. In one fixed order, must-links first, two kinds of constraints
+            undo each other's steps: more than 1,000 sweeps to a gap of 5 % where drawn orders prove 1e-4 in 10.
     """
-    multipliers, slack = np.zeros(len(constraints.ends)), constraints.bounds.copy()
+    ends, sign, bounds = constraints.ends, constraints.sign, constraints.bounds
+    rows = None if rows is None else np.ascontiguousarray(rows)
+    multipliers, slack, log_det = np.zeros(len(ends)), bounds.copy(), 0.0
     for sweep in range(1, max_iter + 1):
-        before = multipliers.copy()
+        order = rng.permutation(len(ends))
         if rows is None:
-            _sweep_kernel(matrix, constraints.ends, constraints.sign, multipliers, slack, gamma)
+            log_det += _sweep_kernel(matrix, order, ends, sign, multipliers, slack, gamma)
         else:
-            _sweep_metric(matrix, rows, constraints.ends, constraints.sign, multipliers, slack, gamma)
-        size = float(np.linalg.norm(multipliers) + np.linalg.norm(before))
-        if np.linalg.norm(multipliers - before) <= tol * size:
-            return Projected(multipliers, sweep, True)
-    return Projected(multipliers, max_iter, False)
+            log_det += _sweep_metric(matrix, rows, order, ends, sign, multipliers, slack, gamma)
+        distances = _squared_distances(matrix, ends, rows)
+        certificate = _certificate(distances, log_det, sign, bounds, multipliers, slack, gamma)
+        if certificate.relative_gap <= tol or sweep == max_iter:
+            return ProjectionResult(multipliers, sweep, certificate)
+    raise AssertionError(max_iter)
+
+
+def _squared_distances(matrix: Matrix, ends: Indices, rows: Matrix | None) -> Matrix:
+    """Return (c,) squared distances of the constraints under K, or W."""
+    i, j = ends.T
+    if rows is None:
+        found = matrix[i, i] + matrix[j, j] - 2.0 * matrix[i, j]
+    else:
+        differences = rows[i] - rows[j]
+        found = np.einsum("td,td->t", differences @ matrix, differences)
+    return np.maximum(found, np.finfo(float).tiny)
+
+
+def _certificate(
+    distances: Matrix, log_det: float, sign: Matrix, bounds: Matrix, multipliers: Matrix, slack: Matrix, gamma: float
+) -> LogDetCertificate:
+    """Return F and D; log_det: log det(K K0^-1)."""
+    ratio = distances / bounds
+    ratio[sign * ratio <= sign] = 1.0  # the bound holds: no loss
+    objective = -log_det - (sign * multipliers) @ distances + gamma * (ratio - np.log(ratio) - 1.0).sum()
+    return LogDetCertificate(float(objective), float(-log_det - gamma * np.log(slack / bounds).sum()))
 
 
 @njit(cache=True)
@@ -79,19 +118,22 @@ def _add(matrix, v, beta):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _sweep_kernel(K, ends, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
-    for t in range(len(ends)):
+def _sweep_kernel(K, order, ends, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
+    log_det = 0.0
+    for t in order:
         i, j = ends[t]
         p = K[i, i] + K[j, j] - 2.0 * K[i, j]
         beta = _step(t, p, sign, multipliers, slack, gamma)
         if beta != 0.0:
+            log_det += np.log1p(beta * p)
             _add(K, K[i] - K[j], beta)
+    return log_det
 
 
 @njit(cache=True)
-def _sweep_metric(W, rows, ends, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
-    v = np.empty(len(W))
-    for t in range(len(ends)):
+def _sweep_metric(W, rows, order, ends, sign, multipliers, slack, gamma):  # type: ignore[no-untyped-def]
+    v, log_det = np.empty(len(W)), 0.0
+    for t in order:
         a = rows[ends[t, 0]] - rows[ends[t, 1]]
         p = 0.0
         for r in range(len(W)):
@@ -101,4 +143,6 @@ def _sweep_metric(W, rows, ends, sign, multipliers, slack, gamma):  # type: igno
             p += v[r] * a[r]
         beta = _step(t, p, sign, multipliers, slack, gamma)
         if beta != 0.0:
+            log_det += np.log1p(beta * p)
             _add(W, v, beta)
+    return log_det

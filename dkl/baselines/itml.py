@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.baselines.bregman_projections import Constraints, Projected, project
+from dkl.baselines.bregman_projections import Constraints, ProjectionResult, project
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
@@ -34,6 +34,7 @@ from dkl.estimators.common.rules import DICTIONARY, Integer, Real, Word
 from dkl.estimators.common.settings import IN_ALL
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.size_guard import check_size
+from dkl.estimators.common.validation import random_stream
 from dkl.resources import parse_bytes
 
 Matrix = NDArray[np.float64]
@@ -46,7 +47,7 @@ class ITMLSettings(LabelSettings):
     """gamma: the weight of the slack; when to end."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the slack."] = 1.0
-    tol: Annotated[float, Real(least=0), "Relative change of the multipliers in a sweep to end at."] = 1e-3
+    tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most sweeps over the pairs."] = 1000
     prior: Annotated[str, Word("identity", "covariance"), "W0."] = "identity"
 
@@ -58,7 +59,7 @@ class ITMLKernelSettings(PriorSettings):
     """The same of kernels."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the slack."] = 1.0
-    tol: Annotated[float, Real(least=0), "Relative change of the multipliers in a sweep to end at."] = 1e-3
+    tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most sweeps over the pairs."] = 1000
 
     in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **IN_ALL}
@@ -81,17 +82,19 @@ class ITMLKernelLearner(KernelLearner):
     gamma : float
         Weight of the slack: problem (3) of `dkl.LogDetKernelLearner` with loss="itml" and normalize_gamma=False.
     tol, max_iter
-        Relative change of the multipliers in a sweep over the pairs to end at; most sweeps. Neither proves a gap.
+        Relative duality gap to end at; maximum number of sweeps over the pairs, each in an order drawn anew.
     loss_params : dict or None
         `upper` and `lower`, bounds of squared distances.
-    kernel, kernel_params, n_neighbors, n_in, n_out, contradictions, n_components, center, memory_limit, client, n_jobs,
-    random_state
+    kernel, kernel_params, n_neighbors, n_in, n_out, contradictions, n_components, center, memory_limit, client, n_jobs
         As in `dkl.LogDetKernelLearner`.
+    random_state
+        Seed of the orders of the pairs, which move the result by no more than the gap.
 
     Attributes
     ----------
     points_, M_ : the kernel, as in `dkl.LogDetKernelLearner`
     multipliers_ : (c,) of the pairs, must-links first
+    certificate_ : objective, the dual's bound and the relative gap between them
     n_iter_ : sweeps; n_features_in_
 
     Examples
@@ -109,7 +112,7 @@ class ITMLKernelLearner(KernelLearner):
         self,
         gamma: float = 1.0,
         *,
-        tol: float = 1e-3,
+        tol: float = 1e-6,
         max_iter: int = 1000,
         loss_params: dict[str, Any] | None = None,
         kernel: Any = "laplacian",
@@ -154,15 +157,16 @@ class ITMLKernelLearner(KernelLearner):
         constraints = constraints_of(side, self.loss_params, KernelDistances(prior))
         points = constraints.points
         K0 = prior.within(points)
-        found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter))
-        _warn_of(found)
+        rng = random_stream(self.random_state)
+        found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter), rng)
+        _warn_of(found, float(self.tol))
         U = np.zeros_like(K0)
         for one, other, sign in ((0, 0, 1), (1, 1, 1), (0, 1, -1), (1, 0, -1)):
             at = (constraints.ends[:, one], constraints.ends[:, other])
             np.add.at(U, at, sign * constraints.sign * found.multipliers)
         M = -np.linalg.solve(np.eye(len(K0)) + U @ K0, U)  # of K^-1 = K0^-1 + U
         self._adopt(prior, rows, points, 0.5 * (M + M.T))
-        self.multipliers_, self.n_iter_ = found.multipliers, found.n_iter
+        self.multipliers_, self.certificate_, self.n_iter_ = found.multipliers, found.certificate, found.n_iter
         return self
 
 
@@ -175,8 +179,10 @@ class ITMLMetricLearner(MahalanobisLearner):
         As in `ITMLKernelLearner`.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
-    n_in, n_out, contradictions, memory_limit, client, n_jobs, random_state
-        As in `dkl.LogDetMetricLearner`; the last three have no effect.
+    n_in, n_out, contradictions, memory_limit, client, n_jobs
+        As in `dkl.LogDetMetricLearner`; the last two have no effect.
+    random_state
+        As in `ITMLKernelLearner`.
 
     Attributes
     ----------
@@ -199,7 +205,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         self,
         gamma: float = 1.0,
         *,
-        tol: float = 1e-3,
+        tol: float = 1e-6,
         max_iter: int = 1000,
         loss_params: dict[str, Any] | None = None,
         prior: str = "identity",
@@ -234,15 +240,17 @@ class ITMLMetricLearner(MahalanobisLearner):
         W0 = prior_metric(self.prior, rows)
         constraints = constraints_of(side, self.loss_params, MetricDistances(rows, W0))
         found = project(
-            W0, constraints, float(self.gamma), float(self.tol), int(self.max_iter), rows[constraints.points]
-        )
-        _warn_of(found)
+            W0, constraints, float(self.gamma), float(self.tol), int(self.max_iter),
+            random_stream(self.random_state), rows[constraints.points],
+        )  # fmt: skip
+        _warn_of(found, float(self.tol))
         self._adopt(W0)
-        self.multipliers_, self.n_iter_ = found.multipliers, found.n_iter
+        self.multipliers_, self.certificate_, self.n_iter_ = found.multipliers, found.certificate, found.n_iter
         return self
 
 
-def _warn_of(found: Projected) -> None:
-    if not found.is_converged:
-        told = f"not converged after {found.n_iter} sweeps: raise max_iter, or loosen tol"
+def _warn_of(found: ProjectionResult, tol: float) -> None:
+    gap = found.certificate.relative_gap
+    if not gap <= tol:
+        told = f"not converged: relative gap {gap:.2g} after {found.n_iter} sweeps; raise max_iter, or lower gamma"
         warnings.warn(told, ConvergenceWarning, stacklevel=3)

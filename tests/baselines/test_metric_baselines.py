@@ -5,6 +5,9 @@ import pytest
 from logdet_oracle import itml_loss, least, log_loss
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh
+from scipy.spatial.distance import pdist
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dkl
@@ -44,7 +47,7 @@ def X(rng):
 
 @pytest.mark.parametrize("gamma", [0.3, 5.0])
 def test_itml_of_a_metric_is_the_least_point_of_its_problem(gamma, X):
-    model = ITMLMetricLearner(gamma, tol=1e-10, max_iter=20_000, loss_params=BOUNDS)
+    model = ITMLMetricLearner(gamma, tol=1e-10, random_state=0, loss_params=BOUNDS)
     W = model.fit(X, must_link=MUST, cannot_link=CANNOT).get_mahalanobis_matrix()
     best, wanted = least(np.eye(3), lambda A: gamma * itml_loss(X @ A @ X.T, MUST, CANNOT, **BOUNDS))
     assert_allclose(W, wanted, rtol=2e-4, atol=2e-4)
@@ -56,7 +59,7 @@ def test_itml_of_a_kernel_is_that_of_the_metric_in_its_space(X):
     """With as many features as rows, W of the factor's rows and K say the same: LogDet is invariant."""
     K0 = X @ X.T + np.eye(N)
     L = np.linalg.cholesky(K0)
-    settings = {"gamma": 2.0, "tol": 1e-10, "max_iter": 20_000, "loss_params": BOUNDS}
+    settings = {"gamma": 2.0, "tol": 1e-14, "random_state": 0, "loss_params": BOUNDS}
     side = {"must_link": MUST, "cannot_link": CANNOT}
     by_kernel = ITMLKernelLearner(kernel="precomputed", **settings).fit(K0, **side)
     by_metric = ITMLMetricLearner(**settings).fit(L, **side)
@@ -66,27 +69,58 @@ def test_itml_of_a_kernel_is_that_of_the_metric_in_its_space(X):
 
 def test_itml_of_a_singular_kernel_leaves_its_null_space(X):
     K0 = X @ X.T  # rank 3
-    model = ITMLKernelLearner(2.0, kernel="precomputed", tol=1e-10, max_iter=20_000, loss_params=BOUNDS)
+    model = ITMLKernelLearner(2.0, kernel="precomputed", tol=1e-14, random_state=0, loss_params=BOUNDS)
     K = model.fit(K0, must_link=MUST, cannot_link=CANNOT).kernel_matrix(K0)
-    W = ITMLMetricLearner(2.0, tol=1e-10, max_iter=20_000, loss_params=BOUNDS)
+    W = ITMLMetricLearner(2.0, tol=1e-14, random_state=0, loss_params=BOUNDS)
     W = W.fit(X, must_link=MUST, cannot_link=CANNOT).get_mahalanobis_matrix()
     assert_allclose(K, X @ W @ X.T, atol=1e-7)
 
 
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+@pytest.mark.parametrize("scale", ["raw", "standardized"])
+def test_itml_proves_its_default_gap_on_ordinary_sets(load, scale):
+    """F of W and the dual's value of the multipliers, from their definitions by NumPy: no state of the sweeps is in them."""
+    X, y = load(return_X_y=True)
+    X = StandardScaler().fit_transform(X) if scale == "standardized" else X
+    model = ITMLMetricLearner(random_state=0).fit(X, y)  # a ConvergenceWarning is an error here
+    pairs = dkl.Triplets.from_labels(X, y).to_pairs().check(len(X))
+    upper, lower = np.percentile(pdist(X, "sqeuclidean"), [5, 95])
+    sign, bound = pairs.sign, np.where(pairs.sign > 0, upper, lower)
+    differences, W = X[pairs.i] - X[pairs.j], model.get_mahalanobis_matrix()
+    ratio = np.einsum("td,de,te->t", differences, W, differences) / bound
+    ratio = ratio[sign * ratio > sign]
+    loss = (ratio - np.log(ratio) - 1).sum()
+    objective = loss + np.trace(W) - np.linalg.slogdet(W)[1] - len(W)
+    # The dual: log det(I + sum s l a a') + sum log(1 - s l b), of multipliers l >= 0 with 1 - s l b > 0.
+    weights = sign * model.multipliers_
+    dual = (
+        np.linalg.slogdet(np.eye(len(W)) + (differences.T * weights) @ differences)[1]
+        + np.log1p(-weights * bound).sum()
+    )
+    assert model.multipliers_.min() >= 0
+    assert (objective - dual) / objective <= 1.1e-6
+    assert model.certificate_.objective == pytest.approx(objective, rel=1e-8)
+    assert model.certificate_.bound == pytest.approx(dual, rel=1e-8)
+
+
 def test_itml_takes_labels_and_tuples_and_tells_what_it_cannot(X):
     y = [0, 0, 1, 1, 0, 1, 1]
-    by_labels = ITMLMetricLearner(tol=1e-6).fit(X, y)
+    by_labels = ITMLMetricLearner(tol=1e-14, random_state=0).fit(X, y)
     pairs = dkl.Triplets.from_labels(X, y).to_pairs().check(N)
-    assert_allclose(ITMLMetricLearner(tol=1e-6).fit(X, pairs=pairs).components_, by_labels.components_, rtol=1e-6)
+    assert_allclose(
+        ITMLMetricLearner(tol=1e-14, random_state=0).fit(X, pairs=pairs).components_, by_labels.components_, rtol=1e-6
+    )
     tuples, signs = pairs.to_metric_learn()
-    assert_allclose(ITMLMetricLearner(tol=1e-6).fit(X[tuples], signs).components_, by_labels.components_, rtol=1e-3)
+    assert_allclose(
+        ITMLMetricLearner(tol=1e-14, random_state=0).fit(X[tuples], signs).components_, by_labels.components_, rtol=1e-3
+    )
     with pytest.raises(InputError, match="method of pairs"):
         ITMLMetricLearner().fit(X[[TRIPLETS[0]]])
     with pytest.raises(InputError, match=r"loss_params\['upper'\]: not a bound; got -1"):
         ITMLKernelLearner(loss_params={"upper": -1}).fit(X, y)
     with pytest.raises(MemoryBudgetError, match="kernel matri"):
         ITMLKernelLearner(memory_limit=1000).fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="after 1 sweeps"):
+    with pytest.warns(ConvergenceWarning, match="relative gap .* after 1 sweeps"):
         ITMLMetricLearner(tol=0.0, max_iter=1).fit(X, y)
 
 
