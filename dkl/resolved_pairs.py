@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dkl._pair_checks import as_integers, inside_cross_validation
+from dkl._pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
 from dkl.errors import InputError
 from dkl.pairs import Pairs
 
@@ -26,7 +27,8 @@ def resolve_pairs(
 ) -> Pairs:
     """The checked pairs of n rows, from whichever form the caller of `fit` used.
 
-    Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y` (see `Pairs.from_labels`). Pairs given
+    Plain arrays `must_link`, `cannot_link`, or one `Pairs`, or labels `y`: all pairs of the labeled rows where these are few, else
+    at random, 5 of each kind a labeled row. Pairs given
     outright go before `y`, which a pipeline passes to every step. With `sample_ids` (n,), entries of the pairs are
     identifiers: pairs with an end elsewhere are left out. `weights` (n_must + n_cannot,) are those of plain arrays; a
     `Pairs` has its own. Only a learner that `takes_weights` may be given any.
@@ -96,7 +98,9 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
         raise InputError("labels of different lengths", where="y", wanted=f"shape ({n},)") from error
     if shape != (n,):
         raise InputError("labels and rows differ in number", where="y", got=f"shape {shape}", wanted=f"({n},)")
-    return Pairs.from_labels(y, random_state=random_state).check(n)
+    codes = encode_labels(y)
+    most = most_pairs_of_labels(int(np.count_nonzero(codes >= 0)))
+    return Pairs(*sample_pairs(codes, None, None, random_state, most)).check(n)
 
 
 def _select_rows(pairs: Pairs, sample_ids: Any, n: int) -> Pairs:

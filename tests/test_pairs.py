@@ -242,7 +242,14 @@ def test_resolve_takes_every_form() -> None:
     assert resolve_pairs(3, must_link=[[7, 8]], cannot_link=[[8, 9], [1, 7]], sample_ids=[7, 8, 9]) == wanted
     assert resolve_pairs(3, pairs=wanted, sample_ids=np.arange(3)) == wanted
     y = np.arange(40) % 4
-    assert resolve_pairs(40, y=y, random_state=3) == Pairs.from_labels(y, random_state=3).check(40)
+    assert resolve_pairs(40, y=y, random_state=3) == Pairs.from_labels(y, 180, 600).check(40)  # all of them
+    many = np.arange(2000) % 4
+    drawn = resolve_pairs(2000, y=many, random_state=3)
+    assert (drawn.n_must, drawn.n_cannot) == (10_000, 10_000)
+    assert (many[drawn.must_link[:, 0]] == many[drawn.must_link[:, 1]]).all()
+    assert (many[drawn.cannot_link[:, 0]] != many[drawn.cannot_link[:, 1]]).all()
+    some = resolve_pairs(2000, y=np.where(np.arange(2000) < 200, many, -1), random_state=3)
+    assert (some.n_must, some.n_cannot) == (2_500, 2_500)
     with pytest.warns(DataWarning, match="cannot-links lie inside") as seen:
         kept = resolve_pairs(3, must_link=[[0, 1], [1, 2]], cannot_link=[[2, 0]], contradictions="keep")
     assert kept == Pairs([[0, 1], [1, 2]], [[0, 2]]) and len(seen) == 1

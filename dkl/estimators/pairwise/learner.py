@@ -182,8 +182,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
         `dkl.Pairs`, which may have weights, with `sample_ids` in cross-validation; or `y` with -1 for unlabelled, from which
-        pairs are drawn. Beside pairs y is not learned from, and a DataWarning says so, except in cross-validation, where
-        scores need it.
+        pairs are drawn: all of few labelled rows, else 5 of each kind a labelled row. Beside pairs y is not learned from, and a
+        DataWarning says so, except in cross-validation, where scores need it.
 
         pair_weights : (m,) finite numbers >= 0, beside plain arrays: how sure one is of each pair, those of `must_link` first.
         A pair of weight 2 counts as if it were there twice, of weight 0 as if it were not. A pair that is repeated with the
