@@ -59,7 +59,8 @@ class Shape:
     solvers: threads that solve. columns: how candidates are drawn ("rpcholesky" needs 6 M x M arrays for it).
     store_columns, checkpoints: what goes to disk. whole_columns: the solver takes C itself (n x M). between_columns: it takes
     the kernel between the columns' points too (M x M). in_place: the kernel
-    writes its columns into the buffer given to it, instead of an array of its own.
+    writes its columns into the buffer given to it, instead of an array of its own. held_out: bytes of rows, and of the columns of
+    those that are held out, to measure the quality by; 0: it is not measured.
     """
 
     n_columns: int
@@ -74,6 +75,7 @@ class Shape:
     whole_columns: bool = False
     between_columns: bool = False
     in_place: bool = False
+    held_out: int = 0
 
 
 def plan_columns(
@@ -224,6 +226,8 @@ def _solve(rows: RowsHeld, shape: Shape, panel: int | None) -> Items:
     if folds > 1:
         items["Gram matrices of the folds, and of all rows but those"] = 2 * _total(shape, None)
     items["solver"] = 4 * gram * min(shape.solvers, max(shape.n_targets, folds))
+    if shape.held_out:
+        items["measuring the quality"] = shape.held_out + (2 * gram if folds == 1 else 0)
     if shape.between_columns:
         items["kernel between the columns"] = 2 * gram  # and a copy while it is made symmetric
     if shape.whole_columns:
@@ -280,6 +284,8 @@ def _remedy(
     if shape.n_folds > 1:
         words = "give nu as a number (a fold of cross-validation takes twice as much again)"
         ways.append((words, lambda: fits(n_folds=1)))
+    if shape.held_out:
+        ways.append(("give holdout=0", lambda: fits(held_out=0)))
     if shape.whole_columns:
         ways.append(("use another solver, which needs none of the columns", lambda: fits(whole_columns=False)))
     elif not may_use_disk:

@@ -18,6 +18,7 @@ from dkl.estimators.kernel_kmeans import KernelKMeans
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
 from dkl.pairs import Pairs
+from dkl.quality import proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
@@ -155,10 +156,8 @@ def draw(
     from dkl.estimators.pairwise.picture import draw_report
 
     accuracy = ", ".join(f"{name} {pair_accuracy(y, labels):.1%}" for name, labels in found.items())
-    gap = report["certificate"]["relative_gap"]
-    title = (
-        f"handwritten digits; pairs treated rightly: {accuracy}\nproven within {gap:.2%} of the best kernel there is"
-    )
+    proof = proof_text(report["certificate"]["relative_gap"])
+    title = f"handwritten digits; pairs treated rightly: {accuracy}\n{proof}"
     with _timed(seconds, "picture"):
         return draw_report(folder / "report.png", X, y, factor, history(run), title)
 
@@ -168,8 +167,7 @@ def summary(report: dict[str, Any], seconds: dict[str, float], total: float, pic
     certificate = report["certificate"]
     peak, worker = format_bytes(report["peak_bytes"]), format_bytes(report["worker_peak_bytes"] or 0)
     lines = [
-        f"certificate   objective {certificate['objective']:.6g}; proven: no kernel of any rank is better by more than "
-        f"{certificate['relative_gap']:.2%}",
+        f"certificate   objective {certificate['objective']:.6g}; {proof_text(certificate['relative_gap'])}",
         f"seconds       {total:.1f} in all; " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()),
         f"peak memory   {peak} here, {worker} a worker",
         f"picture       {picture or 'none: matplotlib is missing'}",

@@ -38,7 +38,8 @@ class DenseGram:
 
     def __init__(self, matrix: NDArray[np.float64]) -> None:
         self.matrix = matrix
-        self.diagonal = np.ascontiguousarray(np.diag(matrix))
+        # Cut at 0: of a constant column the difference from its mean is rounding, which may be negative.
+        self.diagonal = np.maximum(np.diag(matrix), 0.0)
 
     @property
     def n_columns(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dkl.errors import DklError, StoreError
+from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
@@ -68,8 +69,22 @@ def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:
     """Objective and proven gap of what has them in a report; `of` follows their names, as " of target 2"."""
     return {
         f"objective{of}": f"{output['objective']:.10g}",
-        f"proven relative gap{of}": f"{output['relative_gap']:.3g}",
+        f"proven relative gap{of}": proven(output["relative_gap"]),
     }
+
+
+def proven(relative_gap: float) -> str:
+    """Return a relative gap and what it means, in words."""
+    return f"{relative_gap:.3g}   {proof_text(relative_gap)}"
+
+
+def quality(report: dict[str, Any]) -> dict[str, str]:
+    """Return the line on held-out data, with further measures; {} where a report has none. StoreError for an invalid one."""
+    measured = Quality.from_dict(report.get("quality"), "report.json")
+    if measured is None:
+        return {}
+    others = "".join(f", {name} {value:.3f}" for name, value in measured.others.items())
+    return {"quality": f"{measured}{others}"}
 
 
 def largest_gap(outputs: list[dict[str, Any]]) -> str:
@@ -122,9 +137,9 @@ def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -
 
 
 def describe_result(facts: Facts, report: dict[str, Any]) -> str:
-    """What a complete run has found, and what that cost; StoreError for a report that lacks it."""
+    """What a complete run has found, how good it is and what that cost; StoreError for a report that lacks it."""
     try:
-        costs = _costs(report)
+        costs = quality(report) | _costs(report)
     except DAMAGED as error:
         got = f"{type(error).__name__}: {error}"
         raise StoreError("a damaged report", where="report.json", got=got) from error

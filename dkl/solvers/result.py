@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from dkl.quality import Quality
+
 
 class Outcome(Enum):
     """Why a solver returned. What to do about it depends on the learner: see `remedies`.
@@ -63,6 +65,7 @@ class Result:
     restarts    how often lost workers sent the run back to its last commit
     remedy      what to do about the outcome, in the names of the learner's parameters
     proven      the relative gap of what was handed out; None where the learner says no single one
+    quality     a number on held-out data, next to that of the plainest alternative; None where nothing was held out
     """
 
     outcome: Outcome
@@ -74,6 +77,7 @@ class Result:
     plan: dict[str, Any] = field(default_factory=dict, repr=False)
     remedy: str = ""
     proven: float | None = None
+    quality: Quality | None = None
 
     @property
     def ended(self) -> str:

@@ -13,6 +13,9 @@ from dkl.estimators.columns.settings import ColumnSettings
 from dkl.linalg.kernel_columns import Kernel, block_rows
 from dkl.resources import n_cpus
 
+MIN_POOL, MAX_POOL, MAX_POOL_BYTES = 500, 20_000, 32_000_000
+"""Number of rows that the quality is measured with: so many bytes of them, within these bounds."""
+
 
 def kernel_of(settings: ColumnSettings) -> Kernel:
     """The kernel that the settings name, or are given as a function."""
@@ -51,6 +54,7 @@ def plan_fit(
         whole_columns=settings.whole_columns,
         between_columns=settings.between_columns,
         in_place=settings.kernel == "rbf" and not source.is_sparse,
+        held_out=held_out_bytes(source, n_columns, settings),
     )
     plan = plan_columns(
         rows_held(source, place),
@@ -62,6 +66,20 @@ def plan_fit(
         block_rows_of=lambda columns: block_rows(columns, source.n_features, settings.dtype),
     )
     return place.checked(plan, settings.memory_limit) if refuse else plan
+
+
+def pool_rows(source: RowSource) -> int:
+    """Return the maximum number of rows from which rows are held out, and from which a linear regression learns."""
+    return min(source.n, max(MIN_POOL, min(MAX_POOL, MAX_POOL_BYTES // max(source.row_bytes, 1))))
+
+
+def held_out_bytes(source: RowSource, n_columns: int, settings: ColumnSettings) -> int:
+    """Return the bytes of the rows that the quality is measured with, scaled copies of them, and the columns of those held out."""
+    if not settings.share_held_out:
+        return 0
+    count = pool_rows(source)
+    columns = 0 if settings.n_folds > 1 else 2 * 8 * n_columns * int(settings.share_held_out * count)
+    return 4 * count * source.row_bytes + columns
 
 
 def rows_held(source: RowSource, place: Place) -> RowsHeld:

@@ -46,6 +46,11 @@ class ColumnSettings(Settings):
         return 1
 
     @property
+    def share_held_out(self) -> float:
+        """Share of the rows that the quality is measured on."""
+        return 0.0
+
+    @property
     def whole_columns(self) -> bool:
         """Whether the solver takes the columns themselves, not sums of them."""
         return False

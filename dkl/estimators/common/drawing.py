@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
+from dkl.quality import Quality, proof_text
 
 Shown = TypeVar("Shown")
 Panel = Callable[[Any, Any], None]
@@ -214,7 +215,12 @@ def counted(number: int, what: str, plural: str | None = None) -> str:
 
 def gap_text(gap: float) -> str:
     """What is proven, for a title."""
-    return f"proven relative gap {gap:.1e}" if np.isfinite(gap) else "no gap is proven"
+    return proof_text(gap) if np.isfinite(gap) else "no gap is proven"
+
+
+def titled(quality: Quality | None, text: str) -> str:
+    """Return a picture's title: first the quality, on a line of its own, where there is one."""
+    return text if quality is None else f"{quality.title}\n{text}"
 
 
 def classes_of(labels: Sequence[Any] | NDArray) -> tuple[NDArray[np.intp], tuple[str, ...]]:

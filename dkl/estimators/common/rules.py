@@ -29,11 +29,12 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Real:
-    """A finite number, above a bound or from one on, and below another."""
+    """A finite number, above a bound or from one on, and below another or up to one."""
 
     above: float | None = None
     least: float | None = None
     below: float | None = None
+    most: float | None = None
 
     @property
     def wanted(self) -> str:
@@ -41,8 +42,10 @@ class Real:
         bound = (
             f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
         )
-        end = "" if self.below is None else f" and < {self.below:g}" if bound else f" < {self.below:g}"
-        return f"a finite number{bound}{end}"
+        upper = (
+            f" < {self.below:g}" if self.below is not None else f" <= {self.most:g}" if self.most is not None else ""
+        )
+        return f"a finite number{bound}{' and' if bound and upper else ''}{upper}"
 
     def accepts(self, value: Any) -> bool:
         """Whether the value is of this kind."""
@@ -54,7 +57,8 @@ class Real:
             return False
         low = -math.inf if self.least is None else self.least
         high = math.inf if self.below is None else self.below
-        return math.isfinite(number) and low <= number < high and (self.above is None or number > self.above)
+        is_within = low <= number < high and (self.most is None or number <= self.most)
+        return math.isfinite(number) and is_within and (self.above is None or number > self.above)
 
     def parse(self, text: str) -> float:
         """The value that a command's text stands for; ValueError for a text that stands for none."""

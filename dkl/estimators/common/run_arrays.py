@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.quality import Quality
 from dkl.solvers.result import Outcome, Result
 from dkl.stores.arrays import declaration_of
 from dkl.stores.run import RunStore
@@ -71,6 +72,7 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
         "remedy": result.remedy,
         "n_iter": result.n_iter,
         **own,
+        "quality": None if result.quality is None else result.quality.as_dict(),
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,
         "restarts": result.restarts,
@@ -93,6 +95,7 @@ def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Res
             int(report["peak_bytes"]),
             int(report.get("restarts", 0)),
             dict(report.get("plan", {})),
+            quality=Quality.from_dict(report.get("quality"), f"{run.path}/report.json"),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         got = f"{type(error).__name__}: {error}"

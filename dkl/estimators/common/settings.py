@@ -20,7 +20,7 @@ from numbers import Real as RealNumber
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, Flag, Instance, Integer, NotGiven, Rule
+from dkl.estimators.common.rules import Either, Flag, Instance, Integer, NotGiven, Real, Rule
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,9 @@ def _plain(value: Any, default: Any) -> Any:
 
 ANYTHING = Instance(lambda value: True, "anything")
 """Checked where it is used, with an error of its own."""
+
+SHARE_HELD_OUT = Real(least=0, most=0.5)
+"""Rule of `holdout`: the share of the data that the quality is measured on (`dkl.quality`)."""
 
 IN_ALL: dict[str, tuple[Any, Rule]] = {
     "client": (None, ANYTHING),

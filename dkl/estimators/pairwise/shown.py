@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import ConvergenceWarning, DklError, InputError
-from dkl.estimators.common.drawing import classes_of, counted
+from dkl.estimators.common.drawing import classes_of, counted, gap_text
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.views import MOST_PATTERNS
 from dkl.estimators.kernel_kmeans import KernelKMeans
@@ -58,7 +58,7 @@ class PairwiseShown:
         said = f"{counted(self.n, 'pattern')}, kernel of rank {self.factor.shape[1]}"
         if self.relative_gap is None or not np.isfinite(self.relative_gap):
             return said
-        return f"{said}; proven within {self.relative_gap:.2%} of the best kernel there is"
+        return f"{said}; {gap_text(self.relative_gap)}"
 
 
 def make_shown(

@@ -28,6 +28,7 @@ from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.regression import picture
 from dkl.estimators.regression.fit import FittedColumns, fit_columns, solve_by_paper
 from dkl.estimators.regression.path import RegressionPath, descending, path_of
+from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.estimators.regression.shown import shown_of, training_fit
 from dkl.estimators.regression.store import fit_in_run
@@ -76,6 +77,9 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         With nu="cv": predict by a ridge in the lasso's place, on the columns that the lasso has chosen or on all M, with the
         kernel's norm as its penalty and its lambda chosen by the same folds. "auto" does so where the error on rows held out
         is less, on all columns where it is less by more than a standard error.
+    holdout : float
+        Share of the rows that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The folds are used where nu
+        is chosen by cross-validation. The final fit is on all rows.
     dtype : "float64" or "float32"
         Of the columns. Sums are kept in double either way.
     store_columns : bool
@@ -129,6 +133,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         cv: int = 5,
         n_nus: int = 60,
         refit: str = "auto",
+        holdout: float = 0.1,
         dtype: str = "float64",
         store_columns: bool = False,
         memory_limit: int | str | None = None,
@@ -158,6 +163,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         self.cv = cv
         self.n_nus = n_nus
         self.refit = refit
+        self.holdout = holdout
         self.dtype = dtype
         self.store_columns = store_columns
         self.memory_limit = memory_limit
@@ -263,7 +269,9 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             paper = None
             if settings.solver == "paper" and passed.sums is not None:
                 paper = self._paper(rows, targets, weights, settings, session, passed)
-            return fit_columns(passed, settings, session, watch, paper)
+            fitted = fit_columns(passed, settings, session, watch, paper)
+            assess(fitted, passed, rows, targets, weights, fold_of, settings, session, watch, stacklevel=4)
+            return fitted
 
     def _folds(
         self, settings: RegressionSettings, targets: NDArray[np.float64], weights: NDArray[np.float64] | None

@@ -8,7 +8,7 @@ from typing import Annotated
 from dkl.errors import InputError
 from dkl.estimators.columns.settings import ColumnSettings
 from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Instance, Integer, Real, Word
-from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, InPython
+from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython
 
 A_SPLITTER = Instance(lambda value: hasattr(value, "split") or hasattr(value, "__iter__"), "a splitter, or splits")
 
@@ -38,8 +38,9 @@ class RegressionSettings(ColumnSettings):
         Word("auto", "active", "all", "never"),
         "A ridge on the active columns, or on all, in the lasso's place; auto: where cross-validation favours it.",
     ] = "auto"
+    holdout: Annotated[float, SHARE_HELD_OUT, "Share of the rows that the quality is measured on; 0: none."] = 0.1
 
-    absent = {"refit": "never"}
+    absent = {"refit": "never", "holdout": 0.0}
     in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY), "work_dir": (None, Folder())}
 
     def check_together(self) -> None:
@@ -60,6 +61,11 @@ class RegressionSettings(ColumnSettings):
     def n_folds(self) -> int:
         """Folds whose sums are kept apart: those of cross-validation, if nu is chosen by it."""
         return self.cv if self.nu == "cv" else 1
+
+    @property
+    def share_held_out(self) -> float:
+        """Share of the rows that the quality is measured on."""
+        return self.holdout
 
     @property
     def whole_columns(self) -> bool:

@@ -14,12 +14,13 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, NumericalError
-from dkl.estimators.common.drawing import counted, gap_text
+from dkl.estimators.common.drawing import counted, gap_text, titled
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.validation import given_rows
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_predict import predict_block
+from dkl.quality import Quality
 
 MOST_TARGETS = 10
 
@@ -43,7 +44,8 @@ class RegressionShown:
     nu, nu_max: the one used, and the least at which all weights are zero; n_active, n_columns; relative_gap: the largest
     that is proven of an output, of the refit where there is one; weights (T, M): the paper's mu, or None; cv_nus (k,),
     cv_errors and cv_active (k, K, T), or None without cross-validation; fit: predictions, or None; history: rows of the
-    solver, with `output`; tol asked for; refit: the columns of a ridge in the lasso's place, "active" or "all".
+    solver, with `output`; tol asked for; refit: the columns of a ridge in the lasso's place, "active" or "all"; quality: R2 on
+    held-out rows.
     """
 
     nu: float
@@ -59,6 +61,7 @@ class RegressionShown:
     history: Sequence[dict[str, Any]] = field(default=(), repr=False)
     tol: float | None = None
     refit: str | None = None
+    quality: Quality | None = None
 
     @property
     def title(self) -> str:
@@ -67,7 +70,7 @@ class RegressionShown:
         if self.refit is not None:
             whose = "all" if self.refit == "all" else f"{self.n_active:,} active ones of"
             columns = f"ridge on {whose} {counted(self.n_columns, 'column')} beside the lasso at nu {self.nu:.4g}"
-        return f"{columns}; {gap_text(self.relative_gap)}"
+        return titled(self.quality, f"{columns}; {gap_text(self.relative_gap)}")
 
 
 def fit_shown(
@@ -137,7 +140,7 @@ def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given"
         float(np.max(gaps)), np.atleast_2d(model.weights_),
         None if cv is None else cv.nus, None if cv is None else cv.errors, None if cv is None else cv.n_active,
         fit, [] if result is None else result.history, float(model.tol) if model.stopping == "gap" else None,
-        None if refit is None else refit.columns,
+        None if refit is None else refit.columns, None if result is None else result.quality,
     )  # fmt: skip
 
 

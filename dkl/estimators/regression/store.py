@@ -14,6 +14,7 @@ from dkl.estimators.common.run_arrays import report_of
 from dkl.estimators.regression.arrays import SUMS
 from dkl.estimators.regression.fit import FittedColumns, fit_columns
 from dkl.estimators.regression.model import load_candidates, store_candidates, store_model
+from dkl.estimators.regression.quality import assess
 from dkl.estimators.regression.refit import Refit
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.problems.column_pass import Wave
@@ -125,6 +126,7 @@ def fit_in_run(
         given=given, fold_of=fold_of, folder=run.path, keeper=keeper, watch=watch,
     )  # fmt: skip
     fitted = fit_columns(passed, settings, session, watch)
+    assess(fitted, passed, rows, y, sample_weight, fold_of, settings, session, watch, stacklevel=4)
     fitted.add(offsets)
     for part in ("columns", "gram"):  # written in place, chunk by chunk
         remove_torn_files(run.path / part)

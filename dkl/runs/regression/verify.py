@@ -19,10 +19,11 @@ import numpy as np
 from dkl.errors import StoreError
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.comparison import Comparison, named
+from dkl.quality import Quality, r2_of
+from dkl.runs.comparison import QUALITY, Comparison, named
 from dkl.runs.regression import verify_refit
 from dkl.runs.regression.inputs import RegressionInputs
-from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Sums, Vector, pass_over, same
+from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Matrix, Sums, Vector, pass_over, same
 from dkl.stores.run import RunStore
 
 
@@ -42,12 +43,29 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
         # The numbers that follow are the lasso's, which has weights of its own.
         w, intercepts = found["lasso_weights"], found["lasso_intercepts"] - offsets
         sums = pass_over(run, inputs.rows, y, w, intercepts, settings, budget)
+    yield from _quality(report, found, y)
     kappa, mu = float(np.sqrt(settings.lam * nu)), np.sqrt(settings.lam / nu) * np.abs(w)
     apart = 0.0 if same(found["kernel_weights"], mu) else 1.0
     yield Comparison("kernel_weights", 0.0, apart, 0.0, quiet=True)
     for number, claimed in enumerate(reported):
         which = "" if len(reported) == 1 else f" of target {number}"
         yield from named(_of_target(claimed, sums, number, w[number], kappa, settings), which)
+
+
+def _quality(report: dict[str, Any], found: dict[str, Any], y: Matrix) -> Iterator[Comparison]:
+    """R2 of all rows, each predicted without its fold, from the stored errors (K, T) of the folds, which are of equal size."""
+    quality = Quality.from_dict(report.get("quality"), "report.json")
+    if quality is None or "cv_errors" not in found:
+        return
+    refit = report.get("refit")
+    names, chosen = ("cv_nus", "cv_errors"), float(report["nu"])
+    if refit is not None:
+        names, chosen = ("refit_lams", "refit_errors"), float(refit["lam"])
+    errors = found[names[1]][np.argmin(np.abs(found[names[0]] - chosen))]
+    sizes = np.bincount(np.arange(len(y)) % len(errors))
+    squares, totals = sizes @ errors, np.square(y - y.mean(axis=0)).sum(axis=0)
+    recomputed = r2_of(squares, totals)
+    yield Comparison(QUALITY, quality.value, recomputed, AGREE * (1 + abs(recomputed)))
 
 
 def _claimed(output: dict[str, Any]) -> dict[str, float]:

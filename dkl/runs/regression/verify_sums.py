@@ -22,6 +22,7 @@ ROUNDINGS = 16
 """Of the columns' precision, relative to the squares that are summed up: they cancel in the solver's sums."""
 
 Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

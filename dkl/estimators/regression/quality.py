@@ -1,0 +1,214 @@
+"""The held-out R2 of a kernel regression, next to that of a linear regression or of the mean.
+
+Where nu was chosen by cross-validation, its folds are the held-out data and nothing is fitted again: R2 is that of all rows, each
+predicted without its fold. Else some rows are held out, whose sums are subtracted from those of all: with means m, sums of weights W
+and sums S about the means, of all rows (none), of the held-out (h) and of the others (r),
+
+    S_r = S - S_h - W W_h / W_r (m_h - m)(m_h - m)'
+
+and the lasso of the others starts at the final weights. The final fit does not change by it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.estimators.columns.fit import Passed
+from dkl.estimators.columns.folds import random_folds
+from dkl.estimators.columns.plan import kernel_of, pool_rows
+from dkl.estimators.common.outcomes import warn_if_worse
+from dkl.estimators.common.samples import read_rows, some_rows
+from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for
+from dkl.estimators.regression.settings import RegressionSettings
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.problems.column_gram import CenteredGram, DenseGram
+from dkl.problems.column_lasso import output_problems
+from dkl.problems.column_pass import ColumnJob
+from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of
+from dkl.solvers.lasso_path import solve_outputs
+from dkl.solvers.watch import Watch
+
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
+
+STEP = 3
+"""Key of the random stream that draws the held-out rows."""
+ADVICE = "try standardized features, another kernel or gamma, or more columns"
+
+
+def assess(
+    fitted: FittedColumns,
+    passed: Passed,
+    rows: Any,
+    y: Matrix,
+    sample_weight: Vector | None,
+    fold_of: NDArray[np.integer] | None,
+    settings: RegressionSettings,
+    session: Session,
+    watch: Watch,
+    *,
+    stacklevel: int,
+) -> None:
+    """Add the quality to the result of a fit of targets y (n, T), and warn where the alternative is better.
+
+    fold_of (n,): the folds, where they were given. Nothing is added where nothing is to be held out, the fit was stopped, or the
+    Gram matrix is on disk and there are no folds.
+    """
+    if not settings.holdout or fitted.shared is None or watch.outcome is not None:
+        return
+    start = time.perf_counter()
+    with one_blas_thread():
+        data = _Data.read(row_source(rows), y, sample_weight, settings)
+        if fitted.cv is None:
+            quality = _by_rows(data, fitted, settings, session)
+        else:
+            if fold_of is None:
+                fold_of = random_folds(len(y), sample_weight, settings.n_folds, settings.seed)
+            quality = _by_folds(data, fitted, y, sample_weight, fold_of)
+    seconds = fitted.result.seconds | {"quality": time.perf_counter() - start}
+    seconds["total"] += seconds["quality"]
+    fitted.result = replace(fitted.result, seconds=seconds, quality=quality)
+    warn_if_worse(quality, stacklevel=stacklevel + 1)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Rows X (m, d), at most as many as `pool_rows` says, with their numbers among n, targets y (m, T) and weights (m,)."""
+
+    numbers: NDArray[np.intp]
+    X: Any
+    y: Matrix
+    w: Vector
+    n: int
+
+    @classmethod
+    def read(cls, source: RowSource, y: Matrix, sample_weight: Vector | None, settings: RegressionSettings) -> _Data:
+        numbers = some_rows(source, pool_rows(source))
+        if sample_weight is not None:
+            numbers = numbers[sample_weight[numbers] > 0]
+        w = np.ones(len(numbers)) if sample_weight is None else sample_weight[numbers]
+        return cls(numbers, read_rows(source, numbers), y[numbers], w, source.n)
+
+    def residuals(self, rest: NDArray[np.intp], others: NDArray[np.intp], *, linear: bool) -> Matrix:
+        """(m', T) what a model of the rows `rest` is wrong by on the rows `others`: a linear regression, or the mean."""
+        if not linear:
+            return np.asarray(self.y[others] - np.average(self.y[rest], axis=0, weights=self.w[rest]))
+        from scipy.sparse import issparse
+        from sklearn.linear_model import Ridge
+        from sklearn.preprocessing import StandardScaler
+
+        scaler = StandardScaler(with_mean=not issparse(self.X)).fit(self.X[rest], sample_weight=self.w[rest])
+        X = scaler.transform(self.X[rest])
+        model = Ridge().fit(X, self.y[rest], sample_weight=self.w[rest])
+        return np.asarray(self.y[others] - model.predict(scaler.transform(self.X[others])).reshape(len(others), -1))
+
+
+def _by_folds(
+    data: _Data, fitted: FittedColumns, y: Matrix, sample_weight: Vector | None, fold_of: NDArray[np.integer]
+) -> Quality | None:
+    """From the errors that cross-validation has kept of each fold; the alternative's are of the rows in `data`."""
+    assert fitted.cv is not None
+    of_all, w = fold_of >= 0, np.ones(len(y)) if sample_weight is None else sample_weight
+    n, folds = int(np.count_nonzero(of_all & (w > 0))), fold_of[data.numbers]
+    errors = fold_errors(fitted)
+    if n < MIN_HELD_OUT:
+        return None
+    weights = np.bincount(fold_of[of_all], weights=w[of_all], minlength=len(errors))
+    totals = w[of_all] @ np.square(y[of_all] - np.average(y[of_all], axis=0, weights=w[of_all]))
+    own = totals.copy()
+    own[:] = weights @ errors
+    found: list[tuple[float, float, str]] = []
+    for linear in _alternatives(fitted):
+        squares = np.zeros_like(errors)
+        held = np.zeros(len(errors))
+        for k in range(len(errors)):
+            others, rest = np.flatnonzero(folds == k), np.flatnonzero((folds != k) & (folds >= 0))
+            if len(others) and len(rest):
+                left = data.residuals(rest, others, linear=linear)
+                held[k] = data.w[others].sum()
+                squares[k] = np.average(np.square(left), axis=0, weights=data.w[others])
+        used = held > 0
+        variances = np.maximum(totals / weights.sum(), np.finfo(float).tiny)
+        value = (
+            r2_of(held @ squares, held.sum() * variances) if len(data.numbers) < n else r2_of(weights @ squares, totals)
+        )
+        differences = ((squares - errors) / variances).mean(axis=1)
+        found.append((value, paired_error(differences[used], weights[used]), _NAMES[linear]))
+    best = max(found)
+    how = f"{len(errors)} folds of {n:,} rows"
+    return Quality("held-out R2", r2_of(own, totals), n, how, best[2], best[0], best[1], {}, ADVICE)
+
+
+def fold_errors(fitted: FittedColumns) -> Matrix:
+    """Return the mean squared errors (K, T) on each fold, of the model that was chosen: the lasso or its refit."""
+    assert fitted.cv is not None
+    refit = fitted.refit
+    if refit is None:
+        return fitted.cv.errors[fitted.cv.best]
+    return np.asarray(refit.errors[int(np.argmin(np.abs(refit.lams - refit.lam)))])
+
+
+_NAMES = {True: "linear regression", False: "the mean"}
+
+
+def _alternatives(fitted: FittedColumns) -> list[bool]:
+    """Of a precomputed kernel there are no features to be linear in."""
+    return [False] if fitted.candidates.points.ndim == 1 else [True, False]
+
+
+def _by_rows(data: _Data, fitted: FittedColumns, settings: RegressionSettings, session: Session) -> Quality | None:
+    """From some rows that are held out, and a fit on the others' sums."""
+    shared = fitted.shared
+    assert shared is not None
+    others = held_out(len(data.numbers), settings.holdout, settings.seed, STEP)
+    if not len(others) or not isinstance(shared.gram, DenseGram):
+        return None
+    candidates, y, w = fitted.candidates, data.y[others], data.w[others]
+    job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, y)
+    C = np.asarray(job.columns(data.X[others]), np.float64)
+    rest = without(shared, C, y, w, settings.fit_intercept)
+    solver = make_solver(settings, max(settings.tol, CV_TOL))
+    starts = list(fitted.lasso_weights)
+    problems = output_problems(rest, settings.lam, fitted.nu)
+    solutions = solve_outputs(problems, solver, starts, threads=threads_for(rest, session))
+    weights = np.array([solution.weights for solution in solutions])
+    own = np.square(y - C @ weights.T - rest.intercepts(weights))
+    totals = w @ np.square(y - np.average(y, axis=0, weights=w))
+    variances = np.maximum(totals / w.sum(), np.finfo(float).tiny)
+    learned = np.setdiff1d(np.arange(len(data.numbers)), others)
+    found = []
+    for linear in _alternatives(fitted):
+        squares = np.square(data.residuals(learned, others, linear=linear))
+        error = paired_error(((squares - own) / variances).mean(axis=1), w)
+        found.append((r2_of(w @ squares, totals), error, _NAMES[linear]))
+    best = max(found)
+    how = f"{len(others):,} of {data.n:,} rows"
+    return Quality("held-out R2", r2_of(w @ own, totals), len(others), how, best[2], best[0], best[1], {}, ADVICE)
+
+
+def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bool) -> CenteredGram:
+    """Return the sums of all rows but those with columns C (h, M), targets y (h, T) and weights w (h,)."""
+    assert isinstance(shared.gram, DenseGram)
+    held = float(w.sum())
+    left = shared.weight - held
+    m, t = (w @ C / held, w @ y / held) if intercept else (np.zeros(C.shape[1]), np.zeros(y.shape[1]))
+    C, y = C - m, y - t
+    apart, apart_targets = m - shared.column_means, t - shared.target_means
+    share = shared.weight * held / left
+    gram = shared.gram.matrix - (C * w[:, None]).T @ C
+    cross = shared.cross - C.T @ (y * w[:, None])
+    squares = shared.squares - w @ y**2
+    if intercept:
+        gram -= share * np.outer(apart, apart)
+        cross -= share * np.outer(apart, apart_targets)
+        squares -= share * apart_targets**2
+    means = shared.column_means - held / left * apart, shared.target_means - held / left * apart_targets
+    zero = 1.0 if intercept else 0.0
+    return CenteredGram(DenseGram(gram), cross, np.maximum(squares, 0.0), zero * means[0], zero * means[1], left)
