@@ -20,8 +20,8 @@ LEARNERS = {
     "laplacian": lambda **more: dkl.LaplacianKernelLearner(6, random_state=0, **more),
     "logdet": lambda **more: dkl.LogDetKernelLearner(loss="hoi", kernel="rbf", **more),
     "metric": lambda **more: dkl.LogDetMetricLearner(**ITML, **more),
-    "itml kernel": lambda **more: baselines.ITMLKernelLearner(kernel="rbf", **ITML, **more),
-    "itml metric": lambda **more: baselines.ITMLMetricLearner(**ITML, **more),
+    "itml kernel": lambda **more: baselines.ITMLKernelLearner(kernel="rbf", random_state=0, **ITML, **more),
+    "itml metric": lambda **more: baselines.ITMLMetricLearner(random_state=0, **ITML, **more),
     "gradient": lambda **more: baselines.ConjugateGradientKernelLearner(loss="hoi", kernel="rbf", gamma=2.0, **more),
 }
 
