@@ -30,12 +30,21 @@ _COLUMNS = ["i", "j", "label", "weight"]
 
 
 def encode_labels(y: Any) -> Integers:
-    """Class numbers from 0 for the labeled rows of `y` (n,), in sorted order of the labels, and -1 for the unlabeled.
+    """Return class numbers (n,) from 0 in sorted order of the labels `y` (n,), -1 for unlabeled rows.
 
-    Unlabeled is -1 in numbers and None in an array of objects, such as a list of strings. Errors: `InputError` for NaN,
+    Unlabeled is -1 in numbers and in text, and None among objects, such as a list of strings. Raises InputError for NaN,
     fractional or incomparable labels, and where y holds -1 and only one label besides.
     """
-    wanted = "one class label a row, -1 (or None among strings) for unlabeled"
+    codes = label_codes(y)
+    if codes.min(initial=0) < 0 and codes.max(initial=-1) == 0:
+        remedy = "if -1 is a class here, recode the labels (to 0 and 1, say): -1 means unlabeled"
+        raise InputError("all labeled rows are of one class", where="y", got="-1 and one label", remedy=remedy)
+    return codes
+
+
+def label_codes(y: Any) -> Integers:
+    """Return the codes of `encode_labels` whatever the number of classes, for labels that are only shown."""
+    wanted = "one class label a row, -1 (or None among objects) for unlabeled"
     refuse_masked(y, "y")
     try:
         labels = np.asarray(y)
@@ -52,7 +61,9 @@ def encode_labels(y: Any) -> Integers:
         got = f"y[{invalid[0]}] = {labels[invalid[0]]}"
         raise InputError("not a class label", where="y", got=got, wanted=wanted)
     if labels.dtype.kind == "O":
-        unlabeled = np.array([label is None or label == -1 for label in labels], dtype=bool)
+        unlabeled = np.array([label is None or label == -1 or label == "-1" for label in labels], dtype=bool)
+    elif labels.dtype.kind in "US":
+        unlabeled = labels == ("-1" if labels.dtype.kind == "U" else b"-1")
     else:
         unlabeled = labels == -1 if labels.dtype.kind in "iuf" else np.zeros(len(labels), dtype=bool)
     codes = np.full(len(labels), -1, dtype=np.int64)
@@ -60,9 +71,6 @@ def encode_labels(y: Any) -> Integers:
         codes[~unlabeled] = np.unique(labels[~unlabeled], return_inverse=True)[1]
     except TypeError as error:
         raise InputError("labels of types that do not compare", where="y", wanted=wanted) from error
-    if unlabeled.any() and codes.max(initial=-1) == 0:
-        remedy = "if -1 is a class here, recode the labels (to 0 and 1, say): -1 means unlabeled"
-        raise InputError("all labeled rows are of one class", where="y", got="-1 and one label", remedy=remedy)
     return codes
 
 
@@ -71,7 +79,8 @@ def _not_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if labels.dtype.kind == "f":
         return ~np.isfinite(labels) | (labels != np.floor(labels))
     if labels.dtype.kind == "O":
-        return np.array([label != label for label in labels], dtype=bool)
+        # The value of pandas.NA == pandas.NA is neither true nor false.
+        return np.array([type(label).__name__ == "NAType" or label != label for label in labels], dtype=bool)
     return np.zeros(len(labels), dtype=bool)
 
 

@@ -73,8 +73,8 @@ class Pairs:
     ) -> Pairs:
         """Random pairs of labeled rows, uniform among all valid ones, distinct and never of a row with itself.
 
-        y : (n,) labels: integers, floats with whole values, booleans or strings; -1 in numbers, and None among
-            objects, mean unlabeled.
+        y : (n,) labels: integers, floats with whole values, booleans or strings; -1, and None among objects,
+            mean unlabeled.
         n_must, n_cannot : how many; by default round(0.6 n) each for n labeled rows (admm_hu_kwok_2013, section 4),
             or all the pairs there are where they are fewer.
         random_state : None, an integer, a NumPy Generator or RandomState.

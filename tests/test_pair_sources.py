@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +99,8 @@ def test_fewer_pairs_than_the_default_are_all_taken() -> None:
         np.array([0.0, 0.0, -1.0, 1.0, 1.0]),
         ["a", "a", None, "b", "b"],
         ["a", "a", -1, "b", "b"],
+        ["a", "a", "-1", "b", "b"],
+        np.array(["a", "a", "-1", "b", "b"]),
         np.array(["a", "a", None, "b", "b"], dtype=object),
     ],
 )
@@ -107,8 +110,7 @@ def test_forms_of_labels(labels: Any) -> None:
     assert cannot == {frozenset(pair) for pair in itertools.product((0, 1), (3, 4))}
 
 
-def test_strings_and_booleans_have_no_unlabelled() -> None:
-    assert Pairs.from_labels(["-1", "-1", "+1"], 1, 2).n_cannot == 2
+def test_booleans_have_no_unlabeled() -> None:
     assert Pairs.from_labels([True, True, False], 1, 2).n_cannot == 2
 
 
@@ -121,6 +123,8 @@ def test_strings_and_booleans_have_no_unlabelled() -> None:
         (np.array(["a", 3, None], dtype=object), "do not compare"),
         ([[0, 1]], "one-dimensional"),
         ([-1, 1, 1, -1], "recode"),  # two classes written -1 and +1
+        (np.array(["-1", "+1", "+1", "-1"]), "recode"),
+        (pd.array(["a", pd.NA, "b"], dtype="string"), r"y\[1\] = <NA>"),
     ],
 )
 def test_refuses_labels(labels: Any, message: str) -> None:

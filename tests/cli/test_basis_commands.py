@@ -37,6 +37,8 @@ def files(tmp_path_factory):
     np.save(folder / "X.npy", X)
     dump_svmlight_file(sp.csr_array(X), y, str(folder / "X.svmlight"), zero_based=True)
     np.savez(folder / "numbers.npz", X=X, y=np.eye(2)[y])
+    np.savez(folder / "signs.npz", X=X, y=2 * y - 1)
+    (folder / "some.csv").write_text("\n".join(np.where(np.arange(N) % 3, np.array(["left", "right"])[y], "-1")) + "\n")
     (folder / "names.csv").write_text("\n".join(np.array(["left", "right"])[y]) + "\n")
     np.savez(folder / "part.npz", X=np.concatenate([X, X + 100.0]))
     np.savez(folder / "equal.npz", X=np.ones((9, 2)))
@@ -77,6 +79,10 @@ def fitted(*words):
         ((*MVU, "--data", "X.npy", "--colored"), "no targets; name their file by --targets"),
         ((*MVU, "--data", "X.npz", "--colored", "--targets", "one.npy"), "one.npy: The number of classes"),
         ((*MVU, "--data", "X.npz", "--targets", "short.npy"), "not labels of these rows"),
+        (
+            (*MVU, "--data", "signs.npz", "--colored"),
+            "signs.npz: all labeled rows are of one class; got -1 and one label",
+        ),
         ((*LAPLACIAN, "--data", "X.npz", "--pairs", "against.csv"), "must-linked through 0-1-2"),
         (
             (*LAPLACIAN, "--data", "X.npz", "--pairs", "heavy.csv"),
@@ -121,6 +127,23 @@ def test_labels_color_an_unfolding(work):
         assert answer.code == 0, answer.out
         shutil.move("run.zarr", f"run-{len(words)}-{words[0]}")
     assert "dual" in RunStore.open("run-3-X.npz").read_arrays("model")
+
+
+def test_labels_of_some_rows_color_an_unfolding(work):
+    colored = (*MVU, "--n-basis", "8", "--n-neighbors", "6", "--colored")
+    y = np.where(np.arange(N) % 3, np.load("X.npz")["y"], -1)
+    wanted = dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=6, colored=True).fit(np.load("X.npy"), y)
+    found = fitted(*colored, "--data", "X.npy", "--targets", "some.csv")
+    assert_allclose(found.embedding_, wanted.embedding_, atol=1e-9)
+    assert call("verify", "run.zarr").code == 0
+
+
+@pytest.mark.parametrize(
+    "task", [("mvu", "--n-neighbors", "6"), ("laplacian", "--pairs", "pairs.csv")], ids=lambda words: words[0]
+)
+def test_labels_that_are_only_shown_may_be_1_and_minus_1(task, work):
+    answer = call("fit", *task, "--data", "signs.npz", "--n-basis", "8", "--out", "run.zarr", "--threads", "1")
+    assert answer.code == 0 and Path("run.zarr/report.png").exists(), answer.err
 
 
 def test_sparse_rows_are_kept_as_they_are(work):

@@ -199,6 +199,27 @@ def test_labels_color_the_unfolding():
     assert colored.certificate_.objective == pytest.approx(wanted, rel=1e-8)
 
 
+@pytest.mark.parametrize("form", ["numbers", "text", "objects"])
+def test_rows_without_a_label_do_not_color(form):
+    """The dependence is that of the labeled rows alone: tr(H K_l H L_l), H about their own mean."""
+    rows, place = strip(80)
+    across = (place[:, 1] > 1.5).astype(int)
+    is_labeled = np.arange(80) % 3 > 0
+    numbers = np.where(is_labeled, across, -1)
+    y = {
+        "numbers": numbers,
+        "text": np.array(["-1", "left", "right"])[numbers + 1],
+        "objects": [None if value < 0 else "ab"[value] for value in numbers],
+    }[form]
+    model = dkl.MaximumVarianceUnfolding(1, n_basis=12, n_neighbors=8, colored=True).fit(rows, y)
+    K, i, j = model.basis_ @ model.basis_kernel_ @ model.basis_.T, *model.edges_.T
+    stretched = K[i, i] - 2 * K[i, j] + K[j, j] - ((rows[i] - rows[j]) ** 2).sum(axis=1)
+    m = int(is_labeled.sum())
+    H, L = np.eye(m) - 1 / m, across[is_labeled][:, None] == across[is_labeled]
+    dependence = np.trace(H @ K[np.ix_(is_labeled, is_labeled)] @ H @ L)
+    assert model.certificate_.objective == pytest.approx(model.nu_ * (stretched**2).sum() - dependence, rel=1e-8)
+
+
 def test_equal_rows_stay_together():
     rows = np.repeat(strip(40)[0], 2, axis=0)
     model = dkl.MaximumVarianceUnfolding(n_basis=8, n_neighbors=6).fit(rows)

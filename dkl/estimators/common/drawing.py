@@ -224,10 +224,10 @@ def titled(quality: Quality | None, text: str) -> str:
 
 
 def classes_of(labels: Sequence[Any] | NDArray) -> tuple[NDArray[np.intp], tuple[str, ...]]:
-    """(class numbers (n,), names of the classes). -1 in numbers, and None among objects, are unlabelled: class number -1."""
-    from dkl._pair_sources import encode_labels
+    """Return (class numbers (n,), names of the classes); -1, and None among objects, are unlabeled: class number -1."""
+    from dkl._pair_sources import label_codes
 
     labels = labels if isinstance(labels, list) else np.asarray(labels)
-    codes = encode_labels(labels)
+    codes = label_codes(labels)
     _, first = np.unique(codes, return_index=True)
     return codes, tuple(str(labels[place]) for place in first[np.unique(codes) >= 0])

@@ -159,8 +159,9 @@ class LogDetKernelLearner(KernelLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LogDetKernelLearner:
-        """Learn from rows X (n, d) and one of: labels y (n,), -1 for unlabelled; triplets, a `dkl.Triplets` or an (m, 3) array;
-        `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With `sample_ids` in cross-validation.
+        """Learn from rows X (n, d) and one of: labels y (n,), -1 (None among objects) for unlabeled; triplets,
+        a `dkl.Triplets` or an (m, 3) array; `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With
+        `sample_ids` in cross-validation.
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:

@@ -11,13 +11,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from dkl._pair_sources import encode_labels
 from dkl._plain_arrays import refuse_masked
 from dkl.blocks.graph import Graph, build_graph
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.basis.fit import Basis
-from dkl.estimators.common.classes import checked_labels
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems import qsdp_checks as checks
@@ -102,12 +102,26 @@ class PosedUnfolding:
 
 
 def label_factor(y: Any, n: int) -> Matrix:
-    """(n, k) a factor of the kernel of labels; InputError for none, or for what tells no row from another."""
+    """Return a factor (n, k) of the kernel of labels y (n,), -1 (None among objects) for unlabeled, or y (n, k) itself.
+
+    Unlabeled rows have the mean of the others, so that they do not count in H L H. Raises InputError for no labels, or for those
+    that distinguish no rows.
+    """
+    if y is None:
+        what = "MaximumVarianceUnfolding(colored=True) requires y to be passed, but the target y is None"
+        raise InputError(what, remedy="pass y with -1 (None among objects) for unlabeled, or numbers (n, k)")
     refuse_masked(y, "y")
-    values = None if y is None else np.asarray(y)
-    if values is None or values.ndim < 2 or values.shape[1] == 1:
-        classes, codes = checked_labels(y, n, "MaximumVarianceUnfolding(colored=True)")
-        return np.eye(len(classes))[codes]
+    values = np.asarray(y)
+    if values.ndim < 2 or values.shape[1] == 1:
+        codes = encode_labels(y if values.ndim < 2 else values[:, 0])
+        if len(codes) != n:
+            raise InputError("inconsistent numbers of samples", where="y", got=f"shape {codes.shape}", wanted=f"({n},)")
+        if codes.max(initial=-1) < 1:
+            got = f"{codes.max(initial=-1) + 1} class"
+            raise InputError("The number of classes has to be greater than one", where="y", got=got)
+        one_hot = np.eye(codes.max() + 1)[codes]
+        one_hot[codes < 0] = one_hot[codes >= 0].mean(axis=0)
+        return one_hot
     try:
         side = np.asarray(check_array(values, dtype=np.float64, input_name="y"))
     except ValueError as error:

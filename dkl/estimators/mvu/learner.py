@@ -39,7 +39,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     n_neighbors : int
         Neighbours whose distances are kept. The graph must be connected.
     colored : bool
-        Whether y is learned from: labels (n,), alike or not, or numbers (n, k) with L = y y'.
+        Whether y is learned from: labels (n,), alike or not, -1 (None among objects) for unlabeled, or numbers (n, k) with L = y y'.
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter

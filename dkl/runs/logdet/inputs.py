@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from dkl.estimators.logdet.plan import Sizes
 
 KINDS = ("targets", "triplets", "pairs")
-UNLABELLED = "-1"
-"""Of labels that are text, as numbers have -1."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +108,7 @@ def _codes(files: Files, n: int, settings: LogDetRunSettings) -> NDArray[np.int6
     require_room_for_targets(file, settings.memory_limit)
     labels, where = read_class_labels(files, n), where_targets(files)
     try:
-        codes = encode_labels(
-            [None if one == UNLABELLED else one for one in labels.tolist()] if labels.dtype.kind == "U" else labels
-        )
+        codes = encode_labels(labels)
     except InputError as error:
         raise InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
     counts = np.bincount(codes[codes >= 0], minlength=1)
