@@ -17,7 +17,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.session import Session
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.prior_kernels import neighbor_means
-from dkl.estimators.common.rules import Either, Integer, Real, Size, Word
+from dkl.estimators.common.rules import WIDTH, Integer, Size, width_rule
 from dkl.estimators.common.settings import IN_ALL, Settings, check_parameters
 from dkl.estimators.common.validation import checked_rows, random_stream
 from dkl.resources import parse_bytes
@@ -29,7 +29,7 @@ class EigenmapsSettings(Settings):
 
     n_components: Annotated[int, Integer(1), "Eigenvectors that rows are shown by."] = 10
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
-    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity; auto: local."] = "auto"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
 
     in_python = IN_ALL
@@ -46,7 +46,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     n_components : int
         Eigenvectors; fewer where there are fewer rows.
     n_neighbors, sigma
-        The graph, as in `dkl.PairwiseKernelLearner`.
+        The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local".
     memory_limit, client, n_jobs, random_state
         Of the graph's search, where it runs and its threads; the seed of the eigenvectors' start, None for 0.
 
@@ -98,7 +98,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         rows = checked_rows(self, X, reset=True, least=4)
         n = int(rows.shape[0])
         graph = build_graph(
-            rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=self.sigma, laplacian="unnormalized",
+            rows, n_neighbors=min(self.n_neighbors, n - 1), sigma=width_rule(self.sigma, "local"), laplacian="unnormalized",
             memory_limit=parse_bytes(self.memory_limit), session=Session.find(self.client, threads=self.n_jobs),
         )  # fmt: skip
         L = graph.laplacian
@@ -116,7 +116,9 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     def transform(self, X: Any) -> NDArray[np.float64]:
         """(m, k) coordinates of the rows X (m, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
         check_is_fitted(self)
-        return np.asarray(neighbor_means(checked_rows(self, X, reset=False), self._rows, self._graph) @ self.embedding_)
+        return np.asarray(
+            neighbor_means(checked_rows(self, X, reset=False), self._rows, self._graph.similarity) @ self.embedding_
+        )
 
     @property
     def _n_features_out(self) -> int:

@@ -1,7 +1,7 @@
 """The k-nearest-neighbor similarity graph of X and its Laplacian, for an X that need not fit in memory.
 
-W_ij = exp(-|x_i - x_j|^2 / (2 sigma^2)) where i is among the k nearest of j or j among those of i; see
-`dkl.linalg.laplacian` for L, and Hu and Kwok (2013), section 4, for both.
+W_ij is the similarity of rows i and j where i is among the k nearest of j or j among those of i; see
+`dkl.linalg.similarity` for it and `dkl.linalg.laplacian` for L.
 
 The graph is the same to the bit for every block size, memory limit, number of threads and of workers, and whatever
 holds X. The exact methods agree to the bit with each other too.
@@ -20,27 +20,23 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from dkl.blocks.graph_plan import TREE_FEATURES, plan_graph
+from dkl.blocks.graph_warnings import affinity_text, isolated_text, joined_text, width_text
 from dkl.blocks.neighbor_search import NeighborSearch
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.linalg import neighbors_ivf
-from dkl.linalg.laplacian import (
-    SIGMA_NEIGHBORS,
-    average_width,
-    check_laplacian,
-    components,
-    laplacian_matrix,
-    laplacian_of,
-    similarity_graph,
-)
+from dkl.linalg.graph_parts import component_labels, component_sizes, cut_rows, directed_graph, spanning_edges
+from dkl.linalg.laplacian import check_laplacian, joined, laplacian_matrix, laplacian_of, similarity_graph
 from dkl.linalg.neighbors import Lists
+from dkl.linalg.similarity import SIGMA_NEIGHBORS, Similarity, average_width
 from dkl.resources import parse_bytes
 
 __all__ = ["Graph", "build_graph", "graph_of", "laplacian_of", "plan_graph"]
 
 LOG = logging.getLogger("dkl")
 METHODS = ("auto", "exact", "approximate")
+WIDTHS = ("local", "average")
 _EXACT_UP_TO = 50_000  # patterns; beyond, "auto" tries an inverted file, where the features are too many for a tree
 _DENSE_FEATURES = 4096  # of sparse rows, which the inverted file holds dense
 _SIZES_KEPT = 10
@@ -53,12 +49,13 @@ class Graph:
 
     laplacian        (n, n) csr_array, float64, sorted indices, symmetric to the bit
     kind             "normalized" or "unnormalized"
-    n_neighbors      k
-    sigma            width of the similarity, in units of X; 0 where patterns are all duplicates
-    n_components     connected components, isolated patterns included
+    similarity       weights of the edges, and of its rows for unseen ones
+    n_components     connected components, isolated patterns included, before any are joined
     component_sizes  of the 10 largest, largest first
+    n_joined         edges that join these, one fewer than there are, or 0
     isolated         patterns of degree 0: all their similarities underflow
     n_duplicates     rows that repeat an earlier row
+    most_copies      rows that equal each other, at most
     method           "brute", "tree", "approximate" or "precomputed"
     recall           share of true neighbors found, measured on a sample (approximate), or None
     seconds          wall time
@@ -66,12 +63,13 @@ class Graph:
 
     laplacian: csr_array
     kind: str
-    n_neighbors: int
-    sigma: float
+    similarity: Similarity
     n_components: int
     component_sizes: NDArray[np.int64]
+    n_joined: int
     isolated: NDArray[np.int64]
     n_duplicates: int
+    most_copies: int
     method: str
     recall: float | None
     seconds: float
@@ -81,17 +79,32 @@ class Graph:
         """Number of patterns."""
         return self.laplacian.shape[0]
 
+    @property
+    def n_neighbors(self) -> int:
+        """k; 0 of a graph that was given."""
+        return self.similarity.n_neighbors
+
+    @property
+    def sigma(self) -> float:
+        """Width of the similarity, in units of X; of local widths their median. 0 where patterns are all duplicates."""
+        return float(np.median(self.similarity.widths))
+
+    @property
+    def parts(self) -> str:
+        """The number of components and the sizes of the largest."""
+        sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
+        return f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''})"
+
     def describe(self) -> str:
         """One line: size, edges, width, components, isolated and duplicate patterns, how it was built and how fast."""
         given = self.method == "precomputed"
         parts = [
             f"{'given' if given else f'{self.n_neighbors}-nearest-neighbor'} graph of {self.n:,} patterns",
             f"{(self.laplacian.nnz - self.n + self.isolated.size) // 2:,} edges",
-            *([] if given else [f"sigma {self.sigma:.4g}"]),
+            *([] if given else [f"sigma {'local, median ' if self.similarity.is_local else ''}{self.sigma:.4g}"]),
         ]
         if self.n_components > 1:
-            sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
-            parts.append(f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''})")
+            parts.append(self.parts + (f", joined by {self.n_joined:,} edges" if self.n_joined else ""))
         if self.isolated.size:
             parts.append(f"{self.isolated.size:,} isolated")
         if self.n_duplicates:
@@ -106,9 +119,12 @@ def build_graph(
     X: Any,
     *,
     n_neighbors: int = 10,
-    sigma: float | str = "auto",
+    sigma: float | str = "average",
+    sharpness: float = 1.0,
     laplacian: str = "normalized",
     method: str = "auto",
+    is_joined: bool = False,
+    warns_of_cuts: bool = True,
     memory_limit: int | float | str | None = None,
     beside: int = 0,
     session: Session | None = None,
@@ -120,15 +136,18 @@ def build_graph(
     and slices of rows. Rows in memory are sent to the workers of a cluster, each of which gets them all; rows on disk
     and dask arrays are read by the workers, once for each range of queries: one a thread, more under a tight limit.
     No pattern is its own neighbor; duplicates are neighbors at distance 0; ties go to the lower row number.
-    sigma: "auto", half the average distance to the 10 nearest whatever `n_neighbors` is, or a positive number.
+    sigma: "local", the width of each row its distance to the last of its neighbors; "average", half the average distance to the
+    10 nearest, whatever `n_neighbors` is; or a positive number. sharpness: c of local widths; 0: all edges weigh 1.
     method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features by a k-d tree.
     "approximate" searches with faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbors of 1,000 sampled rows.
     "auto" is exact up to n = 50,000, with a tree, without faiss, and where approximating would take longer.
+    is_joined: whether components are joined by their shortest edges, of the least local weight exp(-sharpness).
+    warns_of_cuts: whether rows that weights of one width all but cut off are worth a warning.
     memory_limit: bytes that a process may use for this beside X; beside: those of it that are taken already; see `plan_graph`.
     random_state: for the samples of "approximate".
 
     Raises InputError (arguments; NaN, infinity or overflow in X, with its row and column), MemoryBudgetError. Warns
-    (DataWarning) of isolated patterns and of a recall below 0.99. Several components are usual and only described.
+    (DataWarning) of rows that are cut off, of components that are joined and of a recall below 0.99.
     """
     start = time.perf_counter()
     session = session or Session.find()
@@ -140,59 +159,82 @@ def build_graph(
     limit = parse_bytes(memory_limit)
     way, plan = _way(source, n_neighbors, method, limit, session, beside)
     search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
-    n_duplicates = search.check()
-    # The width needs 10 neighbors even where the graph has fewer.
-    k = max(n_neighbors, min(SIGMA_NEIGHBORS, source.n - 1))
+    n_duplicates, most_copies = search.check()
+    # The average width needs 10 neighbors even where the graph has fewer.
+    k = max(n_neighbors, min(SIGMA_NEIGHBORS, source.n - 1)) if sigma == "average" else n_neighbors
     lists, way, recall = _neighbors(search, way, k, np.random.default_rng(random_state), method == "auto")
     _check_distances(lists.dist2, n_duplicates)
-    width = average_width(lists.dist2) if isinstance(sigma, str) else float(sigma)
-    affinity = similarity_graph(lists.dist2[:, :n_neighbors], lists.rows[:, :n_neighbors], width)
+    similarity, affinity = _affinity(lists, n_neighbors, sigma, sharpness)
+    cut = _cut_off(lists, affinity, similarity) if warns_of_cuts and not similarity.is_local else ""
     del lists  # the plan counts them beside W, not beside L
-    sizes = components(affinity)
+    count, labels = component_labels(affinity)
+    sizes, n_joined = component_sizes(labels), 0
+    if is_joined and count > 1:
+        edges = spanning_edges(source.read(0, source.n), labels)
+        affinity, n_joined = joined(affinity, edges, float(np.exp(-sharpness))), len(edges)
     matrix, isolated = laplacian_matrix(affinity, laplacian)
-    if isolated.size:
-        warnings.warn(
-            f"{isolated.size} of {source.n} patterns are isolated: all their similarities underflow at sigma = "
-            f"{width:.4g} (first: row {isolated[0]}); scale X, or set sigma",
-            DataWarning,
-            stacklevel=2,
-        )
     seconds = time.perf_counter() - start
-    return Graph(
+    graph = Graph(
         matrix,
         laplacian,
-        n_neighbors,
-        width,
-        sizes.size,
+        similarity,
+        count,
         sizes[:_SIZES_KEPT],
+        n_joined,
         isolated,
         n_duplicates,
+        most_copies,
         way,
         recall,
         seconds,
     )
+    for text in (cut or isolated_text(graph), joined_text(graph)):
+        if text:
+            warnings.warn(text, DataWarning, stacklevel=2)
+    return graph
 
 
-def graph_of(affinity: Any, laplacian: str = "normalized") -> Graph:
+def _affinity(lists: Lists, n_neighbors: int, sigma: float | str, sharpness: float) -> tuple[Similarity, csr_array]:
+    """(similarity, W) of the first `n_neighbors` of each list."""
+    dist2, rows = lists.dist2[:, :n_neighbors], lists.rows[:, :n_neighbors]
+    if sigma == "local":
+        similarity = Similarity(np.sqrt(dist2[:, -1]), n_neighbors, sharpness)
+        return similarity, similarity_graph(dist2, rows, None, sharpness)
+    width = average_width(lists.dist2) if isinstance(sigma, str) else float(sigma)
+    return Similarity(np.array([width]), n_neighbors), similarity_graph(dist2, rows, width)
+
+
+def _cut_off(lists: Lists, affinity: csr_array, similarity: Similarity) -> str:
+    """What to warn of where one width for all rows cuts some from the others, or ""."""
+    dist2, rows = lists.dist2[:, : similarity.n_neighbors], lists.rows[:, : similarity.n_neighbors]
+    pattern = directed_graph(rows, np.ones(rows.shape, np.int8))
+    cut = cut_rows(affinity, np.asarray(affinity.sum(axis=1)).ravel(), pattern)
+    return width_text(cut, dist2, rows, float(similarity.widths[0])) if cut.size else ""
+
+
+def graph_of(affinity: Any, laplacian: str = "normalized", *, warns_of_cuts: bool = True) -> Graph:
     """The graph of the user's own `affinity` (n, n), in memory, stored or a dask array; see `laplacian_of`.
 
-    It has no width and no number of neighbors: both are 0. Warns (DataWarning) of isolated patterns.
+    It has no width and no number of neighbors: both are 0. Warns (DataWarning) of isolated patterns, and of others that are all but
+    cut off if `warns_of_cuts`.
     """
     start = time.perf_counter()
     if not issparse(affinity):
         source = row_source(affinity, where="affinity")
         affinity = source.read(0, source.n)
     matrix = laplacian_of(affinity, laplacian)
-    n = matrix.shape[0]
     # L has an entry for every edge of W, so its components are W's; a zero on the diagonal is a degree of 0.
-    sizes = components(matrix)
+    count, labels = component_labels(matrix)
     isolated = np.flatnonzero(matrix.diagonal() == 0)
-    if isolated.size:
-        text = f"{isolated.size} of {n} patterns are isolated: they have no affinity (first: row {isolated[0]})"
-        warnings.warn(text, DataWarning, stacklevel=2)
+    cut = cut_rows(-matrix, matrix.diagonal(), matrix) if warns_of_cuts else np.empty(0, np.int64)
     seconds = time.perf_counter() - start
-    top = sizes[:_SIZES_KEPT]
-    return Graph(matrix, laplacian, 0, 0.0, sizes.size, top, isolated, 0, "precomputed", None, seconds)
+    top = component_sizes(labels)[:_SIZES_KEPT]
+    none = Similarity(np.zeros(1), 0)
+    graph = Graph(matrix, laplacian, none, count, top, 0, isolated, 0, 1, "precomputed", None, seconds)
+    for text in (isolated_text(graph), affinity_text(cut, graph.n) if cut.size else ""):
+        if text:
+            warnings.warn(text, DataWarning, stacklevel=2)
+    return graph
 
 
 def _neighbors(
@@ -294,10 +336,10 @@ def _check_arguments(n: int, n_neighbors: Any, sigma: Any, laplacian: str, metho
             got=repr(n_neighbors),
             wanted=f"an integer from 1 to {n - 1}, the number of other rows",
         )
-    is_auto = isinstance(sigma, str) and sigma == "auto"
+    is_word = isinstance(sigma, str) and sigma in WIDTHS
     is_number = isinstance(sigma, (int, float, np.number)) and not isinstance(sigma, bool)
-    if not is_auto and not (is_number and 0 < sigma < _LARGEST_WIDTH):
-        wanted = f'"auto", or a positive number below {_LARGEST_WIDTH:g}'
+    if not is_word and not (is_number and 0 < sigma < _LARGEST_WIDTH):
+        wanted = f'"local", "average", or a positive number below {_LARGEST_WIDTH:g}'
         raise InputError("not a width", where="sigma", got=repr(sigma), wanted=wanted)
     if method not in METHODS:
         raise InputError("unknown method", where="method", got=repr(method), wanted=METHODS)

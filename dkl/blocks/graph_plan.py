@@ -8,8 +8,8 @@ from typing import Any
 
 from dkl.blocks.plan_remedies import Way, fewer, what_helps
 from dkl.errors import MemoryBudgetError
-from dkl.linalg.laplacian import SIGMA_NEIGHBORS
 from dkl.linalg.neighbor_sizes import PIECE, QUERY_TILE, REFERENCE_TILE, sample_size
+from dkl.linalg.similarity import SIGMA_NEIGHBORS
 from dkl.resources import format_bytes
 
 TREE_FEATURES = 8  # a k-d tree beats products up to here at n = 100,000 of normal deviates

@@ -49,15 +49,16 @@ class NeighborSearch:
     reference_rows: int
     n_tasks: int
 
-    def check(self) -> int:
-        """The number of rows that repeat an earlier one, counted in one pass.
+    def check(self) -> tuple[int, int]:
+        """Return (rows that repeat an earlier one, the most rows that are equal), counted in one pass.
 
         Raises InputError, with the entry's row and column, for NaN, infinity, or a value whose squared distances overflow.
         """
         parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows)
         refuse_first([fault for fault, _ in parts], self.source.n_features, self.query_rows)
         digests = np.concatenate([np.frombuffer(digest, dtype="S16") for _, digest in parts])
-        return self.source.n - np.unique(digests).size
+        counts = np.unique(digests, return_counts=True)[1]
+        return self.source.n - counts.size, int(counts.max())
 
     def exact(self, k: int, tree: Any = None) -> Lists:
         """The k nearest rows of every row, by distance and then by row number; `tree` is a scikit-learn KDTree of all rows, or None."""

@@ -1,9 +1,9 @@
 """The similarity graph and its Laplacian: from neighbor lists, or from affinities that the user brings.
 
-    W_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))  where i is among the neighbors of j or j among those of i, else 0
+    W_ij = the similarity of rows i and j  where i is among the neighbors of j or j among those of i, else 0
     "unnormalized": L = D - W        "normalized": L = I - D^-1/2 W D^-1/2        D = diag(row sums of W)
 
-after Hu and Kwok (2013), section 4. All results are csr_array, float64, sorted, without
+after Hu and Kwok (2013), section 4; the similarities are in `dkl.linalg.similarity`. All results are csr_array, float64, sorted, without
 stored zeros, symmetric to the bit.
 """
 
@@ -13,33 +13,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, diags_array, issparse
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import coo_array, csr_array, diags_array, issparse
 
 from dkl.errors import InputError
+from dkl.linalg.similarity import local_weights, one_width_weights
 
 LAPLACIANS = ("normalized", "unnormalized")
-SIGMA_NEIGHBORS = 10
-"""Neighbors that the automatic width averages over, whatever the graph's own number is."""
 _SYMMETRY = 1e-10
 
 
-def average_width(dist2: NDArray[np.float64]) -> float:
-    """sigma: half the average distance between each pattern and its 10 nearest, from squared distances (n, >= 10).
-
-    Fewer columns (n <= 10) are all used. 0 where every pattern has that many duplicates.
-    """
-    return 0.5 * float(np.sqrt(dist2[:, :SIGMA_NEIGHBORS]).mean())
-
-
-def similarity_graph(dist2: NDArray[np.float64], index: NDArray[np.int64], sigma: float) -> csr_array:
+def similarity_graph(
+    dist2: NDArray[np.float64], index: NDArray[np.int64], sigma: float | None, sharpness: float = 1.0
+) -> csr_array:
     """W = max(A, A') (n, n) of the directed graph A with row i's neighbors `index[i]` at squared distances `dist2[i]`.
 
-    (n, k) arrays, no pattern its own neighbor. Similarities that underflow are no edges. At sigma = 0 the weights are the
-    limit: 1 between duplicates, else 0. Source: Hu and Kwok (2013), section 4.
+    (n, k) arrays, distances ascending, no pattern its own neighbor. sigma: one width, or None for local ones of that sharpness.
+    Similarities that underflow are no edges.
     """
     n, k = index.shape
-    weights = np.exp(dist2 / (-2.0 * sigma**2)) if sigma**2 > 0 else (dist2 == 0).astype(np.float64)
+    last = dist2[:, -1]
+    weights = local_weights(dist2, last, last[index], sharpness) if sigma is None else one_width_weights(dist2, sigma)
     # 32-bit indices while they suffice: half the bytes of the graph are its indices.
     width = np.int32 if n * k < np.iinfo(np.int32).max else np.int64
     shape = (weights.ravel(), index.astype(width).ravel(), np.arange(0, n * k + 1, k, dtype=width))
@@ -80,10 +73,11 @@ def laplacian_matrix(affinity: csr_array, laplacian: str = "normalized") -> tupl
     return _sorted(off_diagonal + diags_array(degree, format="csr")), np.flatnonzero(~connected)
 
 
-def components(graph: csr_array) -> NDArray[np.int64]:
-    """Sizes of the connected components of a symmetric graph, largest first; an isolated pattern is one of size 1."""
-    _, labels = connected_components(graph, directed=False)
-    return np.sort(np.bincount(labels))[::-1]
+def joined(affinity: csr_array, edges: NDArray[np.int64], weight: float) -> csr_array:
+    """Return the graph with further `edges` (e, 2), each once, of that weight; symmetric."""
+    ends = np.concatenate([edges, edges[:, ::-1]]).T
+    more = coo_array((np.full(len(edges) * 2, weight), tuple(ends)), shape=affinity.shape)
+    return _sorted(affinity + more.tocsr())
 
 
 def laplacian_of(affinity: ArrayLike | Any, laplacian: str = "normalized") -> csr_array:

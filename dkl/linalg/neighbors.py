@@ -45,14 +45,23 @@ def empty_lists(n_rows: int, k: int) -> Lists:
     return Lists(np.full((n_rows, k), np.inf), np.full((n_rows, k), _NOBODY))
 
 
-def absorb(lists: Lists, queries: Rows, ids: NDArray[np.int64], references: Rows, first: int) -> None:
+def absorb(
+    lists: Lists,
+    queries: Rows,
+    ids: NDArray[np.int64],
+    references: Rows,
+    first: int,
+    ends: NDArray[np.int64] | None = None,
+) -> None:
     """Merge all of `references`, whose row 0 has number `first`, into the `lists` of `queries`, whose rows are `ids`.
 
+    Each query leaves out the rows of numbers `ids` to `ends`, these not included; by default itself alone.
     Both blocks are dense, or both sparse; (rows, features), finite, their squared distances within float64's range
     (`neighbor_sizes.largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
     """
+    ends = ids + 1 if ends is None else ends
     if issparse(queries):
-        _absorb_sparse(*lists, *_csr(queries), ids, *_csr(references), first, references.shape[1], REFERENCE_TILE)
+        _absorb_sparse(*lists, *_csr(queries), ids, ends, *_csr(references), first, references.shape[1], REFERENCE_TILE)
         return
     n_features = queries.shape[1]
     # |x - y|^2 does not change with a common shift, but |x|^2 - 2 <x, y> + |y|^2 loses digits to one: so products are taken
@@ -77,7 +86,8 @@ def absorb(lists: Lists, queries: Rows, ids: NDArray[np.int64], references: Rows
             # A row whose product exceeds the last entry of the list by more than rounding can explain is ruled out; only
             # the others get their exact distance, so the products' rounding never decides.
             offset = rounding * (squares + right[:, -1].max()) - squares
-            _scan(lists.dist2[part], lists.rows[part], query, ids[part], tile, first + a, left @ right.T, offset)
+            own = ids[part], ends[part]
+            _scan(lists.dist2[part], lists.rows[part], query, *own, tile, first + a, left @ right.T, offset)
 
 
 def absorb_candidates(
@@ -180,7 +190,7 @@ def _sparse_distance(x, x_columns, y, y_columns):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, cache=True)
-def _scan(dist2, index, queries, ids, references, first, products, offset):  # type: ignore[no-untyped-def]
+def _scan(dist2, index, queries, ids, ends, references, first, products, offset):  # type: ignore[no-untyped-def]
     """Insert every row whose product does not rule it out, by its exact distance."""
     last = dist2.shape[1] - 1
     for i in range(queries.shape[0]):
@@ -194,13 +204,13 @@ def _scan(dist2, index, queries, ids, references, first, products, offset):  # t
             if not hits:
                 continue
             for j in range(start, end):
-                if products[i, j] <= limit and first + j != ids[i]:
+                if products[i, j] <= limit and not ids[i] <= first + j < ends[i]:
                     _insert(dist2, index, i, _dense_distance(queries[i], references[j]), first + j)
                     limit = dist2[i, last] + offset[i]
 
 
 @njit(nogil=True, cache=True)
-def _absorb_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, n_features, tile):  # type: ignore[no-untyped-def]
+def _absorb_sparse(dist2, index, x, xc, xp, ids, ends, y, yc, yp, first, n_features, tile):  # type: ignore[no-untyped-def]
     """Each query is spread out once a tile; its product with a reference row is a gather over that row's support."""
     n_queries, n_references, last = xp.shape[0] - 1, yp.shape[0] - 1, dist2.shape[1] - 1
     squares = np.zeros(n_references)
@@ -222,7 +232,7 @@ def _absorb_sparse(dist2, index, x, xc, xp, ids, y, yc, yp, first, n_features, t
                 product = 0.0
                 for e in range(yp[j], yp[j + 1]):
                     product += y[e] * spread[yc[e]]
-                if squares[j] - 2.0 * product <= dist2[i, last] + offset and first + j != ids[i]:
+                if squares[j] - 2.0 * product <= dist2[i, last] + offset and not ids[i] <= first + j < ends[i]:
                     a, b, c, d = xp[i], xp[i + 1], yp[j], yp[j + 1]
                     _insert(dist2, index, i, _sparse_distance(x[a:b], xc[a:b], y[c:d], yc[c:d]), first + j)
             for e in range(xp[i], xp[i + 1]):

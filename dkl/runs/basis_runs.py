@@ -11,7 +11,7 @@ from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
-from dkl.estimators.basis.model import is_posed, neighbors_of, read_model, read_sigma
+from dkl.estimators.basis.model import is_posed, read_model, read_similarity
 from dkl.estimators.basis.plan import plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
 from dkl.estimators.common.run_arrays import trained_on
@@ -98,7 +98,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         """Coordinates of the rows of a file."""
         rows, found = read_model(run)
         embedding, settings = found["embedding"], settings_of(run, {})
-        kept = GraphRows(rows, embedding, read_sigma(run), neighbors_of(settings, len(embedding)))
+        kept = GraphRows(rows, embedding, read_similarity(run, settings))
         what = f"rows of {embedding.shape[1]} coordinates"
         return predictions(kept.predictor(what), self.declaration.files, request)
 

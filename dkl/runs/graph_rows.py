@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_pieces import Block
+from dkl.linalg.similarity import Similarity
 from dkl.runs.prediction_plan import Needs
 from dkl.runs.predictions import Predictor
 
@@ -24,13 +25,12 @@ class GraphRows:
 
     rows: Any
     coordinates: NDArray[np.float64]
-    sigma: float
-    n_neighbors: int
+    similarity: Similarity
 
     @property
     def nbytes(self) -> int:
         """For a session to send it once."""
-        return int(self.coordinates.nbytes + getattr(self.rows, "nbytes", 0))
+        return int(self.coordinates.nbytes + self.similarity.nbytes + getattr(self.rows, "nbytes", 0))
 
     def predictor(self, summary: str) -> Predictor:
         """Of coordinates; summary: what they are, in a line after their number."""
@@ -45,7 +45,7 @@ class GraphRows:
         d = int(self.rows.shape[1])
 
         def block(count: int) -> int:
-            return 8 * (TREE_COPIES * int(np.prod(self.rows.shape)) + count * (4 * d + 8 * self.n_neighbors))
+            return 8 * (TREE_COPIES * int(np.prod(self.rows.shape)) + count * (4 * d + 8 * self.similarity.n_neighbors))
 
         return Needs(self.nbytes, block, 8 * self.coordinates.shape[1])
 
@@ -55,4 +55,4 @@ def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:
     from dkl.estimators.common.prior_kernels import neighbor_means
 
     require_finite(block)
-    return np.asarray(neighbor_means(block.rows, kept.rows, kept) @ kept.coordinates)
+    return np.asarray(neighbor_means(block.rows, kept.rows, kept.similarity) @ kept.coordinates)

@@ -37,12 +37,19 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     return np.asarray(found, np.float64)
 
 
-def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str) -> Any:
+def widths_apart(stored: Vector, found: Vector) -> float:
+    """How far the stored widths of a similarity are from those of the rows, relative to the largest."""
+    if stored.shape != found.shape:
+        return float("inf")
+    return float(np.abs(stored - found).max()) / max(float(found.max()), float(np.finfo(float).tiny))
+
+
+def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more: Any) -> Any:
     """The graph of rows (n, d) once more, on one thread."""
     from dkl.blocks.graph import build_graph
 
     most = min(n_neighbors, int(X.shape[0]) - 1)
-    return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1))
+    return build_graph(X, n_neighbors=most, sigma=sigma, laplacian=laplacian, session=Session(None, threads=1), **more)
 
 
 def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]]:

@@ -10,7 +10,7 @@ from repeats import but_for
 from scipy.sparse import csc_array, csgraph, csr_array, csr_matrix
 from sklearn.neighbors import kneighbors_graph
 
-from dkl.blocks.graph import Graph, _way, build_graph, laplacian_of, plan_graph
+from dkl.blocks.graph import Graph, _way, build_graph, graph_of, laplacian_of, plan_graph
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
@@ -34,7 +34,7 @@ def reference(X, k, normed=True):
 def same(a: Graph, b: Graph) -> bool:
     parts = ("data", "indices", "indptr")
     return (
-        a.sigma == b.sigma
+        np.array_equal(a.similarity.widths, b.similarity.widths)
         and a.n_duplicates == b.n_duplicates
         and all(np.array_equal(getattr(a.laplacian, part), getattr(b.laplacian, part)) for part in parts)
     )
@@ -113,14 +113,16 @@ def test_single_precision_and_integers(X, rng):
     assert same(build_graph(pixels, session=HERE), build_graph(pixels.astype(np.float64), session=HERE))
 
 
+@pytest.mark.parametrize("sigma", ["average", "local"])
 @pytest.mark.parametrize("kind", ["dense", "sparse", "tree"])
-def test_block_sizes_and_threads_do_not_show(rng, monkeypatch, kind):
+def test_block_sizes_and_threads_do_not_show(rng, monkeypatch, kind, sigma):
     X = adult_like(rng) if kind == "sparse" else np.round(rng.standard_normal((600, 4 if kind == "tree" else 10)), 1)
-    whole = build_graph(X, n_neighbors=15, session=Session(threads=1))
+    whole = build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=1))
     monkeypatch.setattr("dkl.blocks.graph_plan.SPAN", 64)
     for threads in (1, 3):
-        assert same(build_graph(X, n_neighbors=15, session=Session(threads=threads)), whole)
-    assert same(build_graph(X, n_neighbors=15, session=Session(threads=2), memory_limit=10**7), whole)
+        assert same(build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=threads)), whole)
+    tight = build_graph(X, n_neighbors=15, sigma=sigma, session=Session(threads=2), memory_limit=10**7)
+    assert same(tight, whole)
 
 
 def test_adult_like_rows(rng):
@@ -169,11 +171,58 @@ def test_components_are_described(rng):
     assert f"{int((graph.laplacian.toarray() < 0).sum() / 2)} edges" in text
 
 
+def test_local_widths_join_what_one_width_cuts_off(rng):
+    """Far rows, a tight group of them, two scales and duplicates: with every weight in [1/e, 1] no row is nearly isolated."""
+    X = rng.standard_normal((200, 5))
+    X[:7] = 100 + 1e-3 * X[:7]
+    X[7], X[8:60], X[60:80] = 1e6, 1e-6 * X[8:60], X[60]
+    graph = build_graph(X, n_neighbors=8, sigma="local", laplacian="unnormalized", session=HERE)
+    assert (-graph.laplacian.data[graph.laplacian.data < 0]).min() >= np.exp(-1.0)
+    assert graph.laplacian.diagonal().min() >= 8 / np.e * (1 - 1e-12)
+    assert "sigma local, median" in graph.describe()
+    assert graph.similarity.widths[7] > 1e6 * np.sqrt(5) * 0.99 and graph.similarity.widths[60] == 0
+
+
+@pytest.mark.parametrize("n_features", [4, 12])
+def test_local_widths_are_distances_to_the_last_neighbour(X, n_features):
+    X = X[:, :n_features]
+    graph = build_graph(X, n_neighbors=6, sigma="local", sharpness=3.0, laplacian="unnormalized", session=HERE)
+    D = kneighbors_graph(X, 6, mode="distance").toarray()
+    s = D.max(axis=1)
+    np.testing.assert_allclose(graph.similarity.widths, s, rtol=1e-9)
+    D = np.maximum(D, D.T)
+    W = np.where(D > 0, np.exp(-3 * (D / np.maximum(s[:, None], s)) ** 2), 0.0)
+    np.testing.assert_allclose(graph.laplacian.toarray(), csgraph.laplacian(W), atol=1e-9)
+
+
+def test_rows_that_one_width_cuts_off_warn_with_the_least_width_that_joins_them(rng):
+    X = rng.standard_normal((60, 4))
+    X[10:13] += 40.0  # with weights of 1e-20 and less, yet connected by name
+    with pytest.warns(DataWarning, match="sigma=5 cuts 3 of 60 rows from the others .*first: row 10") as caught:
+        build_graph(X, sigma=5.0, session=HERE)
+    least = float(str(caught[0].message).rsplit(" ", 1)[1])
+    build_graph(X, sigma=1.01 * least, session=HERE)
+    with pytest.warns(DataWarning, match="cuts 3 of 60"):
+        build_graph(X, sigma=0.8 * least, session=HERE)
+    build_graph(X, sigma="local", session=HERE)
+    build_graph(X, sigma=5.0, warns_of_cuts=False, session=HERE)
+
+
+def test_given_affinities_that_all_but_cut_rows_off_warn():
+    W = np.ones((20, 20))
+    W[:4, 4:] = W[4:, :4] = 1e-13
+    for kind in ("normalized", "unnormalized"):
+        with pytest.warns(DataWarning, match="the affinity cuts 4 of 20 rows from the others .*first: row 0"):
+            graph_of(W, kind)
+    W[:4, 4:] = W[4:, :4] = 0.0
+    assert graph_of(W).n_components == 2
+
+
 def test_isolated_patterns_warn(rng):
     X = rng.standard_normal((60, 10))
     X[17] += 1e6
     with pytest.warns(DataWarning, match="1 of 60 patterns are isolated.*row 17"):
-        graph = build_graph(X, sigma=1.0, session=HERE)
+        graph = build_graph(X, sigma=1.0, warns_of_cuts=False, session=HERE)
     assert np.array_equal(graph.isolated, [17])
     assert not graph.laplacian.toarray()[17].any()
     assert graph.component_sizes[-1] == 1
@@ -273,6 +322,8 @@ def test_on_a_cluster(client, X, tmp_path):
     memory = zarr.create_array(zarr.storage.MemoryStore(), shape=X.shape, chunks=(70, 5), dtype=X.dtype)
     memory[:] = X
     assert same(build_graph(memory, session=session), graph)
+    local = build_graph(X, sigma="local", session=HERE)
+    assert same(build_graph(X, sigma="local", session=session), local)
     persisted = client.persist(dask.array.from_array(X, chunks=(70, 5)))
     assert same(build_graph(persisted, session=session), graph)
     low = build_graph(X[:, :4], session=HERE)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import distributed
@@ -25,7 +26,7 @@ from repeats import but_for
 
 import dkl
 from dkl.blocks import neighbor_search, session
-from dkl.blocks.graph import build_graph
+from dkl.blocks.graph import build_graph, graph_of
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.session import Session
 from dkl.blocks.sparse_operator import SharedMatrix
@@ -53,7 +54,7 @@ def question(rng):
 
 def new_run(path, question):
     run = RunStore.create(path, {"settings": SETTINGS.as_dict()})
-    store_problem(run, question[0].laplacian, question[1], {})
+    store_problem(run, replace(graph_of(np.ones((50, 50))), laplacian=question[0].laplacian), question[1])
     return run
 
 

@@ -164,7 +164,8 @@ def complete(files):
 
 
 @pytest.mark.parametrize(
-    "array", ["rows/points", "basis/Q", "basis/values", "basis/squared", "basis/sigma", "model/embedding", "model/dual"]
+    "array",
+    ["rows/points", "basis/Q", "basis/values", "basis/squared", "basis/widths", "model/embedding", "model/dual"],
 )
 def test_verify_holds_all_that_is_stored_together(array, complete, work):
     """One number that is another, well sealed, in the report's eyes too."""

@@ -1,7 +1,5 @@
 """The factor at new points, against scikit-learn's neighbours and the formula written out."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,9 +12,11 @@ from dkl.blocks.row_sources import row_source
 from dkl.errors import InputError
 from dkl.estimators.pairwise import extension
 from dkl.estimators.pairwise.extension import Extension, extend_factor, index_bytes
+from dkl.linalg.similarity import Similarity
 
 N, M, RANK, K = 300, 90, 4, 7
-GRAPH = SimpleNamespace(sigma=0.8, n_neighbors=K)
+SIGMA = 0.8
+GRAPH = Similarity(np.array([SIGMA]), K)
 
 
 @pytest.fixture(params=[3, 20], ids=["few features", "many features"])
@@ -38,7 +38,7 @@ def by_hand(new, learned, factor):
     neighbors = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(learned).kneighbors(new, return_distance=False)
     found = np.empty((len(new), factor.shape[1]))
     for i, ids in enumerate(neighbors):
-        weights = np.exp((squares[i, ids[0]] - squares[i, ids]) / (2 * GRAPH.sigma**2))
+        weights = np.exp((squares[i, ids[0]] - squares[i, ids]) / (2 * SIGMA**2))
         mean = sum(w * factor[j] for w, j in zip(weights, ids, strict=True))
         found[i] = mean / np.linalg.norm(mean)
         equal = np.flatnonzero((learned == new[i]).all(axis=1))

@@ -14,10 +14,11 @@ from sklearn.datasets import load_iris
 from sklearn.decomposition import KernelPCA
 from sklearn.metrics.pairwise import laplacian_kernel, pairwise_kernels, rbf_kernel
 from sklearn.model_selection import GridSearchCV, KFold
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tailed_rows import tailed_rows
 
 import dkl
 from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
@@ -367,6 +368,32 @@ def test_unseen_rows_of_the_graph_are_means_of_their_neighbours(iris, fitted):
     assert np.median(step) < 0.2 * np.abs(fitted.transform(X)).std()
     assert_allclose(fitted.kernel_matrix(X[:5], X), fitted.kernel_matrix(X)[:5], atol=1e-8)
     assert np.isfinite(fitted.transform(X + 1e5)).all()
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_tails_leave_a_kernel_of_the_graph(seed):
+    """Of one width for all rows K0 is rounding there, or cannot be made at all."""
+    X, y = tailed_rows(seed)
+    model = dkl.LogDetKernelLearner(kernel="laplacian", n_jobs=1).fit(X[::3], y[::3])
+    spread = model.kernel_matrix(X[::3]).diagonal()
+    assert spread.max() < 10 * np.median(spread)
+    known, unseen = np.arange(300) % 3 == 0, np.arange(300) % 3 != 0
+    score = (
+        KNeighborsClassifier(1).fit(model.transform(X[known]), y[known]).score(model.transform(X[unseen]), y[unseen])
+    )
+    assert score >= KNeighborsClassifier(1).fit(X[known], y[known]).score(X[unseen], y[unseen]) - 0.02
+
+
+def test_unseen_rows_of_a_far_graph_row_have_its_width(iris):
+    """K0 of an unseen row by the formula: exp(-3 d^2 / max(s_new, s_j)^2) of its 10 nearest, s of the graph."""
+    X, rows = iris[0], iris[0][:3] + 0.05
+    model = dkl.LogDetKernelLearner(1e-9, kernel="laplacian", n_in=4, n_out=4).fit(X, iris[1])
+    d, near = NearestNeighbors(n_neighbors=10).fit(X).kneighbors(rows)
+    s = NearestNeighbors(n_neighbors=10).fit(X).kneighbors()[0][:, -1]
+    weights = np.exp(-3 * (d / np.maximum(d[:, -1:], s[near])) ** 2)
+    means = np.zeros((3, 150))
+    np.put_along_axis(means, near, weights / weights.sum(axis=1, keepdims=True), 1)
+    assert_allclose(model.kernel_matrix(rows, X), means @ model.kernel_matrix(X), atol=1e-6)
 
 
 @pytest.mark.parametrize(

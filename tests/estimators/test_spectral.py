@@ -7,6 +7,7 @@ import sklearn.manifold
 from scipy import sparse
 from sklearn.datasets import make_moons
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tailed_rows import tailed_rows
 
 import dkl
 from dkl.errors import InputError, MemoryBudgetError
@@ -62,6 +63,18 @@ def test_clusters_are_scikit_learns_on_the_same_affinity_and_components_are_clus
     blocks = sparse.block_diag([affinity_of(rng, 30) for _ in range(3)])
     found = dkl.SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict(blocks)
     assert dkl.adjusted_rand_index(np.repeat(range(3), 30), found) == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_tails_do_not_hide_the_clusters(seed):
+    """Of one width for all rows, the lowest eigenvectors are those of single far rows: ARI 0."""
+    X, y = tailed_rows(seed)
+    mine = dkl.adjusted_rand_index(y, dkl.SpectralClustering(3, n_jobs=1, random_state=0).fit_predict(X))
+    theirs = sklearn.cluster.SpectralClustering(3, affinity="nearest_neighbors", random_state=0).fit_predict(X)
+    assert mine >= dkl.adjusted_rand_index(y, theirs) - 0.02 and mine > 0.6
+    far = np.concatenate([X, 1e6 + 1e-3 * X[:8]])  # a tight group, all of whose neighbours but a few are its own
+    found = dkl.SpectralClustering(3, n_jobs=1, random_state=0).fit_predict(far)[:300]
+    assert dkl.adjusted_rand_index(y, found) > 0.6
 
 
 def test_unseen_rows_and_workers(client):

@@ -8,13 +8,8 @@ from scipy.sparse import coo_array, csgraph, csr_array, csr_matrix
 from sklearn.neighbors import NearestNeighbors
 
 from dkl.errors import InputError
-from dkl.linalg.laplacian import (
-    average_width,
-    components,
-    laplacian_matrix,
-    laplacian_of,
-    similarity_graph,
-)
+from dkl.linalg.graph_parts import component_labels, component_sizes
+from dkl.linalg.laplacian import laplacian_matrix, laplacian_of, similarity_graph
 
 
 def lists(X, k):
@@ -45,19 +40,6 @@ def random_affinity(rng, n=40, density=0.1):
     W = np.maximum(W, W.T)
     np.fill_diagonal(W, 0)
     return W
-
-
-def test_width_is_half_the_average_distance_to_the_ten_nearest(rng):
-    X = rng.standard_normal((60, 3))
-    dist2, _ = lists(X, 15)
-    total = 0.0
-    for i in range(60):
-        total += np.sort(np.linalg.norm(X - X[i], axis=1))[1:11].sum()
-    assert average_width(dist2) == pytest.approx(total / 600 / 2)
-
-
-def test_width_of_few_patterns_uses_all_of_them():
-    assert average_width(np.array([[4.0], [4.0]])) == 1.0
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -110,7 +92,7 @@ def test_tiny_degrees_neither_overflow_nor_break_the_symmetry():
 @given(st.integers(1, 25), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_laplacians_are_psd_with_a_null_vector_a_component(n, density, seed):
     W = random_affinity(np.random.default_rng(seed), n, density)
-    sizes = components(csr_array(W))
+    sizes = component_sizes(component_labels(csr_array(W))[1])
     assert sizes.sum() == n
     for kind in ("normalized", "unnormalized"):
         L = laplacian_of(W, kind).toarray()
@@ -128,7 +110,7 @@ def test_components_largest_first():
     W = np.zeros((7, 7))
     for i, j in [(0, 3), (3, 5), (1, 6)]:
         W[i, j] = W[j, i] = 1
-    assert np.array_equal(components(csr_array(W)), [3, 2, 1, 1])
+    assert np.array_equal(component_sizes(component_labels(csr_array(W))[1]), [3, 2, 1, 1])
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_matrix, coo_array, np.ndarray.tolist])

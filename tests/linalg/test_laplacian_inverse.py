@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
+from dkl.errors import NumericalError
 from dkl.linalg.laplacian import laplacian_matrix
 from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
 
@@ -31,3 +32,41 @@ def test_a_long_path_has_resistances_of_its_length():
     K = laplacian_pseudo_inverse(laplacian_matrix(W, "unnormalized")[0], "unnormalized")
     d = K.diagonal()
     assert_allclose(d[:, None] + d - 2 * K, np.abs(np.subtract.outer(np.arange(n), np.arange(n))), atol=1e-7)
+
+
+def two_groups(rng, weight):
+    """Two complete graphs, of 12 rows and of 8, with edges of that weight between them."""
+    labels = np.repeat([0, 1], [12, 8])
+    W = np.where(labels[:, None] == labels, rng.uniform(0.5, 2.0, (20, 20)), 0.5 * weight)
+    W = W + W.T
+    np.fill_diagonal(W, 0.0)
+    return W, labels
+
+
+@pytest.mark.parametrize("kind", ["normalized", "unnormalized"])
+@pytest.mark.parametrize("weight", [1e-12, 1e-20, 1e-300])
+def test_edges_by_name_only_join_nothing(kind, weight, rng):
+    """The kernel is that of the two groups alone: with such edges it would be rounding, or none at all."""
+    W, labels = two_groups(rng, weight)
+    found = laplacian_pseudo_inverse(laplacian_matrix(csr_array(W), "unnormalized")[0], kind)
+    apart = csr_array(np.where(labels[:, None] == labels, W, 0.0))
+    L = laplacian_matrix(apart, kind)[0].toarray()
+    assert_allclose(found, np.linalg.pinv(L, rcond=1e-10, hermitian=True), atol=1e-9)
+
+
+def test_a_row_of_negligible_weights_alone_is_its_own_component(rng):
+    W, _ = two_groups(rng, 0.3)
+    W[0, 1:] = W[1:, 0] = 1e-40
+    found = laplacian_pseudo_inverse(laplacian_matrix(csr_array(W), "unnormalized")[0])
+    assert_allclose(found[0], 0.0, atol=1e-14)
+    L = laplacian_matrix(csr_array(W[1:, 1:]))[0].toarray()
+    assert_allclose(found[1:, 1:], np.linalg.pinv(L, rcond=1e-10, hermitian=True), atol=1e-9)
+
+
+def test_a_kernel_of_rounding_is_refused():
+    """A chain whose middle edge weighs 1e-13 of the others' degrees, by a row between of next to no degree."""
+    W = np.eye(30, k=1)
+    W[14, 15] = W[15, 16] = 1e-13
+    W = W + W.T
+    with pytest.raises(NumericalError, match=r"reciprocal condition .* wanted at least 1e-10.*local widths"):
+        laplacian_pseudo_inverse(laplacian_matrix(csr_array(W), "unnormalized")[0], "unnormalized")

@@ -28,7 +28,12 @@ SHARED = (
     StoredArray("basis/Q", ("sample", "basis"), NUMBER, "The smoothest eigenvectors of the graph's Laplacian."),
     StoredArray("basis/values", ("basis",), NUMBER, "Their eigenvalues, ascending."),
     StoredArray("basis/found", ("one",), NUMBER, "The largest |L q - value q| over |L| when they were found."),
-    StoredArray("basis/sigma", ("one",), NUMBER, "Width of the similarity by which unseen rows are means of others."),
+    StoredArray(
+        "basis/widths",
+        ("width",),
+        NUMBER,
+        "Of the similarity by which unseen rows are means of others: one, or each row's.",
+    ),
     StoredArray("model/Y", ("basis", "other"), NUMBER, "The kernel is Q Y Q'."),
     StoredArray("model/embedding", ("sample", "component"), NUMBER, "Coordinates of the rows."),
     StoredArray(

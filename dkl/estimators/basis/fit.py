@@ -15,6 +15,7 @@ from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import passes_on
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.similarity import Similarity
 from dkl.linalg.smooth_basis import smoothest
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.resources import peak_rss
@@ -39,16 +40,15 @@ OTHER_SOLVER = dict.fromkeys((Outcome.STALLED, Outcome.STATIONARY), ', or take s
 
 @dataclass(frozen=True)
 class Basis:
-    """L Q = Q diag(values), Q (n, m) orthonormal, to `residual` of |L|, found by `method`; sigma and n_neighbors, by which unseen
-    rows are means of others; seconds of the graph and of the eigenvectors, {} where they were not made now.
+    """L Q = Q diag(values), Q (n, m) orthonormal, to `residual` of |L|, found by `method`; similarity, by which unseen rows are
+    means of others; seconds of the graph and of the eigenvectors, {} where they were not made now.
     """
 
     Q: Matrix = field(repr=False)
     values: Matrix
     residual: float
     method: str
-    sigma: float
-    n_neighbors: int
+    similarity: Similarity
     seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -60,7 +60,7 @@ class Basis:
         found = smoothest(graph.laplacian, m + first, passes=passes_on(session, room=room), room=room.here)
         Q, values = np.ascontiguousarray(found.vectors[:, first:]), np.ascontiguousarray(found.values[first:])
         seconds = {"graph": graph.seconds, "basis": time.perf_counter() - start}
-        return cls(Q, values, found.residual, found.method, graph.sigma, graph.n_neighbors, seconds)
+        return cls(Q, values, found.residual, found.method, graph.similarity, seconds)
 
 
 class Posed(Protocol):

@@ -50,7 +50,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         """(l, k) coordinates of the rows X (l, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
         check_is_fitted(self)
         given = checked_rows(self, X, reset=False)
-        return np.asarray(neighbor_means(given, self._rows, self._basis) @ self.embedding_)
+        return np.asarray(neighbor_means(given, self._rows, self._basis.similarity) @ self.embedding_)
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
         """`fit`, then the coordinates of the same rows, `embedding_`."""

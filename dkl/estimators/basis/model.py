@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.estimators.common.run_arrays import check_lengths, read_points, trained_on
+from dkl.linalg.similarity import Similarity
 from dkl.stores.run import RunStore
 
 
@@ -24,12 +25,17 @@ def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
     return rows, found
 
 
-def read_sigma(run: RunStore) -> float:
-    """Width of the similarity by which unseen rows are means of others. The basis itself is not read: coordinates do not need it."""
-    sigma = run.read_array("basis/sigma")
-    if sigma.shape != (1,):
-        raise StoreError("not a width of the similarity", where=f"{run.path}/basis/sigma", got=sigma.shape)
-    return float(sigma[0])
+def read_similarity(run: RunStore, settings: BasisSettings) -> Similarity:
+    """The similarity by which unseen rows are means of others. The basis itself is not read: coordinates do not need it."""
+    return similarity_of(run.read_array("basis/widths"), trained_on(run)[0], settings, run)
+
+
+def similarity_of(widths: NDArray, n: int, settings: BasisSettings, run: RunStore) -> Similarity:
+    """From the widths that a run of n rows keeps; StoreError for as many as no similarity has."""
+    if widths.shape not in ((1,), (n,)):
+        what = "not the widths of a similarity"
+        raise StoreError(what, where=f"{run.path}/basis/widths", got=widths.shape, wanted=f"1 or {n}")
+    return Similarity(widths, neighbors_of(settings, n))
 
 
 def neighbors_of(settings: BasisSettings, n: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
-from dkl.estimators.basis.model import neighbors_of, read_model
+from dkl.estimators.basis.model import read_model, similarity_of
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, report_of, result_in, trained_on
 from dkl.problems.qsdp_certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
@@ -29,8 +29,8 @@ def posed_in(run: RunStore, kind: type[P], settings: Any) -> P:
         raise StoreError(WHAT, where=where, got=f"Q {(n, m)}")
     # Aligned and row by row, as what was made here: BLAS rounds by that.
     found = {name: np.array(values, order="C") for name, values in found.items()}
-    residual, sigma = float(found["found"][0]), float(found["sigma"][0])
-    basis = Basis(found["Q"], found["values"], residual, "kept", sigma, neighbors_of(settings, n))
+    similarity = similarity_of(found["widths"], n, settings, run)
+    basis = Basis(found["Q"], found["values"], float(found["found"][0]), "kept", similarity)
     try:
         return kind.again(basis, found, settings)
     except InputError as error:
@@ -79,7 +79,7 @@ def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], sett
         "Q": basis.Q,
         "values": basis.values,
         "found": np.array([basis.residual]),
-        "sigma": np.array([basis.sigma]),
+        "widths": basis.similarity.widths,
     }
     run.write_arrays("basis", {**shared, **posed.arrays()})
     return posed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, NotGiven, Real, Rule, Word
+from dkl.estimators.common.rules import WIDTH, Either, NotGiven, Real, Rule, Word
 
 KERNELS_WITH = {
     "gamma": ("rbf", "poly", "polynomial", "sigmoid", "chi2"),
@@ -15,11 +15,13 @@ KERNELS_WITH = {
     "laplacian": ("laplacian",),
 }
 """Of each parameter: the kernels, by name, that have it; "laplacian" is that of the neighbour graph."""
+SHARPNESS = 3.0
+"""Of the graph's local widths: exp(-3 d^2 / max(s_i, s_j)^2), as many classes near one another ask for sharp weights."""
 RULES: dict[str, Rule] = {
     "gamma": Either(Real(above=0), NotGiven()),
     "degree": Real(least=0),
     "coef0": Real(),
-    "sigma": Either(Real(above=0), Word("auto")),
+    "sigma": WIDTH,
     "laplacian": Word("normalized", "unnormalized"),
 }
 

@@ -14,12 +14,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from dkl.blocks.graph import Graph, build_graph
+from dkl.blocks.graph import build_graph
 from dkl.blocks.kernel_checks import check_matrix
 from dkl.blocks.session import Session
 from dkl.errors import InputError
+from dkl.estimators.common.kernel_params import SHARPNESS
+from dkl.estimators.common.rules import width_rule
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
+from dkl.linalg.similarity import Similarity
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -136,30 +139,31 @@ class GivenKernel:
 class GraphKernel:
     """The pseudo-inverse of the Laplacian of the k-nearest-neighbour graph of the training rows (n, d).
 
-    An unseen row is the mean of its `n_neighbors` nearest training rows, weighted by their similarities
-    exp(-d^2 / (2 sigma^2)); one that is equal to a training row is that row. graph: of kind "unnormalized", by its `laplacian`,
-    `sigma` and `n_neighbors`; laplacian: the kind that is inverted.
+    An unseen row is the mean of its nearest training rows, weighted by their similarities; one that is equal to a training row is
+    that row. graph_laplacian: D - W; similarity: the graph's; laplacian: the kind that is inverted.
     """
 
     rows: Any
-    graph: Graph = field(repr=False)
+    graph_laplacian: sp.csr_array = field(repr=False)
+    similarity: Similarity = field(repr=False)
     laplacian: str = "normalized"
 
     @cached_property
     def matrix(self) -> Matrix:
         """(n, n) the pseudo-inverse, made when it is first asked for: n^3 operations."""
-        return laplacian_pseudo_inverse(self.graph.laplacian, self.laplacian)
+        return laplacian_pseudo_inverse(self.graph_laplacian, self.laplacian)
 
     @classmethod
     def of(
         cls, rows: Any, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
     ) -> GraphKernel:
-        """From rows (n, d); params: `sigma` and `laplacian` of the graph, as in `dkl.PairwiseKernelLearner`."""
+        """From rows (n, d); params: `sigma` (local widths of SHARPNESS by default) and `laplacian` of the graph."""
         graph = build_graph(
-            rows, n_neighbors=min(n_neighbors, int(rows.shape[0]) - 1), sigma=params.get("sigma", "auto"),
-            laplacian="unnormalized", session=session, memory_limit=memory_limit,
+            rows, n_neighbors=min(n_neighbors, int(rows.shape[0]) - 1),
+            sigma=width_rule(params.get("sigma", "auto"), "local"), sharpness=SHARPNESS, laplacian="unnormalized",
+            session=session, memory_limit=memory_limit,
         )  # fmt: skip
-        return cls(rows, graph, params.get("laplacian", "normalized"))
+        return cls(rows, graph.laplacian, graph.similarity, params.get("laplacian", "normalized"))
 
     @property
     def n(self) -> int:
@@ -177,34 +181,22 @@ class GraphKernel:
 
     def across(self, X: Any, *points: Indices) -> list[Matrix]:
         """(m, p) each."""
-        means = neighbor_means(X, self.rows, self.graph)
+        means = neighbor_means(X, self.rows, self.similarity)
         return [np.asarray(means @ self.matrix[:, some]) for some in points]
 
     def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
         """(m, l), (m, p), (l, p)."""
-        left = neighbor_means(X, self.rows, self.graph)
-        right = left if Z is None else neighbor_means(Z, self.rows, self.graph)
+        left = neighbor_means(X, self.rows, self.similarity)
+        right = left if Z is None else neighbor_means(Z, self.rows, self.similarity)
         columns = self.matrix[:, points]
         base = np.asarray((right @ (left @ self.matrix).T).T)
         return base, np.asarray(left @ columns), np.asarray(right @ columns)
 
 
-class Neighbors(Protocol):
-    """What a graph's kernel needs of it for unseen rows."""
-
-    @property
-    def n_neighbors(self) -> int:
-        """k."""
-
-    @property
-    def sigma(self) -> float:
-        """Width of the similarity."""
-
-
-def neighbor_means(X: Any, rows: Any, graph: Neighbors) -> sp.csr_array:
+def neighbor_means(X: Any, rows: Any, similarity: Similarity) -> sp.csr_array:
     """(m, n) the weights of the graph's rows (n, d) that each row of X (m, d) is the mean of.
 
-    Of its nearest, weighted by exp(-d^2 / (2 sigma^2)); a row that is equal to one of them is that; of all n rows, I.
+    Of its nearest, weighted by their similarities; a row that is equal to one of them is that; of all n rows, I.
     InputError for rows so far away that distances overflow.
     """
     n = int(rows.shape[0])
@@ -212,13 +204,12 @@ def neighbor_means(X: Any, rows: Any, graph: Neighbors) -> sp.csr_array:
         X = sp.csr_array(X) if sp.issparse(rows) else X.toarray()
     if X.shape == rows.shape and not _apart(X, rows).any():  # where rows repeat, each is itself
         return sp.eye_array(n, format="csr")
-    m, k = int(X.shape[0]), min(graph.n_neighbors, n)
+    m, k = int(X.shape[0]), min(similarity.n_neighbors, n)
     distances, neighbors = NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(X)
     if not np.isfinite(distances).all():
         at = int(np.argmin(np.isfinite(distances).all(axis=1)))
         raise InputError("so far away that distances overflow", where=f"X[{at}]", remedy="scale the row as the others")
-    # Relative to the nearest, so that a far row's weights do not all underflow.
-    weights = np.exp(-(distances**2 - distances[:, :1] ** 2) / (2 * (graph.sigma or 1.0) ** 2))
+    weights = similarity.weights(distances**2, neighbors)
     # Equal rows are compared, for rounding leaves them a distance.
     equal = np.stack([_apart(X, rows[neighbors[:, j]]) == 0 for j in range(k)], axis=1)
     is_known = equal.any(axis=1)

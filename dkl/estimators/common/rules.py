@@ -236,6 +236,15 @@ class Either:
         raise ValueError(text)
 
 
+WIDTH = Either(Real(above=0), Word("auto", "local", "average"))
+"""Width of a graph's similarity: a number, a rule by name, or the learner's own rule."""
+
+
+def width_rule(sigma: float | str, auto: str) -> float | str:
+    """Return sigma as the graph takes it: what "auto" stands for, or what was given."""
+    return auto if sigma == "auto" else sigma
+
+
 def _accepted(rule: Rule, value: Any) -> Any:
     if not rule.accepts(value):
         raise ValueError(value)

@@ -15,6 +15,7 @@ from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.basis.fit import Basis
+from dkl.estimators.common.rules import width_rule
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs
 from dkl.problems.laplacian_kernels import propagation
@@ -36,7 +37,7 @@ class PosedPropagation:
     ) -> PosedPropagation:  # fmt: skip
         """From rows (n, d)."""
         graph = build_graph(
-            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=settings.sigma,
+            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
             laplacian="normalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
         return cls(Basis.of(graph, m, session, room=room), pairs)

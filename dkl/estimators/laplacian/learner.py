@@ -37,7 +37,7 @@ class LaplacianKernelLearner(BasisLearner):
     n_basis : int or None
         m, more than there are clusters; by default 30, or a quarter of the rows.
     n_neighbors, sigma
-        The graph, as in `dkl.PairwiseKernelLearner`.
+        The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local".
     contradictions : "keep", "drop" or "raise"
         Cannot-links whose ends the must-links join, as in `dkl.PairwiseKernelLearner`.
     solver : "low-rank", "sqlp" or "scsdp"

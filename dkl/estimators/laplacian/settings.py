@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dkl.estimators.basis.settings import BasisSettings
-from dkl.estimators.common.rules import CONTRADICTIONS, Either, Integer, Real, Word
+from dkl.estimators.common.rules import CONTRADICTIONS, WIDTH, Integer
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class PropagationSettings(BasisSettings):
     """RegPCP."""
 
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 20
-    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity; auto: local."] = "auto"
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"

@@ -35,7 +35,7 @@ ARRAYS = Arrays(
         "model/coordinates", ("sample", "component"), NUMBER, "Of a graph's rows: their coordinates.", optional=True
     ),
     StoredArray("model/kernel_gamma", ("one",), NUMBER, "Of a kernel of rows that has one.", optional=True),
-    StoredArray("model/sigma", ("one",), NUMBER, "Of the graph's similarity.", optional=True),
+    StoredArray("model/widths", ("width",), NUMBER, "Of the graph's similarity: one, or each row's.", optional=True),
     StoredArray("model/laplacian", ("graph_entry",), NUMBER, "Of the graph, D - W: its entries.", optional=True),
     StoredArray("model/laplacian_indices", ("graph_entry",), INTEGERS, "As CSR: the column of each.", optional=True),
     StoredArray("model/laplacian_indptr", ("sample_bound",), INTEGERS, "As CSR: where rows begin.", optional=True),

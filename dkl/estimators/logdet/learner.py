@@ -55,8 +55,9 @@ class LogDetKernelLearner(KernelLearner):
         `sklearn.metrics.pairwise.pairwise_kernels`; a function of two rows; or "precomputed": X is K0 (n, n), and unseen
         rows are (m, n). Of "laplacian" unseen rows are the means of their nearest neighbours, weighted by similarity.
     kernel_params : dict or None
-        Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma` and `laplacian`, as in
-        `dkl.PairwiseKernelLearner`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet_accuracy.md).
+        Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma`, a number, "average" or
+        "local" as in `dkl.PairwiseKernelLearner`, by default local widths with sharper weights, exp(-3 d^2 / max(s_i, s_j)^2); and
+        `laplacian`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet_accuracy.md).
     n_neighbors : int
         Neighbours of a row in the graph.
     normalize_gamma : bool

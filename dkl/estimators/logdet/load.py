@@ -15,7 +15,7 @@ from dkl.estimators.common.run_arrays import read_points, result_in, trained_on
 from dkl.estimators.common.settings import remade
 from dkl.estimators.common.stored_history import read_history
 from dkl.estimators.logdet.learner import LogDetKernelLearner
-from dkl.estimators.logdet.model import check_model, kept_graph, kept_kernel, settings_in
+from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, stored_laplacian, stored_similarity
 from dkl.estimators.logdet.settings import LogDetKernelSettings, LogDetRunSettings
 from dkl.problems.logdet import LogDetCertificate
 from dkl.stores.run import RunStore
@@ -71,8 +71,9 @@ def _prior(run: RunStore, settings: LogDetRunSettings, found: dict[str, NDArray]
         if settings.kernel == "precomputed":
             return GivenKernel(found["prior"])
         if settings.kernel == "laplacian":
-            graph = kept_graph(settings, found, where)
-            return GraphKernel(read_points(found, where), graph, settings.kernel_params.get("laplacian", "normalized"))
+            similarity, laplacian = stored_similarity(settings, found, where), stored_laplacian(found, where)
+            kind = settings.kernel_params.get("laplacian", "normalized")
+            return GraphKernel(read_points(found, where), laplacian, similarity, kind)
         rows = read_points(found, where)
     except KeyError as error:
         raise StoreError(f"no {error.args[0]} in it", where=where) from error

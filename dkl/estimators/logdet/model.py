@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.estimators.common.kernel_params import SHARPNESS
 from dkl.estimators.common.run_arrays import check_lengths, trained_on
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.similarity import Similarity
 from dkl.stores.run import RunStore
 
 
@@ -42,8 +41,16 @@ def kept_kernel(settings: LogDetRunSettings, found: dict[str, NDArray]) -> Kerne
     return Kernel(settings.kernel, gamma, params.get("degree", 3), params.get("coef0", 1))
 
 
-def kept_graph(settings: LogDetRunSettings, found: dict[str, NDArray], where: str) -> Any:
-    """What an extension takes of the graph: `sigma`, `n_neighbors`, `laplacian` (n, n) D - W; StoreError for a damaged one."""
+def stored_similarity(settings: LogDetRunSettings, found: dict[str, NDArray], where: str) -> Similarity:
+    """The graph's similarity, by which unseen rows are means of others; StoreError for widths of other rows."""
+    n, widths = len(found["coordinates"]), found["widths"]
+    if widths.shape not in ((1,), (n,)):
+        raise StoreError("not the widths of a similarity", where=f"{where}/widths", got=widths.shape)
+    return Similarity(widths, max(1, min(settings.n_neighbors, n - 1)), SHARPNESS)
+
+
+def stored_laplacian(found: dict[str, NDArray], where: str) -> sp.csr_array:
+    """D - W (n, n) of the graph; StoreError for a damaged one."""
     n = len(found["coordinates"])
     try:
         parts = (found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"])
@@ -51,5 +58,4 @@ def kept_graph(settings: LogDetRunSettings, found: dict[str, NDArray], where: st
         laplacian.check_format(full_check=True)
     except (KeyError, ValueError, OverflowError, IndexError) as error:
         raise StoreError("a damaged graph", where=where, got=error) from error
-    neighbors = max(1, min(settings.n_neighbors, n - 1))
-    return SimpleNamespace(laplacian=laplacian, sigma=float(found["sigma"][0]), n_neighbors=neighbors)
+    return laplacian

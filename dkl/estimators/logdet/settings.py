@@ -9,7 +9,7 @@ from dkl.errors import InputError
 from dkl.estimators.common.kernel_params import KERNELS_WITH
 from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT, LOSS_PARAMETERS, PARAMETER_RULES
 from dkl.estimators.common.prior_settings import LabelSettings, PriorSettings
-from dkl.estimators.common.rules import DICTIONARY, Either, Flag, Integer, ListOf, NotGiven, Real, Word
+from dkl.estimators.common.rules import DICTIONARY, WIDTH, Either, Flag, Integer, ListOf, NotGiven, Real, Word
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython
 
 
@@ -56,7 +56,9 @@ class LogDetRunSettings(LogDetKernelSettings):
     ] = None
     degree: Annotated[float | None, Either(Real(least=0), NotGiven()), "Of the polynomial kernel [3]."] = None
     coef0: Annotated[float | None, Either(Real(), NotGiven()), "Of the polynomial and sigmoid kernels [1]."] = None
-    sigma: Annotated[float | None, Either(Real(above=0), NotGiven()), "Width of the graph's similarity [auto]."] = None
+    sigma: Annotated[
+        float | str | None, Either(WIDTH, NotGiven()), "Width of the graph's similarity [auto: local]."
+    ] = None
     laplacian: Annotated[
         str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."
     ] = None

@@ -186,13 +186,13 @@ def _prior_arrays(
         gamma = {} if prior.kernel.gamma is None else {"kernel_gamma": np.array([prior.kernel.gamma])}
         return point_arrays(rows[components.basis]) | gamma
     assert isinstance(prior, GraphKernel)
-    graph, folded = prior.graph, np.zeros((prior.n, components.weights.shape[1]))
+    laplacian, folded = prior.graph_laplacian, np.zeros((prior.n, components.weights.shape[1]))
     folded[components.basis] = components.weights
     folded[points] += components.weights_at_points
     parts = {
-        "laplacian": graph.laplacian.data,
-        "laplacian_indices": graph.laplacian.indices.astype(np.int64),
-        "laplacian_indptr": graph.laplacian.indptr.astype(np.int64),
+        "laplacian": laplacian.data,
+        "laplacian_indices": laplacian.indices.astype(np.int64),
+        "laplacian_indptr": laplacian.indptr.astype(np.int64),
     }
-    known = {"coordinates": prior.matrix @ folded - components.offset, "sigma": np.array([float(graph.sigma)])}
+    known = {"coordinates": prior.matrix @ folded - components.offset, "widths": prior.similarity.widths}
     return point_arrays(rows) | known | parts

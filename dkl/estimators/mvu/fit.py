@@ -25,9 +25,8 @@ from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, va
 from dkl.problems.quadratic_sdp import QuadraticSDP
 
 Matrix = NDArray[np.float64]
-EQUAL_WEIGHTS = 1e149
-"""A width of the similarity, and a scale of any data, at which all edges weigh 1."""
-
+EQUAL_WEIGHTS = 0.0
+"""The sharpness of local widths at which all edges weigh 1."""
 FARTHEST = 1e130
 """Two neighbours' distance, at most."""
 
@@ -49,15 +48,16 @@ class PosedUnfolding:
     ) -> PosedUnfolding:  # fmt: skip
         """From rows (n, d); InputError for a graph in several parts, and for rows that are all equal."""
         graph = build_graph(
-            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=EQUAL_WEIGHTS,
+            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS,
             laplacian="unnormalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
         _check_connected(graph)
         edges, squared = _edges(rows, graph)
         _check_scale(squared)
-        # Unseen rows are means of their neighbours, weighted within the length of an edge.
-        near = replace(graph, sigma=0.5 * float(np.sqrt(squared).mean()))
-        return cls(Basis.of(near, m, session, without_first=True, room=room), edges, squared, side, settings)
+        # Edges weigh 1, but unseen rows are means of their neighbours by nearness.
+        basis = Basis.of(graph, m, session, without_first=True, room=room)
+        basis = replace(basis, similarity=replace(basis.similarity, sharpness=1.0))
+        return cls(basis, edges, squared, side, settings)
 
     @property
     def most_axes(self) -> int:
@@ -156,7 +156,7 @@ def _check_connected(graph: Graph) -> None:
 
 
 def _check_scale(squared: Matrix) -> None:
-    """InputError for edges so long that squares of their lengths, or the weight 1 of the graph, are none in double precision."""
+    """InputError for edges so long that squares of their lengths are none in double precision."""
     longest = float(np.sqrt(squared.max()))
     if longest > FARTHEST:
         raise InputError(

@@ -18,6 +18,8 @@ _FACTOR = StoredArray(
 )
 
 
+SIMILARITY_FOLDER = "similarity"
+"""The folder of local widths."""
 SEARCH_FOLDER = "search"
 """The folder of the factored solver's state."""
 
@@ -54,6 +56,9 @@ ARRAYS = Arrays(
     MUST_LINK,
     CANNOT_LINK,
     PAIR_WEIGHTS,
+    StoredArray(
+        f"{SIMILARITY_FOLDER}/widths", ("sample",), NUMBER, "Of sigma=local: the width of each row.", optional=True
+    ),
     COMMITTED.at("generations/gen-*/V", "V of problem (5) in problems/pairwise_admm.py."),
     COMMITTED.at("generations/gen-*/U", "U; the result is a multiple of it."),
     COMMITTED.at("generations/gen-*/Lambda", "The multiplier of V = U."),

@@ -21,6 +21,7 @@ from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE, largest_value
+from dkl.linalg.similarity import Similarity
 
 if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and comparisons are asked for before
     from sklearn.neighbors import KDTree
@@ -37,52 +38,51 @@ REFERENCE_BYTES = 4_000_000
 class Extension:
     """What extends a factor to new points.
 
-    learned: the rows that were learned from, n of them; factor (n, rank), theirs; n_neighbors and sigma: the graph's; tree: of
-    the rows, or None.
+    learned: the rows that were learned from, n of them; factor (n, rank), theirs; similarity: the graph's; tree: of the rows, or
+    None.
     """
 
     learned: RowSource
     factor: Any
-    n_neighbors: int
-    sigma: float
+    similarity: Similarity
     tree: KDTree | None = None
 
     @classmethod
-    def of(cls, learned: RowSource, factor: Any, graph: Any, most: float = np.inf) -> Extension:
+    def of(cls, learned: RowSource, factor: Any, similarity: Similarity, most: float = np.inf) -> Extension:
         """With a tree where that is of use, and has at most so many bytes."""
         tree = None
         if index_bytes(learned, most) > 0:
             from sklearn.neighbors import KDTree
 
             tree = KDTree(_finite(learned.read(0, learned.n), 0))
-        sigma = graph.sigma if graph.sigma > 0 else 1.0
-        return cls(learned, factor, min(graph.n_neighbors, learned.n), sigma, tree)
+        return cls(learned, factor, similarity, tree)
 
     @property
     def nbytes(self) -> int:
         """Of the arrays in it, which a session asks for to send them once."""
         held = 0 if not self.learned.is_in_memory else self.learned.n * self.learned.row_bytes
-        return int(self.factor.nbytes + held + (0 if self.tree is None else self.tree.data.nbytes))
+        return int(
+            self.factor.nbytes + self.similarity.nbytes + held + (0 if self.tree is None else self.tree.data.nbytes)
+        )
 
     def nearest(self, queries: Any) -> Lists:
         """The neighbours of new rows among those learned from, ties by the lower number."""
         from dkl.linalg.neighbors import absorb, empty_lists, search_tree
 
+        k = min(self.similarity.n_neighbors, self.learned.n)
         ids = np.full(queries.shape[0], -1)  # which no row has: none is left out
         if self.tree is not None:
-            return search_tree(self.tree, np.require(queries, np.float64, ["C", "A"]), ids, self.n_neighbors)
-        lists = empty_lists(queries.shape[0], self.n_neighbors)
+            return search_tree(self.tree, np.require(queries, np.float64, ["C", "A"]), ids, k)
+        lists = empty_lists(queries.shape[0], k)
         for first, rows in blocks(opened(self.learned), reference_rows(self.learned)):
             absorb(lists, queries, ids, _finite(rows, first), first)
         return lists
 
     def mean(self, lists: Lists) -> NDArray:
-        """(m, rank): sum_j w_j v_j of the neighbours j, w_j = exp(-d_j^2 / (2 sigma^2)), scaled to norm 1; of a row that is
-        one of those learned from, its own."""
-        nearest = lists.dist2[:, :1]
+        """(m, rank): sum_j w_j v_j of the neighbours j, w_j by the graph's similarity, scaled to norm 1; of a row that is one of
+        those learned from, its own."""
         with np.errstate(over="ignore"):
-            # Relative to the nearest, so that a far point's weights do not all underflow.
-            weights = np.exp(-(lists.dist2 - nearest) / (2 * self.sigma**2))
+            weights = self.similarity.weights(lists.dist2, lists.rows)
         ids, place = np.unique(lists.rows, return_inverse=True)
         known, place = np.asarray(self.factor[ids]), place.reshape(lists.rows.shape)
         mean = np.zeros((len(place), known.shape[1]))
@@ -90,7 +90,7 @@ class Extension:
             mean += weight[:, None] * known[row]
         norms = np.linalg.norm(mean, axis=1, keepdims=True)
         mean /= np.where(norms > 0, norms, 1.0)
-        exact = nearest[:, 0] == 0
+        exact = lists.dist2[:, 0] == 0
         mean[exact] = known[place[exact, 0]]
         return mean.astype(known.dtype)
 
@@ -116,12 +116,11 @@ def work_bytes(learned: RowSource, rank: int, n_neighbors: int, block_rows: int)
     return (references + chunks) * learned.row_bytes + tiles + lists
 
 
-def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any, threads: int | None = None) -> Any:
+def extend_factor(rows: Any, learned: Any, factor: Any, similarity: Similarity, threads: int | None = None) -> Any:
     """(m, rank): for rows that were learned from, their factor; else the weighted mean of their neighbours' rows.
 
-    Weights are exp(-d^2 / (2 sigma^2)) over the graph's number of neighbours. The mean is
-    scaled to norm 1: K(x, x) = 1 is what T asks of every pattern. A new
-    point that is far from all (the weights underflow) takes its nearest neighbour's row.
+    Weights are those of the graph's similarity over its number of neighbours. The mean is scaled to norm 1: K(x, x) = 1 is what T
+    asks of every pattern. Of one width, a new point that is far from all (the weights underflow) takes its nearest neighbour's row.
     """
     new, old = row_source(rows), row_source(learned)
     if is_same(new, old):
@@ -129,7 +128,7 @@ def extend_factor(rows: Any, learned: Any, factor: Any, graph: Any, threads: int
     # What only this process can read is read by one thread: who made it may not expect several.
     session = Session(None, threads=threads if old.is_in_memory or old.is_stored else 1)
     cut = RowBlocks(new, session, once=True, least_rows=LEAST_ROWS)
-    return np.concatenate(cut.map(extend_block, Extension.of(old, factor, graph)))
+    return np.concatenate(cut.map(extend_block, Extension.of(old, factor, similarity)))
 
 
 def extend_block(block: Block, extension: Extension) -> NDArray:

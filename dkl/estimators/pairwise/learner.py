@@ -19,6 +19,7 @@ from dkl.errors import DataWarning, InputError
 from dkl.estimators.common import drawing
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.progress import watch_for
+from dkl.estimators.common.rules import width_rule
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.side_information import note_unused
 from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
@@ -61,8 +62,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         chooses itself, to a proven relative gap (`target_gap`, or `tol` where that is None), in memory. "auto" is "factored" where a gap
         is to be proven, no rank is given and `memory_limit` has room for it, else "admm".
     n_neighbors, sigma, laplacian, neighbors_method
-        The graph: neighbours of each pattern; width of the similarity exp(-d^2 / (2 sigma^2)), where "auto" is half the
-        mean distance to the 10 nearest; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
+        The graph: neighbours of each pattern; width of the similarity: a number, of exp(-d^2 / (2 sigma^2)), "average" or "auto", half
+        the mean distance to the 10 nearest in its place, or "local", exp(-d^2 / max(s_i, s_j)^2) where s_i is the distance of row i
+        to the last of its neighbours; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
     affinity : "neighbors" or "precomputed"
         "precomputed": X is a sparse symmetric matrix of similarities (n, n), used in place of the graph.
     rho, adapt_rho : float, bool
@@ -263,7 +265,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 remedy="use factor_, or the learner that was fitted",
             )  # fmt: skip
         learned = self._fit_rows() if callable(self._fit_rows) else self._fit_rows
-        return extend_factor(rows, learned, self.factor_, self.graph_, self.n_jobs)
+        return extend_factor(rows, learned, self.factor_, self.graph_.similarity, self.n_jobs)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in two dimensions.
@@ -307,7 +309,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
     def _graph(self, rows: Any, session: Session, settings: PairwiseSettings) -> Any:
         if self.affinity == "precomputed":
-            return graph_of(rows, laplacian=settings.laplacian)
+            return graph_of(rows, laplacian=settings.laplacian, warns_of_cuts=False)
         others = int(rows.shape[0]) - 1
         if settings.n_neighbors > others:
             warnings.warn(
@@ -318,7 +320,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         return build_graph(
             rows,
             n_neighbors=min(settings.n_neighbors, others),
-            sigma=settings.sigma,
+            sigma=width_rule(settings.sigma, "average"),
+            warns_of_cuts=False,  # the pairs join what weights cut
             laplacian=settings.laplacian,
             method=settings.neighbors_method,
             memory_limit=settings.memory_limit,

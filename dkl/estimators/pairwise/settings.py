@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.common.rules import CONTRADICTIONS, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.rules import CONTRADICTIONS, WIDTH, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, Settings
 
 
@@ -31,7 +31,7 @@ class PairwiseSettings(Settings):
         "and it has room.",
     ] = "auto"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a pattern in the graph."] = 10
-    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity; auto: average."] = "auto"
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
     neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbours are searched for."] = "auto"
     rho: Annotated[float, Real(above=0), "ADMM's penalty at the start."] = 100.0

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy import sparse
-
+from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
-from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
+from dkl.estimators.pairwise.arrays import SEARCH_FOLDER, SIMILARITY_FOLDER
 from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.plan import make_plan
@@ -29,16 +28,18 @@ from dkl.stores.seals import is_sealed
 ROWS_A_BLOCK = 65_536
 
 
-def notes_of(graph: Any) -> dict[str, Any]:
+def notes_of(graph: Graph) -> dict[str, Any]:
     """What a run remembers of its graph."""
     return {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
 
 
-def store_problem(run: RunStore, laplacian: sparse.csr_array, pairs: Pairs, notes: dict[str, Any]) -> None:
-    """Keep what a resumed run needs: the graph in block CSR and the pairs."""
+def store_problem(run: RunStore, graph: Graph, pairs: Pairs) -> None:
+    """Keep what a resumed run needs: the graph in block CSR, its local widths if it has any, and the pairs."""
+    if graph.similarity.is_local:
+        run.write_arrays(SIMILARITY_FOLDER, {"widths": graph.similarity.widths})
     run.write_pairs(pairs.must_link, pairs.cannot_link, pairs.weights if pairs.is_weighted else None)
     shutil.rmtree(run.path / "graph", ignore_errors=True)
-    write_csr_blocks(str(run.path / "graph"), laplacian, max(1, min(laplacian.shape[0], ROWS_A_BLOCK)), notes)
+    write_csr_blocks(str(run.path / "graph"), graph.laplacian, max(1, min(graph.n, ROWS_A_BLOCK)), notes_of(graph))
     run.seal_part("graph")
 
 
@@ -94,7 +95,7 @@ def kept_in(
     path: Path | None,
     problem: PairwiseKernel,
     pairs: Pairs,
-    graph: Any,
+    graph: Graph,
     settings: PairwiseSettings,
     session: Session,
 ) -> Iterator[Kept]:
@@ -110,7 +111,7 @@ def kept_in(
         run = scratch = None
         if path is not None:
             run = RunStore.create(path, {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)})
-            store_problem(run, graph.laplacian, pairs, notes_of(graph))
+            store_problem(run, graph, pairs)
         elif needs_scratch:
             scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
         try:

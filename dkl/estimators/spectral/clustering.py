@@ -105,4 +105,4 @@ class SpectralClustering(ClusterMixin, ClientParameter):
             raise InputError(
                 "new rows have no neighbours here", where="predict", remedy="use labels_, or fit on features"
             )
-        return self.kmeans_.predict(neighbor_means(rows, self._rows, self._graph) @ self.embedding_)
+        return self.kmeans_.predict(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)

@@ -21,7 +21,7 @@ from dkl.estimators.spectral.settings import EmbeddingSettings
 class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
     """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
 
-    What differs from scikit-learn's: the graph has similarities exp(-d^2 / (2 sigma^2)) where that has ones, is built block by block, on
+    What differs from scikit-learn's: the graph has similarities where that has ones, is built block by block, on
     threads or on the workers of a Dask cluster; the eigenvectors are found by whichever method is safe at the graph's size, beyond
     10,000 rows by a filter that needs products alone, on workers where this process would hold half a gigabyte for it; and unseen
     rows have coordinates too. Of the same affinity, by affinity="precomputed", the coordinates are the same.
@@ -33,7 +33,8 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     affinity : "neighbors" or "precomputed"
         "precomputed": X is a symmetric matrix (n, n) of similarities >= 0, dense or sparse.
     n_neighbors, sigma
-        The graph, as in `dkl.PairwiseKernelLearner`.
+        The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local": exp(-d^2 / max(s_i, s_j)^2), s_i the distance of row i to
+        the last of its neighbours, so that every edge weighs from 1/e to 1, also those of rows that are far from all others.
     memory_limit : int, str or None
         Bytes a process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state
@@ -100,7 +101,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         if self.affinity == "precomputed":
             remedy = "use embedding_, or fit on features"
             raise InputError("new rows have no neighbours here", where="transform", remedy=remedy)
-        return np.asarray(neighbor_means(rows, self._rows, self._graph) @ self.embedding_)
+        return np.asarray(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)
 
     @property
     def _n_features_out(self) -> int:

@@ -20,6 +20,7 @@ from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import passes_on
 from dkl.errors import InputError, MemoryBudgetError
+from dkl.estimators.common.rules import width_rule
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
 from dkl.linalg.laplacian import laplacian_matrix
@@ -63,7 +64,7 @@ def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
         graph = graph_of(rows, laplacian="unnormalized")
     else:
         graph = build_graph(
-            rows, n_neighbors=min(learner.n_neighbors, n - 1), sigma=learner.sigma, laplacian="unnormalized",
+            rows, n_neighbors=min(learner.n_neighbors, n - 1), sigma=width_rule(learner.sigma, "local"), laplacian="unnormalized",
             memory_limit=limit, session=session,
         )  # fmt: skip
     degrees = graph.laplacian.diagonal()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
+from dkl.estimators.common.rules import WIDTH, Either, Integer, NotGiven, Size, Word
 from dkl.estimators.common.settings import IN_ALL, Settings
 
 
@@ -15,7 +15,7 @@ class GraphSettings(Settings):
 
     affinity: Annotated[str, Word("neighbors", "precomputed"), "Of rows, or X itself."] = "neighbors"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
-    sigma: Annotated[float | str, Either(Real(above=0), Word("auto")), "Width of the similarity."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity; auto: local."] = "auto"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
 
     in_python = IN_ALL

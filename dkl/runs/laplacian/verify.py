@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from dkl.errors import StoreError
+from dkl.estimators.common.rules import width_rule
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.comparison import Comparison
-from dkl.runs.recomputed import neighbor_graph
+from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 
@@ -25,8 +26,10 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     pairs = np.concatenate([basis["must_link"], basis["cannot_link"]])
     if pairs.shape[1:] != (2,) or len(pairs) != len(basis["weights"]) or not ((pairs >= 0) & (pairs < n)).all():
         raise StoreError("not weighted pairs of rows", where=f"{run.path}/basis")
-    graph = neighbor_graph(rows, settings.n_neighbors, settings.sigma, "normalized")
-    yield Comparison("width of the similarity", float(basis["sigma"][0]), graph.sigma, 1e-12 * graph.sigma)
+    graph = neighbor_graph(
+        rows, settings.n_neighbors, width_rule(settings.sigma, "local"), "normalized", warns_of_cuts=False
+    )
+    yield Comparison("widths of the similarity", 0.0, widths_apart(basis["widths"], graph.similarity.widths), 1e-12)
     yield from recomputed.of_basis(report, basis, graph.laplacian)
     yield Comparison("must-links", float(report["n_must"]), float(len(basis["must_link"])), 0.0)
     yield Comparison("cannot-links", float(report["n_cannot"]), float(len(basis["cannot_link"])), 0.0)

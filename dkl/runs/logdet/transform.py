@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.estimators.common.run_arrays import read_points, trained_on
-from dkl.estimators.logdet.model import check_model, kept_graph, kept_kernel, settings_in
+from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, stored_similarity
 from dkl.problems.column_predict import predict_block
 from dkl.runs.graph_rows import GraphRows
 from dkl.runs.prediction_plan import Needs, kernel_needs
@@ -24,8 +24,8 @@ def predictor(run: RunStore) -> Predictor:
     n_features, k = trained_on(run)[1], len(found["offset"])
     if settings.kernel == "laplacian":
         where = f"{run.path}/model"
-        graph = kept_graph(settings, found, where)
-        kept = GraphRows(read_points(found, where), found["coordinates"], graph.sigma, graph.n_neighbors)
+        similarity = stored_similarity(settings, found, where)
+        kept = GraphRows(read_points(found, where), found["coordinates"], similarity)
         return kept.predictor(_summary(k))
     weights = found["weights"].copy()
     weights[np.searchsorted(found["basis"], found["touched"])] += found["weights_at_points"]

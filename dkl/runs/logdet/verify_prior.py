@@ -9,10 +9,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from dkl.estimators.common.kernel_params import SHARPNESS
+from dkl.estimators.common.rules import width_rule
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.runs.recomputed import kernel_matrix, neighbor_graph
+from dkl.runs.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
 Matrix = NDArray[np.float64]
+NEGLIGIBLE = 1e-10
+"""Of the roots of the degrees: weights of edges that join components by name only."""
 
 
 def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
@@ -35,20 +39,23 @@ def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, ker
 
 
 def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tuple[Matrix, float]:
-    """L^+ = (L + N N')^-1 - N N', N the null space of L: one vector a component."""
+    """L^+ = (L + N N')^-1 - N N', N the null space of L: one vector a component, which edges of more than NEGLIGIBLE weight make."""
     n = X.shape[0]
-    graph = neighbor_graph(X, settings.n_neighbors, settings.sigma or "auto", "unnormalized")
+    sigma = width_rule(settings.sigma or "auto", "local")
+    graph = neighbor_graph(X, settings.n_neighbors, sigma, "unnormalized", sharpness=SHARPNESS, warns_of_cuts=False)
     stored = sp.csr_array((found["laplacian"], found["laplacian_indices"], found["laplacian_indptr"]), shape=(n, n))
     largest = max(float(abs(graph.laplacian).max()), np.finfo(float).tiny)
     apart = float(abs(stored - graph.laplacian).max() / largest) + float(abs(_stored_rows(found) - X).max())
-    apart += abs(float(found["sigma"][0]) - graph.sigma) / max(graph.sigma, np.finfo(float).tiny)
-    degree = graph.laplacian.diagonal()
+    apart += widths_apart(found["widths"], graph.similarity.widths)
+    W, degree = np.maximum(-graph.laplacian.toarray(), 0.0), graph.laplacian.diagonal()
+    count, labels = connected_components(NEGLIGIBLE * np.sqrt(np.outer(degree, degree)) < W, directed=False)
+    W[labels[:, None] != labels] = 0.0
+    degree = W.sum(axis=1)
     root = np.sqrt(np.where(degree > 0, degree, 1.0)) if settings.laplacian != "unnormalized" else np.ones(n)
-    count, labels = connected_components(graph.laplacian, directed=False)
     N = np.zeros((n, count))
     N[np.arange(n), labels] = root
     N /= np.linalg.norm(N, axis=0)
-    L, projection = graph.laplacian.toarray() / np.outer(root, root), N @ N.T
+    L, projection = (np.diag(degree) - W) / np.outer(root, root), N @ N.T
     return _symmetric(np.linalg.inv(L + projection) - projection), apart
 
 

@@ -18,12 +18,11 @@ from dkl.errors import StoreError
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.comparison import Comparison
-from dkl.runs.recomputed import neighbor_graph
+from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 AGREE = 1e-12
 """Relative, of numbers that are summed anew."""
-EQUAL_WEIGHTS = 1e149
 
 
 def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
@@ -34,13 +33,12 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     if edges.shape[1:] != (2,) or not len(edges) or edges.min() < 0 or edges.max() >= n:
         raise StoreError("not pairs of rows", where=f"{run.path}/basis/edges")
     laplacian = _laplacian(edges, n)
-    graph = neighbor_graph(rows, settings.n_neighbors, EQUAL_WEIGHTS, "unnormalized")
+    graph = neighbor_graph(rows, settings.n_neighbors, "local", "unnormalized", sharpness=0.0)
     yield Comparison("edges", float(report["n_edges"]), float(len(edges)), 0.0)
     yield Comparison("edges beside the rows' graph", 0.0, float(abs(laplacian - graph.laplacian).max()), 0.0)
     longest = max(float(squared.max()), np.finfo(float).tiny)
     yield Comparison("squared distances", 0.0, _apart(rows, edges, squared) / longest, AGREE)
-    width = 0.5 * float(np.sqrt(squared).mean())
-    yield Comparison("width of the similarity", float(basis["sigma"][0]), width, AGREE * width)
+    yield Comparison("widths of the similarity", 0.0, widths_apart(basis["widths"], graph.similarity.widths), 1e-12)
     yield from recomputed.of_basis(report, basis, laplacian)
     constant = float(np.abs(Q.sum(axis=0)).max()) / np.sqrt(n)
     norm, slowest = float(abs(laplacian).sum(axis=1).max()), float(basis["values"][0])

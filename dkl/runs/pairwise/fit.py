@@ -7,6 +7,7 @@ import click
 from dkl.blocks.graph import build_graph
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
+from dkl.estimators.common.rules import width_rule
 from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -49,7 +50,8 @@ def _prepared(
     graph = build_graph(
         found().rows,
         n_neighbors=settings.n_neighbors,
-        sigma=settings.sigma,
+        sigma=width_rule(settings.sigma, "average"),
+        warns_of_cuts=False,  # the pairs join what weights cut
         laplacian=settings.laplacian,
         method=settings.neighbors_method,
         memory_limit=settings.memory_limit,
@@ -61,7 +63,7 @@ def _prepared(
     pairs = found().pairs
     found.release()  # the patterns' memory is the iterations' now
     problem = problem_of(graph.laplacian, pairs, settings)
-    store_problem(run, graph.laplacian, pairs, notes_of(graph))
+    store_problem(run, graph, pairs)
     click.echo(graph.describe())
     seconds["graph"] = graph.seconds
     return problem, pairs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ from dkl._paths import as_source
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError, StoreError
+from dkl.estimators.pairwise.arrays import SIMILARITY_FOLDER
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
+from dkl.linalg.similarity import Similarity
 from dkl.resources import machine_memory
 from dkl.runs.applied_rows import read_rows
 from dkl.runs.files import check_unchanged, fingerprint
@@ -58,7 +59,7 @@ def _as_stored(run: RunStore, stored: Any) -> Output:
 
 def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int | None) -> Predictor:
     """Of the factor's rows for other patterns."""
-    (n, rank), graph = stored.shape, graph_of(run)
+    (n, rank), similarity = stored.shape, similarity_of(run)
     size = stored.dtype.itemsize
     most = INDEX_SHARE * (memory_limit or machine_memory())
 
@@ -67,7 +68,7 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
         factor = np.empty((n, rank), stored.dtype)
         for first, rows in factor_blocks(run):
             factor[first : first + len(rows)] = rows
-        return Extension.of(learned, factor, graph, most)
+        return Extension.of(learned, factor, similarity, most)
 
     def blocks(rows: RowBlocks, some: set[int]) -> NDArray:
         return np.concatenate(rows.map(extend_block, extension(), only=some))
@@ -81,7 +82,7 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
         f"rows from those of their neighbours, rank {rank}",
         Needs(
             n * rank * size + learned.own_bytes + index_bytes(learned, most),
-            lambda count: work_bytes(learned, rank, min(graph.n_neighbors, n), count),
+            lambda count: work_bytes(learned, rank, min(similarity.n_neighbors, n), count),
             size * rank,
             LEAST_ROWS,
         ),
@@ -89,10 +90,12 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
     )
 
 
-def graph_of(run: RunStore) -> Any:
-    """What the extension to new patterns takes of the graph."""
+def similarity_of(run: RunStore) -> Similarity:
+    """The graph's similarity, by which the factor is extended to new patterns."""
     notes = graph_notes(run)
-    return SimpleNamespace(sigma=float(notes["sigma"]), n_neighbors=int(notes["n_neighbors"]))
+    is_local = run.config["settings"]["sigma"] == "local"
+    widths = run.read_arrays(SIMILARITY_FOLDER)["widths"] if is_local else np.array([float(notes["sigma"])])
+    return Similarity(widths, int(notes["n_neighbors"]))
 
 
 @dataclass(frozen=True)
