@@ -119,19 +119,19 @@ def clustered(draw: Draw, seen: Any, unseen: Any = None) -> dict[str, float]:
     return scores if unseen is None else scores | {"ARI, unseen": float(adjusted_rand_score(draw.wanted, unseen))}
 
 
-def of_factor(learner: Any, draw: Draw) -> Answer:
-    """Cluster the rows of a learned factor, and unseen rows by their transform."""
+def of_factor(learner: Any, factor: str, draw: Draw) -> Answer:
+    """Cluster the rows of a learned factor, the attribute of that name, and unseen rows by their transform."""
     learner.fit(draw.X, pairs=draw.pairs)
-    clusters = dkl.KernelKMeans(draw.k, random_state=draw.seed).fit(learner.factor_)
+    clusters = dkl.KernelKMeans(draw.k, random_state=draw.seed).fit(getattr(learner, factor))
     return clustered(draw, clusters.labels_, clusters.predict(learner.transform(draw.Z))), learner
 
 
 def pairwise(draw: Draw) -> Answer:
-    return of_factor(dkl.PairwiseKernelLearner(random_state=draw.seed), draw)
+    return of_factor(dkl.PairwiseKernelLearner(random_state=draw.seed), "factor_", draw)
 
 
 def laplacian(draw: Draw) -> Answer:
-    return of_factor(dkl.LaplacianKernelLearner(random_state=draw.seed), draw)
+    return of_factor(dkl.LaplacianKernelLearner(random_state=draw.seed), "embedding_", draw)
 
 
 def k_means(draw: Draw) -> Answer:
