@@ -179,7 +179,7 @@ def methods(old_python: str | None, gammas: list[float], k: int) -> Iterator[tup
     if old_python is not None:
         yield from ((f"metric-learn {name}", partial(metric_learn, old_python, name)) for name in ("ITML", "LMNN"))
     yield from (("Euclid", euclid), ("NCA", nca), ("eigenmaps", eigenmaps))
-    K0 = dkl.LogDetKernelLearner(n_components=10, n_neighbors=k)
+    K0 = dkl.LogDetKernelLearner(kernel="laplacian", n_components=10, n_neighbors=k)
     yield "K0 and eigenmaps, graph, 10 components", partial(unlearned, K0)
     yield "K0 and eigenmaps, plain Laplacian, 10 components", lambda draw: unlearned(plain_graph(K0, draw), draw)
     for name, options in KERNELS.items():

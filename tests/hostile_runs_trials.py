@@ -33,6 +33,8 @@ COLUMNS = ("regression", "--targets", "t.csv", "--n-columns", "12", "--store-col
 MACHINES = ("svc", "--targets", "labels.csv", "--rho", "2", *EACH)
 KERNEL = (
     "logdet",
+    "--kernel",
+    "laplacian",
     "--targets",
     "labels.csv",
     "--n-in",

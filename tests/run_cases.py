@@ -125,7 +125,8 @@ def write_some_labels(folder: Path) -> None:
 def fit_logdet(folder: Path, more: dict[str, Any]) -> Any:
     with np.load(folder / "X.npz") as held:
         X, y = held["X"], held["y"]
-    return dkl.LogDetKernelLearner(n_in=2, n_out=2, n_components=4, n_jobs=1, **more).path(X, y, GAMMAS).model(-1)
+    settings = {"kernel": "laplacian", "n_in": 2, "n_out": 2, "n_components": 4, "n_jobs": 1} | more
+    return dkl.LogDetKernelLearner(**settings).path(X, y, GAMMAS).model(-1)
 
 
 def write_strip(folder: Path) -> None:
@@ -185,7 +186,17 @@ CASES = {
     "logdet": Case(
         write_some_labels,
         ("--data", "X.npz"),
-        ("--n-in", "2", "--n-out", "2", "--n-components", "4", *(f"--gamma={gamma}" for gamma in GAMMAS)),
+        (
+            "--kernel",
+            "laplacian",
+            "--n-in",
+            "2",
+            "--n-out",
+            "2",
+            "--n-components",
+            "4",
+            *(f"--gamma={g}" for g in GAMMAS),
+        ),
         fit_logdet,
         ("model",),
         ("points_", "M_", "_weights", "_weights_at_points", "_offset"),

@@ -115,7 +115,7 @@ class ITMLKernelLearner(KernelLearner):
         tol: float = 1e-6,
         max_iter: int = 1000,
         loss_params: dict[str, Any] | None = None,
-        kernel: Any = "laplacian",
+        kernel: Any = "rbf",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
         n_in: int = 10,

@@ -202,7 +202,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         normalize_gamma: bool = True,
         tol: float = 1e-6,
         max_iter: int = 10_000,
-        kernel: Any = "laplacian",
+        kernel: Any = "rbf",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
         n_in: int = 10,

@@ -26,10 +26,10 @@ from dkl.runs.logdet.verify_losses import terms_of
 from dkl.stores.run import RunStore
 
 N, D = 24, 3
-SMALL = ("--n-in", "2", "--n-out", "2", "--n-neighbors", "5", "--n-components", "3")
+SMALL = ("--kernel", "laplacian", "--n-in", "2", "--n-out", "2", "--n-neighbors", "5", "--n-components", "3")
 FIT = ("fit", "logdet", "--out", "run.zarr", "--no-picture", "--threads", "1", *SMALL)
 PATH = [f"--gamma={gamma}" for gamma in GAMMAS]
-LEARNER = {"n_in": 2, "n_out": 2, "n_neighbors": 5, "n_components": 3, "n_jobs": 1}
+LEARNER = {"kernel": "laplacian", "n_in": 2, "n_out": 2, "n_neighbors": 5, "n_components": 3, "n_jobs": 1}
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,9 @@ def test_a_kernel_matrix(files, work):
     """It is kept with the run: the columns of new rows are all that is needed."""
     found = fitted(files, "--data", "K.npy", "--kernel", "precomputed", "--triplets", "t.npy", "--gamma", "4")
     K0 = np.load(files / "K.npy")
-    learner = dkl.LogDetKernelLearner(4.0, kernel="precomputed", **LEARNER).fit(K0, triplets=np.load(files / "t.npy"))
+    learner = dkl.LogDetKernelLearner(4.0, **LEARNER | {"kernel": "precomputed"}).fit(
+        K0, triplets=np.load(files / "t.npy")
+    )
     assert np.array_equal(found.M_, learner.M_)
     assert np.array_equal(found.kernel_matrix(K0), learner.kernel_matrix(K0))
     assert call("verify", "run.zarr").code == 0
@@ -175,7 +177,7 @@ def test_more_rows_than_are_decomposed(files, work, monkeypatch):
     assert kept["basis"].tolist() == found.points_.tolist() and len(kept["points"]) == len(found.points_) < N
     with np.load(files / "X.npz") as held:
         X, y = held["X"], held["y"]
-    learner = dkl.LogDetKernelLearner(4.0, kernel="rbf", **LEARNER).fit(X, y)
+    learner = dkl.LogDetKernelLearner(4.0, **LEARNER | {"kernel": "rbf"}).fit(X, y)
     assert np.array_equal(found.transform(X), learner.transform(X))
     assert np.array_equal(found.kernel_matrix(X), learner.kernel_matrix(X))
     assert call("verify", "run.zarr").code == 0
@@ -275,13 +277,13 @@ def test_what_is_too_large_is_refused_before_it_is_read(work, monkeypatch):
     monkeypatch.setattr("dkl.runs.logdet.planner.check_values", lambda rows: pytest.fail("it was read"))
     limit = ("--memory-limit", "1 GB", "--data", "X.npy", "--out", "run.zarr")
     for verb in ("plan", "fit"):
-        answer = call(verb, "logdet", "--targets", "few.npy", *limit)
+        answer = call(verb, "logdet", "--targets", "few.npy", "--kernel", "laplacian", *limit)
         refused(answer, 5)
         assert "the kernel matrix of all 20,000 rows" in answer.err and 'a kernel of rows such as "rbf"' in answer.err
-        answer = call(verb, "logdet", "--targets", "many.npy", "--kernel", "rbf", *limit)
+        answer = call(verb, "logdet", "--targets", "many.npy", *limit)
         refused(answer, 5)
         assert "constraints on 20,000 rows" in answer.err and "label fewer rows" in answer.err
-    assert call("plan", "logdet", "--targets", "few.npy", "--kernel", "rbf", *limit).code == 0
+    assert call("plan", "logdet", "--targets", "few.npy", *limit).code == 0
     assert not Path("run.zarr").exists()
 
 

@@ -57,8 +57,9 @@ def iris():
 
 @pytest.fixture(scope="module")
 def fitted(iris):
-    """Of a third of iris' labels."""
-    return dkl.LogDetKernelLearner(1.0, n_in=4, n_out=4, n_components=10).fit(iris[0], iris[1])
+    """Near the graph's kernel, of a third of iris' labels."""
+    model = dkl.LogDetKernelLearner(1.0, kernel="laplacian", n_in=4, n_out=4, n_components=10)
+    return model.fit(iris[0], iris[1])
 
 
 # The problem that is solved.
@@ -166,7 +167,7 @@ def test_labels_are_triplets_and_pairs_of_neighbours(iris, fitted):
     X, y = iris[:2]
     triplets = dkl.Triplets.from_labels(X, y, 4, 4)
     scale = len(fitted.points_) / np.count_nonzero(y >= 0)  # without labels m is the number of rows that triplets touch
-    same = dkl.LogDetKernelLearner(gamma=scale).fit(X, triplets=triplets)
+    same = dkl.LogDetKernelLearner(scale, kernel="laplacian").fit(X, triplets=triplets)
     assert_allclose(same.M_, fitted.M_, rtol=1e-3, atol=1e-3 * np.abs(fitted.M_).max())
     pairs = triplets.to_pairs()
     by_labels = dkl.LogDetMetricLearner(normalize_gamma=False, n_in=4, n_out=4).fit(X, y)
@@ -209,7 +210,7 @@ def test_tuples_of_metric_learn(X):
         ({}, {"y": [0, 1]}, r"y: labels and rows differ in number; got shape \(2,\)"),
         ({}, {}, "requires y to be passed"),
         ({"loss_params": {"t": 0.5}}, {"triplets": TRIPLETS}, "loss_params: unknown parameters of the loss"),
-        ({"kernel_params": {"gamma": 1.0}}, {"triplets": TRIPLETS}, "kernel_params: unknown parameters"),
+        ({"kernel_params": {"sigma": 1.0}}, {"triplets": TRIPLETS}, "kernel_params: unknown parameters.*wanted gamma"),
         ({"kernel": "rbf", "kernel_params": {"degree": 2}}, {"triplets": TRIPLETS}, "wanted gamma of kernel='rbf'"),
         (
             {"kernel": "rbf", "kernel_params": {"gamma": -1}},
@@ -221,7 +222,11 @@ def test_tuples_of_metric_learn(X):
             {"triplets": TRIPLETS},
             r"params\['degree'\]: .* got '2'",
         ),
-        ({"kernel_params": {"laplacian": "x"}}, {"triplets": TRIPLETS}, "wanted 'normalized' or 'unnormalized'"),
+        (
+            {"kernel": "laplacian", "kernel_params": {"laplacian": "x"}},
+            {"triplets": TRIPLETS},
+            "wanted 'normalized' or 'unnormalized'",
+        ),
         (
             {"loss": "lmnn", "loss_params": {"t": "x"}},
             {"triplets": TRIPLETS},
@@ -236,7 +241,12 @@ def test_tuples_of_metric_learn(X):
             {"pairs": dkl.Pairs(MUST)},
             "not a bound; got 0; wanted a finite number > 0",
         ),
-        ({"memory_limit": 10_000}, {"triplets": TRIPLETS}, "the kernel matrix of all 7 rows .* raise memory_limit"),
+        (
+            {"kernel": "laplacian", "memory_limit": 10_000},
+            {"triplets": TRIPLETS},
+            "the kernel matrix of all 7 rows .* raise memory_limit",
+        ),
+        ({"memory_limit": 10_000}, {"triplets": TRIPLETS}, "memory plan: .* 5 constraints on 7 rows"),
     ],
 )
 def test_what_cannot_be_learned_from(changes, given, message, X):
@@ -303,13 +313,11 @@ def test_a_dense_matrix_of_all_rows_is_refused_before_it_is_made():
     X, y = np.zeros((200_000, 1)), np.zeros(200_000)
     y[:3], X[:3, 0] = 1, 1
     with pytest.raises(MemoryBudgetError, match=r"the kernel matrix of all 200,000 rows.*choose a kernel of rows"):
-        dkl.LogDetKernelLearner(memory_limit="1 GB", n_in=1, n_out=1).fit(X, triplets=[[0, 1, 5]])
+        dkl.LogDetKernelLearner(kernel="laplacian", memory_limit="1 GB").fit(X, triplets=[[0, 1, 5]])
     many = np.arange(30_000).reshape(-1, 3)
     with pytest.raises(MemoryBudgetError, match=r"10,000 constraints on 30,000 rows .*label fewer rows"):
-        dkl.LogDetKernelLearner(kernel="rbf", memory_limit="1 GB").fit(X, triplets=many)
-    model = dkl.LogDetKernelLearner(kernel="rbf", memory_limit="1 GB").fit(
-        X + np.arange(200_000)[:, None] % 7, triplets=many[:3]
-    )
+        dkl.LogDetKernelLearner(memory_limit="1 GB").fit(X, triplets=many)
+    model = dkl.LogDetKernelLearner(memory_limit="1 GB").fit(X + np.arange(200_000)[:, None] % 7, triplets=many[:3])
     assert model.transform(X[:5]).shape[0] == 5  # principal components of nine rows
 
 
@@ -419,7 +427,7 @@ def test_a_named_kernel_is_that_of_scikit_learn(kernel, params, of, X):
 
 def test_sparse_rows_are_dense_rows(X):
     for model in (
-        dkl.LogDetKernelLearner(n_neighbors=3),
+        dkl.LogDetKernelLearner(kernel="laplacian", n_neighbors=3),
         dkl.LogDetKernelLearner(kernel="rbf"),
         dkl.LogDetMetricLearner(loss="log"),
     ):

@@ -41,7 +41,10 @@ def test_a_complete_one_opens_verifies_and_loads(old):
     run, model = dkl.open_run(folder / "complete"), dkl.load(folder / "complete")
     assert (run.task, run.is_complete) == (task, True)
     # Settings that came after these runs, as they were without.
-    later = {"regression": {"refit": "never", "holdout": 0.0}, "pairwise": {"cv": 5, "n_gammas": 9, "contradictions": "keep"}}
+    later = {
+        "regression": {"refit": "never", "holdout": 0.0},
+        "pairwise": {"cv": 5, "n_gammas": 9, "contradictions": "keep"},
+    }
     assert run.settings == run.report["settings"] | later.get(task, {})
     assert all(one.agrees for one in run.verify())
     assert call("verify", "complete").code == call("info", "complete").code == 0

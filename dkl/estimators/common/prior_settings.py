@@ -27,9 +27,9 @@ class PriorSettings(LabelSettings):
     """The kernel K0 that the learned one is near, and how many of its principal components rows are shown by."""
 
     kernel: Annotated[
-        Any, KERNEL, "K0: laplacian is that of the neighbour graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))
-    ] = "laplacian"
-    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+        Any, KERNEL, "K0; the paper's is laplacian, of the neighbour graph.", InPython(Either(KERNEL, KERNEL_FUNCTION))
+    ] = "rbf"
+    n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph of --kernel laplacian."] = 10
     n_components: Annotated[int, Integer(1), "Principal components of transformed rows."] = 30
     center: Annotated[bool, Flag(), "Whether components are about the mean.", Flagged("--not-centered")] = True
 

@@ -51,15 +51,16 @@ class LogDetKernelLearner(KernelLearner):
         `t` of "lmnn" and "hoi"; `upper` and `lower` of "itml", bounds of squared distances, by default the 5th and 95th
         percentile of those under K0.
     kernel : str or function
-        K0: "laplacian", the pseudo-inverse of the Laplacian of the neighbour graph, as in the paper; a name of
-        `sklearn.metrics.pairwise.pairwise_kernels`; a function of two rows; or "precomputed": X is K0 (n, n), and unseen
-        rows are (m, n). Of "laplacian" unseen rows are the means of their nearest neighbours, weighted by similarity.
+        K0: "rbf" or another name of `sklearn.metrics.pairwise.pairwise_kernels`; "laplacian", the paper's: the
+        pseudo-inverse of the Laplacian of the neighbour graph, of which unseen rows are the means of their nearest neighbours,
+        weighted by similarity, and which takes memory for n x n numbers; a function of two rows; or "precomputed": X is K0
+        (n, n), and unseen rows are (m, n).
     kernel_params : dict or None
         Of the kernel: `gamma` (by default SVC's "scale"), `degree`, `coef0`; of "laplacian": `sigma`, a number, "average" or
         "local" as in `dkl.PairwiseKernelLearner`, by default local widths with sharper weights, exp(-3 d^2 / max(s_i, s_j)^2); and
         `laplacian`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet_accuracy.md).
     n_neighbors : int
-        Neighbours of a row in the graph.
+        Neighbors of a row in the graph of "laplacian".
     normalize_gamma : bool
     n_in, n_out : int
         From labels: nearest rows of the same class, and of others, that each labelled row is compared with.
@@ -108,7 +109,7 @@ class LogDetKernelLearner(KernelLearner):
         *,
         loss: Any = "log",
         loss_params: dict[str, Any] | None = None,
-        kernel: Any = "laplacian",
+        kernel: Any = "rbf",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
         normalize_gamma: bool = True,

@@ -27,7 +27,7 @@ from dkl.estimators.common.size_guard import MOST_ROWS, SQUARES
 from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
 from dkl.resources import format_bytes
 
-FEWER = "label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
+FEWER = "raise memory_limit, label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
 SIDE_BYTES = 400
 """Of a constraint while it is made: its rows, its entries in the incidence and what these are sorted by."""
 COMPONENT_SQUARES = 6
