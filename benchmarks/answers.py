@@ -62,7 +62,7 @@ def points(options: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[
     """Yield (draw, methods that are not in `done`), the first seed of all before the second of any."""
     wanted: dict[str, list[str]] = {}
     for learner in options.learner:
-        question, method = LEARNERS[learner]
+        question, method, _ = LEARNERS[learner]
         wanted.setdefault(question, list(QUESTIONS[question].peers)).insert(0, method)
     for seed in range(options.seeds):
         for question, methods in wanted.items():
@@ -100,8 +100,11 @@ def fit(question: Any, method: str, made: Any, limit: int) -> dict[str, Any]:
         signal.alarm(limit)
         try:
             record["scores"], model = (question.learners | question.peers)[method](made)
-            outcome = getattr(getattr(model, "result_", None), "outcome", None)
-            record["outcome"] = getattr(outcome, "value", None)
+            result = getattr(model, "result_", None)
+            record["outcome"] = getattr(getattr(result, "outcome", None), "value", None)
+            quality = getattr(result, "quality", None)
+            if quality is not None:
+                record["quality"] = quality.as_dict() | {"is_worse": bool(quality.is_worse)}
             if hasattr(model, "support_vectors_") and not question.classes:
                 record["columns_kept"] = len(model.support_vectors_)
         except Exception as error:  # what failed, and how, is a result

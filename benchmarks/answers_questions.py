@@ -66,11 +66,10 @@ Method = Callable[[Draw], Answer]
 
 @dataclass(frozen=True)
 class Question:
-    """Question that several methods answer. baseline: the one that learns nothing, below which no learner may fall in silence."""
+    """Question that several methods answer: learners, and what is there without them."""
 
     learners: dict[str, Method]
     peers: dict[str, Method]
-    baseline: str
     cases: tuple[str, ...] = ("all rows",)
     classes: bool = True
 
@@ -275,12 +274,10 @@ QUESTIONS = {
             "pairs in affinity": affinity_spectral,
         },
         cases=tuple(PAIR_CASES),
-        baseline="k-means",
     ),
     "clusters": Question(
         learners={"SpectralClustering": spectral},
         peers={"scikit-learn": sklearn_spectral, "k-means": k_means},
-        baseline="k-means",
     ),
     "labels": Question(
         learners={
@@ -294,7 +291,6 @@ QUESTIONS = {
             "ITML": by_labels(seeded(baselines.ITMLMetricLearner)),
         },
         cases=tuple(LABEL_CASES),
-        baseline="Euclid",
     ),
     "maps": Question(
         learners={
@@ -309,7 +305,6 @@ QUESTIONS = {
             "Isomap": mapped(lambda seed: Isomap(n_components=2)),
             "LLE": mapped(seeded(LocallyLinearEmbedding, n_components=2)),
         },
-        baseline="PCA",
     ),
     "classes": Question(
         learners={"OptimalNeighborhoodSVC": predicting(seeded(dkl.OptimalNeighborhoodSVC), "accuracy")},
@@ -318,7 +313,6 @@ QUESTIONS = {
             "LinearSVC": predicting(seeded(LinearSVC), "accuracy"),
             "LogisticRegression": predicting(seeded(LogisticRegression, max_iter=1000), "accuracy"),
         },
-        baseline="SVC",
     ),
     "targets": Question(
         learners={"LowRankKernelRegressor": predicting(seeded(dkl.LowRankKernelRegressor), "R2")},
@@ -328,20 +322,22 @@ QUESTIONS = {
             "Nystroem at equal columns": at_equal_columns,
             "Nystroem at 100 columns": lambda draw: nystroem(draw, 100),
         },
-        baseline="Ridge",
         classes=False,
     ),
 }
 LEARNERS = {
-    "pairwise": ("pairs", "PairwiseKernelLearner"),
-    "spectral": ("clusters", "SpectralClustering"),
-    "laplacian": ("pairs", "LaplacianKernelLearner"),
-    "logdet": ("labels", "LogDetKernelLearner"),
-    "metric": ("labels", "LogDetMetricLearner"),
-    "embedding": ("maps", "SpectralEmbedding"),
-    "mvu": ("maps", "MaximumVarianceUnfolding"),
-    "kernel-pca": ("maps", "KernelPCA"),
-    "svc": ("classes", "OptimalNeighborhoodSVC"),
-    "regression": ("targets", "LowRankKernelRegressor"),
+    "pairwise": ("pairs", "PairwiseKernelLearner", "k-means"),
+    "spectral": ("clusters", "SpectralClustering", "k-means"),
+    "laplacian": ("pairs", "LaplacianKernelLearner", "k-means"),
+    "logdet": ("labels", "LogDetKernelLearner", "Euclid"),
+    "metric": ("labels", "LogDetMetricLearner", "Euclid"),
+    "embedding": ("maps", "SpectralEmbedding", "PCA"),
+    "mvu": ("maps", "MaximumVarianceUnfolding", "PCA"),
+    "kernel-pca": ("maps", "KernelPCA", "scikit-learn's KernelPCA"),
+    "svc": ("classes", "OptimalNeighborhoodSVC", "SVC"),
+    "regression": ("targets", "LowRankKernelRegressor", "Ridge"),
 }
-"""Question and method of each learner, by the word of the command line, the most important first."""
+"""(question, method, baseline) of each learner, by the word of the command line, the most important first.
+
+baseline: the peer that learns less, below which the learner may not fall without a warning.
+"""

@@ -141,8 +141,16 @@ def failure_lines(records: Records, learner: str, baseline: str) -> Iterator[str
     mine = [r for r in records if r["method"] == learner]
     low = below_baseline(records, learner, baseline)
     silent = [one for one in low if not {kind for kind, _ in one[0]["warnings"]} & set(SAYS_SO)]
-    counts = len({id(r) for r, _, _ in low}), len({id(r) for r, _, _ in silent})
-    yield f"Of {len(mine)} fits {counts[0]} are below {baseline} by more than {short(BELOW)}, {counts[1]} of them without a warning."
+    fits, quiet = len({id(r) for r, _, _ in low}), len({id(r) for r, _, _ in silent})
+    yield f"Of {len(mine)} fits {fits} are below {baseline} by more than {short(BELOW)}, {quiet} of them without a warning."
+    measured = [r for r in mine if "quality" in r]
+    if measured:
+        worse = {id(r) for r in measured if r["quality"]["is_worse"]}
+        right = len(worse & {id(r) for r, _, _ in low})
+        yield (
+            f"{len(measured)} fits measured themselves on held-out data; {len(worse)} found their alternative better, "
+            f"{right} of these are below {baseline} here."
+        )
     places: dict[tuple[str, str], list[float]] = defaultdict(list)
     for r, name, gap in silent:
         places[r["set"], f"{r['case']}, {name}"].append(gap)
@@ -171,7 +179,7 @@ def page(records: Records) -> str:
     lines.append(
         f"{len(records)} fits; commits: " + ", ".join(f"{name} ({count})" for name, count in commits.items()) + ".\n"
     )
-    for word, (question, learner) in LEARNERS.items():
+    for word, (question, learner, baseline) in LEARNERS.items():
         for columns in ("standardized", "raw"):
             asked = QUESTIONS[question]
             names = {learner, *asked.peers}
@@ -186,5 +194,5 @@ def page(records: Records) -> str:
             for score in dict.fromkeys(name for r in own if r["method"] == learner for name in r["scores"]):
                 lines += score_table(learner, by_case, score)
             lines += cost_table(by_case, learner)
-            lines += failure_lines(own, learner, asked.baseline)
+            lines += failure_lines(own, learner, baseline)
     return "\n".join(lines)
