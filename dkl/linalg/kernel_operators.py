@@ -30,6 +30,32 @@ class KernelOperator(Protocol):
         """(k, k): these rows and columns of K."""
 
 
+class RowsOf:
+    """The kernel of some rows of another, of which nothing is copied: a product with it is one with the whole."""
+
+    def __init__(self, whole: KernelOperator, rows: NDArray[np.intp]) -> None:
+        self.whole, self.rows = whole, rows
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.rows)
+
+    def times(self, v: Vector) -> Vector:
+        """K v for v (n,), in float64."""
+        spread = np.zeros(self.whole.n)
+        spread[self.rows] = v
+        return self.whole.times(spread)[self.rows]
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): these columns of K."""
+        return self.whole.columns(self.rows[chosen])[self.rows]
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): these rows and columns of K."""
+        return self.whole.block(self.rows[chosen])
+
+
 class PartedKernel(KernelOperator, Protocol):
     """A kernel of which a solver takes the part at a working set."""
 

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import call
-from sklearn.datasets import load_diabetes
-from sklearn.linear_model import Ridge
-from sklearn.metrics import r2_score
+from sklearn.datasets import load_diabetes, load_digits, make_classification
+from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 import dkl
 from dkl.errors import DataWarning
@@ -177,3 +180,113 @@ def _check_run(answer, path):
     title = model.plot().get_suptitle()
     assert title.startswith(quality.title) and "of its minimum" in title
     assert "of its minimum" in answer.out
+
+
+# -- classes ------------------------------------------------------------------------------------------------------------
+
+
+def classes(name):
+    """Rows and labels: of two classes that overlap, one of them rare, or of three."""
+    rng = np.random.default_rng(5)
+    if name == "digits":
+        X, y = load_digits(return_X_y=True)
+        return X[y < 4] / 16 + 0.3 * rng.standard_normal((np.count_nonzero(y < 4), 64)), y[y < 4]
+    X, y = make_classification(700, 12, n_informative=6, weights=[0.8], flip_y=0.1, random_state=1)
+    return X, np.where(y, "rare", "usual")
+
+
+def classifier(**changes):
+    # The given kernel is hardly changed at so large a rho: this is SVC.
+    return dkl.OptimalNeighborhoodSVC(**{"C": 2.0, "gamma": 0.05, "rho": 1e9, "n_jobs": 1} | changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("digits", {}),
+        ("digits", {"multi_class": "ovr"}),
+        ("rare", {}),
+        ("rare", {"class_weight": "balanced"}),
+        ("rare", {"dtype": "float32"}),
+        ("rare", {"kernel": "precomputed"}),
+        ("rare", {"kernel": ["rbf", "rbf"]}),
+    ],
+)
+def test_accuracy_on_held_out_rows_is_that_of_svc_on_the_others(name, changes):
+    X, y = classes(name)
+    codes = np.unique(y, return_inverse=True)[1]
+    test = held_out(len(X), 0.2, 0, 4, codes)
+    train = np.setdiff1d(np.arange(len(X)), test)
+    weight = changes.get("class_weight")
+    if weight:  # as all rows have it
+        counts = np.bincount(codes)
+        weight = dict(zip(np.unique(y), len(y) / (len(counts) * counts), strict=True))
+    given = rbf_kernel(X, gamma=0.05) if changes.get("kernel") == "precomputed" else X
+    model = classifier(holdout=0.2, **changes).fit(given, y)
+    svc = SVC(C=2.0, gamma=0.05, class_weight=weight, tol=1e-5)
+    other = OneVsRestClassifier(svc) if changes.get("multi_class") == "ovr" else svc
+    predicted = other.fit(X[train], y[train]).predict(X[test])
+    quality = model.result_.quality
+    assert quality.n == len(test) == np.round(0.2 * np.bincount(codes)).sum()
+    assert quality.value == pytest.approx(balanced_accuracy_score(y[test], predicted), abs=0.015)
+    assert quality.others["accuracy"] == pytest.approx(accuracy_score(y[test], predicted), abs=0.015)
+    if changes.get("kernel") == "precomputed":
+        assert (quality.alternative, quality.alternative_value) == ("the largest class", pytest.approx(0.5))
+        return
+    linear = make_pipeline(StandardScaler(), RidgeClassifier(class_weight=weight)).fit(X[train], y[train])
+    found = balanced_accuracy_score(y[test], linear.predict(X[test]))
+    if weight is None:  # else features are standardized by the weights too
+        assert quality.alternative_value == pytest.approx(found)
+        assert quality.others["accuracy of a linear classifier"] == linear.score(X[test], y[test])
+    assert quality.alternative_value == pytest.approx(found, abs=0.03)
+
+
+def test_a_large_machine_is_solved_again_on_its_support_alone(monkeypatch):
+    """As where the kernel matrix is not in memory: the accuracy is that of SVC too."""
+    monkeypatch.setattr("dkl.solvers.svm_pairs.SMALLEST_IN_PARTS", 300)
+    X, y = classes("rare")
+    quality = classifier(holdout=0.2).fit(X, y).result_.quality
+    test = held_out(len(X), 0.2, 0, 4, (y == "usual").astype(int))
+    train = np.setdiff1d(np.arange(len(X)), test)
+    predicted = SVC(C=2.0, gamma=0.05).fit(X[train], y[train]).predict(X[test])
+    assert quality.value == pytest.approx(balanced_accuracy_score(y[test], predicted), abs=0.03)
+
+
+def test_the_classifier_does_not_depend_on_what_is_held_out():
+    X, y = classes("digits")
+    with_it, without = (classifier(holdout=share).fit(X, y) for share in (0.1, 0.0))
+    assert with_it.dual_coef_.tobytes() == without.dual_coef_.tobytes()
+    assert with_it.intercept_.tobytes() == without.intercept_.tobytes()
+    assert with_it.result_.quality is not None and without.result_.quality is None
+
+
+def test_rows_without_weight_are_neither_learned_from_nor_held_out():
+    X, y = classes("rare")
+    weights = (np.arange(len(X)) % 4 > 0).astype(float)
+    quality = classifier().fit(X, y, weights).result_.quality
+    other = classifier().fit(X[weights > 0], y[weights > 0]).result_.quality
+    assert quality.n == other.n
+    assert quality.value == pytest.approx(other.value, abs=0.15)  # of other rows
+
+
+def test_a_useless_classifier_warns_and_a_good_one_does_not():
+    X, y = classes("digits")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f".*{LESS}")
+        classifier().fit(X, y)
+    with pytest.warns(DataWarning, match=f"{LESS} a linear classifier"):
+        classifier(gamma=100.0).fit(X, y)
+
+
+def test_a_run_of_classification_says_what_the_estimator_says(tmp_path, monkeypatch):
+    X, y = classes("rare")
+    monkeypatch.chdir(tmp_path)
+    np.savez("X.npz", X=X, y=y)
+    line = ("svc", "--data", "X.npz", "--gamma", "0.05", "--C", "2", "--rho", "1e9", "--threads", "1")
+    answer = call("fit", *line, "--out", "run.zarr")
+    assert answer.code == 0
+    _check_run(answer, "run.zarr")
+    assert classifier().fit(X, y).result_.quality.as_dict() == dkl.open_run("run.zarr").report["quality"]
+    assert "accuracy of a linear classifier 0." in call("info", "run.zarr").out
+    answer = call("verify", "run.zarr")
+    assert answer.code == 0 and "not recomputed: quality" in answer.out

@@ -14,11 +14,11 @@ from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InterruptedRunError
 from dkl.estimators.common.classes import describe_classes
-from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.kernel_place import KernelPlace
 from dkl.estimators.svc.kernels import kernels_of
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.store import StoredMachines, fit_in_run
+from dkl.estimators.svc.training import Training
 from dkl.solvers import svm_pairs, svm_working_set
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

@@ -10,11 +10,11 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError, StoreError
 from dkl.estimators.common.classes import describe_classes, read_classes
 from dkl.estimators.svc.arrays import states_of
-from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.kept import Ended, EndedPoint
 from dkl.estimators.svc.kernels import kernels_of
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.store import StoredMachines, fit_in_run
+from dkl.estimators.svc.training import Training
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.keeper import COMMIT_SECONDS

@@ -234,6 +234,8 @@ def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, mo
     else:
         assert call("resume", "run.zarr").code in (0, 3)
     assert learned(task, Path("run.zarr")) == learned(task, folder / "run.zarr")
+    one, other = (RunStore.open(path).report().get("quality") for path in ("run.zarr", folder / "run.zarr"))
+    assert one == other
 
 
 def test_resume_in_python_is_the_commands(finished, run, monkeypatch):

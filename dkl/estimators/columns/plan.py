@@ -10,11 +10,9 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.common.samples import pool_rows
 from dkl.linalg.kernel_columns import Kernel, block_rows
 from dkl.resources import n_cpus
-
-MIN_POOL, MAX_POOL, MAX_POOL_BYTES = 500, 20_000, 32_000_000
-"""Number of rows that the quality is measured with: so many bytes of them, within these bounds."""
 
 
 def kernel_of(settings: ColumnSettings) -> Kernel:
@@ -66,11 +64,6 @@ def plan_fit(
         block_rows_of=lambda columns: block_rows(columns, source.n_features, settings.dtype),
     )
     return place.checked(plan, settings.memory_limit) if refuse else plan
-
-
-def pool_rows(source: RowSource) -> int:
-    """Return the maximum number of rows from which rows are held out, and from which a linear regression learns."""
-    return min(source.n, max(MIN_POOL, min(MAX_POOL, MAX_POOL_BYTES // max(source.row_bytes, 1))))
 
 
 def held_out_bytes(source: RowSource, n_columns: int, settings: ColumnSettings) -> int:

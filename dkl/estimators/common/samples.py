@@ -15,6 +15,13 @@ PIECES = 32
 SHORT = 32
 """Rows of a stretch where there are no chunks."""
 
+MIN_POOL, MAX_POOL, MAX_POOL_BYTES = 500, 20_000, 32_000_000
+
+
+def pool_rows(source: RowSource) -> int:
+    """Return the maximum number of rows that a quality's plain alternative learns from: MAX_POOL_BYTES of them, within bounds."""
+    return min(source.n, max(MIN_POOL, min(MAX_POOL, MAX_POOL_BYTES // max(source.row_bytes, 1))))
+
 
 def some_rows(source: RowSource, most: int) -> NDArray[np.intp]:
     """(m,) sorted numbers of at most `most` rows, drawn at random: of a few chunks, where rows stand elsewhere.

@@ -22,9 +22,10 @@ from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.estimators.columns.fit import Passed
 from dkl.estimators.columns.folds import random_folds
-from dkl.estimators.columns.plan import kernel_of, pool_rows
+from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.common.outcomes import warn_if_worse
-from dkl.estimators.common.samples import read_rows, some_rows
+from dkl.estimators.common.plain_models import linear_predictions
+from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
 from dkl.estimators.regression.fit import CV_TOL, FittedColumns, make_solver, threads_for
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
@@ -100,14 +101,8 @@ class _Data:
         """(m', T) what a model of the rows `rest` is wrong by on the rows `others`: a linear regression, or the mean."""
         if not linear:
             return np.asarray(self.y[others] - np.average(self.y[rest], axis=0, weights=self.w[rest]))
-        from scipy.sparse import issparse
-        from sklearn.linear_model import Ridge
-        from sklearn.preprocessing import StandardScaler
-
-        scaler = StandardScaler(with_mean=not issparse(self.X)).fit(self.X[rest], sample_weight=self.w[rest])
-        X = scaler.transform(self.X[rest])
-        model = Ridge().fit(X, self.y[rest], sample_weight=self.w[rest])
-        return np.asarray(self.y[others] - model.predict(scaler.transform(self.X[others])).reshape(len(others), -1))
+        predicted = linear_predictions(self.X[rest], self.y[rest], self.w[rest], self.X[others])
+        return np.asarray(self.y[others] - predicted.reshape(len(others), -1))
 
 
 def _by_folds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,47 +11,16 @@ from numpy.typing import NDArray
 
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.sample_weights import box_bounds
+from dkl.estimators.common.outcomes import warn_if_worse, warn_of
 from dkl.estimators.svc.decisions import Machines, Model
 from dkl.estimators.svc.fit import ENDED, FittedMachine, Keeper, Step, fit_machines, result_of
+from dkl.estimators.svc.quality import HeldOut, with_quality
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.estimators.svc.training import Training
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
-
-
-@dataclass(frozen=True)
-class Training:
-    """What a classifier learns from: rows, classes, each row's number of one, bounds (n,) of alpha, and the kernels."""
-
-    source: RowSource
-    classes: NDArray
-    numbers: NDArray[np.intp]
-    bounds: NDArray[np.float64]
-    class_weight: NDArray[np.float64]
-    kernels: list[Kernel]
-
-    @classmethod
-    def of(
-        cls,
-        source: RowSource,
-        classes: NDArray,
-        numbers: NDArray[np.intp],
-        kernels: list[Kernel],
-        C: float,
-        class_weight: Any = None,
-        sample_weight: NDArray[np.float64] | None = None,
-    ) -> Training:
-        """InputError for weights that are none, and for a precomputed kernel that is not square."""
-        bounds, weights = box_bounds(C, class_weight, classes, numbers, sample_weight)
-        if kernels[0].is_precomputed and source.n != source.n_features:
-            got = f"shape ({source.n}, {source.n_features})"
-            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
-        return cls(source, classes, numbers, bounds, weights, kernels)
 
 
 @dataclass(frozen=True)
@@ -103,8 +73,9 @@ def fit_steps(
     session: Session,
     watch: Watch,
     keeper: Keeper | None = None,
+    then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
-    """For each step, whose factor is that of the bounds, all machines; the plan; seconds by stage."""
+    """For each step, whose factor is that of the bounds, all machines; the plan; seconds by stage. then: see `fit_machines`."""
     return fit_machines(
         training.source,
         training.kernels,
@@ -116,14 +87,21 @@ def fit_steps(
         session,
         watch,
         keeper=keeper,
+        then=then,
     )
 
 
 def fit_classifier(
     training: Training, settings: SVCSettings, session: Session, watch: Watch, keeper: Keeper | None = None
 ) -> FittedClassifier:
-    """The classifier at the training's bounds and the settings' rho; ConvergenceWarning where a machine did not converge."""
-    (found,), plan, seconds = fit_steps(training, [Step(1.0, settings.rho)], settings, session, watch, keeper)
-    result = result_of(found, seconds, plan)
+    """Fit the classifier at the training's bounds and the settings' rho, and measure its quality.
+
+    ConvergenceWarning where a machine did not converge, DataWarning where a linear classifier is better on held-out rows.
+    """
+    held = HeldOut(training, settings, watch)
+    steps = [Step(1.0, settings.rho)]
+    (found,), plan, seconds = fit_steps(training, steps, settings, session, watch, keeper, held.solve)
+    result = with_quality(result_of(found, seconds, plan), held)
     warn_of(result, stacklevel=3)
+    warn_if_worse(result.quality, stacklevel=3)
     return FittedClassifier.of(training, found, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -94,8 +95,11 @@ def fit_machines(
     session: Session,
     watch: Watch,
     keeper: Keeper | None = None,
+    then: Callable[[list[Any], list[FittedMachine]], None] | None = None,
 ) -> tuple[list[list[FittedMachine]], Plan, dict[str, float]]:
     """For each step all machines, in their order; the plan; seconds by stage.
+
+    then: called with the kernel matrices and the machines of the last step, before the matrices are released.
 
     Each machine is a stage of the watch, whose rows say which one: `machine`.
     """
@@ -112,6 +116,8 @@ def fit_machines(
         fit = _MachineFit(place, kernels, whole, scales, steps, settings, watch, keeper, len(pairs))
         by_machine = [fit.solve(number, pair, bounds[pair.rows]) for number, pair in enumerate(pairs)]
         seconds["solve"] = time.perf_counter() - start
+        if then is not None:
+            then(whole, [of_machine[-1] for of_machine in by_machine])
     return [list(of_step) for of_step in zip(*by_machine, strict=True)], plan, seconds
 
 

@@ -22,13 +22,14 @@ from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.validation import given_rows
 from dkl.estimators.svc import picture
-from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier, fit_steps
+from dkl.estimators.svc.classifier import FittedClassifier, fit_classifier, fit_steps
 from dkl.estimators.svc.decisions import Machines, Scheme
 from dkl.estimators.svc.fit import FittedMachine, result_of
 from dkl.estimators.svc.kernels import kernels_of
 from dkl.estimators.svc.path import Grid, SVCPath
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.shown import RowsShown, shown_of, training_rows
+from dkl.estimators.svc.training import Training
 from dkl.resources import parse_bytes
 
 
@@ -70,6 +71,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         As in SVC: "balanced" counts the rows of a class, whatever their sample weights, which come on top.
     tol, max_iter
         Relative duality gap; gradient steps of a machine.
+    holdout : float
+        Share of each class that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all rows.
     dtype : "float64" or "float32"
         Of the kernel matrix. The gap is always told in double.
     memory_limit : int, str or None
@@ -113,6 +116,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         class_weight: Any = None,
         tol: float = 1e-6,
         max_iter: int = 10_000,
+        holdout: float = 0.1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         work_dir: Any = None,
@@ -135,6 +139,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.class_weight = class_weight
         self.tol = tol
         self.max_iter = max_iter
+        self.holdout = holdout
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.work_dir = work_dir

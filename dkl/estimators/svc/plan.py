@@ -13,9 +13,11 @@ from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
+from dkl.estimators.common.samples import pool_rows
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
+from dkl.quality import MAX_HELD_OUT
 from dkl.resources import format_bytes
 from dkl.solvers import svm_pairs
 
@@ -30,6 +32,7 @@ class PlannedPlace:
     memory_limit: int | None
     work_dir: Any = None
     may_be_single: bool = True
+    holdout: float = 0.0
 
     @classmethod
     def of(cls, source: RowSource, settings: SVCSettings, session: Session) -> Self:
@@ -37,7 +40,7 @@ class PlannedPlace:
         point, so all its work is in double."""
         by_level = settings.solver == "level"
         dtype = "float64" if by_level else settings.dtype
-        return cls(source, session, dtype, settings.memory_limit, settings.work_dir, not by_level)
+        return cls(source, session, dtype, settings.memory_limit, settings.work_dir, not by_level, settings.holdout)
 
     def plan(self, kernels: list[Kernel], largest_machine: int, *, is_whole: bool, may_use_disk: bool) -> Plan:
         """MemoryBudgetError or DiskError where K cannot stand anywhere."""
@@ -51,6 +54,7 @@ class PlannedPlace:
             is_whole,
             self.source.is_in_place and not place.distributed,
             self.source.own_bytes,
+            self._held_out_bytes(),
         )
         plan = plan_kernel(
             shape,
@@ -65,6 +69,13 @@ class PlannedPlace:
         if plan.placement == "disk":
             self._check_disk(plan)
         return plan
+
+    def _held_out_bytes(self) -> int:
+        """Bytes of the rows that are held out, twice, and of those that a linear classifier learns from with scaled copies."""
+        if not self.holdout:
+            return 0
+        held, row = min(self.source.n * self.holdout, MAX_HELD_OUT), max(self.source.row_bytes, 8)
+        return int(2 * held * row) + (4 * pool_rows(self.source) * row)
 
     def _check_disk(self, plan: Plan) -> None:
         folder = next_run(self.work_dir, "kernel").parent

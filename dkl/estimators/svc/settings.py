@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, NAMED_KERNELS
 from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.common.settings import ANYTHING, EVERYWHERE, RESUMABLE, InPython, Settings
+from dkl.estimators.common.settings import ANYTHING, EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython, Settings
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class SVCSettings(Settings):
     ] = None
     tol: Annotated[float, Real(least=0), "Relative gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most gradient steps of a machine.", RESUMABLE] = 10_000
+    holdout: Annotated[float, SHARE_HELD_OUT, "Share of the rows that the quality is measured on; 0: none."] = 0.1
     dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
     work_dir: Annotated[Any, Folder(), "Where a kernel matrix too large for memory may stand meanwhile."] = None
@@ -43,6 +44,7 @@ class SVCSettings(Settings):
         int | str, Either(Integer(1), Word("auto")), "Solver's rounds between commits; auto: by time.", RESUMABLE
     ] = "auto"
 
+    absent = {"holdout": 0.0}
     in_python = {
         **EVERYWHERE,
         "kernel_params": (None, DICTIONARY),

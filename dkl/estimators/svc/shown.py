@@ -14,12 +14,13 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, NumericalError
-from dkl.estimators.common.drawing import counted, gap_text
+from dkl.estimators.common.drawing import counted, gap_text, titled
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.validation import given_rows
 from dkl.estimators.common.views import MOST_DECIDED
-from dkl.estimators.svc.classifier import Training
 from dkl.estimators.svc.decisions import Machines, Scheme
+from dkl.estimators.svc.training import Training
+from dkl.quality import Quality
 
 TRAINING_ROWS = 2000
 Numbers = NDArray[np.float64]
@@ -46,7 +47,7 @@ class SVCShown:
     """What is drawn of a classifier of k classes with M machines.
 
     names of the classes; multi_class: "ovo" or "ovr"; rows: what it says of some rows, or None; history: rows of the solver,
-    with `machine`; relative_gaps (M,), tol asked for; n_support.
+    with `machine`; relative_gaps (M,), tol asked for; n_support; quality: accuracy on held-out rows.
     """
 
     names: tuple[str, ...]
@@ -56,6 +57,7 @@ class SVCShown:
     tol: float | None = None
     rows: RowsShown | None = None
     history: Sequence[dict[str, Any]] = field(default=(), repr=False)
+    quality: Quality | None = None
 
     @property
     def confusion(self) -> NDArray[np.int64] | None:
@@ -72,9 +74,10 @@ class SVCShown:
         parts = [counted(len(self.names), "class", "classes"), counted(self.n_support, "support vector")]
         parts.append(counted(len(self.relative_gaps), "machine"))
         without = np.count_nonzero(~np.isfinite(self.relative_gaps))
+        proof = gap_text(float(self.relative_gaps.max()))
         if 0 < without < len(self.relative_gaps):
-            return f"{', '.join(parts)}; no gap is proven of {without:,} of them"
-        return f"{', '.join(parts)}; {gap_text(float(self.relative_gaps.max()))}"
+            proof = f"no gap is proven of {without:,} of them"
+        return titled(self.quality, f"{', '.join(parts)}; {proof}")
 
 
 def margins_of(decisions: Numbers, codes: NDArray[np.intp], n_classes: int, multi_class: str) -> Numbers:
@@ -133,6 +136,7 @@ def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given"
     return SVCShown(
         tuple(map(str, model.classes_.tolist())), model.multi_class, len(model.support_), np.asarray(model.relative_gap_),
         float(model.tol), rows, [] if result is None else result.history,
+        None if result is None else result.quality,
     )  # fmt: skip
 
 

@@ -12,10 +12,11 @@ from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of
 from dkl.estimators.common.work_folder import folder_of
 from dkl.estimators.svc.arrays import states_of
-from dkl.estimators.svc.classifier import FittedClassifier, Training, fit_classifier
+from dkl.estimators.svc.classifier import FittedClassifier, fit_classifier
 from dkl.estimators.svc.kept import Ended, KeptMachine, as_arrays, known
 from dkl.estimators.svc.model import store_model
 from dkl.estimators.svc.settings import SVCSettings
+from dkl.estimators.svc.training import Training
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_pairs import machines
 from dkl.solvers.svm_state import State

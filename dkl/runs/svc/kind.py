@@ -46,8 +46,8 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         notes: Notes = dict,
     ) -> Result:
         """From wherever the run stands to its stored result and report."""
-        from dkl.estimators.svc.classifier import Training
         from dkl.estimators.svc.store import fit_in_run
+        from dkl.estimators.svc.training import Training
 
         inputs = found()
         kernels = self.kernels(inputs, settings)

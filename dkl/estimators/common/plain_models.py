@@ -1,0 +1,25 @@
+"""The plainest alternatives that a learner's quality is compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def linear_predictions(
+    X: Any, y: NDArray, weights: NDArray[np.float64], others: Any, *, of_classes: bool = False
+) -> NDArray:
+    """Return what a ridge regression of standardized features predicts for the rows `others`, or a classifier by ridges.
+
+    X (m, d), y (m,) or (m, T), weights (m,): rows to learn from. scikit-learn's StandardScaler and Ridge or RidgeClassifier, at
+    their defaults.
+    """
+    from scipy.sparse import issparse
+    from sklearn.linear_model import Ridge, RidgeClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
+    model = (RidgeClassifier if of_classes else Ridge)().fit(scaler.transform(X), y, sample_weight=weights)
+    return np.asarray(model.predict(scaler.transform(others)))

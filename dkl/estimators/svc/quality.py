@@ -1,0 +1,140 @@
+"""The held-out accuracy of a classifier, next to that of a linear classifier.
+
+A tenth of the rows of each class is held out. After the fit, while its kernel matrices are there, each machine is solved on the other
+rows, from the final coefficients on, to a loose gap: a matrix in memory is used as it is, else that of the support vectors alone is
+made. Of several kernels the final weights are kept. The final fit does not change by it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.kernel_operator import MemoryKernel
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.session import Session
+from dkl.estimators.common.plain_models import linear_predictions
+from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.svc.decisions import Machines, Scheme
+from dkl.estimators.svc.fit import FittedMachine
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.estimators.svc.training import Training
+from dkl.linalg.kernel_operators import RowsOf
+from dkl.problems.neighborhood_rho import rho_of
+from dkl.problems.neighborhood_svm import NeighborhoodSVM
+from dkl.quality import Quality, held_out, paired_error
+from dkl.solvers.kernel_combination import CombinedKernel
+from dkl.solvers.result import Result
+from dkl.solvers.svm_gradient import Accelerated
+from dkl.solvers.svm_pairs import machines
+from dkl.solvers.watch import Watch
+
+Rows = NDArray[np.intp]
+
+STEP = 4
+"""Key of the random stream that draws the held-out rows; the seed is 0, as a fit has none."""
+TOL = 1e-2
+"""Relative gap of the machines without the held-out rows."""
+ADVICE = "try standardized features, another gamma, kernel or C"
+
+
+class HeldOut:
+    """The rows that are held out of a fit, and its machines without them."""
+
+    def __init__(self, training: Training, settings: SVCSettings, watch: Watch) -> None:
+        self.training, self.settings, self.watch = training, settings, watch
+        strata = np.where(training.bounds > 0, training.numbers, -1)
+        self.rows = held_out(training.source.n, settings.holdout, 0, STEP, strata)
+        self.machines: list[FittedMachine] = []
+        self.seconds = 0.0
+
+    def solve(self, whole: list[Any], found: list[FittedMachine]) -> None:
+        """Solve the machines `found` once more, without the held-out rows. whole: the kernel matrices of all rows."""
+        if len(self.rows) and self.watch.outcome is None:
+            start = time.perf_counter()
+            training = self.training
+            pairs = machines(training.numbers, len(training.classes), self.settings.multi_class)
+            positive = (pair.between[0] for pair in pairs)
+            self.machines = [self._solved(whole, *machine) for machine in zip(found, positive, strict=True)]
+            self.seconds = time.perf_counter() - start
+
+    def _solved(self, whole: list[Any], machine: FittedMachine, positive: int) -> FittedMachine:
+        is_left = ~np.isin(machine.rows, self.rows, assume_unique=True)
+        y = np.where(self.training.numbers[machine.rows] == positive, 1.0, -1.0)
+        bounds, alpha = self.training.bounds[machine.rows], y * machine.coefficients
+        rho = rho_of(self.settings.rho, bounds[is_left], y[is_left])
+        is_held = all(isinstance(part, MemoryKernel) for part in whole)
+        chosen = is_left if is_held else is_left & (alpha > 0)
+        if not ((y[chosen] > 0).any() and (y[chosen] < 0).any()):
+            chosen = is_left
+        rows = machine.rows[chosen]
+        is_view = is_held and len(machine.rows) == self.training.source.n  # a copy may not fit
+        parts: list[Any] = [RowsOf(part, rows) if is_view else part.part(rows) for part in whole]
+        kernel = parts[0] if len(parts) == 1 else CombinedKernel(parts, machine.shares)
+        problem = NeighborhoodSVM(kernel, y[chosen], bounds[chosen], rho)
+        solver = Accelerated(max(TOL, self.settings.tol), self.settings.max_iter)
+        solution = solver.solve(problem, alpha[chosen], watch=self.watch.quiet())
+        return replace(machine, rows=rows, coefficients=problem.y * solution.point.alpha, solution=solution)
+
+    def quality(self) -> Quality | None:
+        """Return balanced accuracy, and accuracy, on the held-out rows; None where none were held out or the fit was stopped."""
+        training, rows = self.training, self.rows
+        if not self.machines or self.watch.outcome is not None:
+            return None
+        given, of_rows = read_rows(training.source, rows), training.numbers[rows]
+        scheme = Scheme(len(training.classes), self.settings.multi_class)
+        decided = self._decided().decide(RowBlocks(given, Session(None, threads=1)))
+        is_right = scheme.classes(decided) == of_rows
+        name, plain = self._alternative(given)
+        plain_is_right = plain == of_rows
+        counts = np.bincount(of_rows)
+        weights = 1.0 / (np.count_nonzero(counts) * counts[of_rows])
+        return Quality(
+            "held-out balanced accuracy",
+            float(weights @ is_right),
+            len(rows),
+            f"{len(rows):,} of {training.source.n:,} rows",
+            name,
+            float(weights @ plain_is_right),
+            paired_error(is_right.astype(float) - plain_is_right, weights),
+            {"accuracy": float(is_right.mean()), f"accuracy of {name}": float(plain_is_right.mean())},
+            ADVICE,
+        )
+
+    def _decided(self) -> Machines:
+        """The machines without the held-out rows, ready to predict."""
+        training, source = self.training, self.training.source
+        coefficients = np.zeros((len(self.machines), source.n))
+        for row, machine in zip(coefficients, self.machines, strict=True):
+            row[machine.rows] = machine.coefficients
+        support = np.flatnonzero((coefficients != 0).any(axis=0))
+        points = support if training.kernels[0].is_precomputed else read_rows(source, support)
+        shares = np.array([machine.shares for machine in self.machines])
+        intercepts = np.array([machine.solution.point.intercept for machine in self.machines])
+        return Machines(training.kernels, shares, points, coefficients[:, support], intercepts)
+
+    def _alternative(self, given: Any) -> tuple[str, Rows]:
+        """(name, class numbers of the held-out rows): of a precomputed kernel there are no features to be linear in."""
+        training = self.training
+        sizes = np.bincount(training.numbers, weights=training.bounds)
+        if training.kernels[0].is_precomputed:
+            return "the largest class", np.full(len(self.rows), int(sizes.argmax()))
+        pool = some_rows(training.source, pool_rows(training.source))
+        pool = np.setdiff1d(pool[training.bounds[pool] > 0], self.rows)
+        if len(np.unique(training.numbers[pool])) < 2:
+            return "the largest class", np.full(len(self.rows), int(sizes.argmax()))
+        X, weights = read_rows(training.source, pool), training.bounds[pool] / training.bounds.max()
+        return "a linear classifier", linear_predictions(X, training.numbers[pool], weights, given, of_classes=True)
+
+
+def with_quality(result: Result, held: HeldOut) -> Result:
+    """Return the result with its quality, and the seconds that it took."""
+    start = time.perf_counter()
+    quality = held.quality()
+    took = held.seconds + time.perf_counter() - start
+    seconds = result.seconds | {"quality": took, "total": result.seconds["total"] + took}
+    return replace(result, quality=quality, seconds=seconds)
