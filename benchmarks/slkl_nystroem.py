@@ -118,10 +118,10 @@ def nystroem_ridge(data: Data, points: NDArray, seed: int) -> Found:
 def run(name: str, n: int, M: int, seed: int) -> dict[str, Found]:
     data = SETS[name](n, seed)
     found, columns = {}, np.empty(0, int)
-    for how in ("never", "auto"):
+    for how in ("never", "best"):
         found[f"SLKL, refit {how}"], columns = slkl(data, M, seed, how)
     found["Nystroem + Ridge"] = nystroem_ridge(data, data.X[columns], seed)
-    goal, tried = found["SLKL, refit auto"].seconds, found["Nystroem + Ridge"]
+    goal, tried = found["SLKL, refit best"].seconds, found["Nystroem + Ridge"]
     order = np.random.default_rng(seed).permutation(len(data.X))
     for _ in range(TRIALS):
         count = int(np.clip(tried.columns * (goal / tried.seconds) ** 0.7, 10, min(3 * M, len(data.X))))

@@ -74,16 +74,20 @@ def test_it_is_a_ridge_whose_lambda_the_same_folds_choose(rows, targets, rng, wh
 
 @pytest.mark.parametrize("noise", but_for([0.5], [0.05, 0.5, 5.0]))
 def test_auto_takes_what_errors_on_rows_held_out_favour(rows, rng, noise):
+    """By "auto" of the lasso and the ridge on its columns, by "best" of the ridge on all columns too."""
     y = np.sin(2 * rows[:, 0]) + rows[:, 1] ** 2 + noise * rng.standard_normal(150)
-    lasso, active, every, auto = (model(refit=how).fit(rows, y) for how in ("never", "active", "all", "auto"))
+    ways = ("never", "active", "all", "auto", "best")
+    lasso, active, every, auto, best = (model(refit=how).fit(rows, y) for how in ways)
     held_out = [lasso.cv_.errors[lasso.cv_.best, :, 0]]
     held_out += [one.refit_.errors[one.refit_.lams == one.refit_.lam][0, :, 0] for one in (active, every)]
     wanted = 1 if held_out[1].mean() < held_out[0].mean() else 0
     gain = held_out[wanted] - held_out[2]
-    wanted = 2 if gain.mean() > gain.std(ddof=1) / np.sqrt(5) else wanted
-    np.testing.assert_array_equal(auto.predict(rows), (lasso, active, every)[wanted].predict(rows))
-    assert (None if auto.refit_ is None else auto.refit_.columns) == (None, "active", "all")[wanted]
-    assert {row.get("columns") for row in auto.result_.history if row["stage"] == "refit"} == {"active", "all"}
+    of_best = 2 if gain.mean() > gain.std(ddof=1) / np.sqrt(5) else wanted
+    for found, choice, tried in ((auto, wanted, {"active"}), (best, of_best, {"active", "all"})):
+        np.testing.assert_array_equal(found.predict(rows), (lasso, active, every)[choice].predict(rows))
+        assert (None if found.refit_ is None else found.refit_.columns) == (None, "active", "all")[choice]
+        assert {row.get("columns") for row in found.result_.history if row["stage"] == "refit"} == tried
+    np.testing.assert_array_equal(auto.support_, lasso.support_)
 
 
 def test_several_outputs_share_columns_and_lambda(rows, targets):

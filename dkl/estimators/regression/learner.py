@@ -73,10 +73,11 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     cv, n_nus
         Folds of cross-validation: a number, a splitter or an iterable of (train, test) that holds out each row once; values
         of nu in the first nine decades of the path that it looks along, which goes on below for as long as that helps.
-    refit : "auto", "active", "all" or "never"
-        With nu="cv": predict by a ridge in the lasso's place, on the columns that the lasso has chosen or on all M, with the
-        kernel's norm as its penalty and its lambda chosen by the same folds. "auto" does so where the error on rows held out
-        is less, on all columns where it is less by more than a standard error.
+    refit : "auto", "active", "all", "best" or "never"
+        With nu="cv": predict by a ridge in the lasso's place, on the columns that the lasso has chosen ("active") or on all M
+        ("all"), with the kernel's norm as its penalty and its lambda chosen by the same folds. "auto": on the lasso's columns
+        where the held-out error is less, so that the model is as sparse as the lasso; "best": also on all columns where the error is
+        less by more than a standard error, which it commonly is (benchmarks/slkl_refit.md).
     holdout : float
         Share of the rows that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The folds are used where nu
         is chosen by cross-validation. The final fit is on all rows.

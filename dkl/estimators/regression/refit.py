@@ -1,4 +1,4 @@
-"""The refit: a ridge on the columns that the lasso has chosen, or on all, where errors on rows held out favour it.
+"""The refit: a ridge on the columns that the lasso has chosen, or on all, where errors on rows held out favor it.
 
 The lasso pays for few columns with weights that are too small. The ridge takes its columns as they are and shrinks in the
 kernel's own norm (`dkl.problems.column_ridge`); its lambda is chosen by the folds that chose nu, from the same sums.
@@ -76,22 +76,22 @@ def favoured(
     watch: Watch,
     threads: int,
 ) -> Favoured | None:
-    """The ridge to refit by, None for the lasso as it is. What `passed` holds between the columns is used up.
+    """Return the ridge to refit by, None for the lasso as it is. What `passed` holds between the columns is used up.
 
-    "auto": the ridge on the lasso's columns where its error is less than the lasso's; the ridge on all, which costs more to
-    predict by, where its error is less than that by more than a standard error of the difference over the folds.
+    "auto": the ridge on the lasso's columns where its held-out error is less than the lasso's. "best": the ridge on all columns,
+    which costs more to predict by, where its error is less than that by more than a standard error of the difference over the folds.
     """
     if passed.between is None or cv.weights is None or watch.outcome is not None:
         return None
     P, passed.between = penalty(passed.between), None
     if not is_definite(P):
-        if settings.refit != "auto":
+        if settings.refit in ("active", "all"):
             text = f"no refit: the kernel is not positive semidefinite, so refit={settings.refit!r} has no norm to shrink in"
             warnings.warn(text, DataWarning, stacklevel=5)
         return None
     variances = mean_variances(folds)
     ridges = _validated(passed.shared, P, folds, cv.weights, settings.refit, variances, watch, threads)
-    if settings.refit != "auto":
+    if settings.refit in ("active", "all"):
         return Favoured(settings.refit, ridges[settings.refit], P) if settings.refit in ridges else None
     found, least = None, _scores(cv.errors[cv.best], variances)
     for columns, path in ridges.items():
@@ -117,8 +117,8 @@ def _validated(
     active = [np.flatnonzero((w != 0).any(axis=0)) for w in weights]
     every = [np.arange(len(P))] * len(folds)
     candidates = {"active": active, "all": every}
-    if wanted != "auto":
-        candidates = {wanted: candidates[wanted]}
+    if wanted != "best":
+        candidates = {"active": active} if wanted == "auto" else {wanted: candidates[wanted]}
     elif all(len(some) == len(P) for some in active):
         del candidates["all"]  # they are the same
     lams, found = lam_path(shared.weight), {}

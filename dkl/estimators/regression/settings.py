@@ -35,8 +35,8 @@ class RegressionSettings(ColumnSettings):
     n_nus: Annotated[int, Integer(1), "Values of nu on its path of nine decades."] = 60
     refit: Annotated[
         str,
-        Word("auto", "active", "all", "never"),
-        "A ridge on the active columns, or on all, in the lasso's place; auto: where cross-validation favours it.",
+        Word("auto", "active", "all", "best", "never"),
+        "A ridge on the lasso's columns in its place; auto: where cross-validation favors it; best: on all M too.",
     ] = "auto"
     holdout: Annotated[float, SHARE_HELD_OUT, "Share of the rows that the quality is measured on; 0: none."] = 0.1
 
