@@ -209,10 +209,10 @@ def unrolled(only: str) -> None:
 
 
 def picture(folder: Path) -> None:
-    """roll.png: the roll, and its embeddings by MVU's defaults but for m = 100, Isomap and LLE with 4 neighbours, coloured along it."""
+    """roll.png: the roll, and its embeddings by MVU with m = 100, Isomap and LLE, of 4 neighbours each, coloured along it."""
     X, places = roll()
     methods = {
-        "MVU, m 100": dkl.MaximumVarianceUnfolding(n_basis=100),
+        "MVU, m 100": dkl.MaximumVarianceUnfolding(n_basis=100, n_neighbors=4),
         "Isomap": Isomap(n_neighbors=4),
         "LLE": LocallyLinearEmbedding(n_neighbors=4, random_state=0),
     }

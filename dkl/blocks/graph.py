@@ -93,7 +93,7 @@ class Graph:
     def parts(self) -> str:
         """The number of components and the sizes of the largest."""
         sizes = ", ".join(f"{size:,}" for size in self.component_sizes[:5])
-        return f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''})"
+        return f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''} rows)"
 
     def describe(self) -> str:
         """One line: size, edges, width, components, isolated and duplicate patterns, how it was built and how fast."""
@@ -123,7 +123,7 @@ def build_graph(
     sharpness: float = 1.0,
     laplacian: str = "normalized",
     method: str = "auto",
-    is_joined: bool = False,
+    joined_above: int | None = None,
     warns_of_cuts: bool = True,
     memory_limit: int | float | str | None = None,
     beside: int = 0,
@@ -141,7 +141,8 @@ def build_graph(
     method: "exact" looks at all pairs, by matrix products, or for up to 8 dense features by a k-d tree.
     "approximate" searches with faiss (`pip install 'dkl[knn]'`) until it finds 0.99 of the neighbors of 1,000 sampled rows.
     "auto" is exact up to n = 50,000, with a tree, without faiss, and where approximating would take longer.
-    is_joined: whether components are joined by their shortest edges, of the least local weight exp(-sharpness).
+    joined_above: where there are more components than this, they are joined by the shortest edges between them, each of the least
+    local weight, exp(-sharpness).
     warns_of_cuts: whether rows that weights of one width all but cut off are worth a warning.
     memory_limit: bytes that a process may use for this beside X; beside: those of it that are taken already; see `plan_graph`.
     random_state: for the samples of "approximate".
@@ -157,7 +158,7 @@ def build_graph(
     if source.is_foreign and session.is_distributed:
         source = source.load([(0, source.n)])
     limit = parse_bytes(memory_limit)
-    way, plan = _way(source, n_neighbors, method, limit, session, beside)
+    way, plan = _way(source, n_neighbors, method, limit, session, beside, joined_above is not None)
     search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
     n_duplicates, most_copies = search.check()
     # The average width needs 10 neighbors even where the graph has fewer.
@@ -169,7 +170,7 @@ def build_graph(
     del lists  # the plan counts them beside W, not beside L
     count, labels = component_labels(affinity)
     sizes, n_joined = component_sizes(labels), 0
-    if is_joined and count > 1:
+    if joined_above is not None and count > joined_above:
         edges = spanning_edges(source.read(0, source.n), labels)
         affinity, n_joined = joined(affinity, edges, float(np.exp(-sharpness))), len(edges)
     matrix, isolated = laplacian_matrix(affinity, laplacian)
@@ -270,7 +271,13 @@ def _check_distances(dist2: NDArray[np.float64], n_duplicates: int) -> None:
 
 
 def _way(
-    source: RowSource, n_neighbors: int, method: str, limit: int | None, session: Session, beside: int = 0
+    source: RowSource,
+    n_neighbors: int,
+    method: str,
+    limit: int | None,
+    session: Session,
+    beside: int = 0,
+    is_joined: bool = False,
 ) -> tuple[str, dict[str, int]]:
     """("brute", "tree" or "approximate", its plan): what `method` means here, within the limit.
 
@@ -293,6 +300,7 @@ def _way(
             density=density,
             in_place=source.is_in_place,
             index=index,
+            is_joined=is_joined,
             beside=beside,
         )
 

@@ -18,6 +18,8 @@ SPAN = PIECE  # query ranges begin at its multiples, so that pieces are the same
 _DEFAULT_BUDGET = 256 * 10**6  # bytes of blocks a slot where no limit is given
 # Bytes a directed edge at the peaks of making W and L, measured where no edge is mutual: 49 and 110 to 115.
 _GRAPH, _LAPLACIAN = 55, 120
+_JOINED = 100  # bytes a directed edge while components are joined
+_STAGES = ("search", "check", "assembly", "joining")
 
 
 def plan_graph(
@@ -33,6 +35,7 @@ def plan_graph(
     density: float = 1.0,
     in_place: bool = False,
     index: str = "none",
+    is_joined: bool = False,
     beside: int = 0,
 ) -> dict[str, int]:
     """Bytes that `build_graph` holds beside X, and the two block sizes that make it so.
@@ -40,13 +43,15 @@ def plan_graph(
     X is (n, n_features) of `itemsize` bytes once read, of which the share `density` is stored (1: dense), in chunks of
     `chunk_rows`, or in this process' memory already (`in_place`). At a time `n_slots` tasks run in a process, which may
     use `memory_limit` bytes (None: no limit); where memory allows there are `n_tasks` tasks in all. `index`: "none", "tree" or
-    "ivf", held once. `beside`: bytes of the limit that are taken already: the process itself, an X that was read for this.
+    "ivf", held once. `is_joined`: whether components may be joined, which takes a copy of the rows. `beside`: bytes of the limit
+    that are taken already: the process itself, an X that was read for this.
 
     Returns `query_rows` and `reference_rows` (counts) and, in bytes: `block` (one task), `blocks` (all slots), `index`,
     `lists` (neighbors, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
-    (W and L, beside the lists) and `peak`, the largest stage. Raises MemoryBudgetError if that and `beside` exceed the limit.
+    (W and L, beside the lists), `joining` and `peak`, the largest stage. Raises MemoryBudgetError if that and `beside` exceed the limit.
     """
     given = {"n_neighbors": n_neighbors, "n_slots": n_slots, "chunk_rows": chunk_rows, "index": index}
+    given["is_joined"] = is_joined
 
     room = None if memory_limit is None else memory_limit - beside
 
@@ -76,14 +81,17 @@ def _plan(
     density: float,
     in_place: bool,
     index: str,
+    is_joined: bool,
 ) -> dict[str, int]:
     """The bytes of `plan_graph`, whether they fit or not."""
     k = max(n_neighbors, min(SIGMA_NEIGHBORS, n - 1))
     entries = ceil(density * n_features)
     if density < 1:
         read, work = (1 if in_place else 2) * entries * (itemsize + 4), 16 * entries
+        joining_row = entries * ((1 if in_place else 2) * (itemsize + 4) + 48) + 200
     else:
         read, work = (0 if in_place else 2) * entries * itemsize, (0 if index == "none" else 8) * entries
+        joining_row = entries * (1 if in_place else 2) * itemsize + 200
     proposed = {"none": 0, "tree": 48 * (k + 2), "ivf": 24 * (k + SPARE)}[index]
     # Of a query: the row, its working copy, its list, and what the index proposes for it.
     query_row = read + work + 16 * k + proposed
@@ -116,8 +124,10 @@ def _plan(
         "search": n_slots * block + held + lists,
         "check": n_slots * (reference_rows * reference_row + chunk) + 64 * n,
         "assembly": assembly,
+        # The rows, read at once and in the order of their components; their lists; W, and W with the joining edges.
+        "joining": n * joining_row + edges * _JOINED + tiles if is_joined else 0,
     }
-    plan["peak"] = max(plan[stage] for stage in ("search", "check", "assembly"))
+    plan["peak"] = max(plan[stage] for stage in _STAGES)
     return plan
 
 
@@ -134,8 +144,9 @@ def _ways(n_slots: int, n_neighbors: int, chunk_rows: int, index: str, fits: Cal
 
 def _refuse(plan: dict[str, int], memory_limit: int, beside: int, ways: list[Way]) -> None:
     """Raises MemoryBudgetError for the stage of the plan that takes most, with what makes it fit."""
-    stage = max(("search", "check", "assembly"), key=lambda name: plan[name])
+    stage = max(_STAGES, key=lambda name: plan[name])
     what = {
+        "joining": "joining components",
         "search": "the search for neighbors",
         "check": "the first pass over X",
         "assembly": "putting the graph together",

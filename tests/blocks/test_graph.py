@@ -166,7 +166,7 @@ def test_components_are_described(rng):
     assert graph.n_components == 2
     assert np.array_equal(graph.component_sizes, [60, 30])
     text = graph.describe()
-    for part in ("90 patterns", "2 components (60, 30)", "brute search", "5-nearest"):
+    for part in ("90 patterns", "2 components (60, 30 rows)", "brute search", "5-nearest"):
         assert part in text
     assert f"{int((graph.laplacian.toarray() < 0).sum() / 2)} edges" in text
 

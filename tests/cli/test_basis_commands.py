@@ -73,7 +73,6 @@ def fitted(*words):
         ((*MVU, "--data", "X.npz", "--n-basis", "70"), "--n-basis: more eigenvectors than the graph has"),
         ((*MVU, "--data", "X.npz", "--n-basis", "0"), "'--n-basis': '0' is not an integer >= 1"),
         ((*MVU, "--data", "X.npz", "--nu", "0"), "'--nu': '0' is not a finite number > 0"),
-        ((*MVU, "--data", "part.npz"), "the neighbour graph is not connected; got 2 components"),
         ((*MVU, "--data", "equal.npz"), "all rows are equal; got edges of length 0 alone"),
         ((*MVU, "--data", "nan.npz"), "X[3, 0]"),
         ((*MVU, "--data", "X.npy", "--colored"), "no targets; name their file by --targets"),
@@ -144,6 +143,23 @@ def test_labels_of_some_rows_color_an_unfolding(work):
 def test_labels_that_are_only_shown_may_be_1_and_minus_1(task, work):
     answer = call("fit", *task, "--data", "signs.npz", "--n-basis", "8", "--out", "run.zarr", "--threads", "1")
     assert answer.code == 0 and Path("run.zarr/report.png").exists(), answer.err
+
+
+def test_components_are_joined_and_verified(work):
+    answer = call(*MVU, "--data", "part.npz", "--n-neighbors", "5", "--n-basis", "12")
+    assert answer.code == 0 and "had 2 components (70, 70 rows), joined by the shortest edge" in answer.err
+    told = call("verify", "run.zarr")
+    assert told.code == 0 and "length of joining edges" in told.out, told.err
+    run = RunStore.open(Path("run.zarr"))
+    basis = run.read_arrays("basis")
+    longest = int(basis["squared"].argmax())  # the joining edge: to another row of the other part
+    basis["edges"][longest, 1] += 1 if basis["edges"][longest, 1] < 139 else -1
+    X = np.load("part.npz")["X"]
+    basis["squared"][longest] = ((X[basis["edges"][longest, 0]] - X[basis["edges"][longest, 1]]) ** 2).sum()
+    run.write_arrays("basis", basis)
+    run.write_report(run.report())
+    told = call("verify", "run.zarr")
+    assert told.code != 0 and "length of joining edges" in told.err
 
 
 def test_sparse_rows_are_kept_as_they_are(work):

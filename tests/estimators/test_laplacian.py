@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
@@ -242,7 +243,6 @@ PAIRS = {"must_link": [[0, 1], [1, 2]], "cannot_link": [[0, 2]]}
         (dkl.LaplacianKernelLearner(30), ROWS, {"y": np.arange(30) % 2}, InputError, "at most 29 of 30"),
         (dkl.MaximumVarianceUnfolding(n_basis=0), ROWS, {}, InputError, "'n_basis' parameter.*integer >= 1"),
         (dkl.MaximumVarianceUnfolding(nu=0.0), ROWS, {}, InputError, "'nu' parameter.*> 0"),
-        (dkl.MaximumVarianceUnfolding(), PART, {}, InputError, r"not connected; got 2 components \(30, 30 rows\)"),
         (dkl.MaximumVarianceUnfolding(), np.ones((9, 2)), {}, InputError, "all rows are equal"),
         (dkl.MaximumVarianceUnfolding(), ROWS * 1e140, {}, InputError, "X: distances too large.*divide X by its scale"),
         (dkl.MaximumVarianceUnfolding(), ROWS * 1e-160, {}, InputError, "X: .*underflow; scale X"),
@@ -294,6 +294,18 @@ def test_labels_beside_pairs_are_told_to_be_unused():
     with pytest.warns(DataWarning, match="y is not learned from") as caught:
         dkl.LaplacianKernelLearner(4).fit(ROWS, np.arange(30) % 2, pairs=pairs)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("colored", [False, True])
+def test_components_are_joined_by_the_shortest_edge(colored):
+    y = np.repeat([0, 1], 30)
+    with pytest.warns(DataWarning, match=r"had 2 components \(30, 30 rows\), joined by the shortest edge between them"):
+        model = dkl.MaximumVarianceUnfolding(n_neighbors=4, n_basis=20, colored=colored).fit(PART, y)
+    i, j = np.unravel_index(np.argmin(cdist(PART[:30], PART[30:])), (30, 30))
+    assert model.edges_[y[model.edges_[:, 0]] != y[model.edges_[:, 1]]].tolist() == [[i, 30 + j]]
+    if not colored:
+        shown = np.linalg.norm(model.embedding_[i] - model.embedding_[30 + j])
+        assert 1 / 2 < shown / np.linalg.norm(PART[i] - PART[30 + j]) < 2
 
 
 def test_a_disconnected_graph_is_a_basis_for_pairs():

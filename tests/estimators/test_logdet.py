@@ -404,6 +404,16 @@ def test_unseen_rows_of_a_far_graph_row_have_its_width(iris):
     assert_allclose(model.kernel_matrix(rows, X), means @ model.kernel_matrix(X), atol=1e-6)
 
 
+def test_components_that_nothing_is_learned_of_are_warned_of(rng):
+    rows = np.concatenate([rng.standard_normal((30, 3)), 50 + rng.standard_normal((12, 3))])
+    model = dkl.LogDetKernelLearner(kernel="laplacian", n_jobs=1)
+    with pytest.warns(
+        DataWarning, match=r"1 of the 2 components .*, 12 of 42 rows \(first: row 30\), hold no row with"
+    ):
+        model.fit(rows, triplets=[[0, 1, 2], [3, 4, 5]])
+    model.fit(rows, triplets=[[0, 1, 2], [30, 31, 5]])
+
+
 @pytest.mark.parametrize(
     ("kernel", "params", "of"),
     [

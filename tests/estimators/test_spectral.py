@@ -1,16 +1,23 @@
 """`SpectralEmbedding` and `SpectralClustering`: scikit-learn's on the same affinity, components, unseen rows, bad input."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.linalg
 import sklearn.cluster
 import sklearn.manifold
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from sklearn.datasets import make_moons
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tailed_rows import tailed_rows
 
 import dkl
-from dkl.errors import InputError, MemoryBudgetError
+from dkl.errors import ConvergenceWarning, DataWarning, InputError, MemoryBudgetError
+from dkl.estimators.spectral import clustering
+from dkl.estimators.spectral.maps import eigenmaps
 from dkl.linalg import smooth_bytes
 
 
@@ -77,6 +84,59 @@ def test_tails_do_not_hide_the_clusters(seed):
     assert dkl.adjusted_rand_index(y, found) > 0.6
 
 
+def test_components_are_joined_for_an_embedding(rng):
+    """Two parts, of 60 and 30 rows, and two tight far rows: one edge each, of the least weight; the places within parts are shown."""
+    X = np.concatenate([rng.standard_normal((60, 2)), 50 + rng.standard_normal((30, 2)), 900 + rng.random((2, 2))])
+    with pytest.warns(
+        DataWarning, match=r"had 2 components \(60, 32 rows\), joined by the shortest edge between them; raise"
+    ):
+        shown = dkl.SpectralEmbedding(2, n_jobs=1).fit(X)
+    D, s = cdist(X, X), NearestNeighbors(n_neighbors=10).fit(X).kneighbors()[0][:, -1]
+    near = np.where(np.eye(92), -1, s[:, None]) >= D
+    W = np.where(near | near.T, np.exp(-((D / np.maximum(s[:, None], s)) ** 2)), 0.0)
+    i, j = np.unravel_index(np.argmin(D[:60, 60:]), (60, 32))
+    W[i, 60 + j] = W[60 + j, i] = np.exp(-1.0)
+    wanted = scipy.linalg.eigh(np.diag(W.sum(axis=1)) - W, np.diag(W.sum(axis=1)), subset_by_index=(1, 2))
+    np.testing.assert_allclose(shown.eigenvalues_, wanted[0], rtol=1e-8)
+    norms = np.linalg.norm(wanted[1], axis=0) * np.linalg.norm(shown.embedding_, axis=0)
+    np.testing.assert_allclose(np.abs((wanted[1] * shown.embedding_).sum(axis=0)) / norms, 1.0, rtol=1e-8)
+
+
+def test_components_that_cannot_be_joined_are_warned_of(rng):
+    X = np.concatenate([rng.standard_normal((40, 2)), 50 + rng.standard_normal((30, 2))])
+    with pytest.warns(DataWarning, match=r"has 2 components \(40, 30 rows\): its eigenvectors tell components apart"):
+        dkl.SpectralEmbedding(1, sigma=3.0, n_jobs=1).fit(X)
+    W = np.kron(np.eye(3), np.ones((9, 9)))
+    with pytest.warns(DataWarning, match=r"has 3 components \(9, 9, 9 rows\).*; give affinities between them"):
+        dkl.SpectralEmbedding(2, affinity="precomputed").fit(W)
+    assert len(set(dkl.SpectralClustering(3, affinity="precomputed", random_state=0).fit_predict(W))) == 3
+
+
+def test_more_components_than_clusters_are_joined_by_nearness(rng):
+    """15 copies of each of 8 places in two groups: their neighbours are all copies, and eigenvectors would merge them at random."""
+    places = np.concatenate([rng.standard_normal((4, 2)), 30 + rng.standard_normal((4, 2))])
+    X, y = np.repeat(places, 15, axis=0), np.repeat([0, 1], 60)
+    with pytest.warns(DataWarning, match=r"had 8 components .* take n_neighbors above 14, the copies of a row"):
+        found = dkl.SpectralClustering(2, n_jobs=1, random_state=0).fit_predict(X)
+    assert dkl.adjusted_rand_index(y, found) == 1.0
+
+
+def test_islands_that_are_the_clusters_are_warned_of(rng):
+    X = np.concatenate([rng.standard_normal((80, 2)), 40 + rng.standard_normal((12, 2))])
+    with pytest.warns(
+        DataWarning, match=r"has 2 components \(80, 12 rows\): these are the clusters; raise n_neighbors"
+    ):
+        dkl.SpectralClustering(2, n_jobs=1, random_state=0).fit(X)
+
+
+def test_few_distinct_coordinates_are_not_blamed_on_duplicates(rng, monkeypatch):
+    X = rng.standard_normal((30, 2))
+    found = eigenmaps(dkl.SpectralClustering(2, n_jobs=1), X, 2, 2)
+    monkeypatch.setattr(clustering, "eigenmaps", lambda *_, **__: replace(found, coordinates=np.ones((30, 2))))
+    with pytest.warns(ConvergenceWarning, match="1 distinct clusters found, .*: the eigenvectors tell no more"):
+        dkl.SpectralClustering(2, n_jobs=1, random_state=0).fit(X)
+
+
 def test_unseen_rows_and_workers(client):
     X, y = make_moons(240, noise=0.05, random_state=0)
     model = dkl.SpectralClustering(2, random_state=0, n_jobs=1).fit(X[:200])
@@ -84,7 +144,8 @@ def test_unseen_rows_and_workers(client):
     assert np.array_equal(model.predict(X[:200]), model.labels_)
     there = dkl.SpectralClustering(2, random_state=0, client=client).fit(X[:200])
     assert np.array_equal(there.labels_, model.labels_) and there.embedding_.tobytes() == model.embedding_.tobytes()
-    shown = dkl.SpectralEmbedding(3, n_jobs=1).fit(X[:200])
+    with pytest.warns(DataWarning, match="had 2 components .* joined"):
+        shown = dkl.SpectralEmbedding(3, n_jobs=1).fit(X[:200])
     assert np.array_equal(shown.transform(X[:200]), shown.embedding_) and shown.transform(X[200:]).shape == (40, 3)
 
 

@@ -98,7 +98,9 @@ def _search(sizes: Sizes, settings: Any, place: Place, room: Room) -> tuple[str,
 
 def _plan(sizes: Sizes, settings: Any, session: Session, place: Place, own_rows: int, allowed: int) -> Plan:
     n, m, k = sizes.n, sizes.m, max(1, min(settings.n_neighbors, sizes.n - 1))
-    graph = plan_graph(n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads)
+    graph = plan_graph(
+        n, sizes.d, 8, k, None, n_slots=session.threads, n_tasks=session.threads, is_joined=bool(sizes.first)
+    )
     held = _held(sizes, settings, own_rows)
     where, search = _search(sizes, settings, place, _room(sizes, settings, place, own_rows, allowed))
     stages = {

@@ -5,6 +5,7 @@ Li et al. 2009 are transductive: what is said of unseen points is ours.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,9 +18,10 @@ from sklearn.neighbors import NearestNeighbors
 from dkl.blocks.graph import build_graph
 from dkl.blocks.kernel_checks import check_matrix
 from dkl.blocks.session import Session
-from dkl.errors import InputError
+from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.kernel_params import SHARPNESS
 from dkl.estimators.common.rules import width_rule
+from dkl.linalg.graph_parts import strong_labels
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
 from dkl.linalg.similarity import Similarity
@@ -164,6 +166,18 @@ class GraphKernel:
             session=session, memory_limit=memory_limit,
         )  # fmt: skip
         return cls(rows, graph.laplacian, graph.similarity, params.get("laplacian", "normalized"))
+
+    def warn_of_untouched(self, points: Indices) -> None:
+        """DataWarning where components of the graph hold none of `points`: the kernel is 0 between components."""
+        count, labels = strong_labels(-self.graph_laplacian, self.graph_laplacian.diagonal())
+        outside = np.flatnonzero(~np.isin(labels, labels[points]))
+        if outside.size:
+            warnings.warn(
+                f"{len(np.unique(labels[outside])):,} of the {count:,} components of the neighbor graph, {outside.size:,} of {self.n:,} "
+                f"rows (first: row {outside[0]}), hold no row with side information: nothing is learned of them; raise n_neighbors",
+                DataWarning,
+                stacklevel=2,
+            )
 
     @property
     def n(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.graph import build_graph
+from dkl.blocks.graph_warnings import parts_text
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
@@ -40,6 +41,8 @@ class PosedPropagation:
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
             laplacian="normalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
+        if graph.n_components >= m:
+            warnings.warn(parts_text(graph, f"they are all that {m} eigenvectors show"), DataWarning, stacklevel=2)
         return cls(Basis.of(graph, m, session, room=room), pairs)
 
     @cached_property

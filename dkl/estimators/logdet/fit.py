@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dkl.errors import MemoryBudgetError
 from dkl.estimators.common.metric_constraints import KernelDistances, MetricDistances, constraints_and_loss
 from dkl.estimators.common.outcomes import warn_of
-from dkl.estimators.common.prior_kernels import PriorKernel
+from dkl.estimators.common.prior_kernels import GraphKernel, PriorKernel
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.logdet.plan import FEWER, metric_items
@@ -89,6 +89,8 @@ def pose_kernel(prior: PriorKernel, side: SideInformation, settings: Any, params
     """Problem (3) of a kernel, for which there is room: `plan_kernel` has been asked."""
     constraints, loss = constraints_and_loss(side, settings.loss, params, KernelDistances(prior))
     points = constraints.points
+    if isinstance(prior, GraphKernel):
+        prior.warn_of_untouched(points)
     return Posed(prior.within(points), constraints.on_points(), loss, side.n_labelled, points, settings)
 
 

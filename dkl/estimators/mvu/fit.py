@@ -46,12 +46,11 @@ class PosedUnfolding:
         cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, beside: int = 0,
         room: Room | None = None,
     ) -> PosedUnfolding:  # fmt: skip
-        """From rows (n, d); InputError for a graph in several parts, and for rows that are all equal."""
+        """From rows (n, d); InputError for rows that are all equal. Components of the graph are joined by their shortest edges."""
         graph = build_graph(
-            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS,
+            rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS, joined_above=1,
             laplacian="unnormalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
-        _check_connected(graph)
         edges, squared = _edges(rows, graph)
         _check_scale(squared)
         # Edges weigh 1, but unseen rows are means of their neighbours by nearness.
@@ -144,15 +143,6 @@ def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
     if not squared.max(initial=0.0) > 0:
         raise InputError("all rows are equal", where="X", got="edges of length 0 alone", wanted="rows that differ")
     return edges, squared
-
-
-def _check_connected(graph: Graph) -> None:
-    if graph.n_components > 1:
-        sizes = ", ".join(f"{size:,}" for size in graph.component_sizes[:3])
-        raise InputError(
-            "the neighbour graph is not connected", where="X", got=f"{graph.n_components} components ({sizes} rows)",
-            wanted="one", remedy="raise n_neighbors, or unfold the components one by one",
-        )  # fmt: skip
 
 
 def _check_scale(squared: Matrix) -> None:

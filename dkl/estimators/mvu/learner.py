@@ -37,7 +37,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     nu : float or "scale"
         Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.laplacian_kernels.default_nu`).
     n_neighbors : int
-        Neighbours whose distances are kept. The graph must be connected.
+        Neighbours whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
     colored : bool
         Whether y is learned from: labels (n,), alike or not, -1 (None among objects) for unlabeled, or numbers (n, k) with L = y y'.
     solver : "low-rank", "sqlp" or "scsdp"
@@ -76,7 +76,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         *,
         n_basis: int | None = None,
         nu: float | str = "scale",
-        n_neighbors: int = 4,
+        n_neighbors: int = 10,
         colored: bool = False,
         solver: str = "low-rank",
         tol: float = 1e-6,
@@ -106,8 +106,8 @@ class MaximumVarianceUnfolding(BasisLearner):
     def fit(self, X: Any, y: Any = None) -> MaximumVarianceUnfolding:
         """Unfold the rows X (n, d); y is looked at where `colored` alone.
 
-        Edges may have length 0: equal rows are kept together. InputError for a graph in several parts, which could go as far
-        apart as they like, and for rows that are all equal.
+        Edges may have length 0: equal rows are kept together. InputError for rows that are all equal. Components of the graph, which
+        could go as far apart as they like, are joined by the shortest edges between them.
         """
         check_parameters(self, UnfoldingSettings)
         with watch_for(self.callbacks, self.verbose) as watch:

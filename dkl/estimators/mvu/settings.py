@@ -14,6 +14,6 @@ class UnfoldingSettings(BasisSettings):
     """RegMVU."""
 
     n_components: Annotated[int, Integer(1), "Dimensions of the embedding."] = 2
-    n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 4
+    n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 10
     nu: Annotated[float | str, Either(Real(above=0), Word("scale")), "Weight of the edges' distances."] = "scale"
     colored: Annotated[bool, Flag(), "Whether labels take the variance's place."] = False

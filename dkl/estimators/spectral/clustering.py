@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.errors import InputError
+from dkl.blocks.graph import Graph
+from dkl.blocks.graph_warnings import parts_text
+from dkl.errors import ConvergenceWarning, DataWarning, InputError
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.settings import check_parameters
@@ -23,7 +26,8 @@ class SpectralClustering(ClusterMixin, ClientParameter):
     """Clusters by k-means on the lowest eigenvectors of L f = lambda D f of the neighbour graph: a relaxation of normalized cuts.
 
     What differs from scikit-learn's: the graph and its eigenvectors are those of `dkl.SpectralEmbedding`, k-means is `dkl.KernelKMeans`,
-    both on threads or on the workers of a Dask cluster; and unseen rows have a cluster too.
+    both on threads or on the workers of a Dask cluster; and unseen rows have a cluster too. More components of the graph than clusters
+    are joined by the shortest edges between them (DataWarning), where eigenvectors would merge them at random.
 
     Parameters
     ----------
@@ -88,11 +92,23 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         """Cluster the rows X (n, d), or those of the affinity X (n, n); y is not looked at."""
         check_parameters(self, ClusteringSettings)
         count = int(self.n_clusters if self.n_components is None else self.n_components)
-        found = eigenmaps(self, X, count)
-        self.kmeans_ = KernelKMeans(
+        found = eigenmaps(self, X, count, joined_above=int(self.n_clusters))
+        _warn_of_islands(found.graph, int(self.n_clusters))
+        kmeans = KernelKMeans(
             int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state, client=self.client,
             memory_limit=self.memory_limit,
-        ).fit(found.coordinates)  # fmt: skip
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "[0-9]+ distinct clusters found"
+            )  # its reason is of rows, not of eigenvectors
+            self.kmeans_ = kmeans.fit(found.coordinates)
+        distinct = len(np.unique(self.kmeans_.labels_))
+        if distinct < self.n_clusters:
+            text = (
+                f"{distinct} distinct clusters found, n_clusters={self.n_clusters}: the eigenvectors tell no more apart"
+            )
+            warnings.warn(text, ConvergenceWarning, stacklevel=2)
         self.labels_, self.embedding_, self.eigenvalues_ = self.kmeans_.labels_, found.coordinates, found.eigenvalues
         self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
         return self
@@ -106,3 +122,10 @@ class SpectralClustering(ClusterMixin, ClientParameter):
                 "new rows have no neighbours here", where="predict", remedy="use labels_, or fit on features"
             )
         return self.kmeans_.predict(neighbor_means(rows, self._rows, self._graph.similarity) @ self.embedding_)
+
+
+def _warn_of_islands(graph: Graph, n_clusters: int) -> None:
+    """DataWarning where the clusters can only be the components, and one of these is as small as neighbors alone make it."""
+    island = 2 * graph.n_neighbors
+    if graph.n_components == n_clusters > 1 and graph.component_sizes[-1] <= island:
+        warnings.warn(parts_text(graph, "these are the clusters"), DataWarning, stacklevel=3)

@@ -24,7 +24,8 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     What differs from scikit-learn's: the graph has similarities where that has ones, is built block by block, on
     threads or on the workers of a Dask cluster; the eigenvectors are found by whichever method is safe at the graph's size, beyond
     10,000 rows by a filter that needs products alone, on workers where this process would hold half a gigabyte for it; and unseen
-    rows have coordinates too. Of the same affinity, by affinity="precomputed", the coordinates are the same.
+    rows have coordinates too. Components of the graph are joined by the shortest edges between them (DataWarning): they would be all that
+    the lowest eigenvectors show. Of the same affinity, by affinity="precomputed", the coordinates are the same.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     def fit(self, X: Any, y: Any = None) -> SpectralEmbedding:
         """Find the coordinates of the rows X (n, d), or of the affinity X (n, n); y is not looked at."""
         check_parameters(self, EmbeddingSettings)
-        found = eigenmaps(self, X, int(self.n_components) + 1)
+        found = eigenmaps(self, X, int(self.n_components) + 1, joined_above=1)
         self.embedding_, self.eigenvalues_ = found.coordinates[:, 1:], found.eigenvalues[1:]
         self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
         return self

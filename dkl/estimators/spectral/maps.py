@@ -6,6 +6,7 @@ clusters J. Shi, J. Malik, Normalized cuts and image segmentation, IEEE PAMI 22,
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.graph import Graph, build_graph, graph_of
+from dkl.blocks.graph_warnings import parts_text
 from dkl.blocks.place import Place
 from dkl.blocks.room import Room
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
 from dkl.blocks.shared_passes import passes_on
-from dkl.errors import InputError, MemoryBudgetError
+from dkl.errors import DataWarning, InputError, MemoryBudgetError
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.validation import checked_rows
@@ -29,6 +31,7 @@ from dkl.linalg.smooth_basis import smoothest
 from dkl.linalg.smooth_bytes import basis_bytes
 from dkl.resources import format_bytes, parse_bytes
 
+SEPARATE = "its eigenvectors tell components apart and nothing else"
 BASES = 6
 """Arrays (n, m) alive at the peak of the search for eigenvectors, with their guards."""
 GRAPHS = 3
@@ -47,10 +50,11 @@ class Maps:
     residual: float
 
 
-def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
+def eigenmaps(learner: Any, X: Any, count: int, joined_above: int) -> Maps:
     """The lowest `count` of them of the rows X (n, d) of a learner with the parameters of `GraphSettings`, or of X (n, n) itself.
 
-    InputError for fewer rows; MemoryBudgetError for what does not fit.
+    joined_above: more components than this of a graph of local widths are joined; others are warned of. Raises InputError for fewer
+    rows, MemoryBudgetError for what does not fit.
     """
     rows = checked_rows(learner, X, reset=True, least=2)
     n, limit = int(rows.shape[0]), parse_bytes(learner.memory_limit)
@@ -63,10 +67,13 @@ def eigenmaps(learner: Any, X: Any, count: int) -> Maps:
     if learner.affinity == "precomputed":
         graph = graph_of(rows, laplacian="unnormalized")
     else:
+        sigma = width_rule(learner.sigma, "local")
         graph = build_graph(
-            rows, n_neighbors=min(learner.n_neighbors, n - 1), sigma=width_rule(learner.sigma, "local"), laplacian="unnormalized",
-            memory_limit=limit, session=session,
+            rows, n_neighbors=min(learner.n_neighbors, n - 1), sigma=sigma, laplacian="unnormalized",
+            joined_above=joined_above if sigma == "local" else None, memory_limit=limit, session=session,
         )  # fmt: skip
+    if graph.n_components > joined_above and not graph.n_joined:
+        warnings.warn(parts_text(graph, SEPARATE), DataWarning, stacklevel=3)
     degrees = graph.laplacian.diagonal()
     affinity = sparse.csr_array(sparse.diags_array(degrees) - graph.laplacian)
     affinity.eliminate_zeros()

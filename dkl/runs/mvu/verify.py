@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+from sklearn.metrics.pairwise import euclidean_distances
 
-from dkl.errors import StoreError
+from dkl.errors import MemoryBudgetError, StoreError
 from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.resources import format_bytes
 from dkl.runs import recomputed_basis as recomputed
 from dkl.runs.comparison import Comparison
 from dkl.runs.recomputed import neighbor_graph, widths_apart
@@ -23,6 +26,9 @@ from dkl.stores.run import RunStore
 
 AGREE = 1e-12
 """Relative, of numbers that are summed anew."""
+SPANNING = 1e-6
+"""Of the longest edge: rounding of distances by products."""
+BLOCK_BYTES = 2**26
 
 
 def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
@@ -35,8 +41,17 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     laplacian = _laplacian(edges, n)
     graph = neighbor_graph(rows, settings.n_neighbors, "local", "unnormalized", sharpness=0.0)
     yield Comparison("edges", float(report["n_edges"]), float(len(edges)), 0.0)
-    yield Comparison("edges beside the rows' graph", 0.0, float(abs(laplacian - graph.laplacian).max()), 0.0)
     longest = max(float(squared.max()), np.finfo(float).tiny)
+    count, labels = connected_components(graph.laplacian, directed=False)
+    between = labels[edges[:, 0]] != labels[edges[:, 1]]
+    apart = abs(_laplacian(edges[~between], n) - graph.laplacian).max()
+    yield Comparison("edges beside the rows' graph", 0.0, float(apart), 0.0)
+    if count > 1:
+        parts = connected_components(laplacian, directed=False)[0]
+        yield Comparison("components, once joined", 1.0, float(parts), 0.0)
+        joining = float(np.sqrt(squared[between]).sum())
+        wanted = _spanning_length(rows, labels, budget)
+        yield Comparison("length of joining edges", joining, wanted, SPANNING * np.sqrt(longest) * count)
     yield Comparison("squared distances", 0.0, _apart(rows, edges, squared) / longest, AGREE)
     yield Comparison("widths of the similarity", 0.0, widths_apart(basis["widths"], graph.similarity.widths), 1e-12)
     yield from recomputed.of_basis(report, basis, laplacian)
@@ -55,6 +70,26 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     squares = recomputed.Squares(Q, edges, True, np.full(len(edges), weight), weight * squared, -W)
     yield from recomputed.of_solution(report, squares, model["Y"], model.get("dual"))
     yield from recomputed.of_embedding(report, basis, model, int(settings.n_components))
+
+
+def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> float:
+    """The length of the least tree that joins the components `labels` (n,) of the rows, from all distances between these."""
+    n, count = len(labels), int(labels.max()) + 1
+    if 16 * count**2 > budget:
+        what, wanted = f"distances between {count:,} components do not fit", format_bytes(16 * count**2)
+        raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=wanted)
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], np.arange(count))
+    rows = rows[order] if sparse.issparse(rows) else rows[order] - np.asarray(rows, np.float64).mean(axis=0)
+    nearest = np.full((count, count), np.inf)
+    step = max(1, min(BLOCK_BYTES, budget) // (24 * n))
+    for lo in range(0, n, step):
+        far = np.minimum.reduceat(euclidean_distances(rows[lo : lo + step], rows), starts, axis=1)
+        np.minimum.at(nearest, labels[order[lo : lo + step]], far)
+    # A tree is least by lengths that all grow alike, and no entry may be 0, which stands for no edge.
+    offset = float(nearest[np.isfinite(nearest)].max()) or 1.0
+    tree = minimum_spanning_tree(np.where(np.eye(count, dtype=bool), 0.0, nearest + offset))
+    return float(tree.sum() - offset * (count - 1))
 
 
 def _laplacian(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
