@@ -69,6 +69,19 @@ def verdict(learner: str, found: Means) -> str:
     return text + (f"; no answer on {failed} sets" if failed else "")
 
 
+def most_behind(learner: str, found: Means) -> str:
+    """Return the three sets on which a learner is furthest behind a peer, with that peer."""
+    gaps = []
+    for name, ours in found[learner].items():
+        others = {
+            m: by_set[name] for m, by_set in found.items() if m != learner and np.isfinite(by_set.get(name, np.nan))
+        }
+        if others and np.isfinite(ours):
+            best = max(others, key=lambda m: others[m])
+            gaps.append((ours - others[best], name, best))
+    return "; ".join(f"{name} {signed(gap)} ({best})" for gap, name, best in sorted(gaps)[:3] if gap < -BELOW)
+
+
 def short(value: float) -> str:
     """Return a number of three decimals without its leading zero, "-" for NaN."""
     return "-" if np.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
@@ -103,6 +116,7 @@ def score_table(learner: str, by_case: dict[str, Records], score: str) -> Iterat
                 text += f"; {signed(mean)} ± {short(error)}, {counts}"
             cells.append(text)
         yield row(f"**{method}**" if method == learner else method, *cells)
+    yield row("most behind", *(most_behind(learner, case) if learner in case else "" for case in found.values()))
     yield row("verdict", *(verdict(learner, case) if learner in case else "" for case in found.values()))
     yield ""
 
