@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import balanced_accuracy_score, r2_score
+from sklearn.metrics import balanced_accuracy_score, r2_score, roc_auc_score
 
 from dkl.errors import StoreError
-from dkl.quality import MAX_HELD_OUT, Quality, held_out, paired_error, r2_of
+from dkl.quality import MAX_HELD_OUT, Quality, auc_error, auc_of, held_out, paired_error, r2_of
 
 GOOD = Quality("held-out R2", 0.48, 442, "5 folds of 442 rows", "linear regression", 0.51, 0.02, {"R": 0.7}, "scale")
 
@@ -91,3 +91,23 @@ def test_a_class_is_never_held_out_whole_and_few_are_not_held_out():
     assert len(held_out(99, 0.1, 0, 1)) == 10
     assert len(held_out(90, 0.1, 0, 1)) == 0
     assert len(held_out(10_000_000, 0.1, 0, 1)) == MAX_HELD_OUT
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_auc_is_scikit_learns(rng, ties):
+    is_positive = rng.random(60) < 0.3
+    scores = rng.integers(0, 6, 60).astype(float) if ties else rng.standard_normal(60)
+    found, placements = auc_of(scores, is_positive)
+    assert found == pytest.approx(roc_auc_score(is_positive, scores))
+    assert placements[~is_positive].mean() == pytest.approx(found)
+
+
+def test_the_standard_error_of_a_difference_of_aucs_is_that_of_many_samples(rng):
+    is_positive = np.arange(150) < 60
+    apart, errors = [], []
+    for _ in range(400):
+        signal = rng.standard_normal(150) + 1.5 * is_positive
+        (one, first), (two, second) = (auc_of(signal + rng.standard_normal(150) * s, is_positive) for s in (0.3, 1.5))
+        apart.append(one - two)
+        errors.append(auc_error(first, second, is_positive))
+    assert np.mean(errors) == pytest.approx(np.std(apart), rel=0.1)

@@ -1,12 +1,11 @@
 """The number on held-out data that each learner reports: scikit-learn's on the same split, and a warning where it is bad."""
 
-import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import call
+from quality_checks import LESS, check_run
 from sklearn.datasets import load_diabetes, load_digits, make_classification
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
@@ -22,7 +21,6 @@ from dkl.errors import DataWarning
 from dkl.quality import held_out
 
 LINEAR = make_pipeline(StandardScaler(), Ridge())
-LESS = "is less than that of"
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +147,7 @@ def test_a_run_of_regression_says_what_the_estimator_says(diabetes, options, tmp
     line = ("regression", "--data", "X.npz", "--gamma", "10", "--n-columns", "60", "--threads", "1", *options)
     answer = call("fit", *line, "--out", "run.zarr")
     assert answer.code == 0
-    _check_run(answer, "run.zarr")
+    check_run(answer, "run.zarr")
     given = {"nu": 1.0} if "--nu" in options else {"n_nus": 12}
     estimator = regressor(**given, random_state=_Seed()).fit(X, y[:, 0])
     assert estimator.result_.quality.as_dict() == dkl.open_run("run.zarr").report["quality"]
@@ -166,20 +164,6 @@ class _Seed(np.random.RandomState):
 
     def randint(self, *arguments, **keywords):
         return 0
-
-
-def _check_run(answer, path):
-    """The quality stands in the last lines of a fit, in info, its JSON, the loaded estimator and the picture's title."""
-    stored = json.loads((Path(path) / "report.json").read_text())["quality"]
-    model = dkl.load(path)
-    quality = model.result_.quality
-    assert quality.as_dict() == stored
-    assert str(quality) in answer.out and str(quality) in call("info", path).out
-    assert json.loads(call("info", path, "--json").out)["report"]["quality"] == stored
-    assert repr(quality) in repr(model.result_)
-    title = model.plot().get_suptitle()
-    assert title.startswith(quality.title) and "of its minimum" in title
-    assert "of its minimum" in answer.out
 
 
 # -- classes ------------------------------------------------------------------------------------------------------------
@@ -285,7 +269,7 @@ def test_a_run_of_classification_says_what_the_estimator_says(tmp_path, monkeypa
     line = ("svc", "--data", "X.npz", "--gamma", "0.05", "--C", "2", "--rho", "1e9", "--threads", "1")
     answer = call("fit", *line, "--out", "run.zarr")
     assert answer.code == 0
-    _check_run(answer, "run.zarr")
+    check_run(answer, "run.zarr")
     assert classifier().fit(X, y).result_.quality.as_dict() == dkl.open_run("run.zarr").report["quality"]
     assert "accuracy of a linear classifier 0." in call("info", "run.zarr").out
     answer = call("verify", "run.zarr")

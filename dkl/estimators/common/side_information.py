@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dkl._pair_checks import inside_cross_validation
 from dkl._pair_sources import encode_labels
@@ -21,12 +22,14 @@ class SideInformation:
     """Triplets or pairs of n rows, checked; from labels both, which say the same.
 
     n_labelled: the m that gamma is divided by: labelled rows, or, without labels, rows that triplets or pairs touch (None).
+    codes: (n,) class numbers, -1 for none, where triplets and pairs were made from labels.
     """
 
     n: int
     triplets: Triplets | None = None
     pairs: Pairs | None = None
     n_labelled: int | None = None
+    codes: NDArray[np.int64] | None = None
 
     @property
     def n_points(self) -> int:
@@ -109,4 +112,4 @@ def _of_labels(learner: str, rows: Any, y: Any, n_in: int, n_out: int, is_kernel
         raise InputError("labels and rows differ in number", where="y", got=got, wanted=f"({n},)")
     kernel = "precomputed" if is_kernel else None
     made = Triplets.from_labels(rows, y, n_in, n_out, kernel=kernel)
-    return SideInformation(n, made, made.to_pairs().check(n), int(np.count_nonzero(codes >= 0)))
+    return SideInformation(n, made, made.to_pairs().check(n), int(np.count_nonzero(codes >= 0)), codes)

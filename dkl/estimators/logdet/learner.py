@@ -11,16 +11,18 @@ from dkl.blocks.dense_place import blas_threads
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
-from dkl.estimators.common.metric_constraints import check_loss_choice
+from dkl.estimators.common.metric_constraints import KernelDistances, check_loss_choice
 from dkl.estimators.common.prior_kernels import PriorKernel
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
+from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
+from dkl.estimators.logdet.quality import with_quality
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
@@ -76,6 +78,9 @@ class LogDetKernelLearner(KernelLearner):
         the hinges themselves, which ever narrower smooth hinges approach, and is the paper's trust region for the others.
     tol, max_iter
         Relative duality gap; Newton steps.
+    holdout : float
+        Share of the labeled rows of each class, of triplets or of pairs, that `result_.quality` is measured on, at most 0.5; 0: it
+        is not measured, as it is not by `path`. The final fit is on all.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose
@@ -121,6 +126,7 @@ class LogDetKernelLearner(KernelLearner):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
+        holdout: float = 0.1,
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -143,6 +149,7 @@ class LogDetKernelLearner(KernelLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.holdout = holdout
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs
@@ -167,11 +174,15 @@ class LogDetKernelLearner(KernelLearner):
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
-            prior, rows, posed, plan = self._posed(X, y, **given, sample_ids=sample_ids)
+            side, prior, rows, posed, plan = self._posed(X, y, **given, sample_ids=sample_ids)
             with blas_threads(plan.place.threads):
                 (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
-        with blas_threads(plan.threads):
-            self._keep(prior, rows, posed, solution)
+            with blas_threads(plan.threads):
+                self._keep(prior, rows, posed, solution)
+            with blas_threads(plan.place.threads):
+                self.result_ = with_quality(
+                    self.result_, posed, side, posed.settings.gamma, KernelDistances(prior), self.loss_params, watch
+                )
         return self
 
     def path(
@@ -193,7 +204,7 @@ class LogDetKernelLearner(KernelLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
-            prior, rows, posed, plan = model._posed(X, y, **given, sample_ids=sample_ids)
+            _, prior, rows, posed, plan = model._posed(X, y, **given, sample_ids=sample_ids)
             with blas_threads(plan.place.threads):
                 found, result = posed.solved([float(gamma) for gamma in values], watch)
 
@@ -224,9 +235,10 @@ class LogDetKernelLearner(KernelLearner):
         return picture.LogDetShown.of(
             at_basis @ weights - offset, self.transform(rows), labels, K0, K0 + K0 @ M @ K0, n, what="kernel",
             history=self.result_.history, relative_gap=self.certificate_.relative_gap, path=getattr(self, "_path", ()),
+            quality=self.result_.quality,
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[PriorKernel, Any, Posed, KernelPlan]:
+    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any, Posed, KernelPlan]:
         side, rows = self._given(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetKernelSettings, self, memory_limit=parse_bytes(self.memory_limit))
@@ -236,7 +248,7 @@ class LogDetKernelLearner(KernelLearner):
         with blas_threads(here.threads):
             prior = self._prior_of(rows, session)
             posed = pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)
-        return prior, rows, posed, here
+        return side, prior, rows, posed, here
 
     def _keep(self, prior: PriorKernel, rows: Any, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(prior, rows, posed.points, posed.learned(solution).M)

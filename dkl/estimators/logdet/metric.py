@@ -14,14 +14,16 @@ from dkl.blocks.dense_place import DensePlace, blas_threads
 from dkl.blocks.session import n_cpus
 from dkl.estimators.common import drawing
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
-from dkl.estimators.common.metric_constraints import check_loss_choice
+from dkl.estimators.common.metric_constraints import MetricDistances, check_loss_choice
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
+from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
+from dkl.estimators.logdet.quality import with_quality
 from dkl.estimators.logdet.settings import LogDetMetricSettings
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet import LogDetSolution
@@ -38,7 +40,7 @@ class LogDetMetricLearner(MahalanobisLearner):
 
     Parameters
     ----------
-    gamma, normalize_gamma, loss, loss_params, n_in, n_out, contradictions, solver, tol, max_iter, memory_limit
+    gamma, normalize_gamma, loss, loss_params, n_in, n_out, contradictions, solver, tol, max_iter, holdout, memory_limit
         As in `dkl.LogDetKernelLearner`. "hoi" and "hoi_hinge" are of inner products, here x'Wz of rows about their mean.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
@@ -78,6 +80,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
+        holdout: float = 0.1,
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -96,6 +99,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.holdout = holdout
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs
@@ -119,10 +123,13 @@ class LogDetMetricLearner(MahalanobisLearner):
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
-            posed = self._posed(X, y, **given, sample_ids=sample_ids)
+            side, distances, posed = self._posed(X, y, **given, sample_ids=sample_ids)
             with _threads(posed):
                 (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
-        self._keep(posed, solution)
+                self._keep(posed, solution)
+                self.result_ = with_quality(
+                    self.result_, posed, side, posed.settings.gamma, distances, self.loss_params, watch
+                )
         return self
 
     def path(
@@ -142,7 +149,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
-            posed = model._posed(X, y, **given, sample_ids=sample_ids)
+            _, _, posed = model._posed(X, y, **given, sample_ids=sample_ids)
             with _threads(posed):
                 found, result = posed.solved([float(gamma) for gamma in values], watch)
 
@@ -172,15 +179,17 @@ class LogDetMetricLearner(MahalanobisLearner):
         return picture.LogDetShown.of(
             rows, self.transform(rows), labels, self._prior_metric, self.get_mahalanobis_matrix(), n, what="metric",
             history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+            quality=self.result_.quality,
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> Posed:
+    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, MetricDistances, Posed]:
         rows, side = self._begun(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[chosen_rows(len(rows), None)[0]]
-        return pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
+        distances = MetricDistances(rows, self._prior_metric)
+        return side, distances, pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(posed.learned(solution))

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dkl.estimators.common import drawing
 from dkl.estimators.common.convergence import draw_gaps
-from dkl.estimators.common.drawing import GREY, classes_of, counted, gap_text, legend, log_y, panel, tidy
+from dkl.estimators.common.drawing import GREY, classes_of, counted, gap_text, legend, log_y, panel, tidy, titled
 from dkl.estimators.common.views import Plane, draw_view
+from dkl.quality import Quality
 
 MOST_VALUES = 40
 Numbers = NDArray[np.float64]
@@ -34,6 +35,7 @@ class LogDetShown:
     what: str
     history: Sequence[dict[str, Any]] = field(repr=False)
     relative_gap: float
+    quality: Quality | None = None
     path: Sequence[dict[str, Any]] = ()
     """Of a run's path, a row a gamma: gamma, objective, and error of nearest labelled neighbours or None."""
 
@@ -61,7 +63,7 @@ def draw(figure: Any, shown: LogDetShown) -> None:
         if all(row["error"] is not None for row in shown.path):
             panels.append(panel(draw_errors, shown))
     title = f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}"
-    drawing.grid(figure, panels, 2, title)
+    drawing.grid(figure, panels, 2, titled(shown.quality, title))
 
 
 def draw_before(axis: Any, shown: LogDetShown) -> None:

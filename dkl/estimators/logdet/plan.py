@@ -154,6 +154,8 @@ def plan_kernel(
         stages["the graph"] = own_rows + int(graph["peak"])
     for solver in ["auto", "pcg"] if settings.solver == "auto" else [settings.solver]:
         items = solve_items(sizes, solver)
+        if settings.holdout:  # the kernel without the held-out part, and its parts at the rows that are left
+            items["measuring the quality"] = 3 * 8 * sizes.p**2
         found = dense_place(session, _base(session) + sum(items.values()), settings.memory_limit)
         place, around = found.for_rows(sizes.p), found.for_rows(max(sizes.basis, sizes.n if sizes.all_rows else 0))
         plan = _plan(place, items, held, stages, allowed, sizes)

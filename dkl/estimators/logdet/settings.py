@@ -10,7 +10,7 @@ from dkl.estimators.common.kernel_params import KERNELS_WITH
 from dkl.estimators.common.losses import LOSS_NAME, LOSS_OBJECT, LOSS_PARAMETERS, PARAMETER_RULES
 from dkl.estimators.common.prior_settings import LabelSettings, PriorSettings
 from dkl.estimators.common.rules import DICTIONARY, WIDTH, Either, Flag, Integer, ListOf, NotGiven, Real, Word
-from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython
+from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, Flagged, InPython
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class LogDetSettings(LabelSettings):
     ] = "auto"
     tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most Newton steps.", RESUMABLE] = 200
+    holdout: Annotated[
+        float, SHARE_HELD_OUT, "Share of labels, triplets or pairs that the quality is measured on; 0: none."
+    ] = 0.1
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads
 from dkl.blocks.session import Session
 from dkl.estimators.common.learned_kernel import Components, components_of
+from dkl.estimators.common.metric_constraints import KernelDistances
 from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
 from dkl.estimators.common.run_arrays import point_arrays, report_of
 from dkl.estimators.common.side_information import SideInformation
@@ -21,6 +22,7 @@ from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.kept import Solved, StoredPath
 from dkl.estimators.logdet.neighbors import neighbor_error
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
+from dkl.estimators.logdet.quality import with_quality
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.solvers.logdet import LogDetSolution
 from dkl.solvers.result import Result
@@ -129,7 +131,11 @@ def fit_in_run(
         components = components_of(prior, n, points, M, settings.n_components, settings.center)
         prior_error = None if labels is None else neighbor_error(posed.base, labels)
         seconds["components"] = time.perf_counter() - began
-        result = result_of([one.solution for one in path], seconds, watch, plan.plan.as_dict())
+    result = result_of([one.solution for one in path], seconds, watch, plan.plan.as_dict())
+    result = with_quality(
+        result, posed, side, settings.gammas[-1], KernelDistances(prior), settings.loss_params, watch, work.call
+    )
+    with blas_threads(plan.threads):
         fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
         _store_model(run, rows, fitted)
     run.write_report(_report(fitted, settings) | notes())

@@ -60,7 +60,7 @@ class LogDetInputs:
         kernel = "precomputed" if settings.kernel == "precomputed" else None
         made = Triplets.from_labels(X, self.codes, settings.n_in, settings.n_out, kernel=kernel)
         labelled = int(np.count_nonzero(self.codes >= 0))
-        return SideInformation(self.rows.n, made, made.to_pairs().check(self.rows.n), labelled)
+        return SideInformation(self.rows.n, made, made.to_pairs().check(self.rows.n), labelled, self.codes)
 
 
 def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetInputs:
