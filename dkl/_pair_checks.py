@@ -17,6 +17,7 @@ from dkl.errors import InconsistentPairsError, InputError
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+_CHAIN = 8  # rows of a chain of must-links that a message names
 _SHOWN = 3  # offending pairs that a message names; it counts the others
 
 # The functions of scikit-learn that fit on a part of the rows they were given: fit arguments as long as the rows
@@ -168,7 +169,8 @@ def joined_ends(must: Integers, cannot: Integers, bad: Flags, n: int, place: str
     for position in positions[:_SHOWN]:
         i, j = (int(end) for end in cannot[position])
         chain = _chain(graph, i, j)
-        reason = "also in must_link" if len(chain) == 2 else "must-linked through " + "-".join(map(str, chain))
+        rows = chain if len(chain) <= _CHAIN else [*chain[: _CHAIN - 2], "...", chain[-1]]
+        reason = "also in must_link" if len(chain) == 2 else "must-linked through " + "-".join(map(str, rows))
         named.append(f"{place.format(position)}({i}, {j}), {reason}")
     return "; ".join(named) + _others(len(positions))
 

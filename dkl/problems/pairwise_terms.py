@@ -17,7 +17,7 @@ from dkl.pairs import Pairs
 
 REACH = 1e12
 """How far gamma may be from the scale of L, either way: of the smaller of both terms of S, doubles still hold three digits."""
-LEAST_GAMMA, MOST_GAMMA = 0.1, 1000.0
+LEAST_GAMMA, MOST_GAMMA = 1.0, 100.0
 """Of the path that gamma is chosen on, in units of the Laplacian's largest entry."""
 
 

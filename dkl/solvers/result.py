@@ -65,6 +65,7 @@ class Result:
     restarts    how often lost workers sent the run back to its last commit
     remedy      what to do about the outcome, in the names of the learner's parameters
     proven      the relative gap of what was handed out; None where the learner says no single one
+    wrong_pairs pairs that look wrong (`WrongPairs`), of a learner that looked for them; else None
     quality     a number on held-out data, next to that of the plainest alternative; None where nothing was held out
     """
 
@@ -77,6 +78,7 @@ class Result:
     plan: dict[str, Any] = field(default_factory=dict, repr=False)
     remedy: str = ""
     proven: float | None = None
+    wrong_pairs: Any = field(default=None, repr=False)
     quality: Quality | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Folds of pairs: nothing that is scored follows from what is learned from, and what a fold's problem and error are."""
+"""Folds of pairs: nothing that is scored follows from what is learned from, and what a fold's problem and scores are."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,11 @@ from pairwise_cases import random_problem
 
 import dkl
 from dkl.errors import InputError
-from dkl.problems.fold_problems import pair_folds
+from dkl.problems.fold_problems import pair_folds, scores_of
 from dkl.problems.pair_folds import follows, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.watch import Watch
 
 
 def closure(n, pairs, known):
@@ -53,13 +54,22 @@ def test_pairs_are_dealt_out_and_nothing_scored_follows(rng):
     assert any((a[0] != b[0]).any() for a, b in zip(masks, split_folds(n, pairs, 5, seed=4), strict=True))
 
 
+def test_each_pair_is_scored_once_where_wrong_ones_are_looked_for(rng):
+    pairs = pairs_of_labels(rng, 60, 70, 70)  # many of which follow from others
+    masks = split_folds(60, pairs, 3, seed=1, score_all=True)
+    assert all(np.array_equal(learn, ~score) for learn, score in masks)
+    assert (np.stack([score for _, score in masks]).sum(axis=0) == 1).all()
+
+
 def test_where_all_pairs_of_some_rows_are_given_rows_are_held_out():
     y = np.arange(30) % 3
     i, j = np.triu_indices(30, 1)
     ends, alike = np.stack([i, j], axis=1), y[i] == y[j]
     pairs = dkl.Pairs(ends[alike], ends[~alike]).check(100)
-    for learn, score in split_folds(100, pairs, 5, seed=0):
-        assert np.array_equal(learn, ~score) and not (closure(100, pairs, learn) & score).any()
+    masks = split_folds(100, pairs, 5, seed=0)
+    assert (np.stack([score for _, score in masks]).sum(axis=0) == 1).all()
+    for learn, score in masks:
+        assert not (closure(100, pairs, learn) & ~learn).any() and not (learn & score).any()
         assert len(np.setdiff1d(np.arange(30), np.r_[pairs.i[learn], pairs.j[learn]])) == 6
 
 
@@ -68,26 +78,34 @@ def test_where_all_pairs_of_some_rows_are_given_rows_are_held_out():
 )
 def test_too_few_pairs_are_one_error(rng, must, cannot, which):
     pairs = pairs_of_labels(rng, 200, must, cannot)
-    with pytest.raises(InputError, match=f"too few {which} to choose gamma by.*lower cv, or give gamma as a number"):
+    with pytest.raises(InputError, match=f"too few {which} to hold some out.*lower cv, or give gamma as a number"):
         split_folds(200, pairs, 5, seed=0)
 
 
-def test_a_fold_is_the_problem_without_its_pairs_and_its_error_the_loss_on_them(rng):
+def test_a_fold_is_the_problem_without_its_pairs_and_scores_these(rng):
     n, gamma = 24, 5.0
     laplacian, must, cannot = random_problem(rng, n, 60)
     pairs = dkl.Pairs(must, cannot, weights=rng.uniform(0.2, 3.0, 60)).check(n, "drop")
     masks = split_folds(n, pairs, 2, seed=0)
     settings = {"target_gap": 1e-7, "max_iter": 20_000}
-    with pair_folds(PairwiseKernel.of(laplacian, pairs, 1.0), pairs, masks, threads=1) as folds:
+
+    def solve(problem, start, watch):
+        return solve_to_gap(problem, start, watch=watch, **settings)
+
+    with pair_folds(PairwiseKernel.of(laplacian, pairs, 1.0), pairs, masks, 1, solve) as folds:
         for fold, (learn, score) in zip(folds, masks, strict=True):
             is_must, ends = pairs.sign > 0, np.stack([pairs.i, pairs.j], axis=1)
             rest = dkl.Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=pairs.weights[learn])
             alone = PairwiseKernel.of(laplacian, rest, gamma).factored(1)
-            mine, other = solve_to_gap(fold.at(gamma), **settings), solve_to_gap(alone, **settings)
+            mine, other = fold.solved(gamma, np.ones((n, 1)), Watch()), solve_to_gap(alone, **settings)
             assert mine.certificate.objective == pytest.approx(other.certificate.objective, rel=2e-7)
             K = mine.factor @ mine.factor.T
-            off = (K[pairs.i, pairs.j] - is_must) ** 2
-            wanted = [
-                np.average(off[score & kind], weights=pairs.weights[score & kind]) for kind in (is_must, ~is_must)
-            ]
-            assert fold.error(mine.factor) == pytest.approx(np.mean(wanted), rel=1e-10)
+            scores, cosines = fold.scored(mine.factor)
+            assert scores == pytest.approx(K[pairs.i, pairs.j][score], rel=1e-10, abs=1e-12)
+            d = np.sqrt(np.diag(K))
+            assert cosines == pytest.approx((K / np.outer(d, d))[pairs.i, pairs.j][score], rel=1e-10, abs=1e-12)
+
+
+def test_a_row_of_zeros_has_cosine_0():
+    scores, cosines = scores_of(np.array([[0.0, 0.0], [3.0, 4.0], [1.0, 0.0]]), np.array([[0, 1], [1, 2]]))
+    assert scores.tolist() == [0.0, 3.0] and cosines == pytest.approx([0.0, 0.6])

@@ -43,7 +43,7 @@ def test_a_complete_one_opens_verifies_and_loads(old):
     # Settings that came after these runs, as they were without.
     later = {
         "regression": {"refit": "never", "holdout": 0.0},
-        "pairwise": {"cv": 5, "n_gammas": 9, "contradictions": "keep"},
+        "pairwise": {"cv": 3, "n_gammas": 3, "contradictions": "keep", "wrong_pairs": "auto"},
     }
     assert run.settings == run.report["settings"] | later.get(task, {})
     assert all(one.agrees for one in run.verify())

@@ -11,11 +11,20 @@ from dkl.stores.slab_arrays import COMMITTED, WORKING
 
 NUMBER = ("float64",)
 _TABLE = StoredArray(
-    "choice/errors", ("gamma", "fold"), NUMBER, "Choice of gamma: the error on pairs held out.", optional=True
+    "choice/seconds", ("gamma", "fold"), NUMBER, "Pairs held out: when each fold's kernel was done.", optional=True
 )
-_FACTOR = StoredArray(
-    "choice/start", ("sample", "rank"), NUMBER, "The factor at which the fit of all pairs began.", optional=True
+_SCORES = StoredArray(
+    "choice/scores",
+    ("gamma", "pair"),
+    NUMBER,
+    "Pairs held out: K_ij of each pair, must-links first, by the fold that did not learn from it; NaN: no fold scores it.",
+    optional=True,
 )
+
+
+def _of_fold(name: str, dims: tuple[str, ...], doc: str) -> StoredArray:
+    """An array of a fold under way."""
+    return StoredArray(f"folds/fold*-*/{name}", dims, NUMBER, f"While pairs are held out: {doc}", optional=True)
 
 
 SIMILARITY_FOLDER = "similarity"
@@ -66,18 +75,35 @@ ARRAYS = Arrays(
     FACTOR,
     LIFT,
     PAIR_LIFT,
-    _FACTOR.at("folds/fold*-*/factor", "While gamma is chosen: a fold's factor at the last gamma it has."),
-    StoredArray("choice/gammas", ("gamma",), NUMBER, "Choice of gamma: the values tried.", optional=True),
+    _of_fold("factor", ("sample", "rank"), "a fold's factor at the last gamma it has."),
+    _of_fold("scores", ("gamma", "held_out"), "K_ij of its pairs at each gamma so far."),
+    _of_fold("cosines", ("gamma", "held_out"), "K_ij / sqrt(K_ii K_jj) of these."),
+    StoredArray("choice/gammas", ("gamma",), NUMBER, "Pairs held out: the values of gamma compared.", optional=True),
+    StoredArray(
+        "choice/log_likelihood",
+        ("gamma",),
+        NUMBER,
+        "Pairs held out: their log-likelihood by a noisy logistic curve of the scores.",
+        optional=True,
+    ),
+    _SCORES,
+    _SCORES.at("choice/cosines", "Pairs held out: K_ij / sqrt(K_ii K_jj) of these."),
+    replace(_TABLE.at("choice/ranks", "Pairs held out: ranks of the folds' kernels."), dtypes=INTEGERS),
     _TABLE,
-    replace(_TABLE.at("choice/ranks", "Choice of gamma: ranks of the folds' kernels."), dtypes=INTEGERS),
-    _TABLE.at("choice/seconds", "Choice of gamma: when each error was known."),
-    _FACTOR,
+    StoredArray(
+        "choice/probability",
+        ("pair",),
+        NUMBER,
+        "How likely each pair is wrong, where that was looked for; 0: all are trusted.",
+        optional=True,
+    ),
+    StoredArray("choice/share", ("one",), NUMBER, "Estimated share of wrong pairs.", optional=True),
     *SEARCH,
     files={
         "graph/zarr.json": "Shape, entries, row blocks and their checksums, sigma and n_neighbors; written after the "
         "blocks.",
         "graph/block_*/zarr.json": "anndata's csr_matrix; shape, entries and a crc32 of each array.",
-        "folds/fold*-*/MANIFEST.json": "A fold's path of gamma: its errors, ranks and seconds so far.",
+        "folds/fold*-*/MANIFEST.json": "A fold's path of gamma: its ranks and seconds so far.",
         "search/round-*/MANIFEST.json": "What a round of the factored solver has left: its numbers, and those of its certificate.",
         "search/descent-*/MANIFEST.json": "The factored solver within a round: its numbers.",
         "generations/gen-*/MANIFEST.json": "A checkpoint: iteration, carry, whose it is, and bytes and crc32c of every file.",

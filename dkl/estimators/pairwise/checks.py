@@ -1,11 +1,17 @@
-"""What is checked of gamma and the pairs before any work starts."""
+"""Checks of gamma and the pairs before any work starts, and whether pairs are held out first."""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
-from dkl.problems.pair_folds import split_folds
-from dkl.problems.pairwise_terms import MOST_GAMMA, check_gamma, check_weights
+from dkl.problems.pair_folds import n_contradictions, split_folds
+from dkl.problems.pairwise_terms import MOST_GAMMA, check_gamma, check_weights, gamma_path
+
+FAR = 3.0
+"""Times by which a value of the path is to be less than the given gamma, to be compared with it."""
 
 
 def largest_gamma(settings: PairwiseSettings, scale: float) -> float:
@@ -13,12 +19,38 @@ def largest_gamma(settings: PairwiseSettings, scale: float) -> float:
     return MOST_GAMMA * scale if isinstance(settings.gamma, str) else float(settings.gamma)
 
 
+def gammas_to_compare(pairs: Pairs, settings: PairwiseSettings, scale: float) -> NDArray[np.float64] | None:
+    """Return the ascending gammas to compare by held-out pairs, the given one last; None where no pairs are held out.
+
+    pairs: checked; scale: the Laplacian's largest entry.
+    """
+    path = gamma_path(scale, settings.n_gammas)
+    if isinstance(settings.gamma, str):
+        return path
+    smaller = path[path <= settings.gamma / FAR]
+    if not len(smaller) or not looks_for_wrong_pairs(pairs, settings):
+        return None
+    return np.append(smaller, float(settings.gamma))
+
+
+def looks_for_wrong_pairs(pairs: Pairs, settings: PairwiseSettings) -> bool:
+    """Return whether wrong pairs are looked for: always by "find", by "auto" where pairs contradict each other and suffice for folds."""
+    if settings.wrong_pairs != "auto":
+        return settings.wrong_pairs == "find"
+    return min(pairs.n_must, pairs.n_cannot) >= settings.cv and n_contradictions(pairs) > 0
+
+
+def holds_out_for_certain(settings: PairwiseSettings) -> bool:
+    """Return whether a fit whose folds do not fit into memory is refused: `auto` does without them."""
+    return settings.gamma == "cv" or settings.wrong_pairs == "find"
+
+
 def check_pairs(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float | None) -> None:
     """InputError for a gamma, or weights, that do not go with a Laplacian of such a `scale`, where that is known, and for too few
-    pairs to choose gamma by."""
+    pairs to hold some out."""
     if scale is not None:
         gamma = largest_gamma(settings, scale)
         check_gamma(gamma, scale)
         check_weights(gamma, pairs.weights, scale)
-    if settings.gamma == "cv":
-        split_folds(n, pairs, settings.cv, settings.seed)
+    if gammas_to_compare(pairs, settings, scale or 1.0) is not None:
+        split_folds(n, pairs, settings.cv, settings.seed, score_all=looks_for_wrong_pairs(pairs, settings))

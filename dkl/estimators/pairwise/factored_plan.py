@@ -37,13 +37,19 @@ def finish_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
     return rank_within(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
 
 
+def fold_rank(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings) -> int:
+    """Return the largest rank of the kernels by which pairs held out are scored; 0 where none fits into the memory limit."""
+    return rank_within(n, laplacian_entries, target_entries, settings, kept=settings.cv + 1)
+
+
 def check_room(n: int, laplacian_entries: int, target_entries: int, settings: PairwiseSettings) -> int:
     """The largest rank of the kernels by which gamma is chosen; MemoryBudgetError where none fits into the memory limit."""
-    rank = rank_within(n, laplacian_entries, target_entries, settings, kept=settings.cv + 1)
+    rank = fold_rank(n, laplacian_entries, target_entries, settings)
     if rank == 0:
         raise MemoryBudgetError(
-            "the folds' kernels, which are learned in this process, do not fit", where="gamma='cv'",
-            got=f"memory_limit {settings.memory_limit}", remedy="raise memory_limit, lower cv, or give gamma as a number",
+            "the folds' kernels, which are learned in this process, do not fit", where="gamma='cv' or wrong_pairs='find'",
+            got=f"memory_limit {settings.memory_limit}",
+            remedy="raise memory_limit, lower cv, or give gamma as a number and wrong_pairs='trust'",
         )  # fmt: skip
     return rank
 
@@ -68,7 +74,8 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
 
 def _matrices(laplacian_entries: int, target_entries: int, kept: int) -> int:
     """Bytes of S and the filter's two multiples of it, and beside the arrays on T's pattern the pairs as the preconditioner takes them."""
-    return 3 * 12 * laplacian_entries + (96 + 8 * kept) * target_entries
+    scores = 24 * bool(kept)  # of each pair, which is two entries, at three gammas
+    return 3 * 12 * laplacian_entries + (96 + 8 * kept + scores) * target_entries
 
 
 def _columns(width: int, kept: int) -> int:

@@ -24,7 +24,7 @@ from dkl.problems.certificate import Certificate
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_terms import check_gamma, check_weights
 from dkl.resources import peak_rss
-from dkl.solvers.gamma_errors import GammaChoice
+from dkl.solvers.gamma_scores import GammaChoice
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore

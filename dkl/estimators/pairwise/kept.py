@@ -1,23 +1,25 @@
-"""The choice of gamma in a run's folder: each fold's path while it is under way, then the errors and the factor that the fit begins at."""
+"""Held-out pairs in a run's folder: each fold's path while it is under way, then all scores, and the pairs that look wrong."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import StoreError
+from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import check_lengths
 from dkl.estimators.pairwise.arrays import ARRAYS
-from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.solvers.gamma_errors import FoldPath, GammaChoice
+from dkl.estimators.pairwise.wrong_pairs import WrongPairs
+from dkl.pairs import Pairs
+from dkl.problems.pair_folds import n_contradictions
+from dkl.solvers.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.watch import Row
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
 
 FOLDER = "choice"
+TABLES = ("gammas", "scores", "cosines", "log_likelihood", "ranks", "seconds")
 
 
 class StoredFolds:
@@ -30,15 +32,17 @@ class StoredFolds:
     def _states(self, fold: int) -> KeptStates:
         return KeptStates(self.run.path / "folds", ARRAYS, f"fold{fold}", "a fold's path")
 
-    def load(self, fold: int, n: int) -> FoldPath:
-        """The fold's path over n rows as far as it is kept; of other gammas, or damaged, nothing is."""
+    def load(self, fold: int, n: int, held_out: int) -> FoldPath:
+        """Return the fold's path over n rows and so many pairs as far as it is stored; an empty one where it is damaged, or of other
+        gammas."""
         _, found, notes = self._states(fold).read(lambda notes: notes["gammas"] == self.gammas)
         try:
-            errors, ranks = [float(error) for error in notes["errors"]], [int(rank) for rank in notes["ranks"]]
-            seconds, factor = [float(second) for second in notes["seconds"]], found["factor"]
-            is_whole = len(errors) == len(ranks) == len(seconds) <= len(self.gammas) and all(map(math.isfinite, errors))
-            if is_whole and factor.shape == (n, ranks[-1]):
-                return FoldPath(factor, errors, ranks, seconds)
+            ranks, seconds = [int(rank) for rank in notes["ranks"]], [float(second) for second in notes["seconds"]]
+            factor, scores, cosines = found["factor"], found["scores"], found["cosines"]
+            is_whole = len(ranks) == len(seconds) <= len(self.gammas) and scores.shape == cosines.shape
+            is_finite = bool(np.isfinite(scores).all() and np.isfinite(cosines).all())
+            if is_whole and is_finite and scores.shape == (len(ranks), held_out) and factor.shape == (n, ranks[-1]):
+                return FoldPath(factor, list(scores), list(cosines), ranks, seconds)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
             pass  # none was kept, or nothing that was ever written
         return FoldPath()
@@ -46,9 +50,14 @@ class StoredFolds:
     def commit(self, fold: int, path: FoldPath) -> None:
         """Put the fold's path on disk in place of what was there. Raises DiskError."""
         assert path.factor is not None
-        told: dict[str, Any] = {"errors": path.errors, "ranks": path.ranks, "seconds": path.seconds}
-        number = len(path.errors)
-        self._states(fold).write(number, {"factor": np.ascontiguousarray(path.factor)}, {"gammas": self.gammas, **told})
+        number = len(path.ranks)
+        arrays = {
+            "factor": np.ascontiguousarray(path.factor),
+            "scores": np.array(path.scores),
+            "cosines": np.array(path.cosines),
+        }
+        told: dict[str, Any] = {"gammas": self.gammas, "ranks": path.ranks, "seconds": path.seconds}
+        self._states(fold).write(number, arrays, told)
         self.run.log(event="commit", fold=fold, gamma=self.gammas[number - 1])
         self.run.publish_if_reachable()
 
@@ -57,27 +66,44 @@ class StoredFolds:
         self._states(0).drop()
 
 
-def store_choice(run: RunStore, choice: GammaChoice, start: NDArray | None) -> None:
-    """Keep the choice, and the factor that the fit begins at, if there is any. Raises DiskError."""
-    arrays = {"gammas": choice.gammas, "errors": choice.errors, "ranks": choice.ranks, "seconds": choice.seconds}
-    run.write_arrays(FOLDER, arrays if start is None else {**arrays, "start": np.ascontiguousarray(start)})
+def store_choice(run: RunStore, choice: GammaChoice, wrong: WrongPairs | None) -> None:
+    """Keep the choice, and the pairs that look wrong, if these were looked for. Raises DiskError."""
+    arrays = {name: getattr(choice, name) for name in TABLES}
+    if wrong is not None:
+        arrays |= {"probability": wrong.probability, "share": np.array([wrong.share])}
+    run.write_arrays(FOLDER, arrays)
 
 
-def load_choice(run: RunStore, n: int | None = None) -> tuple[GammaChoice, NDArray | None] | None:
-    """What `store_choice` was given; None where nothing is. n: rows, where they are known. Raises StoreError."""
+def load_pairs(run: RunStore) -> Pairs:
+    """Return the stored pairs with their weights. Raises StoreError where these do not fit together."""
+    must_link, cannot_link = run.read_pairs()
+    try:
+        return Pairs(must_link, cannot_link, weights=run.read_pair_weights())
+    except InputError as error:
+        raise StoreError("invalid pairs", where=f"{run.path}/pairs", got=str(error)) from error
+
+
+def load_choice(run: RunStore) -> tuple[GammaChoice, WrongPairs | None] | None:
+    """Return what `store_choice` was given; None where nothing is. Raises StoreError."""
     if not (run.path / FOLDER).is_dir():
         return None
     found, where = run.read_arrays(FOLDER), f"{run.path}/{FOLDER}"
-    if missing := {"gammas", "errors", "ranks", "seconds"} - found.keys():
+    if missing := set(TABLES) - found.keys():
         raise StoreError("a part of the choice of gamma is missing", where=where, got=f"no {min(missing)}")
-    known = {} if n is None else {"sample": n}
-    check_lengths(run, FOLDER, found, "a choice of gamma of different lengths", where, **known)
-    choice = GammaChoice(found["gammas"], found["errors"], found["ranks"], found["seconds"])
+    pairs = load_pairs(run)
+    check_lengths(run, FOLDER, found, "a choice of gamma of different lengths", where, pair=len(pairs.i))
+    choice = GammaChoice(**{name: found[name] for name in TABLES})
     if not choice.gammas.size or not np.all(np.isfinite(choice.gammas) & (choice.gammas > 0)):
         raise StoreError("not values of gamma", where=where)
-    return choice, found.get("start")
+    if "probability" not in found:
+        return choice, None
+    probability, share = found["probability"], found.get("share", np.empty(0))
+    if share.shape != (1,) or not np.all((probability >= 0) & (probability <= 1)):
+        raise StoreError("not probabilities of pairs", where=where)
+    count = n_contradictions(pairs)
+    return choice, WrongPairs(pairs, probability, float(share[0]), count, choice.gammas, choice.log_likelihood)
 
 
-def rows_of(choice: GammaChoice, settings: PairwiseSettings) -> list[Row]:
-    """The choice's rows of the history, as they were recorded."""
-    return [{"stage": "cv", "of": settings.n_gammas * settings.cv, **row} for row in choice.rows]
+def rows_of(choice: GammaChoice) -> list[Row]:
+    """Return the choice's rows of the history, as they were recorded."""
+    return [{"stage": "cv", "of": choice.ranks.size, **row} for row in choice.rows]

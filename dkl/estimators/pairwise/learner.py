@@ -52,11 +52,16 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         Columns of ADMM's factor; what proves a gap (`target_gap`) chooses its own. "auto" is for ADMM the paper's rule: the
         largest r with r (r + 1) / 2 <= m, m the entries of T.
     gamma : float or "cv"
-        Weight of the pairs (the paper's gamma). The more of them are wrong, the less it should be: "cv" chooses it by pairs held
-        out, along a path of four decades with warm starts, on one graph.
+        Weight of the pairs (the paper's gamma). The more of them are wrong, the less it should be: "cv" takes the one of 1, 10 and
+        100 times the Laplacian's largest entry under which pairs held out are most likely, on one graph with warm starts.
     contradictions : "keep", "drop" or "raise"
         Cannot-links whose ends the must-links join: kept with a DataWarning, as gamma says how far each pair is trusted, left out,
         or refused. See `Pairs.check`, also for pairs given both ways.
+    wrong_pairs : "auto", "find" or "trust"
+        "find": pairs are held out in `cv` folds at gamma and less, and only where less makes them more likely the fit is there, with
+        each pair's weight times 1 - P(wrong); `result_.wrong_pairs` says which pairs look wrong. That takes two to seven times
+        as long. "auto": where pairs contradict each other, which proves that some are wrong. "trust": never. Right pairs give
+        the same kernel, byte for byte.
     solver : "auto", "admm" or "factored"
         "admm" is the paper's Algorithm 1, out of core where memory asks for it. "factored" works on K = V V' at a low rank that it
         chooses itself, to a proven relative gap (`target_gap`, or `tol` where that is None), in memory. "auto" is "factored" where a gap
@@ -77,7 +82,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         client's workers where it would take a quarter of the memory here, or more than `memory_limit`. Only what is proven is SOLVED:
         with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     cv, n_gammas : int
-        With gamma="cv": folds of the pairs, and values of gamma on the path, which ends two decades behind the best.
+        Where pairs are held out: folds, and values of gamma on the path of two decades.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
         Bytes a process may use beside an X in memory, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
@@ -97,9 +102,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     ----------
     factor_ : (n, rank_) ndarray, or dask array over zarr where the state was kept on disk
     certificate_ : Certificate; objective, gap, relative_gap, min_eigenvalue
-    result_ : Result; outcome, n_iter, history, seconds, peak_bytes
+    result_ : Result; outcome, n_iter, history, seconds, peak_bytes, wrong_pairs (`WrongPairs` where these were looked for)
     gamma_ : the gamma used
-    cv_ : GammaChoice, with gamma="cv": gammas (k,), errors and ranks (k, folds); else None
+    cv_ : GammaChoice, where pairs were held out: gammas and log_likelihood (k,), scores (k, m); else None
     solver_ : "admm" or "factored", the one that was used
     rank_, n_iter_, n_features_in_, graph_, run_path_
     """
@@ -110,6 +115,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         *,
         gamma: float | str = 100.0,
         contradictions: str = "keep",
+        wrong_pairs: str = "auto",
         solver: str = "auto",
         n_neighbors: int = 10,
         sigma: float | str = "auto",
@@ -121,8 +127,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         max_iter: int = 500,
         tol: float = 1e-4,
         target_gap: float | str | None = 1e-2,
-        cv: int = 5,
-        n_gammas: int = 9,
+        cv: int = 3,
+        n_gammas: int = 3,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         work_dir: Any = None,
@@ -137,6 +143,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self.rank = rank
         self.gamma = gamma
         self.contradictions = contradictions
+        self.wrong_pairs = wrong_pairs
         self.solver = solver
         self.n_neighbors = n_neighbors
         self.sigma = sigma

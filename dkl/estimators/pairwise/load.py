@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,8 +30,10 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
     """
     known = load_choice(run)
     if known is not None:
-        history = rows_of(known[0], PairwiseSettings(**run.config["settings"])) + history
+        history = rows_of(known[0]) + history
     result, report = result_in(run, history), run.report()
+    if known is not None:
+        result = replace(result, wrong_pairs=known[1])
     stored = run.factor()
     factor = np.asarray(stored[...]) if stored.nbytes <= IN_MEMORY else as_dask(run)
     notes = dict(run.config.get("graph", {}))

@@ -27,7 +27,7 @@ from dkl.estimators.common.drawing import (
 from dkl.estimators.common.views import Plane, draw_view
 from dkl.estimators.pairwise.shown import PairwiseShown, make_shown
 from dkl.estimators.pairwise.shown import shown_of as shown_of
-from dkl.solvers.gamma_errors import GammaChoice
+from dkl.solvers.gamma_scores import GammaChoice
 
 KERNEL_ROWS = 400
 ROOM = 0.04
@@ -103,17 +103,13 @@ def draw_pairs(axis: Any, shown: PairwiseShown) -> None:
 
 
 def draw_choice(axis: Any, cv: GammaChoice) -> None:
-    """Mean over the folds of the error on pairs held out and a band of one standard deviation, by gamma; of a fold that has none, none."""
-    mean, spread = cv.errors.mean(axis=1), cv.errors.std(axis=1, ddof=1)
-    axis.plot(cv.gammas, mean, "o-", ms=4, lw=1.8, color="C0", label="mean over the folds")
-    axis.fill_between(
-        cv.gammas, mean - spread, mean + spread, color="C0", alpha=0.18, lw=0, label="one standard deviation"
-    )
+    """Mean log-likelihood of the pairs held out, by gamma."""
+    count = np.maximum(np.count_nonzero(~np.isnan(cv.scores), axis=1), 1)
+    axis.plot(cv.gammas, cv.log_likelihood / count, "o-", ms=4, lw=1.8, color="C0")
     axis.set_xscale("log")
     axis.axvline(cv.gamma, color=GREY, ls="--", lw=1.2, label=f"chosen gamma {cv.gamma:.3g}")
-    axis.set_ylim(bottom=0)
     legend(axis)
-    tidy(axis, "error on pairs held out", "gamma", "mean squared error")
+    tidy(axis, "pairs held out", "gamma", "mean log-likelihood")
 
 
 def draw_eigenvalues(axis: Any, shown: PairwiseShown) -> None:

@@ -19,6 +19,12 @@ class PairwiseSettings(Settings):
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"
+    wrong_pairs: Annotated[
+        str,
+        Word("auto", "find", "trust"),
+        "Look for wrong pairs by pairs held out, and trust these less: auto, where pairs contradict each other; find, always; "
+        "trust, never.",
+    ] = "auto"
     rank: Annotated[
         int | str,
         Either(Integer(1), Word("auto")),
@@ -44,8 +50,8 @@ class PairwiseSettings(Settings):
         "Go on until this relative gap is proven; none: end by the residuals alone.",
         RESUMABLE,
     ] = 1e-2
-    cv: Annotated[int, Integer(2), "Folds of cross-validation."] = 5
-    n_gammas: Annotated[int, Integer(2), "Values of gamma on its path of four decades."] = 9
+    cv: Annotated[int, Integer(2), "Folds of pairs held out."] = 3
+    n_gammas: Annotated[int, Integer(2), "Values of gamma on the folds' path of two decades."] = 3
     dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"
     seed: Annotated[int, Integer(0), "Seed of the start."] = 0
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None

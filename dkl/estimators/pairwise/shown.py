@@ -17,7 +17,7 @@ from dkl.estimators.common.drawing import classes_of, counted, gap_text
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.views import MOST_PATTERNS
 from dkl.estimators.kernel_kmeans import KernelKMeans
-from dkl.solvers.gamma_errors import GammaChoice
+from dkl.solvers.gamma_scores import GammaChoice
 
 PAIRS_KEPT = 2000
 PAIRS_READ = 100

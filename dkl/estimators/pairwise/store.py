@@ -12,11 +12,12 @@ from typing import Any
 
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
-from dkl.errors import InputError, StoreError
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.pairwise.arrays import SEARCH_FOLDER, SIMILARITY_FOLDER
+from dkl.estimators.pairwise.checks import holds_out_for_certain
 from dkl.estimators.pairwise.factored_plan import check_room
 from dkl.estimators.pairwise.fit import Fitted
+from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
@@ -43,15 +44,6 @@ def store_problem(run: RunStore, graph: Graph, pairs: Pairs) -> None:
     run.seal_part("graph")
 
 
-def load_pairs(run: RunStore) -> Pairs:
-    """The stored pairs with their weights. StoreError where these are no weights of those."""
-    must_link, cannot_link = run.read_pairs()
-    try:
-        return Pairs(must_link, cannot_link, weights=run.read_pair_weights())
-    except InputError as error:
-        raise StoreError("no pairs that a run has stored", where=f"{run.path}/pairs", got=str(error)) from error
-
-
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     """Problem (1) of the stored graph and pairs."""
     pairs = load_pairs(run)
@@ -72,6 +64,7 @@ def report_of(fitted: Fitted, graph: dict[str, Any]) -> dict[str, Any]:
         gamma=fitted.gamma,
         certificate=fitted.certificate.as_dict(),
         graph=graph,
+        **({} if fitted.result.wrong_pairs is None else {"wrong_pairs": fitted.result.wrong_pairs.as_dict()}),
     )
 
 
@@ -105,7 +98,7 @@ def kept_in(
     """
     needs_scratch = settings.memory_limit is not None or session.is_distributed
     make_plan(problem, settings, session, has_store=path is not None or needs_scratch)
-    if settings.gamma == "cv":
+    if holds_out_for_certain(settings):
         check_room(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
     with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
         run = scratch = None

@@ -12,7 +12,7 @@ from dkl.blocks.place import Place
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.checks import largest_gamma
+from dkl.estimators.pairwise.checks import gammas_to_compare, largest_gamma
 from dkl.estimators.pairwise.plan import GRAPH
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE
@@ -45,10 +45,11 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
         f"graph first: {format_bytes(plan.stages[GRAPH])} at most beside the process itself; then",
     ]
     after = ["  no tasks and nothing exchanged in an iteration: one process"] if plan.processes == 1 else []
-    if settings.gamma == "cv":
-        after.append(
-            f"  gamma first: at most {settings.n_gammas} kernels in each of {settings.cv} folds, to loose gaps, in this process"
-        )
+    gammas = gammas_to_compare(inputs.pairs, settings, 1.0)
+    if gammas is not None:
+        what = "gamma" if settings.gamma == "cv" else "wrong pairs"
+        told = f"{len(gammas)} kernels in each of {settings.cv} folds, to loose gaps, in this process"
+        after.append(f"  {what} first: {told}")
     time_one, most = (seconds_a_step, FINISH_SHARE) if factored else (seconds_an_iteration, 1)
     seconds = time_one(plan, settings, place, len(inputs.pairs.i))
     after += [

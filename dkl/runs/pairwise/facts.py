@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.history import COLUMNS, history, kept_rows
 from dkl.estimators.pairwise.kept import load_choice
+from dkl.estimators.pairwise.wrong_pairs import WrongPairs
 from dkl.runs import report
 from dkl.runs.kind import Facts
-from dkl.solvers.gamma_errors import GammaChoice
+from dkl.solvers.gamma_scores import GammaChoice
 from dkl.stores.generations import Generation, read_json
 from dkl.stores.run import RunStore
 
@@ -22,16 +23,18 @@ LAST_ROWS = 5
 
 def facts(run: RunStore) -> Facts:
     """State, graph, certificate and the last iterations."""
-    rows, graph, chosen = history(run), graph_notes(run), load_choice(run)
-    choice = None if chosen is None else chosen[0]
+    rows, graph, known = history(run), graph_notes(run), load_choice(run)
+    choice, wrong = (None, None) if known is None else known
     config = {}
     if graph:
-        known = ", ".join(f"{name} {value}" for name, value in graph.items() if name != "summary")
-        config["graph"] = str(graph.get("summary", known))
+        notes = ", ".join(f"{name} {value}" for name, value in graph.items() if name != "summary")
+        config["graph"] = str(graph.get("summary", notes))
     with report.damages(run):
-        result = _result(run.report(), choice) if run.is_complete else {}
+        result = _result(run.report(), choice, wrong) if run.is_complete else {}
     choosing = [] if choice is None else _choice_table(choice)
     details = {} if choice is None else {"cv": _choice_details(choice)}
+    if wrong is not None:
+        details["wrong_pairs"] = {**wrong.as_dict(), "probability": wrong.probability.tolist()}
     table = [f"last of {len(rows)} iterations", *_table(rows[-LAST_ROWS:])] if rows else []
     return Facts(report.state(run, _under_way), config, result, choosing + table, {"history": rows, **details})
 
@@ -41,15 +44,19 @@ def _under_way(run: RunStore) -> str:
     if rows is not None:
         return f"resumable at iteration {rows}"
     if generation is None and (run.path / "folds").is_dir():
-        return "resumable in the choice of gamma"
+        return "resumable while pairs are held out"
     if generation is not None:
         return f"resumable at iteration {generation.iteration}"
     return "not begun; graph and pairs are stored" if has_problem(run) else "not begun; the graph is not built yet"
 
 
-def _result(found: dict[str, Any], choice: GammaChoice | None) -> dict[str, str]:
+def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs | None) -> dict[str, str]:
     certificate = found["certificate"]
-    how = {} if choice is None else {"gamma": f"{choice.gamma:.6g}, by {choice.errors.shape[1]} folds of the pairs"}
+    how = {}
+    if choice is not None:
+        how["gamma"] = f"{float(found['gamma']):.6g}, by {choice.ranks.shape[1]} folds of the pairs"
+    if wrong is not None:
+        how["wrong pairs"] = str(wrong)
     if "solver" in found:
         how["solver"] = str(found["solver"])
     return how | {
@@ -61,16 +68,18 @@ def _result(found: dict[str, Any], choice: GammaChoice | None) -> dict[str, str]
 
 
 def _choice_details(choice: GammaChoice) -> dict[str, Any]:
-    """For programs; errors that a callback has prevented are None."""
-    errors = [[None if np.isnan(error) else error for error in row] for row in choice.errors.tolist()]
-    return {"gamma": choice.gamma, "gammas": choice.gammas.tolist(), "errors": errors, "ranks": choice.ranks.tolist()}
+    """For programs; likelihoods that a callback has prevented are None."""
+    likely = [None if np.isnan(value) else value for value in choice.log_likelihood.tolist()]
+    return {"gammas": choice.gammas.tolist(), "log_likelihood": likely, "ranks": choice.ranks.tolist()}
 
 
 def _choice_table(choice: GammaChoice) -> list[str]:
-    """A line each gamma: the error on pairs held out, and the ranks."""
-    lines = ["gamma by cross-validation", "".join(f"{name:>17}" for name in ("gamma", "error", "deviation", "rank"))]
-    for place, (gamma, errors, ranks) in enumerate(zip(choice.gammas, choice.errors, choice.ranks, strict=True)):
-        numbers = (gamma, errors.mean(), errors.std(ddof=1), ranks.mean())
+    """A line each gamma: the log-likelihood of the pairs held out, and the mean rank."""
+    lines = ["gamma by pairs held out", "".join(f"{name:>17}" for name in ("gamma", "log-likelihood", "rank"))]
+    for place, (gamma, likely, ranks) in enumerate(
+        zip(choice.gammas, choice.log_likelihood, choice.ranks, strict=True)
+    ):
+        numbers = (gamma, likely, ranks.mean())
         lines.append("".join(f"{number:>17.4g}" for number in numbers) + ("  chosen" if place == choice.best else ""))
     return lines
 

@@ -10,8 +10,9 @@ from dkl.blocks.session import Session
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of
+from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.store import load_pairs, load_problem, notes_of, report_of, store_problem, write_result
+from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem, write_result
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.kind import Notes

@@ -10,7 +10,7 @@ from dkl.blocks.graph_plan import plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise.checks import check_pairs, largest_gamma
+from dkl.estimators.pairwise.checks import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, check_room, factored_plan, rank_within
 from dkl.estimators.pairwise.plan import GRAPH, chosen_rank, plan_at, solver_with_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -29,7 +29,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         graph = graph_bytes(found, settings, place)
         entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
         problem = PairwiseTerms.of(sparse.csr_array((rows.n, rows.n)), found.pairs, largest_gamma(settings, 1.0))
-        if settings.gamma == "cv":
+        if holds_out_for_certain(settings):
             check_room(rows.n, entries, problem.targets.nnz, settings)
         shared = SharedPlan.of(problem, settings, session)
         room = rank_within(rows.n, entries, problem.targets.nnz, settings) if shared is None else shared.rank
@@ -50,7 +50,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         return estimate(found, settings, plan, session)
 
     def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:
-        """With what the choice of gamma keeps meanwhile."""
+        """With what is kept while pairs are held out."""
         return plan.disk_bytes + choice_bytes(found, settings)
 
     def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
@@ -79,5 +79,9 @@ def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place
 
 
 def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
-    """Of the folds' factors on disk, one of which is replaced, and of that which the fit begins at."""
-    return 8 * inputs.rows.n * MAX_FINISH_RANK * (settings.cv + 2) if settings.gamma == "cv" else 0
+    """Bytes on disk of the folds' factors, one of which is replaced, and of the scores of the pairs, theirs and all."""
+    gammas = gammas_to_compare(inputs.pairs, settings, 1.0)
+    if gammas is None:
+        return 0
+    scores = 2 * len(gammas) * len(inputs.pairs.i)
+    return 8 * (inputs.rows.n * MAX_FINISH_RANK * (settings.cv + 1) + 2 * scores)

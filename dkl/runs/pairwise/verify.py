@@ -1,7 +1,8 @@
 """`dkl verify`: objective and certificate once more, from what is on disk, in plain numpy and scipy.
 
 Nothing here comes from the solvers or the problem: only the stores are read. With V the factor, K = V V', T the pairs and
-the diagonal, R the entries of K - T on T, W their weights, Q = W R entry by entry:
+the diagonal, R the entries of K - T on T, W their weights (times 1 - P(wrong) of pairs that look wrong: verify_held_out.py),
+Q = W R entry by entry:
 
     f = tr(V'LV) + gamma/2 <Q, R>,   S = L + gamma Q,   <S, K> = tr(V'LV) + gamma <Q, K>,
     f - f* <= max(<S, K>, 0) + <M, T> + |W^(-1/2) M| sqrt(2 f / gamma)
@@ -26,6 +27,7 @@ from scipy import sparse
 from dkl.errors import StoreError
 from dkl.runs.comparison import Comparison
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
+from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, trust_in
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
 
@@ -35,8 +37,6 @@ Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J
 UNIT = ROUNDING * float(np.finfo(float).eps)
 RESIDUAL = 1e-12
 """Of the Ritz pair that stands for lambda_min, relative to the norm: it is as much too high at most, and far less outside clusters."""
-EQUAL = 1e-3
-"""Share of the least mean error on pairs held out by which another counts as equal."""
 DENSE = 1500
 FIRST_LOOK, LATER, MOST_STEPS = 100, 1.2, 500_000
 """Lanczos steps after which the residual is looked at for the first time, how many times as many until the next, and at most."""
@@ -69,21 +69,12 @@ def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
     """
     report = run.report()
     found = recompute(run, float(report.get("gamma", report["settings"]["gamma"])), budget)
-    if report["settings"]["gamma"] == "cv":
-        yield Comparison("gamma", float(report["gamma"]), _chosen(run), 0.0)
+    if (run.path / "choice").is_dir():
+        yield from of_held_out_pairs(run, report)
     for name, allowed in found.allowed.items():
         # A gap may be larger and an eigenvalue smaller than it need be: the claim holds all the same.
         counts = {"gap": "above", "relative_gap": "above", "min_eigenvalue": "below"}.get(name, "both")
         yield Comparison(name, float(report["certificate"][name]), float(getattr(found, name)), allowed, counts)
-
-
-def _chosen(run: RunStore) -> float:
-    """The least gamma whose mean error over the folds is the least one, up to a share. The errors themselves are those of kernels
-    that were not kept."""
-    held = run.read_arrays("choice")
-    is_whole = ~np.isnan(held["errors"]).any(axis=1)
-    means = np.where(is_whole, held["errors"].mean(axis=1), np.inf)
-    return float(held["gammas"][np.flatnonzero(means <= (1 + EQUAL) * means.min())[0]])
 
 
 def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
@@ -190,6 +181,7 @@ def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]
     weights = run.read_pair_weights()
     if weights is None:
         weights = np.ones(len(must) + len(cannot))
+    weights = weights * trust_in(run, len(weights))
     if len(weights) != len(must) + len(cannot) or not np.all(np.isfinite(weights) & (weights > 0)):
         raise StoreError("the stored weights are no numbers > 0, one a pair", where=f"{run.path}/pairs/weights")
     of_must, of_cannot = np.split(weights, [len(must)])
