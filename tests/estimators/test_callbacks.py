@@ -135,7 +135,7 @@ def test_true_stops_with_the_result_so_far_and_no_warning(case, share):
     model = clone(learner).set_params(callbacks=stop).fit(X, y)  # warnings are errors
     result = model.result_
     assert seen == result.history and len(seen) == at
-    if share == 0.8 and isinstance(model, PairwiseKernelLearner) and result.outcome is Outcome.SOLVED:
+    if share > 0 and isinstance(model, PairwiseKernelLearner) and result.outcome is Outcome.SOLVED:
         # So late in a fit the certificate of what a stop leaves may prove the goal already.
         assert model.certificate_.relative_gap <= (learner.target_gap or learner.tol)
     else:
