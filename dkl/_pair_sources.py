@@ -19,9 +19,9 @@ from dkl.datasets import generator
 from dkl.errors import InputError
 
 PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6 n cannot-link pairs
-PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 2_500
+PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000
 """Pairs of each kind that learners draw, a labeled row and at least. On 7 sets of 150 to 4,000 rows, 5 to 100 % of them labeled, 10 to 50 a
-row change clusters and nearest neighbors by less than .01, and cost up to six times as much; 0.6 a row are up to .2 worse."""
+row change clusters and nearest neighbors by less than .01, and cost up to six times as much (ADMM more); 0.6 a row are up to .2 worse."""
 _MUST = frozenset({"must", "must_link", "must-link", "1", "+1"})
 _CANNOT = frozenset({"cannot", "cannot_link", "cannot-link", "0", "-1"})
 _SHOWN = 60  # characters of a malformed line
@@ -85,7 +85,7 @@ def _not_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def most_pairs_of_labels(n_labeled: int) -> int:
-    """Return the number of pairs of each kind that learners draw from labels, where there are as many: all of 70 rows."""
+    """Return the number of pairs of each kind that learners draw from labels, where there are as many: all of 45 rows."""
     return max(PAIRS_OF_FEW_LABELS, PAIRS_PER_LABEL * n_labeled)
 
 

@@ -51,7 +51,7 @@ def test_the_three_forms_of_side_information_are_the_same(blobs):
     X, y, pairs = blobs
     by_arrays = learner().fit(X, must_link=pairs.must_link, cannot_link=pairs.cannot_link).factor_
     by_object = learner().fit(X, pairs=pairs).factor_
-    drawn = dkl.Pairs.from_labels(y, 2500, 2500, random_state=0)
+    drawn = dkl.Pairs.from_labels(y, 1500, 1500, random_state=0)
     by_labels = learner().fit(X, y).factor_
     assert np.array_equal(by_arrays, by_object)
     assert np.array_equal(by_labels, learner().fit(X, pairs=drawn).factor_)
