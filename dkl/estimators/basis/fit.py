@@ -84,6 +84,9 @@ class Posed(Protocol):
     def told(self) -> dict[str, Any]:
         """What the report says of it."""
 
+    def with_quality(self, found: Solved, rows: Any) -> Solved:
+        """Return what was solved with its quality, of rows (n, d) that were learned from; warn where an alternative is better."""
+
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: Any) -> Self:
         """From what `arrays` gave."""

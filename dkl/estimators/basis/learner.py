@@ -71,6 +71,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         return picture.BasisShown.of(
             given[chosen], self.transform(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
             history=self.result_.history, relative_gap=self.certificate_.relative_gap,
+            quality=self.result_.quality,
         )  # fmt: skip
 
     @property

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dkl.estimators.common import drawing
 from dkl.estimators.common.convergence import draw_gaps
-from dkl.estimators.common.drawing import classes_of, counted, gap_text, log_y, panel, tidy
+from dkl.estimators.common.drawing import classes_of, counted, gap_text, log_y, panel, tidy, titled
 from dkl.estimators.common.views import Plane, draw_view
+from dkl.quality import Quality
 
 MOST_VALUES = 40
 LEAST = 1e-16
@@ -35,6 +36,7 @@ class BasisShown:
     tol: float
     history: Sequence[dict[str, Any]] = field(repr=False)
     relative_gap: float
+    quality: Quality | None = None
 
     @classmethod
     def of(cls, before: Any, after: Any, labels: Any, Y: Numbers, **told: Any) -> BasisShown:
@@ -49,7 +51,8 @@ def draw(figure: Any, shown: BasisShown) -> None:
     """All panels into an empty figure."""
     panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
     panels.append(panel(draw_gaps, shown.history, "stage", shown.tol))
-    drawing.grid(figure, panels, 2, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}")
+    title = titled(shown.quality, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}")
+    drawing.grid(figure, panels, 2, title)
 
 
 def draw_before(axis: Any, shown: BasisShown) -> None:

@@ -28,6 +28,10 @@ TERM = 100
 """Bytes of a squared term: its ends, as pairs and as rows of sparse maps, weight, target, residual."""
 
 
+RANKS = 64
+"""Bytes of each pair of rows that an embedding's quality is measured on: distances, their order, and ranks in three spaces."""
+
+
 @dataclass(frozen=True)
 class Sizes:
     """n rows of d features, m eigenvectors (first: one more is made and left out), squares of `terms` entries or distances."""
@@ -107,6 +111,8 @@ def _plan(sizes: Sizes, settings: Any, session: Session, place: Place, own_rows:
         "the search for neighbours": own_rows + int(graph["peak"]),
         f"finding {m:,} eigenvectors{where}": sum(held.values()) + search,
     }
+    if getattr(settings, "holdout", 0):
+        stages["measuring the quality"] = held["rows"] + 2 * 8 * n * sizes.d + RANKS * min(n, 1000) ** 2
     if own_rows:
         stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + held["the graph and its terms"] + 8 * n * m
         held["rows"] = 0  # let go of then

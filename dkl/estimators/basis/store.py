@@ -11,7 +11,7 @@ from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
 from dkl.estimators.basis.model import read_model, similarity_of
-from dkl.estimators.common.run_arrays import check_lengths, point_arrays, report_of, result_in, trained_on
+from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.problems.qsdp_certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -57,6 +57,7 @@ def fit_in_run(
     with keeper.kept_to_the_end(watch, "stopped between two steps"):
         posed = _posed(run, kind, make, settings)
         found = solved(posed, settings, watch, keeper).planned(plan)
+    found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"))
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     if not found.result.outcome.converged:
         keeper.commit_rest()  # for whoever resumes it

@@ -15,7 +15,7 @@ from dkl.blocks.graph_warnings import parts_text
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
-from dkl.estimators.basis.fit import Basis
+from dkl.estimators.basis.fit import Basis, Solved
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs
@@ -62,6 +62,10 @@ class PosedPropagation:
     def told(self) -> dict[str, Any]:
         """What the report says."""
         return {"n_must": self.pairs.n_must, "n_cannot": self.pairs.n_cannot}
+
+    def with_quality(self, found: Solved, rows: Any) -> Solved:
+        """See `Posed.with_quality`."""
+        return found
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:

@@ -17,7 +17,8 @@ from dkl.blocks.graph import Graph, build_graph
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import InputError
-from dkl.estimators.basis.fit import Basis
+from dkl.estimators.basis.fit import Basis, Solved
+from dkl.estimators.mvu.quality import with_quality
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems import qsdp_checks as checks
@@ -91,6 +92,10 @@ class PosedUnfolding:
     def told(self) -> dict[str, Any]:
         """What the report says."""
         return {"n_edges": len(self.edges), "nu": self.nu}
+
+    def with_quality(self, found: Solved, rows: Any) -> Solved:
+        """See `Posed.with_quality`."""
+        return with_quality(found, rows, self.settings.holdout)
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:

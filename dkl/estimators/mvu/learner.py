@@ -44,6 +44,8 @@ class MaximumVarianceUnfolding(BasisLearner):
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
         Relative gap; steps of the solver.
+    holdout : float
+        0: `result_.quality`, how well neighbors are kept next to principal components, is not measured. Nothing is held out for it.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose
@@ -81,6 +83,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         solver: str = "low-rank",
         tol: float = 1e-6,
         max_iter: int = 200,
+        holdout: float = 0.1,
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -96,6 +99,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.holdout = holdout
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs
@@ -119,7 +123,7 @@ class MaximumVarianceUnfolding(BasisLearner):
             sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
             plan = plan_basis(sizes, settings, session).as_dict()
             posed = PosedUnfolding.of(rows, side, m, settings, session, room=room_for_basis(sizes, settings, session))
-            found = solved(posed, settings, watch).planned(plan)
+            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows)
             warn_of(found.result, stacklevel=2)
         self._adopt(posed)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.estimators.common.rules import Either, Flag, Integer, Real, Word
+from dkl.estimators.common.settings import SHARE_HELD_OUT
 
 
 @dataclass(frozen=True)
@@ -17,3 +18,4 @@ class UnfoldingSettings(BasisSettings):
     n_neighbors: Annotated[int, Integer(1), "Neighbours whose distances are kept."] = 10
     nu: Annotated[float | str, Either(Real(above=0), Word("scale")), "Weight of the edges' distances."] = "scale"
     colored: Annotated[bool, Flag(), "Whether labels take the variance's place."] = False
+    holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1

@@ -14,18 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+from sklearn.manifold import trustworthiness
 from sklearn.metrics.pairwise import euclidean_distances
 
 from dkl.errors import MemoryBudgetError, StoreError
+from dkl.estimators.mvu.quality import N_NEIGHBORS, rows_of
 from dkl.estimators.mvu.settings import UnfoldingSettings
+from dkl.quality import Quality
 from dkl.resources import format_bytes
 from dkl.runs import recomputed_basis as recomputed
-from dkl.runs.comparison import Comparison
+from dkl.runs.comparison import QUALITY, Comparison
 from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 AGREE = 1e-12
 """Relative, of numbers that are summed anew."""
+TIES = 0.005
+"""Of a measure by ranks: equal distances may be ranked in another order."""
 SPANNING = 1e-6
 """Of the longest edge: rounding of distances by products."""
 BLOCK_BYTES = 2**26
@@ -70,6 +75,20 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
     squares = recomputed.Squares(Q, edges, True, np.full(len(edges), weight), weight * squared, -W)
     yield from recomputed.of_solution(report, squares, model["Y"], model.get("dual"))
     yield from recomputed.of_embedding(report, basis, model, int(settings.n_components))
+    yield from _quality(report, rows, model["embedding"])
+
+
+def _quality(report: dict[str, Any], rows: Any, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
+    """Trustworthiness and continuity of the rows that were drawn, by scikit-learn."""
+    quality = Quality.from_dict(report.get("quality"), "report.json")
+    if quality is None:
+        return
+    chosen = rows_of(len(embedding))
+    X, Z = rows[chosen], embedding[chosen]
+    k = min(N_NEIGHBORS, len(chosen) // 2 - 1)
+    yield Comparison(QUALITY, quality.value, float(trustworthiness(X, Z, n_neighbors=k)), TIES)
+    continuity = float(trustworthiness(Z, X, n_neighbors=k))
+    yield Comparison("continuity", float(quality.others["continuity"]), continuity, TIES)
 
 
 def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> float:
