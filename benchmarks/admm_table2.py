@@ -134,7 +134,9 @@ def learned(
         m = options.n_basis or int((np.sqrt(8 * constraints + 1) - 1) / 2)  # r (r + 1) / 2 <= constraints
         if options.solver == "fixed-basis":
             return in_fixed_basis(X, pairs, m, n_neighbors, options.gamma)
-        basis = dkl.LaplacianKernelLearner(m, n_neighbors=n_neighbors, random_state=seed).fit(X, pairs=pairs)
+        basis = dkl.LaplacianKernelLearner(m, n_neighbors=n_neighbors, sigma="average", random_state=seed).fit(
+            X, pairs=pairs
+        )
         return basis.embedding_, basis.certificate_.relative_gap, basis.n_iter_
     learner = dkl.PairwiseKernelLearner(
         gamma=options.gamma,

@@ -29,6 +29,7 @@ from dkl.linalg import neighbors_ivf
 from dkl.linalg.graph_parts import component_labels, component_sizes, cut_rows, directed_graph, spanning_edges
 from dkl.linalg.laplacian import check_laplacian, joined, laplacian_matrix, laplacian_of, similarity_graph
 from dkl.linalg.neighbors import Lists
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.similarity import SIGMA_NEIGHBORS, Similarity, average_width
 from dkl.resources import parse_bytes
 
@@ -171,7 +172,8 @@ def build_graph(
     count, labels = component_labels(affinity)
     sizes, n_joined = component_sizes(labels), 0
     if joined_above is not None and count > joined_above:
-        edges = spanning_edges(source.read(0, source.n), labels)
+        with one_blas_thread():
+            edges = spanning_edges(source.read(0, source.n), labels, Session(threads=session.threads).map)
         affinity, n_joined = joined(affinity, edges, float(np.exp(-sharpness))), len(edges)
     matrix, isolated = laplacian_matrix(affinity, laplacian)
     seconds = time.perf_counter() - start

@@ -88,10 +88,10 @@ def _plan(
     entries = ceil(density * n_features)
     if density < 1:
         read, work = (1 if in_place else 2) * entries * (itemsize + 4), 16 * entries
-        joining_row = entries * ((1 if in_place else 2) * (itemsize + 4) + 48) + 200
+        joining_row = entries * ((2 if in_place else 3) * (itemsize + 4) + 48) + 200
     else:
         read, work = (0 if in_place else 2) * entries * itemsize, (0 if index == "none" else 8) * entries
-        joining_row = entries * (1 if in_place else 2) * itemsize + 200
+        joining_row = entries * (2 if in_place else 3) * itemsize + 200
     proposed = {"none": 0, "tree": 48 * (k + 2), "ivf": 24 * (k + SPARE)}[index]
     # Of a query: the row, its working copy, its list, and what the index proposes for it.
     query_row = read + work + 16 * k + proposed
@@ -124,8 +124,8 @@ def _plan(
         "search": n_slots * block + held + lists,
         "check": n_slots * (reference_rows * reference_row + chunk) + 64 * n,
         "assembly": assembly,
-        # The rows, read at once and in the order of their components; their lists; W, and W with the joining edges.
-        "joining": n * joining_row + edges * _JOINED + tiles if is_joined else 0,
+        # The rows, those that differ, and these in the order of their components; their lists; W, and W with the joining edges.
+        "joining": n * joining_row + edges * _JOINED + n_slots * tiles if is_joined else 0,
     }
     plan["peak"] = max(plan[stage] for stage in _STAGES)
     return plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from dkl.linalg.neighbor_sizes import QUERY_TILE
 from dkl.linalg.neighbors import absorb, empty_lists
 
 NEGLIGIBLE = 1e-10
 """Largest weight of an edge, relative to the root of the product of its rows' degrees, that joins rows by name only."""
 
+_COMPARED, _SEARCHED = 2**20, 2**22
+"""Numbers in rows that are compared, and searched for, together; of sparse rows, with their zeros."""
+
+Each = Callable[[Callable[[NDArray[np.int64]], None], list[NDArray[np.int64]]], Iterable[None]]
 Labels = NDArray[np.int32]
 
 
@@ -75,45 +81,74 @@ def joining_width(dist2: NDArray[np.float64], index: NDArray[np.int64]) -> float
     return longest / float(np.sqrt(-2.0 * np.log(NEGLIGIBLE * most)))
 
 
-def spanning_edges(rows: Any, labels: NDArray[np.integer]) -> NDArray[np.int64]:
+def spanning_edges(rows: Any, labels: NDArray[np.integer], each: Each = map) -> NDArray[np.int64]:
     """Return (e, 2) the shortest edges i < j, by number, that join the components `labels` (n,) of `rows` (n, d).
 
-    Of a minimum spanning tree, by Boruvka's rounds: every component but the largest takes its shortest edge to another, by a search
-    among the rows of all others, and what these join are the components of the next round. Each round at least halves their number.
+    each: a `map` that may use threads. Of a minimum spanning tree, by Boruvka's rounds: every component but the largest takes its
+    shortest edge to another, by a search among the rows of all others, and what these join are the components of the next round.
+    Each round at least halves their number; a row is searched for again only where it may have the shortest edge.
     """
+    distinct = _distinct(rows, labels)
+    rows, labels = (rows, labels) if len(distinct) == len(labels) else (rows[distinct], labels[distinct])
+    dist2, others = np.zeros(len(labels)), np.full(len(labels), -1)
     found: list[tuple[int, int]] = []
     while (count := int(labels.max()) + 1) > 1:
-        shortest = _shortest(rows, labels, count)
+        inside = np.flatnonzero(labels != np.bincount(labels).argmax())
+        _search_again(rows, labels, inside, dist2, others, each)
+        by_length = inside[np.lexsort((others[inside], inside, dist2[inside]))]
+        by_length = by_length[labels[others[by_length]] != labels[by_length]]
+        shortest = by_length[np.sort(np.unique(labels[by_length], return_index=True)[1])]
         parent = np.arange(count)
-        for i, j in shortest:
+        for i, j in zip(shortest.tolist(), others[shortest].tolist(), strict=True):
             a, b = _top(parent, int(labels[i])), _top(parent, int(labels[j]))
             if a != b:  # of equally long edges some would close a circle
                 parent[a] = b
                 found.append((min(i, j), max(i, j)))
         labels = np.unique([_top(parent, c) for c in range(count)], return_inverse=True)[1][labels]
-    return np.array(sorted(found), np.int64).reshape(-1, 2)
+    return distinct[np.array(sorted(found), np.int64).reshape(-1, 2)]
 
 
-def _shortest(rows: Any, labels: NDArray[np.integer], count: int) -> list[tuple[int, int]]:
-    """Return the shortest edge (inside, outside) of every component but the largest, shortest first."""
+def _distinct(rows: Any, labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the numbers of all rows but copies of an earlier one of their component, ascending."""
+    # Equal rows have equal products, but for rounding: then a copy stays, which only costs time.
+    order = np.lexsort((rows @ np.sin(np.arange(1.0, rows.shape[1] + 1)), labels))
+    is_copy = np.zeros(len(labels), bool)
+    step = max(1, _COMPARED // rows.shape[1])
+    for lo in range(0, len(order) - 1, step):
+        some = order[lo : lo + step + 1]
+        differs = (rows[some[1:]] != rows[some[:-1]]).sum(axis=1)
+        is_copy[some[1:]] = (np.asarray(differs).ravel() == 0) & (labels[some[1:]] == labels[some[:-1]])
+    return np.flatnonzero(~is_copy)
+
+
+def _search_again(
+    rows: Any,
+    labels: NDArray[np.integer],
+    inside: NDArray[np.int64],
+    dist2: NDArray[np.float64],
+    others: NDArray[np.int64],
+    each: Each,
+) -> None:
+    """Find the nearest row of another component, in `dist2` and `others` (n,), of those rows `inside` that may have the shortest edge.
+
+    What was found before is still the nearest while it is of another component, and else a lower bound.
+    """
+    holds = (others[inside] >= 0) & (labels[others[inside]] != labels[inside])
+    least = np.full(int(labels.max()) + 1, np.inf)
+    np.minimum.at(least, labels[inside[holds]], dist2[inside[holds]])
+    wanted = inside[~holds & (dist2[inside] < least[labels[inside]])]
+    # By component, so that the rows to leave out are consecutive.
     order = np.argsort(labels, kind="stable")
-    bounds = np.searchsorted(labels[order], np.arange(count + 1))
-    largest = int(np.diff(bounds).argmax())
-    # By component, so that the rows to leave out are consecutive, the largest one first.
-    order = np.concatenate([order[bounds[largest] : bounds[largest + 1]], order[labels[order] != largest]])
-    n_largest, inside = int(bounds[largest + 1] - bounds[largest]), labels[order]
     arranged = rows[order] if issparse(rows) else np.ascontiguousarray(rows[order])
-    changes = np.flatnonzero(np.diff(inside)) + 1
-    starts, ends = np.append(0, changes), np.append(changes, len(order))
-    part = np.repeat(np.arange(len(starts)), ends - starts)[n_largest:]
-    lists = empty_lists(len(part), 1)
-    absorb(lists, arranged[n_largest:], starts[part], arranged, 0, ends[part])
-    dist2, others = lists.dist2[:, 0], lists.rows[:, 0]
-    own = np.arange(n_largest, len(order))
-    # By length, then by the numbers of both rows.
-    by_length = np.lexsort((order[others], order[own], dist2))
-    first = by_length[np.sort(np.unique(part[by_length], return_index=True)[1])]
-    return [(int(order[own[at]]), int(order[others[at]])) for at in first]
+    bounds = np.searchsorted(labels[order], np.arange(len(least) + 1))
+
+    def search(some: NDArray[np.int64]) -> None:
+        lists = empty_lists(len(some), 1)
+        absorb(lists, rows[some], bounds[labels[some]], arranged, 0, bounds[labels[some] + 1])
+        dist2[some], others[some] = lists.dist2[:, 0], order[lists.rows[:, 0]]
+
+    step = max(QUERY_TILE, _SEARCHED // rows.shape[1])
+    list(each(search, [wanted[lo : lo + step] for lo in range(0, len(wanted), step)]))
 
 
 def _top(parent: NDArray[np.int64], c: int) -> int:

@@ -14,6 +14,7 @@ from dkl.blocks.graph import Graph, _way, build_graph, graph_of, laplacian_of, p
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError, MemoryBudgetError
+from dkl.linalg.graph_parts import spanning_edges
 
 HERE = Session(threads=2)
 
@@ -311,6 +312,35 @@ def test_peak_stays_under_the_plan(rng, tmp_path, kind):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.4 * plan["peak"] < peak <= plan["peak"], f"{peak / plan['peak']:.2f} of the plan {plan}"
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_joining_stays_under_the_plan(rng, form):
+    n, d = 1500, 200
+    X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.5)
+    X[::3, :10] += 30.0
+    X = form(X)
+    _, plan = _way(row_source(X), 10, "exact", None, HERE, is_joined=True)
+    options = {"n_neighbors": 10, "sigma": "local", "joined_above": 1, "session": HERE}
+    with pytest.warns(DataWarning, match="had 2 components"):
+        build_graph(X, **options)  # what is compiled and imported once
+    tracemalloc.start()
+    with pytest.warns(DataWarning, match="had 2 components"):
+        build_graph(X, **options)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= plan["peak"], f"{peak / plan['peak']:.2f} of the plan {plan}"
+    spent = []
+
+    def measured(rows, labels):
+        tracemalloc.start()
+        found = spanning_edges(rows, labels)
+        spent.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        return found
+
+    measured(X, (np.arange(n) % 3 == 0).astype(np.int32))
+    assert 0.1 * plan["joining"] < spent[0] <= plan["joining"], f"{spent[0] / plan['joining']:.2f} of the plan {plan}"
 
 
 def test_on_a_cluster(client, X, tmp_path):

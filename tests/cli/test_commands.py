@@ -206,6 +206,23 @@ def test_transform_of_new_patterns(cluster: Any, work: Path) -> None:
     assert kernel[alike].mean() > 0.5 > 0.3 > kernel[~alike].mean()
 
 
+def test_local_widths_are_kept_for_new_patterns(work: Path) -> None:
+    assert call(*FIT, "--sigma", "local", "--max-iter", "30").code == 0
+    assert "sigma local, median" in call("info", "run.zarr").out
+    X, factor = np.load("X.npz")["X"], np.asarray(RunStore.open("run.zarr").factor()[...])
+    new = X[10:20] + 0.1
+    np.savez("new.npz", X=new)
+    assert call("transform", "run.zarr", "--data", "new.npz", "--out", "new.npy").code == 0
+    d = np.linalg.norm(new[:, None] - X, axis=2)
+    near = np.argsort(d, axis=1)[:, :10]
+    s = np.sort(np.linalg.norm(X[:, None] - X, axis=2), axis=1)[:, 10]
+    d = np.take_along_axis(d, near, axis=1)
+    weights = np.exp(-((d / np.maximum(d[:, -1:], s[near])) ** 2))
+    wanted = np.einsum("ij,ijk->ik", weights, factor[near])
+    np.testing.assert_allclose(np.load("new.npy"), wanted / np.linalg.norm(wanted, axis=1, keepdims=True), atol=1e-9)
+    assert call("verify", "run.zarr").code == 0
+
+
 def test_verify_of_a_run_without_result(work: Path) -> None:
     kind = registry.kind("pairwise")
     settings = kind.declaration.settings()

@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
 from dkl.linalg.graph_parts import cut_rows, spanning_edges
+from dkl.linalg.neighbors import absorb
 
 
 def least_length(X, labels):
@@ -46,3 +47,20 @@ def test_rows_that_negligible_weights_join_are_all_but_the_largest_part():
     found = cut_rows(csr_array(W), W.sum(axis=1), csr_array(pattern))
     assert np.array_equal(found, np.arange(5, 12))
     assert not cut_rows(csr_array(W), W.sum(axis=1), csr_array(np.where(group[:, None] == group, 1.0, 0.0))).size
+
+
+def test_copies_are_searched_for_once(monkeypatch):
+    """Eight places of 40 copies each, and one of them in two components: edges of the first of the copies."""
+    searched = []
+
+    def absorbed(lists, queries, *others):
+        searched.append(len(queries))
+        absorb(lists, queries, *others)
+
+    monkeypatch.setattr("dkl.linalg.graph_parts.absorb", absorbed)
+    X = np.repeat(np.random.default_rng(0).standard_normal((8, 4)), 40, axis=0)
+    labels = np.repeat(range(8), 40)
+    edges = spanning_edges(X, labels)
+    assert (edges % 40 == 0).all() and sum(searched) <= 8 * 3
+    labels[:20] = 8
+    assert [0, 20] in spanning_edges(X, labels).tolist()

@@ -47,15 +47,21 @@ def _of_graph(X: Any, found: dict[str, Any], settings: LogDetRunSettings) -> tup
     largest = max(float(abs(graph.laplacian).max()), np.finfo(float).tiny)
     apart = float(abs(stored - graph.laplacian).max() / largest) + float(abs(_stored_rows(found) - X).max())
     apart += widths_apart(found["widths"], graph.similarity.widths)
-    W, degree = np.maximum(-graph.laplacian.toarray(), 0.0), graph.laplacian.diagonal()
-    count, labels = connected_components(NEGLIGIBLE * np.sqrt(np.outer(degree, degree)) < W, directed=False)
-    W[labels[:, None] != labels] = 0.0
-    degree = W.sum(axis=1)
+    edges, degree = sp.coo_array(sp.triu(graph.laplacian, 1)), graph.laplacian.diagonal()
+    ends, weights = np.stack(edges.coords), -edges.data
+    strong = weights > NEGLIGIBLE * np.sqrt(degree[ends[0]] * degree[ends[1]])
+    count, labels = connected_components(
+        sp.coo_array((weights[strong], tuple(ends[:, strong])), shape=(n, n)), directed=False
+    )
+    within = labels[ends[0]] == labels[ends[1]]
+    W = sp.coo_array((weights[within], tuple(ends[:, within])), shape=(n, n))
+    W = sp.csr_array(W + W.T)
+    degree = np.asarray(W.sum(axis=1)).ravel()
     root = np.sqrt(np.where(degree > 0, degree, 1.0)) if settings.laplacian != "unnormalized" else np.ones(n)
     N = np.zeros((n, count))
     N[np.arange(n), labels] = root
     N /= np.linalg.norm(N, axis=0)
-    L, projection = (np.diag(degree) - W) / np.outer(root, root), N @ N.T
+    L, projection = (sp.diags_array(degree) - W).toarray() / np.outer(root, root), N @ N.T
     return _symmetric(np.linalg.inv(L + projection) - projection), apart
 
 
