@@ -5,7 +5,7 @@ from dkl.runs.kind import Declaration, InputFile
 
 DECLARATION = Declaration(
     task="laplacian",
-    help="Learn a kernel from must-link and cannot-link pairs that is smooth on the neighbour graph.",
+    help="Learn a kernel from pairs that is smooth on the neighbor graph, as in the paper; for clusters pairwise is better.",
     settings=PropagationSettings,
     files=(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
