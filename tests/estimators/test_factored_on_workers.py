@@ -17,7 +17,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError, MemoryBudgetError
-from dkl.estimators.pairwise import factored_plan, factored_stage, fit
+from dkl.estimators.pairwise import choice, factored_plan, factored_stage, fit
 from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems import factored_slabs
@@ -112,6 +112,22 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     assert 0 < met <= N // 2 and needed < factored_plan.owner_bytes((N, 0, *entries), 16)
     monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)
     assert planned(sessions[0], base + needed).rank in (16, 32) and planned(sessions[0], base).rank == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore:.*pairs look wrong:dkl.errors.DataWarning")
+def test_folds_of_pairs_are_learned_there_too(client, monkeypatch):
+    """And the pairs that look wrong are those of one process."""
+    monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
+    made, real = [], choice.solved_on_workers
+    monkeypatch.setattr(choice, "solved_on_workers", lambda *given: made.append(given[1]) or real(*given))
+    here, there = (
+        learned(which, gamma="cv", cv=2, n_gammas=2, wrong_pairs="find", rank="auto") for which in (None, client)
+    )
+    assert len(made) == 4 and all(start.shape[1] == 1 for start in made[:2])
+    same(here, there)
+    assert np.array_equal(here.cv_.scores, there.cv_.scores) and here.gamma_ == there.gamma_
+    assert np.array_equal(here.result_.wrong_pairs.probability, there.result_.wrong_pairs.probability)
 
 
 @pytest.mark.parametrize("place", ["before any state", "after one", "where no disk takes one"])

@@ -184,7 +184,7 @@ def test_the_command_is_the_estimator(tmp_path, monkeypatch):
     files = ("--data", "X.npz", "--pairs", "pairs.npz", "--out", "run.zarr")
     options = ("--gamma", "cv", "--cv", 3, "--n-gammas", 2, "--solver", "factored", "--threads", 1)
     plan = call("plan", "pairwise", *files, *options)
-    assert plan.code == 0 and "2 kernels in each of 3 folds" in plan.out
+    assert plan.code == 0 and "2 kernels in each of 3 folds, to loose gaps" in plan.out
     answer = call("fit", "pairwise", "--no-picture", *files, *options)
     assert answer.code == 0, answer.err
     model = dkl.load("run.zarr")

@@ -89,21 +89,22 @@ def test_a_fold_is_the_problem_without_its_pairs_and_scores_these(rng):
     masks = split_folds(n, pairs, 2, seed=0)
     settings = {"target_gap": 1e-7, "max_iter": 20_000}
 
-    def solve(problem, start, watch):
-        return solve_to_gap(problem, start, watch=watch, **settings)
+    whole = PairwiseKernel.of(laplacian, pairs, 1.0).factored(1)
 
-    with pair_folds(PairwiseKernel.of(laplacian, pairs, 1.0), pairs, masks, 1, solve) as folds:
-        for fold, (learn, score) in zip(folds, masks, strict=True):
-            is_must, ends = pairs.sign > 0, np.stack([pairs.i, pairs.j], axis=1)
-            rest = dkl.Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=pairs.weights[learn])
-            alone = PairwiseKernel.of(laplacian, rest, gamma).factored(1)
-            mine, other = fold.solved(gamma, np.ones((n, 1)), Watch()), solve_to_gap(alone, **settings)
-            assert mine.certificate.objective == pytest.approx(other.certificate.objective, rel=2e-7)
-            K = mine.factor @ mine.factor.T
-            scores, cosines = fold.scored(mine.factor)
-            assert scores == pytest.approx(K[pairs.i, pairs.j][score], rel=1e-10, abs=1e-12)
-            d = np.sqrt(np.diag(K))
-            assert cosines == pytest.approx((K / np.outer(d, d))[pairs.i, pairs.j][score], rel=1e-10, abs=1e-12)
+    def solve(weights, gamma, start, watch):
+        return solve_to_gap(whole.with_weights(weights).with_gamma(gamma), start, watch=watch, **settings)
+
+    for fold, (learn, score) in zip(pair_folds(n, pairs, masks, solve), masks, strict=True):
+        is_must, ends = pairs.sign > 0, np.stack([pairs.i, pairs.j], axis=1)
+        rest = dkl.Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=pairs.weights[learn])
+        alone = PairwiseKernel.of(laplacian, rest, gamma).factored(1)
+        mine, other = fold.solved(gamma, np.ones((n, 1)), Watch()), solve_to_gap(alone, **settings)
+        assert mine.certificate.objective == pytest.approx(other.certificate.objective, rel=2e-7)
+        K = mine.factor @ mine.factor.T
+        scores, cosines = fold.scored(mine.factor)
+        assert scores == pytest.approx(K[pairs.i, pairs.j][score], rel=1e-10, abs=1e-12)
+        d = np.sqrt(np.diag(K))
+        assert cosines == pytest.approx((K / np.outer(d, d))[pairs.i, pairs.j][score], rel=1e-10, abs=1e-12)
 
 
 def test_a_row_of_zeros_has_cosine_0():

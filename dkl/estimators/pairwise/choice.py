@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -18,7 +21,8 @@ from dkl.estimators.pairwise.checks import (
     largest_gamma,
     looks_for_wrong_pairs,
 )
-from dkl.estimators.pairwise.factored_plan import check_room, fold_rank
+from dkl.estimators.pairwise.factored import Request, solved_on_workers
+from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room, fold_rank
 from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
 from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -29,13 +33,14 @@ from dkl.problems.fold_problems import Solve, pair_folds
 from dkl.problems.pair_folds import n_contradictions, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_terms import on_targets
-from dkl.solvers.factored import solve_to_gap
+from dkl.solvers.factored import FactoredSolution, solve_to_gap
 from dkl.solvers.gamma_path import follow_path
 from dkl.solvers.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
+Vector = NDArray[np.float64]
 CV_GAP = 0.1
 """Relative gap that is enough on the folds."""
 
@@ -65,7 +70,7 @@ def fit_pairs(
     """`fit_problem` of a problem of the checked pairs, at its gamma or, with gamma="cv", at one that is chosen first, with less
     weight of pairs that look wrong."""
     given: dict[str, Any] = {"run": run, "scratch": scratch, "warm_start": warm_start}
-    folds = _Folds.of(problem, pairs, settings)
+    folds = _Folds.of(problem, pairs, settings, session)
     if folds is None:
         return fit_problem(problem, settings, session, **given, watch=watch, seconds=seconds)
     watch, start = watch or Watch(), time.perf_counter()
@@ -86,7 +91,10 @@ def fit_pairs(
 
 @dataclass(frozen=True)
 class _Folds:
-    """Folds of the pairs that are held out before the fit, and the gammas at which each is scored."""
+    """Folds of the pairs that are held out before the fit, and the gammas at which each is scored.
+
+    rank: at most, of their kernels; shared: the plan of their rows on workers, None where this process learns them.
+    """
 
     problem: PairwiseKernel
     pairs: Pairs
@@ -94,21 +102,23 @@ class _Folds:
     gammas: NDArray[Any]
     looks: bool
     rank: int
+    shared: SharedPlan | None
 
     @classmethod
-    def of(cls, problem: PairwiseKernel, pairs: Pairs, settings: PairwiseSettings) -> _Folds | None:
+    def of(cls, problem: PairwiseKernel, pairs: Pairs, settings: PairwiseSettings, session: Session) -> _Folds | None:
         """Return None where no pairs are to be held out, or where wrong ones are only looked for if that fits into memory."""
         gammas = gammas_to_compare(pairs, settings, scale_of(problem.laplacian))
         if gammas is None:
             return None
         sizes = problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz)
         looks = looks_for_wrong_pairs(pairs, settings)
-        rank = fold_rank(*sizes, settings)
+        shared = SharedPlan.of(problem, settings, session)
+        rank = fold_rank(*sizes, settings) if shared is None else shared.rank
         if rank == 0 and not holds_out_for_certain(settings):
             told = "wrong pairs are not looked for, as the folds' kernels do not fit into memory_limit: raise it"
             warnings.warn(told, DataWarning, stacklevel=4)
             return None
-        return cls(problem, pairs, settings, gammas, looks, rank or check_room(*sizes, settings))
+        return cls(problem, pairs, settings, gammas, looks, rank or check_room(*sizes, settings), shared)
 
     def compared(self, session: Session, run: RunStore | None, watch: Watch) -> tuple[GammaChoice, WrongPairs | None]:
         """Return the choice of gamma and the pairs that look wrong (None where these are not looked for): stored ones of the run, if
@@ -123,8 +133,9 @@ class _Folds:
         paths = [FoldPath() for _ in masks]
         if kept is not None:
             paths = [kept.load(k, n, int(score.sum())) for k, (_, score) in enumerate(masks)]
-        with pair_folds(self.problem, pairs, masks, session.threads, self._solver()) as folds:
-            commit = (lambda fold, path: None) if kept is None else kept.commit
+        commit = (lambda fold, path: None) if kept is None else kept.commit
+        with self._solver(session) as solve:
+            folds = pair_folds(n, pairs, masks, solve)
             paths, outcome = follow_path(folds, self.gammas, paths=paths, commit=commit, watch=watch)
         watch.raise_if_interrupted("stopped while pairs were held out")
         if outcome is Outcome.NUMERICAL_ERROR:
@@ -137,14 +148,29 @@ class _Folds:
             kept.drop()
         return choice, found
 
-    def _solver(self) -> Solve:
-        """Return the solver of a fold's problem."""
-        settings, rank = self.settings, self.rank
+    @contextmanager
+    def _solver(self, session: Session) -> Iterator[Solve]:
+        """The solver of the folds' problems: in this process, by threads that end with the context, or on workers."""
+        settings, problem, shared = self.settings, self.problem, self.shared
+        most = FINISH_SHARE * settings.max_iter
+        if shared is not None:
+            request = Request(CV_GAP, None, self.rank, most, settings.seed, "float64")
 
-        def solve(problem: Any, start: NDArray, watch: Watch) -> Any:
+            def there(weights: Vector, gamma: float, start: NDArray, watch: Watch) -> FactoredSolution:
+                fold = replace(problem, gamma=gamma, weights=weights)
+                return solved_on_workers(fold, start, request, watch, session, shared)[0]
+
+            yield there
+            return
+        whole = problem.factored(session.threads)
+
+        def here(weights: Vector, gamma: float, start: NDArray, watch: Watch) -> FactoredSolution:
+            fold = whole.with_weights(weights).with_gamma(gamma)
             return solve_to_gap(
-                problem, start, target_gap=CV_GAP, max_rank=rank, max_iter=FINISH_SHARE * settings.max_iter,
-                seed=settings.seed, watch=watch,
-            )  # fmt: skip
+                fold, start, target_gap=CV_GAP, max_rank=self.rank, max_iter=most, seed=settings.seed, watch=watch
+            )
 
-        return solve
+        try:
+            yield here
+        finally:
+            whole.close()

@@ -15,7 +15,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.pairwise.arrays import SEARCH_FOLDER, SIMILARITY_FOLDER
 from dkl.estimators.pairwise.checks import holds_out_for_certain
-from dkl.estimators.pairwise.factored_plan import check_room
+from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room
 from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.plan import make_plan
@@ -98,7 +98,7 @@ def kept_in(
     """
     needs_scratch = settings.memory_limit is not None or session.is_distributed
     make_plan(problem, settings, session, has_store=path is not None or needs_scratch)
-    if holds_out_for_certain(settings):
+    if holds_out_for_certain(settings) and SharedPlan.of(problem, settings, session) is None:
         check_room(problem.n, int(problem.laplacian.nnz), int(problem.targets.nnz), settings)
     with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
         run = scratch = None

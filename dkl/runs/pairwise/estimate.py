@@ -48,7 +48,7 @@ def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, ses
     gammas = gammas_to_compare(inputs.pairs, settings, 1.0)
     if gammas is not None:
         what = "gamma" if settings.gamma == "cv" else "wrong pairs"
-        told = f"{len(gammas)} kernels in each of {settings.cv} folds, to loose gaps, in this process"
+        told = f"{len(gammas)} kernels in each of {settings.cv} folds, to loose gaps"
         after.append(f"  {what} first: {told}")
     time_one, most = (seconds_a_step, FINISH_SHARE) if factored else (seconds_an_iteration, 1)
     seconds = time_one(plan, settings, place, len(inputs.pairs.i))

@@ -29,9 +29,9 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         graph = graph_bytes(found, settings, place)
         entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
         problem = PairwiseTerms.of(sparse.csr_array((rows.n, rows.n)), found.pairs, largest_gamma(settings, 1.0))
-        if holds_out_for_certain(settings):
-            check_room(rows.n, entries, problem.targets.nnz, settings)
         shared = SharedPlan.of(problem, settings, session)
+        if holds_out_for_certain(settings) and shared is None:
+            check_room(rows.n, entries, problem.targets.nnz, settings)
         room = rank_within(rows.n, entries, problem.targets.nnz, settings) if shared is None else shared.rank
         settings = replace(settings, solver=solver_with_room(rows.n, room, settings))
         rank, targets = chosen_rank(problem, settings), problem.targets
