@@ -23,6 +23,7 @@ from dkl.stores.run import RunStore
 FIT = ("--no-picture", "--threads", "1", "--out", "run.zarr")
 MVU = ("fit", "mvu", *FIT)
 LAPLACIAN = ("fit", "laplacian", *FIT)
+REFUSE = ("--contradictions", "raise")
 SMALL = ("--n-basis", "34", "--n-neighbors", "6", "--tol", "1e-10")
 N = 70
 
@@ -82,7 +83,7 @@ def fitted(*words):
             (*MVU, "--data", "signs.npz", "--colored"),
             "signs.npz: all labeled rows are of one class; got -1 and one label",
         ),
-        ((*LAPLACIAN, "--data", "X.npz", "--pairs", "against.csv"), "must-linked through 0-1-2"),
+        ((*LAPLACIAN, "--data", "X.npz", "--pairs", "against.csv", *REFUSE), "must-linked through 0-1-2"),
         (
             (*LAPLACIAN, "--data", "X.npz", "--pairs", "heavy.csv"),
             "weights of pairs: too large for double precision; got 1e+300",

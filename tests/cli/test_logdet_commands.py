@@ -225,7 +225,10 @@ def bad_files(folder):
     [
         (("--data", "X.npy", "--triplets", "out_of_range.npy"), "row numbers out of range"),
         (("--data", "X.npy", "--triplets", "twice.npy"), "a row twice in a triplet"),
-        (("--data", "X.npy", "--triplets", "reverse.npy"), "of which the reverse is there too"),
+        (
+            ("--data", "X.npy", "--triplets", "reverse.npy", "--contradictions", "raise"),
+            "of which the reverse is there too",
+        ),
         (("--data", "X.npy", "--triplets", "two.npy"), "(m, 3): anchor, similar, dissimilar"),
         (("--data", "X.npy", "--triplets", "half.csv"), "triplet 1: not a row number; got 1.5"),
         (("--data", "X.npy", "--triplets", "t.txt"), "not a file of triplets"),
