@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_triangular
 
 from dkl.errors import ConvergenceWarning
+from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.losses import LOSS_OBJECT, SMOOTH_LOSS_NAME
 from dkl.estimators.common.metric_constraints import KernelDistances, check_loss_choice, constraints_and_loss
@@ -45,6 +46,7 @@ class GradientSettings(PriorSettings):
     normalize_gamma: Annotated[bool, Flag(), "Divide gamma by the number of labelled rows."] = True
     tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps."] = 10_000
+    kernel: Annotated[Any, Either(KERNEL, KERNEL_FUNCTION), "K0."] = "laplacian"
 
     in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **IN_ALL}
 
@@ -170,7 +172,10 @@ class ConjugateGradientKernelLearner(KernelLearner):
 
     Parameters
     ----------
-    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel, kernel_params, n_neighbors, n_in, n_out,
+    kernel
+        K0, as in `dkl.LogDetKernelLearner`; by default the paper's. Near "rbf", whose eigenvalues fall fast, steps in the entries of K
+        are so short that 3,000 of them may prove nothing.
+    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel_params, n_neighbors, n_in, n_out,
     contradictions, n_components, center, memory_limit, client, n_jobs, random_state
         As in `dkl.LogDetKernelLearner`.
     tol, max_iter
@@ -202,7 +207,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         normalize_gamma: bool = True,
         tol: float = 1e-6,
         max_iter: int = 10_000,
-        kernel: Any = "rbf",
+        kernel: Any = "laplacian",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
         n_in: int = 10,

@@ -135,6 +135,15 @@ def test_conjugate_gradients_come_to_the_least_point(gamma, X):
     assert_allclose(model.kernel_matrix(K0), wanted, rtol=1e-3, atol=1e-4)
 
 
+def test_conjugate_gradients_prove_their_default_gap_on_iris():
+    X, y = load_iris(return_X_y=True)
+    y = np.where(np.arange(150) % 4, -1, y)
+    model = ConjugateGradientKernelLearner().fit(X, y)  # a ConvergenceWarning is an error here
+    wanted = dkl.LogDetKernelLearner(kernel="laplacian").fit(X, y)
+    assert model.certificate_.relative_gap <= 1e-6
+    assert model.certificate_.objective == pytest.approx(wanted.certificate_.objective, rel=3e-6)
+
+
 def test_conjugate_gradients_on_a_singular_kernel(X):
     """K0 = X X' of rank 3: the problem of a metric, K = X W X'."""
     model = ConjugateGradientKernelLearner(5.0, kernel="linear", tol=1e-10).fit(X, triplets=TRIPLETS)
