@@ -84,6 +84,26 @@ def test_tails_do_not_hide_the_clusters(seed):
     assert dkl.adjusted_rand_index(y, found) > 0.6
 
 
+EXTREMES = {
+    "two far components": lambda X: np.concatenate([X[:60], X[60:] + 1e6]),
+    "an isolated row": lambda X: np.concatenate([X, [[1e6] * 3]]),
+    "a tight group of far rows": lambda X: np.concatenate([X, 100 + 1e-4 * X[:7]]),
+    "half of the rows equal": lambda X: np.where(np.arange(120)[:, None] < 30, X[0], X),
+    "two scales": lambda X: np.concatenate([1e-6 * X[:60], X[60:]]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::dkl.errors.DataWarning")  # of components that are joined
+@pytest.mark.parametrize("case", EXTREMES)
+def test_extreme_rows_do_not_harm_the_others(rng, case):
+    y = np.repeat([0, 1], 60)
+    X = EXTREMES[case](rng.standard_normal((120, 3)) + 6 * y[:, None])
+    found = dkl.SpectralClustering(2, n_jobs=1, random_state=0).fit_predict(X)[:120]
+    assert dkl.adjusted_rand_index(y, found) > 0.95
+    shown = dkl.SpectralEmbedding(2, n_jobs=1).fit(X)
+    assert np.isfinite(shown.embedding_).all() and shown.eigenvalues_[0] > 1e-8
+
+
 def test_components_are_joined_for_an_embedding(rng):
     """Two parts, of 60 and 30 rows, and two tight far rows: one edge each, of the least weight; the places within parts are shown."""
     X = np.concatenate([rng.standard_normal((60, 2)), 50 + rng.standard_normal((30, 2)), 900 + rng.random((2, 2))])
