@@ -14,7 +14,7 @@ class PropagationSettings(BasisSettings):
     """RegPCP."""
 
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 20
-    sigma: Annotated[float | str, WIDTH, "Width of the similarity; auto: local."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"

@@ -60,7 +60,9 @@ class LogDetRunSettings(LogDetKernelSettings):
     degree: Annotated[float | None, Either(Real(least=0), NotGiven()), "Of the polynomial kernel [3]."] = None
     coef0: Annotated[float | None, Either(Real(), NotGiven()), "Of the polynomial and sigmoid kernels [1]."] = None
     sigma: Annotated[
-        float | str | None, Either(WIDTH, NotGiven()), "Width of the graph's similarity [auto: local]."
+        float | str | None,
+        Either(WIDTH, NotGiven()),
+        "Width of the graph's similarity: a number, local or average [local].",
     ] = None
     laplacian: Annotated[
         str | None, Either(Word("normalized", "unnormalized"), NotGiven()), "Of the graph [normalized]."

@@ -37,7 +37,7 @@ class PairwiseSettings(Settings):
         "and it has room.",
     ] = "auto"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a pattern in the graph."] = 10
-    sigma: Annotated[float | str, WIDTH, "Width of the similarity; auto: average."] = "auto"
+    sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: average."] = "auto"
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
     neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbours are searched for."] = "auto"
     rho: Annotated[float, Real(above=0), "ADMM's penalty at the start."] = 100.0
