@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -150,28 +151,61 @@ def below_baseline(records: Records, learner: str, baseline: str) -> list[tuple[
     return found
 
 
-def failure_lines(records: Records, learner: str, baseline: str) -> Iterator[str]:
-    """Yield sentences on fits below the baseline, with and without a warning, and on exceptions."""
+@dataclass(frozen=True)
+class Shortfalls:
+    """Fits of a learner that are below its baseline, those of them without a warning, and what held-out data said."""
+
+    fits: int
+    exceptions: int
+    low: int
+    silent: list[tuple[dict[str, Any], str, float]]
+    measured: int
+    worse: int
+    right: int
+
+    @property
+    def quiet(self) -> int:
+        """Number of fits below the baseline without a warning."""
+        return len({id(r) for r, _, _ in self.silent})
+
+
+def shortfalls(records: Records, learner: str, baseline: str) -> Shortfalls:
+    """Return what `Shortfalls` holds of a learner's records."""
     mine = [r for r in records if r["method"] == learner]
     low = below_baseline(records, learner, baseline)
+    ids = {id(r) for r, _, _ in low}
     silent = [one for one in low if not {kind for kind, _ in one[0]["warnings"]} & set(SAYS_SO)]
-    fits, quiet = len({id(r) for r, _, _ in low}), len({id(r) for r, _, _ in silent})
-    yield f"Of {len(mine)} fits {fits} are below {baseline} by more than {short(BELOW)}, {quiet} of them without a warning."
-    measured = [r for r in mine if "quality" in r]
-    if measured:
-        worse = {id(r) for r in measured if r["quality"]["is_worse"]}
-        right = len(worse & {id(r) for r, _, _ in low})
-        yield (
-            f"{len(measured)} fits measured themselves on held-out data; {len(worse)} found their alternative better, "
-            f"{right} of these are below {baseline} here."
-        )
+    worse = {id(r) for r in mine if r.get("quality", {}).get("is_worse")}
+    measured, failed = sum("quality" in r for r in mine), sum(bool(r["exception"]) for r in mine)
+    return Shortfalls(len(mine), failed, len(ids), silent, measured, len(worse), len(worse & ids))
+
+
+def summary(records: Records) -> Iterator[str]:
+    """Yield a table of the learners' shortfalls."""
+    yield row(
+        "learner", "fits", "exceptions", "baseline", "below it", "without a warning", "with a held-out measure",
+        "that finds the alternative better", "of these below the baseline",
+    )  # fmt: skip
+    yield "|" + "---|" * 9
+    for question, learner, baseline in LEARNERS.values():
+        counts = shortfalls([r for r in records if r["question"] == question], learner, baseline)
+        if counts.fits:
+            numbers = (counts.low, counts.quiet, counts.measured, counts.worse, counts.right)
+            yield row(learner, counts.fits, counts.exceptions, baseline, *numbers)
+    yield ""
+
+
+def failure_lines(records: Records, learner: str, baseline: str) -> Iterator[str]:
+    """Yield sentences on fits below the baseline without a warning, on exceptions and on warnings."""
+    mine = [r for r in records if r["method"] == learner]
+    silent = shortfalls(records, learner, baseline).silent
     places: dict[tuple[str, str], list[float]] = defaultdict(list)
     for r, name, gap in silent:
         places[r["set"], f"{r['case']}, {name}"].append(gap)
     worst = sorted(places.items(), key=lambda one: sum(one[1]))[:10]
     if worst:
         shown = (f"{name} ({what}: {signed(min(gaps))}, {len(gaps)} seeds)" for (name, what), gaps in worst)
-        yield "Without a warning, the worst: " + "; ".join(shown) + "."
+        yield f"Below {baseline} by more than {short(BELOW)} without a warning, the worst: " + "; ".join(shown) + "."
     failed: dict[tuple[str, str], list[str]] = defaultdict(list)
     for r in mine:
         if r["exception"]:
@@ -188,11 +222,9 @@ def failure_lines(records: Records, learner: str, baseline: str) -> Iterator[str
 
 def page(records: Records) -> str:
     """Return the tables of all learners, as Markdown."""
-    lines = []
     commits = Counter(r["commit"] for r in records)
-    lines.append(
-        f"{len(records)} fits; commits: " + ", ".join(f"{name} ({count})" for name, count in commits.items()) + ".\n"
-    )
+    shown = ", ".join(f"{name} ({count})" for name, count in commits.items())
+    lines = [f"{len(records)} fits; commits: {shown}.\n", *summary(records)]
     for word, (question, learner, baseline) in LEARNERS.items():
         for columns in ("standardized", "raw"):
             asked = QUESTIONS[question]
