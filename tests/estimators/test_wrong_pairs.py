@@ -62,11 +62,7 @@ def test_planted_pairs_look_wrong_and_are_trusted_less(found):
     assert model.gamma_ < 100.0 and told.gammas.tolist() == [1.0, 10.0, 100.0]
     assert told.log_likelihood.argmax() == model.cv_.best < 2
     text = str(told)
-    assert (
-        "look wrong" in text
-        and "are wrong" not in text.replace("are right", "")
-        and f"{told.flagged.sum()} flagged" in text
-    )
+    assert "look wrong" in text and "are wrong" not in text and f"{told.flagged.sum()} flagged" in text
     # The fit is that of the weights, by a learner that is given these.
     again = dkl.PairwiseKernelLearner(gamma=model.gamma_, wrong_pairs="trust", **CV)
     with pytest.warns(DataWarning, match="contradict"):
