@@ -59,7 +59,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         or refused. See `Pairs.check`, also for pairs given both ways.
     wrong_pairs : "auto", "find" or "trust"
         "find": pairs are held out in `cv` folds at gamma and less, and only where less makes them more likely the fit is there, with
-        each pair's weight times 1 - P(wrong); `result_.wrong_pairs` says which pairs look wrong. That takes two to seven times
+        each pair's weight times 1 - P(wrong); `result_.wrong_pairs` says which pairs look wrong. That takes three to ten times
         as long. "auto": where pairs contradict each other, which proves that some are wrong. "trust": never. Right pairs give
         the same kernel, byte for byte.
     solver : "auto", "admm" or "factored"
