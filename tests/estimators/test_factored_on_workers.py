@@ -24,7 +24,7 @@ from dkl.problems import factored_slabs
 from dkl.solvers.watch import Watch
 
 N = 450
-HOW = {"solver": "factored", "rank": 8, "gamma": 10.0, "target_gap": 0.3, "random_state": 3}
+HOW = {"solver": "factored", "rank": 8, "gamma": 10.0, "target_gap": 0.3, "random_state": 3, "holdout": 0.0}
 
 
 @pytest.fixture

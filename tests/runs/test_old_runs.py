@@ -42,8 +42,9 @@ def test_a_complete_one_opens_verifies_and_loads(old):
     assert (run.task, run.is_complete) == (task, True)
     # Settings that came after these runs, as they were without.
     later = {
+        "svc": {"holdout": 0.0},
         "regression": {"refit": "never", "holdout": 0.0},
-        "pairwise": {"cv": 3, "n_gammas": 3, "contradictions": "keep", "wrong_pairs": "auto"},
+        "pairwise": {"cv": 3, "n_gammas": 3, "contradictions": "keep", "holdout": 0.0, "wrong_pairs": "auto"},
     }
     assert run.settings == run.report["settings"] | later.get(task, {})
     assert all(one.agrees for one in run.verify())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +17,18 @@ from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning
 from dkl.estimators.basis.fit import Basis, Solved
+from dkl.estimators.common.outcomes import warn_if_worse
+from dkl.estimators.common.pair_quality import DISTANCES, hold_out, quality_of_pairs, similarities
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.pairs import Pairs
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.solvers.qsdp_low_rank import solve_low_rank
+
+HELD_OUT_TOL, MAX_STEPS = 1e-2, 200
+"""Relative gap of the kernel without the held-out pairs, and steps to it at most."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class PosedPropagation:
     basis: Basis
     pairs: Pairs
     most_axes: int | None = None
+    holdout: float = 0.0
 
     @classmethod
     def of(
@@ -43,7 +52,7 @@ class PosedPropagation:
         )  # fmt: skip
         if graph.n_components >= m:
             warnings.warn(parts_text(graph, f"they are all that {m} eigenvectors show"), DataWarning, stacklevel=2)
-        return cls(Basis.of(graph, m, session, room=room), pairs)
+        return cls(Basis.of(graph, m, session, room=room), pairs, holdout=settings.holdout)
 
     @cached_property
     def problem(self) -> QuadraticSDP:
@@ -65,7 +74,23 @@ class PosedPropagation:
 
     def with_quality(self, found: Solved, rows: Any) -> Solved:
         """See `Posed.with_quality`."""
-        return found
+        start, n = time.perf_counter(), len(self.basis.Q)
+        is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
+        masks = None if not self.holdout or is_stopped else hold_out(n, self.pairs, self.holdout)
+        if masks is None:
+            return found
+        learn, tests = masks
+        ends, is_must = np.stack([self.pairs.i, self.pairs.j], axis=1), self.pairs.sign > 0
+        kept = Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=self.pairs.weights[learn])
+        with one_blas_thread():
+            part = solve_low_rank(replace(self, pairs=kept).problem, tol=HELD_OUT_TOL, max_iter=MAX_STEPS)
+            factor = self.basis.Q @ part.factor
+        scores = np.where(tests, np.einsum("pr,pr->p", factor[ends[:, 0]], factor[ends[:, 1]]), np.nan)
+        quality = quality_of_pairs(scores, similarities(rows, self.pairs, tests), is_must, DISTANCES)
+        warn_if_worse(quality, stacklevel=3)
+        took = time.perf_counter() - start
+        seconds = found.result.seconds | {"quality": took, "total": found.result.seconds["total"] + took}
+        return replace(found, result=replace(found.result, quality=quality, seconds=seconds))
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:
@@ -73,4 +98,4 @@ class PosedPropagation:
         pairs = Pairs(found["must_link"], found["cannot_link"], weights=found["weights"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
-            return cls(basis, pairs.check(len(basis.Q), "keep"))
+            return cls(basis, pairs.check(len(basis.Q), "keep"), holdout=settings.holdout)

@@ -48,6 +48,8 @@ class LaplacianKernelLearner(BasisLearner):
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
         Relative gap; steps of the solver.
+    holdout : float
+        Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all pairs.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose
@@ -84,6 +86,7 @@ class LaplacianKernelLearner(BasisLearner):
         solver: str = "low-rank",
         tol: float = 1e-6,
         max_iter: int = 200,
+        holdout: float = 0.1,
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -98,6 +101,7 @@ class LaplacianKernelLearner(BasisLearner):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.holdout = holdout
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs
@@ -146,7 +150,7 @@ class LaplacianKernelLearner(BasisLearner):
             posed = PosedPropagation.of(
                 rows, known, m, settings, session, room=room_for_basis(sizes, settings, session)
             )
-            found = solved(posed, settings, watch).planned(plan)
+            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows)
             warn_of(found.result, stacklevel=2)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
         return self

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dkl.estimators.basis.settings import BasisSettings
 from dkl.estimators.common.rules import CONTRADICTIONS, WIDTH, Integer
+from dkl.estimators.common.settings import SHARE_HELD_OUT
 
 
 @dataclass(frozen=True)
@@ -18,3 +19,4 @@ class PropagationSettings(BasisSettings):
     contradictions: Annotated[
         str, CONTRADICTIONS, "Cannot-links inside must-link components: keep them, leave out, or refuse."
     ] = "keep"
+    holdout: Annotated[float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on; 0: none."] = 0.1

@@ -28,6 +28,7 @@ def _of_fold(name: str, dims: tuple[str, ...], doc: str) -> StoredArray:
 
 
 SIMILARITY_FOLDER = "similarity"
+PLAIN_FOLDER = "plain"
 """The folder of local widths."""
 SEARCH_FOLDER = "search"
 """The folder of the factored solver's state."""
@@ -67,6 +68,13 @@ ARRAYS = Arrays(
     PAIR_WEIGHTS,
     StoredArray(
         f"{SIMILARITY_FOLDER}/widths", ("sample",), NUMBER, "Of sigma=local: the width of each row.", optional=True
+    ),
+    StoredArray(
+        f"{PLAIN_FOLDER}/similarities",
+        ("pair",),
+        NUMBER,
+        "What the quality is compared with: minus the squared distance of each pair's rows; NaN: not compared.",
+        optional=True,
     ),
     COMMITTED.at("generations/gen-*/V", "V of problem (5) in problems/pairwise_admm.py."),
     COMMITTED.at("generations/gen-*/U", "U; the result is a multiple of it."),

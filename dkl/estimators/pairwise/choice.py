@@ -70,7 +70,7 @@ def fit_pairs(
     """`fit_problem` of a problem of the checked pairs, at its gamma or, with gamma="cv", at one that is chosen first, with less
     weight of pairs that look wrong."""
     given: dict[str, Any] = {"run": run, "scratch": scratch, "warm_start": warm_start}
-    folds = _Folds.of(problem, pairs, settings, session)
+    folds = Folds.of(problem, pairs, settings, session)
     if folds is None:
         return fit_problem(problem, settings, session, **given, watch=watch, seconds=seconds)
     watch, start = watch or Watch(), time.perf_counter()
@@ -90,7 +90,7 @@ def fit_pairs(
 
 
 @dataclass(frozen=True)
-class _Folds:
+class Folds:
     """Folds of the pairs that are held out before the fit, and the gammas at which each is scored.
 
     rank: at most, of their kernels; shared: the plan of their rows on workers, None where this process learns them.
@@ -105,7 +105,7 @@ class _Folds:
     shared: SharedPlan | None
 
     @classmethod
-    def of(cls, problem: PairwiseKernel, pairs: Pairs, settings: PairwiseSettings, session: Session) -> _Folds | None:
+    def of(cls, problem: PairwiseKernel, pairs: Pairs, settings: PairwiseSettings, session: Session) -> Folds | None:
         """Return None where no pairs are to be held out, or where wrong ones are only looked for if that fits into memory."""
         gammas = gammas_to_compare(pairs, settings, scale_of(problem.laplacian))
         if gammas is None:
@@ -134,7 +134,7 @@ class _Folds:
         if kept is not None:
             paths = [kept.load(k, n, int(score.sum())) for k, (_, score) in enumerate(masks)]
         commit = (lambda fold, path: None) if kept is None else kept.commit
-        with self._solver(session) as solve:
+        with self.solver(session) as solve:
             folds = pair_folds(n, pairs, masks, solve)
             paths, outcome = follow_path(folds, self.gammas, paths=paths, commit=commit, watch=watch)
         watch.raise_if_interrupted("stopped while pairs were held out")
@@ -149,7 +149,7 @@ class _Folds:
         return choice, found
 
     @contextmanager
-    def _solver(self, session: Session) -> Iterator[Solve]:
+    def solver(self, session: Session) -> Iterator[Solve]:
         """The solver of the folds' problems: in this process, by threads that end with the context, or on workers."""
         settings, problem, shared = self.settings, self.problem, self.shared
         most = FINISH_SHARE * settings.max_iter

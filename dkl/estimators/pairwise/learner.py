@@ -29,6 +29,7 @@ from dkl.estimators.pairwise.checks import check_pairs
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of
 from dkl.estimators.pairwise.extension import extend_factor
 from dkl.estimators.pairwise.fit import Fitted
+from dkl.estimators.pairwise.quality import plain_scores, with_quality
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
@@ -83,6 +84,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     cv, n_gammas : int
         Where pairs are held out: folds, and values of gamma on the path of two decades.
+    holdout : float
+        Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. Folds of pairs are used where there
+        are any. The final fit is on all pairs.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
         Bytes a process may use beside an X in memory, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
@@ -129,6 +133,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         target_gap: float | str | None = 1e-2,
         cv: int = 3,
         n_gammas: int = 3,
+        holdout: float = 0.1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         work_dir: Any = None,
@@ -157,6 +162,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self.target_gap = target_gap
         self.cv = cv
         self.n_gammas = n_gammas
+        self.holdout = holdout
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.work_dir = work_dir
@@ -229,7 +235,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         warm = getattr(self, "factor_", None) if self.warm_start else None
         if warm is not None and warm.shape[0] != n:
             warm = None
-        with watch, kept_in(path, problem, resolved, graph, settings, session) as kept:
+        plain = None if self.affinity == "precomputed" else plain_scores(rows, resolved, settings)
+        with watch, kept_in(path, problem, resolved, graph, settings, session, plain) as kept:
             fitted = fit_pairs(
                 problem,
                 resolved,
@@ -241,6 +248,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
                 warm_start=None if warm is None else np.asarray(warm),
                 seconds={"graph": graph.seconds},
             )
+            with_quality(fitted, problem, resolved, plain, settings, session, watch, stacklevel=2)
             if kept.run is not None:
                 write_result(kept.run, fitted, report_of(fitted, notes_of(graph)))
             self._keep(fitted, kept)

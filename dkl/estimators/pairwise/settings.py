@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dkl.estimators.common.rules import CONTRADICTIONS, WIDTH, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, Settings
+from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, SHARE_HELD_OUT, Settings
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class PairwiseSettings(Settings):
     ] = 1e-2
     cv: Annotated[int, Integer(2), "Folds of pairs held out."] = 3
     n_gammas: Annotated[int, Integer(2), "Values of gamma on the folds' path of two decades."] = 3
+    holdout: Annotated[
+        float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on, where there are no folds; 0: none."
+    ] = 0.1
     dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"
     seed: Annotated[int, Integer(0), "Seed of the start."] = 0
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
@@ -64,6 +67,7 @@ class PairwiseSettings(Settings):
         """The relative gap to prove, or None; "none" is how a command says that, for which no option is the default."""
         return None if self.target_gap is None or isinstance(self.target_gap, str) else float(self.target_gap)
 
+    absent = {"holdout": 0.0}
     in_python = {
         **EVERYWHERE,
         "affinity": ("neighbors", Word("neighbors", "precomputed")),

@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import ConvergenceWarning, DklError, InputError
-from dkl.estimators.common.drawing import classes_of, counted, gap_text
+from dkl.estimators.common.drawing import classes_of, counted, gap_text, titled
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.views import MOST_PATTERNS
 from dkl.estimators.kernel_kmeans import KernelKMeans
+from dkl.quality import Quality
 from dkl.solvers.gamma_scores import GammaChoice
 
 PAIRS_KEPT = 2000
@@ -51,14 +52,15 @@ class PairwiseShown:
     history: Sequence[dict[str, Any]] = field(default=(), repr=False)
     relative_gap: float | None = None
     cv: GammaChoice | None = None
+    quality: Quality | None = None
 
     @property
     def title(self) -> str:
         """The whole in a line."""
         said = f"{counted(self.n, 'pattern')}, kernel of rank {self.factor.shape[1]}"
-        if self.relative_gap is None or not np.isfinite(self.relative_gap):
-            return said
-        return f"{said}; {gap_text(self.relative_gap)}"
+        if self.relative_gap is not None and np.isfinite(self.relative_gap):
+            said = f"{said}; {gap_text(self.relative_gap)}"
+        return titled(self.quality, said)
 
 
 def make_shown(
@@ -71,6 +73,7 @@ def make_shown(
     history: Sequence[dict[str, Any]] = (),
     relative_gap: float | None = None,
     cv: GammaChoice | None = None,
+    quality: Quality | None = None,
 ) -> PairwiseShown:
     """From a factor (n, r) and what else is known of its patterns; arrays may stand in memory, in dask or zarr.
 
@@ -94,7 +97,7 @@ def make_shown(
         drawn, codes, names, labels is None, source.n, values,
         raw=None if rows is None else read_rows(row_source(rows), chosen),
         must=_at_pairs(source, must_link), cannot=_at_pairs(source, cannot_link),
-        history=history, relative_gap=relative_gap, cv=cv,
+        history=history, relative_gap=relative_gap, cv=cv, quality=quality,
     )  # fmt: skip
 
 
@@ -148,6 +151,7 @@ def shown_of(learner: Any, X: Any = None, y: Any = None) -> PairwiseShown:
         "history": [] if result is None else result.history,
         "relative_gap": None if certificate is None else float(certificate.relative_gap),
         "cv": getattr(learner, "cv_", None),
+        "quality": None if result is None else result.quality,
     }
     if X is not None:
         source = row_source(learner._rows(X, reset=False))

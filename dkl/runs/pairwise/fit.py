@@ -11,8 +11,9 @@ from dkl.estimators.common.rules import width_rule
 from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of
 from dkl.estimators.pairwise.kept import load_pairs
+from dkl.estimators.pairwise.quality import plain_scores, with_quality
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem, write_result
+from dkl.estimators.pairwise.store import load_plain, load_problem, notes_of, report_of, store_problem, write_result
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.kind import Notes
@@ -40,6 +41,7 @@ def fit(
     else:
         problem, pairs = _prepared(run, found, settings, session, seconds)
     fitted = fit_pairs(problem, pairs, settings, session, run=run, watch=watch, seconds=seconds)
+    with_quality(fitted, problem, pairs, load_plain(run), settings, session, watch, stacklevel=2)
     write_result(run, fitted, report_of(fitted, graph_notes(run)) | notes())
     return fitted.result
 
@@ -62,9 +64,10 @@ def _prepared(
     run.config["graph"] = {**notes_of(graph), "summary": graph.describe()}
     write_json(run.path / "config.json", run.config)
     pairs = found().pairs
+    plain = plain_scores(found().rows, pairs, settings)
     found.release()  # the patterns' memory is the iterations' now
     problem = problem_of(graph.laplacian, pairs, settings)
-    store_problem(run, graph, pairs)
+    store_problem(run, graph, pairs, plain)
     click.echo(graph.describe())
     seconds["graph"] = graph.seconds
     return problem, pairs

@@ -1,0 +1,132 @@
+"""The quality of kernels from pairs: scikit-learn's AUC of K_ij on pairs that were not learned from, next to that of distances."""
+
+import warnings
+
+import numpy as np
+import pytest
+from command_line import call
+from quality_checks import LESS, check_run
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+
+import dkl
+from dkl.errors import DataWarning
+from dkl.problems.pair_folds import follows
+from dkl.quality import held_out
+
+LEARNERS = {
+    "pairwise": (dkl.PairwiseKernelLearner, {"random_state": 0}),
+    "admm": (dkl.PairwiseKernelLearner, {"random_state": 0, "solver": "admm", "rank": 20}),
+    "laplacian": (dkl.LaplacianKernelLearner, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400], y[:400]
+    ends = np.unique(np.sort(np.random.default_rng(1).integers(0, 400, (300, 2))), axis=0)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    same = y[ends[:, 0]] == y[ends[:, 1]]
+    more = np.flatnonzero(y == 3)[:30].reshape(-1, 2)  # few pairs at random are of one class
+    return X, dkl.Pairs(np.concatenate([ends[same], more]), ends[~same]).check(400)
+
+
+def parts(pairs, n, share, seed):
+    """(which pairs are learned from, which are compared)."""
+    is_must = pairs.sign > 0
+    left = ~np.isin(np.arange(len(is_must)), held_out(len(is_must), share, seed, 7, is_must.astype(int)))
+    return left, ~left & ~follows(n, pairs, left)
+
+
+def similar(X, pairs):
+    return -np.linalg.norm(X[pairs.i] - X[pairs.j], axis=1)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_it_is_the_auc_of_a_kernel_of_the_other_pairs(digits, name):
+    X, pairs = digits
+    kind, options = LEARNERS[name]
+    quality = kind(holdout=0.3, **options).fit(X, pairs=pairs).result_.quality
+    seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max) if name != "laplacian" else 0
+    left, tests = parts(pairs, len(X), 0.3, seed)
+    ends, is_must = np.stack([pairs.i, pairs.j], axis=1), pairs.sign > 0
+    rest = dkl.Pairs(ends[left & is_must], ends[left & ~is_must])
+    model = kind(holdout=0, **options).fit(X, pairs=rest)
+    V = model.factor_ if name != "laplacian" else model.embedding_
+    scores = (V[pairs.i] * V[pairs.j]).sum(axis=1)
+    assert quality.value == pytest.approx(roc_auc_score(is_must[tests], scores[tests]), abs=0.04)
+    wanted = roc_auc_score(is_must[tests], similar(X, pairs)[tests])
+    assert (quality.alternative, quality.alternative_value) == ("distances of rows", pytest.approx(wanted, rel=1e-12))
+    assert quality.n == np.count_nonzero(tests)
+
+
+@pytest.mark.parametrize("options", [{"gamma": "cv"}, {"wrong_pairs": "find"}])
+def test_of_folds_it_is_the_auc_of_their_scores(digits, options):
+    X, pairs = digits
+    model = dkl.PairwiseKernelLearner(random_state=0, **options).fit(X, pairs=pairs)
+    quality, is_must = model.result_.quality, pairs.sign > 0
+    scores = model.cv_.scores[list(model.cv_.gammas).index(model.gamma_)]
+    known = np.isfinite(scores)
+    assert quality.n <= np.count_nonzero(known)
+    if "gamma" in options:  # only pairs that do not follow are scored; one of each kind is left in the sample
+        assert quality.n == np.count_nonzero(known) - 2
+    assert quality.value == pytest.approx(roc_auc_score(is_must[known], scores[known]), abs=0.02)
+    assert quality.alternative_value == pytest.approx(roc_auc_score(is_must[known], similar(X, pairs)[known]), abs=0.05)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_the_kernel_does_not_depend_on_what_is_held_out(digits, name):
+    X, pairs = digits
+    kind, options = LEARNERS[name]
+    with_it, without = (kind(holdout=share, **options).fit(X, pairs=pairs) for share in (0.1, 0.0))
+    found = [model.factor_ if name != "laplacian" else model.embedding_ for model in (with_it, without)]
+    assert found[0].tobytes() == found[1].tobytes()
+    assert with_it.result_.quality is not None and without.result_.quality is None
+
+
+@pytest.mark.filterwarnings("ignore:the pairs contradict each other")
+@pytest.mark.parametrize("name", ["pairwise", "laplacian"])
+def test_useless_columns_warn_and_good_ones_do_not(digits, name):
+    X, pairs = digits
+    kind, options = LEARNERS[name]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f".*{LESS}")
+        kind(holdout=0.3, **options).fit(X, pairs=pairs)
+    # Must-links are all pairs that are nearer than others, which distances say at once, and no kernel of few eigenvectors.
+    ends, place = np.stack([pairs.i, pairs.j], axis=1), np.random.default_rng(0).permutation(400) / 1.0
+    apart = np.abs(place[ends[:, 0]] - place[ends[:, 1]])
+    is_near = apart < np.median(apart)
+    more = {"n_basis": 2} if name == "laplacian" else {"wrong_pairs": "trust"}
+    with pytest.warns(DataWarning, match=f"{LESS} distances of rows"):
+        kind(holdout=0.3, **more, **options).fit(place[:, None], pairs=dkl.Pairs(ends[is_near], ends[~is_near]))
+
+
+def test_of_a_given_graph_it_is_compared_with_its_edges(digits):
+    X, pairs = digits
+    graph = dkl.PairwiseKernelLearner(random_state=0, holdout=0).fit(X, pairs=pairs).graph_
+    affinity = -graph.laplacian.copy()
+    affinity.setdiag(0.0)
+    model = dkl.PairwiseKernelLearner(random_state=0, affinity="precomputed", holdout=0.3).fit(affinity, pairs=pairs)
+    assert model.result_.quality.alternative == "the graph's edges"
+
+
+@pytest.mark.parametrize("task", ["pairwise", "laplacian"])
+def test_a_run_says_what_the_estimator_says(digits, task, tmp_path, monkeypatch):
+    X, pairs = digits
+    monkeypatch.chdir(tmp_path)
+    np.savez("X.npz", X=X)
+    lines = [f"{i},{j},{'must' if s > 0 else 'cannot'}" for i, j, s in zip(pairs.i, pairs.j, pairs.sign, strict=True)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
+    line = (task, "--data", "X.npz", "--pairs", "pairs.csv", "--threads", "1", "--holdout", "0.3")
+    answer = call("fit", *line, "--out", "run.zarr")
+    assert answer.code == 0
+    check_run(answer, "run.zarr")
+    stored = dkl.open_run("run.zarr").report["quality"]
+    if task == "laplacian":
+        model = dkl.LaplacianKernelLearner(holdout=0.3, n_jobs=1).fit(X, pairs=pairs)
+        assert model.result_.quality.as_dict() == stored
+    (tmp_path / "run.zarr/report.json").unlink()  # as if it had been killed before its end
+    (tmp_path / "X.npz").rename("away.npz")
+    assert call("resume", "run.zarr").code == 0
+    assert dkl.open_run("run.zarr").report["quality"] == stored
