@@ -87,6 +87,7 @@ def test_few_rows_stay_here(client, monkeypatch):
     assert found.result_.outcome.value == "solved"
 
 
+@pytest.mark.filterwarnings("ignore:sigma=.*cuts:dkl.errors.DataWarning")
 def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     """Of this process by its memory or by the limit, which workers keep to as well."""
     X, must, cannot = hard_rows(N, 1)
@@ -174,6 +175,7 @@ def test_a_callback_ends_it_where_it_ends_one_process(client, shared):
 
 
 @pytest.mark.filterwarnings("ignore::dkl.errors.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:sigma=.*cuts:dkl.errors.DataWarning")
 def test_a_limit_of_time_is_told_as_one(client, shared, monkeypatch):
     X, must, cannot = hard_rows(N, 1)
     graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
