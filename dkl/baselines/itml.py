@@ -85,7 +85,7 @@ class ITMLKernelLearner(KernelLearner):
         Relative duality gap to end at; maximum number of sweeps over the pairs, each in an order drawn anew.
     loss_params : dict or None
         `upper` and `lower`, bounds of squared distances.
-    kernel, kernel_params, n_neighbors, n_in, n_out, contradictions, n_components, center, memory_limit, client, n_jobs
+    kernel, kernel_params, n_neighbors, standardize, n_in, n_out, contradictions, n_components, center, memory_limit, client, n_jobs
         As in `dkl.LogDetKernelLearner`.
     random_state
         Seed of the orders of the pairs, which move the result by no more than the gap.
@@ -118,6 +118,7 @@ class ITMLKernelLearner(KernelLearner):
         kernel: Any = "rbf",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
+        standardize: bool | str = "auto",
         n_in: int = 10,
         n_out: int = 10,
         contradictions: str = "keep",
@@ -135,6 +136,7 @@ class ITMLKernelLearner(KernelLearner):
         self.kernel = kernel
         self.kernel_params = kernel_params
         self.n_neighbors = n_neighbors
+        self.standardize = standardize
         self.n_in = n_in
         self.n_out = n_out
         self.contradictions = contradictions
@@ -179,7 +181,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         As in `ITMLKernelLearner`.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
-    n_in, n_out, contradictions, memory_limit, client, n_jobs
+    standardize, n_in, n_out, contradictions, memory_limit, client, n_jobs
         As in `dkl.LogDetMetricLearner`; the last two have no effect.
     random_state
         As in `ITMLKernelLearner`.
@@ -209,6 +211,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         max_iter: int = 1000,
         loss_params: dict[str, Any] | None = None,
         prior: str = "identity",
+        standardize: bool | str = "auto",
         n_in: int = 10,
         n_out: int = 10,
         contradictions: str = "keep",
@@ -222,6 +225,7 @@ class ITMLMetricLearner(MahalanobisLearner):
         self.max_iter = max_iter
         self.loss_params = loss_params
         self.prior = prior
+        self.standardize = standardize
         self.n_in = n_in
         self.n_out = n_out
         self.contradictions = contradictions

@@ -52,7 +52,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         How they are drawn.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
-    kernel, gamma, degree, coef0, kernel_params, fit_intercept, client, n_jobs, random_state
+    kernel, gamma, degree, coef0, kernel_params, standardize, fit_intercept, client, n_jobs, random_state
         As in `dkl.LowRankKernelRegressor`. The client serves the choice of rows and `predict`; the system is solved here.
 
     Attributes
@@ -80,6 +80,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
+        standardize: bool | str = "auto",
         lam: float = 1.0,
         n_columns: int | None = None,
         columns: Any = "uniform",
@@ -94,6 +95,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.standardize = standardize
         self.lam = lam
         self.n_columns = n_columns  # type: ignore[assignment]  # None is every row, which the other regressors cannot take
         self.columns = columns

@@ -19,6 +19,7 @@ from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.rules import WIDTH, Integer, Size, width_rule
 from dkl.estimators.common.settings import IN_ALL, Settings, check_parameters
+from dkl.estimators.common.standardize_setting import Standardize
 from dkl.estimators.common.validation import checked_rows, random_stream
 from dkl.resources import parse_bytes
 
@@ -30,6 +31,7 @@ class EigenmapsSettings(Settings):
     n_components: Annotated[int, Integer(1), "Eigenvectors that rows are shown by."] = 10
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
     sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
+    standardize: Standardize = "auto"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
 
     in_python = IN_ALL
@@ -45,7 +47,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
     ----------
     n_components : int
         Eigenvectors; fewer where there are fewer rows.
-    n_neighbors, sigma
+    n_neighbors, sigma, standardize
         The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local".
     memory_limit, client, n_jobs, random_state
         Of the graph's search, where it runs and its threads; the seed of the eigenvectors' start, None for 0.
@@ -73,6 +75,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         *,
         n_neighbors: int = 10,
         sigma: float | str = "auto",
+        standardize: bool | str = "auto",
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -81,6 +84,7 @@ class LaplacianEigenmaps(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         self.n_components = n_components
         self.n_neighbors = n_neighbors
         self.sigma = sigma
+        self.standardize = standardize
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs

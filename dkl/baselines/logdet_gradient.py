@@ -175,7 +175,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
     kernel
         K0, as in `dkl.LogDetKernelLearner`; by default the paper's. Near "rbf", whose eigenvalues fall fast, steps in the entries of K
         are so short that 3,000 of them may prove nothing.
-    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel_params, n_neighbors, n_in, n_out,
+    gamma, loss (not a hinge), loss_params, normalize_gamma, kernel_params, n_neighbors, standardize, n_in, n_out,
     contradictions, n_components, center, memory_limit, client, n_jobs, random_state
         As in `dkl.LogDetKernelLearner`.
     tol, max_iter
@@ -210,6 +210,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         kernel: Any = "laplacian",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
+        standardize: bool | str = "auto",
         n_in: int = 10,
         n_out: int = 10,
         contradictions: str = "keep",
@@ -229,6 +230,7 @@ class ConjugateGradientKernelLearner(KernelLearner):
         self.kernel = kernel
         self.kernel_params = kernel_params
         self.n_neighbors = n_neighbors
+        self.standardize = standardize
         self.n_in = n_in
         self.n_out = n_out
         self.contradictions = contradictions

@@ -59,6 +59,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
+        standardize: bool | str = "auto",
         lam: float = 1.0,
         n_columns: int = 1000,
         columns: Any = "uniform",
@@ -74,6 +75,7 @@ class RidgeOnColumns(KernelColumnsRegressor):
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.standardize = standardize
         self.lam = lam
         self.n_columns = n_columns
         self.columns = columns
@@ -115,8 +117,8 @@ class UniformWeightsRegressor(RidgeOnColumns):
         The weight of each column; "mean" is 1 / M, which the paper's figures go with.
     lam : float
         The ridge lambda.
-    kernel, gamma, degree, coef0, kernel_params, n_columns, columns, fit_intercept, dtype, memory_limit, client, n_jobs,
-    random_state
+    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept, dtype, memory_limit, client,
+    n_jobs, random_state
         As in `dkl.LowRankKernelRegressor`.
 
     Attributes
@@ -143,6 +145,7 @@ class UniformWeightsRegressor(RidgeOnColumns):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
+        standardize: bool | str = "auto",
         mu: float | str = 1.0,
         lam: float = 1.0,
         n_columns: int = 1000,
@@ -160,6 +163,7 @@ class UniformWeightsRegressor(RidgeOnColumns):
             degree=degree,
             coef0=coef0,
             kernel_params=kernel_params,
+            standardize=standardize,
             lam=lam,
             n_columns=n_columns,
             columns=columns,
@@ -187,8 +191,8 @@ class NystromRegressor(RidgeOnColumns):
     ----------
     lam : float
         The ridge lambda.
-    kernel, gamma, degree, coef0, kernel_params, n_columns, columns, fit_intercept, dtype, memory_limit, client, n_jobs,
-    random_state
+    kernel, gamma, degree, coef0, kernel_params, standardize, n_columns, columns, fit_intercept, dtype, memory_limit, client,
+    n_jobs, random_state
         As in `dkl.LowRankKernelRegressor`.
 
     Attributes

@@ -27,12 +27,12 @@ class RowSource:
     """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some.
 
     start: number of its first row in the whole, where the array is a part. own_bytes: of the array where it was read from
-    a file for this work, and so counts in its memory plan; a user's own array is beside the plan. Attributes: n, n_features,
-    dtype (float32 or float64, in which rows are read).
+    a file for this work, and so counts in its memory plan; a user's own array is beside the plan. is_scaled: whether its columns
+    are standardized (blocks/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read).
     """
 
-    def __init__(self, array: Any, start: int = 0, own_bytes: int = 0) -> None:
-        self.array, self.start, self.own_bytes = array, start, own_bytes
+    def __init__(self, array: Any, start: int = 0, own_bytes: int = 0, *, is_scaled: bool = False) -> None:
+        self.array, self.start, self.own_bytes, self.is_scaled = array, start, own_bytes, is_scaled
         self.n, self.n_features = array.shape
         self.dtype = working_dtype(array.dtype)
 

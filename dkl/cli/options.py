@@ -75,6 +75,9 @@ def _setting(known: Declared) -> Command:
         # The flag of one that is on by default turns it off.
         given = click.option(flag, known.name, is_flag=True, default=None, flag_value=known.off is None, help=text)
         return given
+    if isinstance(rule, Either) and any(isinstance(part, Flag) for part in rule.rules):
+        # Whether, or whether not; what else the rule takes is the default.
+        return click.option(f"{known.flag}/--no-{known.flag[2:]}", known.name, default=None, help=known.help)
     if isinstance(rule, Either) and any(isinstance(part, ListOf) for part in rule.rules):
         each = next(part.each for part in rule.rules if isinstance(part, ListOf))
         single = next(part for part in rule.rules if not isinstance(part, ListOf))

@@ -8,6 +8,7 @@ from typing import Any
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl.blocks.row_sources import RowSource
+from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError
 from dkl.runs.output import Request
 from dkl.runs.row_files import check_values, is_peeked, load_rows, peek_rows
@@ -33,12 +34,13 @@ def looked_at(run: RunStore, request: Request) -> Request:
 
 
 def read_rows(request: Request, file: AnyPath) -> RowSource:
-    """The rows of the request, which stand in the file, and are finite. Errors as of `looked_at`."""
-    if request.rows is not None:
-        return request.rows
-    rows = load_rows(file, request.memory_limit)
-    check_values(rows)
-    return rows
+    """The rows of the request, which stand in the file, are finite, and standardized as those that were learned from. Errors as of
+    `looked_at`."""
+    rows = request.rows
+    if rows is None:
+        rows = load_rows(file, request.memory_limit)
+        check_values(rows)
+    return rows if request.scale is None else standardized(rows, request.scale)
 
 
 def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:

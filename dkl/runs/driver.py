@@ -18,11 +18,13 @@ from dkl.blocks.session import Session
 from dkl.blocks.worker_checks import Needed, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
 from dkl.estimators.common.progress import progress
+from dkl.estimators.common.standardize import check_standardize, read_scale
+from dkl.estimators.common.standardize_setting import FOLDER
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
 from dkl.runs.applied_rows import looked_at
 from dkl.runs.cluster import Cluster
-from dkl.runs.comparison import compare
+from dkl.runs.comparison import Comparison, compare
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
 from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import Interrupt, resume_command
@@ -50,6 +52,7 @@ def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> No
     """Print what a fit takes, or refuse it as the fit would. Reads shapes, writes nothing."""
     declaration = registry.declaration(task)
     settings: Any = declaration.settings(**chosen).checked()
+    check_standardize(settings)
     place = new_run(out, writes=False)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
@@ -79,6 +82,7 @@ def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: 
 def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given, placing: Given) -> int:
     """Check everything, make the run, and work on it to its end. The exit code."""
     settings: Any = registry.declaration(task).settings(**chosen).checked()
+    check_standardize(settings)
     if picture and not can_draw():
         raise InputError("matplotlib is missing", where="--picture", remedy="pip install 'dkl[report]'")
     place = new_run(out)
@@ -188,7 +192,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
 def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
     """What is wrong with a complete run's result, all bytes of it read; StoreError for what it would be made again from."""
     damages = run.damages(whole=True)
-    for part in kind.made_from:
+    for part in (*kind.made_from, FOLDER):
         if part in damages:
             raise damages[part]
     return next(iter(damages.values()), None)
@@ -232,7 +236,11 @@ def work(
     show: bool = True,
 ) -> Result:
     """From where the (locked) run stands to its report and picture, which are written."""
-    spending = Spending(session)
+    from dkl.runs.columns import standardized_inputs
+
+    spending, given = Spending(session), inputs
+    if kind.needs_inputs(run):
+        inputs = standardized_inputs(run, given, settings, session)
 
     def notes() -> dict[str, Any]:
         return {"worker_peak_bytes": worker_peak(session), "spent": spending.split()}
@@ -286,7 +294,18 @@ def verify(path: str, memory_limit: int | None) -> None:
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, {})
     inputs: Lazy[Any] = Lazy(lambda: read_again(kind, run, settings))
     with report.damages(run):
-        compare(run, kind.claims(run, inputs, memory_limit or machine_memory() // 4))
+        compare(run, all_claims(kind, run, inputs, memory_limit))
+
+
+def all_claims(
+    kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limit: int | None
+) -> Iterator[Comparison]:
+    """The claims on a run's columns, and its learner's, for rows that are standardized as the run's were."""
+    from dkl.runs import columns
+
+    yield from columns.claims(run, inputs)
+    scaled = columns.scaled_inputs(inputs, read_scale(run))
+    yield from kind.claims(run, scaled, memory_limit or machine_memory() // 4)
 
 
 def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
@@ -312,7 +331,7 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     run.check()
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
-    request = looked_at(run, Request(**options))
+    request = looked_at(run, Request(**options, scale=read_scale(run)))
     kind = registry.kind(task)
     with report.damages(run, "run", "."):
         prepared = kind.apply(run, request)

@@ -21,6 +21,7 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
+from dkl.linalg.column_scale import ColumnScale
 from dkl.runs.files import check_new
 from dkl.stores.private_files import create_private
 
@@ -35,13 +36,14 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 @dataclass(frozen=True)
 class Request:
     """Which rows, beside which targets, and how. decision: decision values in place of labels; rows: themselves, where they
-    were read and looked at already."""
+    were read and looked at already; scale: by which their columns are standardized before anything is computed of them."""
 
     data: str | AnyPath
     targets: str | AnyPath | None = None
     decision: bool = False
     memory_limit: int | None = None
     rows: RowSource | None = None
+    scale: ColumnScale | None = None
 
 
 @dataclass(frozen=True)

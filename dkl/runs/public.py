@@ -9,8 +9,8 @@ from typing import Any
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.common.progress import watch_for
-from dkl.resources import machine_memory
 from dkl.runs import driver, registry
+from dkl.runs.columns import standardized_inputs
 from dkl.runs.comparison import Comparison
 from dkl.runs.kind import Facts
 from dkl.runs.lazy import Lazy
@@ -85,7 +85,7 @@ class Run:
         require(self._store)
         self._store.check(whole=True)
         with damages(self._store):
-            return list(self._kind.claims(self._store, self._inputs(), memory_limit or machine_memory() // 4))
+            return list(driver.all_claims(self._kind, self._store, self._inputs(), memory_limit))
 
     def picture(self, path: PathLike) -> Path:
         """Draw a complete run to a file of a kind that its suffix names (.png, .pdf, .svg). Needs matplotlib."""
@@ -161,7 +161,10 @@ def resume(
         if kind.needs_inputs(run):
             inputs()
         with driver.resumed(kind, run), watch_for(callbacks, verbose) as watch:
-            kind.fit(run, inputs, settings, Session.find(client, threads=n_jobs), watch)
+            session = Session.find(client, threads=n_jobs)
+            if kind.needs_inputs(run):
+                inputs = standardized_inputs(run, inputs, settings, session)
+            kind.fit(run, inputs, settings, session, watch)
             run.publish()
     if not run.is_complete:
         raise StoreError("the run ended without a result", where=run.name, remedy="resume it again")

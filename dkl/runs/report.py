@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dkl.errors import DklError, StoreError
+from dkl.estimators.common.standardize_setting import FOLDER
 from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes
 from dkl.runs.kind import Facts
@@ -156,6 +157,8 @@ def _config(run: RunStore, facts: Facts, inputs: Iterable[str]) -> list[str]:
     lines = [line(name, str(known[name].get("path"))) for name in inputs if known.get(name) is not None]
     shown = {name: value for name, value in run.config["settings"].items() if value not in (None, {})}
     lines.append(line("settings", ", ".join(f"{name} {value}" for name, value in shown.items())))
+    if (run.path / FOLDER).is_dir():
+        lines.append(line("columns", "standardized to mean 0 and spread 1, as the rows it is applied to will be"))
     return [*lines, *(line(name, value) for name, value in facts.config.items())]
 
 

@@ -100,6 +100,8 @@ def stored_rows(X: Any) -> StoredRows | None:
     None for anything else, and for what other processes cannot open: arrays in a MemoryStore, private memory maps.
     Raises InputError for a path that does not lead to a 2-d array of numbers.
     """
+    if isinstance(X, StoredRows):
+        return X
     if isinstance(X, (str, os.PathLike)):
         return _from_path(as_source(X, "X").absolute())
     if isinstance(X, RawArray):

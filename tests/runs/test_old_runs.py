@@ -46,7 +46,7 @@ def test_a_complete_one_opens_verifies_and_loads(old):
         "regression": {"refit": "never", "holdout": 0.0},
         "pairwise": {"cv": 3, "n_gammas": 3, "contradictions": "keep", "holdout": 0.0, "wrong_pairs": "auto"},
     }
-    assert run.settings == run.report["settings"] | later.get(task, {})
+    assert run.settings == run.report["settings"] | later.get(task, {}) | {"standardize": False}
     assert all(one.agrees for one in run.verify())
     assert call("verify", "complete").code == call("info", "complete").code == 0
     held = stored(task, folder / "complete")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
+from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
 from dkl.stores.registry import Arrays, StoredArray
 
 NUMBER = ("float64",)
@@ -24,6 +25,7 @@ STATES = Arrays(
 
 SHARED = (
     *STATES,
+    *COLUMN_ARRAYS,
     *declared_points("rows", "sample", "The rows that were learned from"),
     StoredArray("basis/Q", ("sample", "basis"), NUMBER, "The smoothest eigenvectors of the graph's Laplacian."),
     StoredArray("basis/values", ("basis",), NUMBER, "Their eigenvalues, ascending."),

@@ -49,8 +49,11 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
     def transform(self, X: Any) -> Matrix:
         """(l, k) coordinates of the rows X (l, d): of unseen ones the mean of those of their neighbours, weighted by similarity."""
         check_is_fitted(self)
-        given = checked_rows(self, X, reset=False)
-        return np.asarray(neighbor_means(given, self._rows, self._basis.similarity) @ self.embedding_)
+        return self._extended(checked_rows(self, X, reset=False))
+
+    def _extended(self, rows: Any) -> Matrix:
+        """(l, k) coordinates of rows (l, d) that are checked, and standardized where those learned from are."""
+        return np.asarray(neighbor_means(rows, self._rows, self._basis.similarity) @ self.embedding_)
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> Matrix:
         """`fit`, then the coordinates of the same rows, `embedding_`."""
@@ -69,7 +72,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
         n = int(given.shape[0])
         chosen, labels = chosen_rows(n, y)
         return picture.BasisShown.of(
-            given[chosen], self.transform(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
+            given[chosen], self._extended(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
             history=self.result_.history, relative_gap=self.certificate_.relative_gap,
             quality=self.result_.quality,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Annotated
 from dkl.errors import InputError
 from dkl.estimators.common.rules import Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 MOST_BASIS = 30
 """Eigenvectors where none are asked for."""
@@ -23,6 +24,7 @@ class BasisSettings(Settings):
         int | None, Either(Integer(1), NotGiven()), "Eigenvectors m; by default 30, or a quarter of the rows."
     ] = None
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
+    standardize: Standardize = "auto"
     solver: Annotated[str, Word("low-rank", "sqlp", "scsdp"), "How Y is found."] = "low-rank"
     tol: Annotated[float, Real(above=0), "Relative gap to end at."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps of the solver.", RESUMABLE] = 200

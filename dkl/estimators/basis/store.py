@@ -12,6 +12,7 @@ from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
 from dkl.estimators.basis.model import read_model, similarity_of
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
+from dkl.estimators.common.standardize import read_scale
 from dkl.problems.qsdp_certificate import QSDPCertificate
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
@@ -114,5 +115,5 @@ def keep_in(learner: Any, run: RunStore, posed: Posed) -> None:
     m = posed.basis.Q.shape[1]
     if found["Y"].shape != (m, m):
         raise StoreError("a model and a basis that do not fit together", where=str(run.path), got=found["Y"].shape)
-    learner.n_features_in_ = int(rows.shape[1])
+    learner.n_features_in_, learner.scale_ = int(rows.shape[1]), read_scale(run)
     learner._keep(rows, posed.basis, found["Y"], found["embedding"], certificate_in(run), result_in(run))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.common.rules import AN_ARRAY, DICTIONARY, Either, Flag, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import NO_OPTION, RESUMABLE, Flagged, InPython, Recorded, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class ColumnSettings(Settings):
     ] = None
     degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
     coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 1
+    standardize: Standardize = "auto"
     kernel_params: Annotated[dict[str, Any], DICTIONARY, "Of a kernel function.", NO_OPTION] = field(
         default_factory=dict
     )

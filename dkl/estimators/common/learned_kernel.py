@@ -140,7 +140,11 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     def transform(self, X: Any) -> Matrix:
         """(m, k) the leading `n_components` principal coordinates of the rows X (m, d) under the learned kernel."""
         check_is_fitted(self)
-        basis, points = self._prior.across(checked_rows(self, X, reset=False), self._basis, self.points_)
+        return self._components_of(checked_rows(self, X, reset=False))
+
+    def _components_of(self, rows: Any) -> Matrix:
+        """(m, k) coordinates of rows (m, d) that are checked, and standardized where those learned from are."""
+        basis, points = self._prior.across(rows, self._basis, self.points_)
         return basis @ self._weights + points @ self._weights_at_points - self._offset
 
     @property

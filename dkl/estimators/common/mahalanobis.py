@@ -16,6 +16,7 @@ from dkl.errors import InputError
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.settings import Settings, check_parameters
 from dkl.estimators.common.side_information import SideInformation, side_information
+from dkl.estimators.common.standardize import scaled_columns
 from dkl.estimators.common.validation import checked_rows
 from dkl.pairs import Pairs
 from dkl.triplets import Triplets
@@ -70,9 +71,11 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         self.components_ = np.ascontiguousarray((signed * np.sqrt(np.maximum(values, 0.0))).T[::-1])
 
     def get_mahalanobis_matrix(self) -> Matrix:
-        """W (d, d)."""
+        """W (d, d), in the units of the rows as they were given: of standardized columns divided by their spreads."""
         check_is_fitted(self)
-        return self.components_.T @ self.components_
+        scale = getattr(self, "scale_", None)
+        components = self.components_ if scale is None else self.components_ / scale.spreads
+        return np.asarray(components.T @ components)
 
     def transform(self, X: Any) -> Matrix:
         """(m, d) rows whose Euclidean distances are the learned distances of the rows X (m, d)."""
@@ -83,6 +86,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
         """(m,) learned distances sqrt((x - z)' W (x - z)) of pairs of points (m, 2, d)."""
         check_is_fitted(self)
         points = _checked_pairs(pairs, self.n_features_in_)
+        points = scaled_columns(self, points.reshape(-1, self.n_features_in_)).reshape(points.shape)
         apart = (points[:, 0] - points[:, 1]) @ self.components_.T
         # Squares of numbers about 1, by a power of 2: those of the points may be beyond double precision where distances are not.
         unit = 2.0 ** (np.frexp(np.abs(apart).max(axis=1, initial=0.0))[1] - 1.0)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.common.rules import CONTRADICTIONS, DICTIONARY, Either, Flag, Integer, Size
 from dkl.estimators.common.settings import EVERYWHERE, RESUMABLE, Flagged, InPython, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class LabelSettings(Settings):
 
     n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labelled row is compared with."] = 10
     n_out: Annotated[int, Integer(1), "Nearest rows of other classes."] = 10
+    standardize: Standardize = "auto"
     contradictions: Annotated[
         str, CONTRADICTIONS, "Pairs or triplets that contradict each other: keep them, leave out, or refuse."
     ] = "keep"

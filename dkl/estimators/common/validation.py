@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from dkl._plain_arrays import refuse_masked, refuse_text
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import InputError, InputTypeError
+from dkl.estimators.common.standardize import fit_columns, scaled_columns
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 DATA_MEND = "drop the row, fill the gap or scale the column"
@@ -22,6 +23,8 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     """X (n, d) by scikit-learn's `validate_data`: ndarray or CSR of float64, float32 or small integers (images, counts),
     C-contiguous or not. Integers are made floating a block at a time where they are worked on, not all at once here.
 
+    Standardized as the estimator's parameter asks for (reset), or as those that it has learned from (common/standardize.py).
+
     Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
     """
     refuse_masked(X, "X")
@@ -30,7 +33,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
         raise InputError("rows must be real numbers", where="X", got=f"dtype {X.dtype}", wanted="float32 or float64")
     refuse_text(X, "X")
     try:
-        return validate_data(
+        rows = validate_data(
             estimator,
             X,
             accept_sparse=not is_precomputed(estimator) and "csr",
@@ -43,6 +46,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     except ValueError as error:
         place = _first_not_finite(X)
         raise InputError(in_short(error), where=place or "X", remedy=DATA_MEND if place else None) from error
+    return fit_columns(estimator, rows) if reset else scaled_columns(estimator, rows)
 
 
 def given_rows(estimator: Any, X: Any, *, reset: bool, small_integers: bool = False) -> Any:
@@ -61,7 +65,7 @@ def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
     elif source.n_features != estimator.n_features_in_:
         expected = f"{type(estimator).__name__} is expecting {estimator.n_features_in_} features as input"
         raise InputError(f"X has {source.n_features} features, but {expected}", where="X")
-    return source
+    return fit_columns(estimator, source) if reset else scaled_columns(estimator, source)
 
 
 def is_large(X: Any) -> bool:

@@ -42,6 +42,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         With "precomputed" X is K (n, n); of a factor V pass V and "linear".
     gamma : float, "scale" for 1 / (n_features * variance of X), "auto" or None for 1 / n_features
     degree, coef0, kernel_params : as in sklearn.decomposition.KernelPCA
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     tol : float
         The residual |H K H v - lambda v| to end at, of each pair, relative to the largest eigenvalue.
     max_iter : int
@@ -64,7 +67,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     n_iter_ : products with K
     X_fit_ : the rows, for a kernel of rows other than the linear
     result_ : Result; outcome, history, seconds, peak_bytes
-    n_features_in_
+    scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
     --------
@@ -83,6 +86,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         degree: float = 3,
         coef0: float = 1.0,
         kernel_params: dict[str, Any] | None = None,
+        standardize: bool | str = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
         dtype: str = "float64",
@@ -99,6 +103,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
         self.dtype = dtype

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.common.rules import DICTIONARY, Either, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, InPython, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class ComponentsSettings(Settings):
     )
     degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
     coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 1.0
+    standardize: Standardize = "auto"
     tol: Annotated[float, Real(least=0), "Residual to end at, of the largest eigenvalue."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most products with the kernel matrix."] = 100
     dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"

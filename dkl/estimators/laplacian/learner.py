@@ -42,6 +42,9 @@ class LaplacianKernelLearner(BasisLearner):
         m, more than there are clusters; by default 30, or a quarter of the rows.
     n_neighbors, sigma
         The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local".
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     contradictions : "keep", "drop" or "raise"
         Cannot-links whose ends the must-links join, as in `dkl.PairwiseKernelLearner`.
     solver : "low-rank", "sqlp" or "scsdp"
@@ -61,7 +64,7 @@ class LaplacianKernelLearner(BasisLearner):
     embedding_ : (n, rank), K = embedding_ embedding_'; basis_ : (n, m) Q; basis_kernel_ : (m, m) Y
     certificate_ : objective of (12), bound, gap, relative_gap, DIMACS errors
     result_ : Result; outcome, n_iter, history, seconds
-    n_iter_, n_features_in_
+    n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
     --------
@@ -82,6 +85,7 @@ class LaplacianKernelLearner(BasisLearner):
         *,
         n_neighbors: int = 20,
         sigma: float | str = "auto",
+        standardize: bool | str = "auto",
         contradictions: str = "keep",
         solver: str = "low-rank",
         tol: float = 1e-6,
@@ -97,6 +101,7 @@ class LaplacianKernelLearner(BasisLearner):
         self.n_basis = n_basis
         self.n_neighbors = n_neighbors
         self.sigma = sigma
+        self.standardize = standardize
         self.contradictions = contradictions
         self.solver = solver
         self.tol = tol

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
+from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
 from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.registry import INTEGERS, Arrays, StoredArray
@@ -21,6 +22,7 @@ STATES = Arrays(
 
 ARRAYS = Arrays(
     *STATES,
+    *COLUMN_ARRAYS,
     StoredArray("model/touched", ("touched",), INTEGERS, "P, as rows of the data."),
     StoredArray("model/M", ("touched", "other"), NUMBER, "K = K0 + K0[:, P] M K0[P, :], at the last gamma."),
     StoredArray("model/gammas", ("gamma",), NUMBER, "The path."),

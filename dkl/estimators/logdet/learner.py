@@ -63,6 +63,9 @@ class LogDetKernelLearner(KernelLearner):
         `laplacian`. The paper has the "unnormalized" one (table 5 in benchmarks/logdet_accuracy.md).
     n_neighbors : int
         Neighbors of a row in the graph of "laplacian".
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     normalize_gamma : bool
     n_in, n_out : int
         From labels: nearest rows of the same class, and of others, that each labelled row is compared with.
@@ -93,7 +96,7 @@ class LogDetKernelLearner(KernelLearner):
     certificate_ : objective of (3), bound, gap, relative_gap: how far from the optimum it can be
     result_ : Result; outcome, n_iter, history, seconds
     method_ : whose Newton steps were taken, "primal", "dual" or "central path", or one after another, "dual, primal"
-    n_iter_ : their number; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; n_features_in_
+    n_iter_ : their number; solver_ : "pcg" or "direct", or "auto" where both were taken, or no step was; scale_, n_features_in_
 
     Examples
     --------
@@ -117,6 +120,7 @@ class LogDetKernelLearner(KernelLearner):
         kernel: Any = "rbf",
         kernel_params: dict[str, Any] | None = None,
         n_neighbors: int = 10,
+        standardize: bool | str = "auto",
         normalize_gamma: bool = True,
         n_in: int = 10,
         n_out: int = 10,
@@ -140,6 +144,7 @@ class LogDetKernelLearner(KernelLearner):
         self.kernel = kernel
         self.kernel_params = kernel_params
         self.n_neighbors = n_neighbors
+        self.standardize = standardize
         self.normalize_gamma = normalize_gamma
         self.n_in = n_in
         self.n_out = n_out
@@ -233,7 +238,7 @@ class LogDetKernelLearner(KernelLearner):
         (at_basis,) = self._prior.across(rows, self._basis)
         weights, offset = principal_coordinates(self._prior.within(self._basis), self.n_components, center=self.center)
         return picture.LogDetShown.of(
-            at_basis @ weights - offset, self.transform(rows), labels, K0, K0 + K0 @ M @ K0, n, what="kernel",
+            at_basis @ weights - offset, self._components_of(rows), labels, K0, K0 + K0 @ M @ K0, n, what="kernel",
             history=self.result_.history, relative_gap=self.certificate_.relative_gap, path=getattr(self, "_path", ()),
             quality=self.result_.quality,
         )  # fmt: skip

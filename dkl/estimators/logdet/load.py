@@ -13,6 +13,7 @@ from dkl.estimators.common.learned_kernel import Components
 from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel
 from dkl.estimators.common.run_arrays import read_points, result_in, trained_on
 from dkl.estimators.common.settings import remade
+from dkl.estimators.common.standardize import read_scale
 from dkl.estimators.common.stored_history import read_history
 from dkl.estimators.logdet.learner import LogDetKernelLearner
 from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in, stored_laplacian, stored_similarity
@@ -56,6 +57,7 @@ def load_learner(run: RunStore) -> LogDetKernelLearner:
     basis = found["basis"].astype(np.intp)
     components = Components(basis, found["weights"], found["weights_at_points"], found["offset"])
     learner._keep_kernel(prior, points, M, components)
+    learner.scale_ = read_scale(run)
     learner.n_features_in_ = trained_on(run)[1]
     learner.result_ = result_in(run, read_history(run))
     learner.certificate_ = LogDetCertificate(float(last["objective"]), float(last["bound"]))

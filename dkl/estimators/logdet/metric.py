@@ -44,6 +44,9 @@ class LogDetMetricLearner(MahalanobisLearner):
         As in `dkl.LogDetKernelLearner`. "hoi" and "hoi_hinge" are of inner products, here x'Wz of rows about their mean.
     prior : "identity" or "covariance"
         W0: the identity, or the inverse of the rows' covariance.
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     client, n_jobs, random_state, callbacks, verbose
         Of no effect, as the next two; functions called with each row of the history; progress on standard error.
 
@@ -51,7 +54,7 @@ class LogDetMetricLearner(MahalanobisLearner):
     ----------
     components_ : (d, d) L, W = L'L, in descending order of W's eigenvalues
     certificate_ : objective of (3), bound, gap, relative_gap; result_ ; n_iter_, solver_, method_,
-        n_features_in_
+        scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
     --------
@@ -73,6 +76,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         loss: Any = "itml",
         loss_params: dict[str, Any] | None = None,
         prior: str = "identity",
+        standardize: bool | str = "auto",
         normalize_gamma: bool = True,
         n_in: int = 10,
         n_out: int = 10,
@@ -92,6 +96,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         self.loss = loss
         self.loss_params = loss_params
         self.prior = prior
+        self.standardize = standardize
         self.normalize_gamma = normalize_gamma
         self.n_in = n_in
         self.n_out = n_out
@@ -177,7 +182,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         rows = np.asarray(given[chosen].toarray() if sp.issparse(given) else given[chosen], np.float64)
         n = self._n_rows if X is None else int(given.shape[0])
         return picture.LogDetShown.of(
-            rows, self.transform(rows), labels, self._prior_metric, self.get_mahalanobis_matrix(), n, what="metric",
+            rows, rows @ self.components_.T, labels, self._prior_metric, self.components_.T @ self.components_, n, what="metric",
             history=self.result_.history, relative_gap=self.certificate_.relative_gap,
             quality=self.result_.quality,
         )  # fmt: skip

@@ -38,6 +38,9 @@ class MaximumVarianceUnfolding(BasisLearner):
         Weight of the distances; "scale" follows the rows' scale and the graph's length (`dkl.problems.laplacian_kernels.default_nu`).
     n_neighbors : int
         Neighbours whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     colored : bool
         Whether y is learned from: labels (n,), alike or not, -1 (None among objects) for unlabeled, or numbers (n, k) with L = y y'.
     solver : "low-rank", "sqlp" or "scsdp"
@@ -57,7 +60,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     embedding_ : (n, k); basis_ : (n, m) Q; basis_kernel_ : (m, m) Y; edges_ : (e, 2), each once; nu_ : float
     certificate_ : objective of (11), or of its colored form, as a minimum, bound, gap, relative_gap, DIMACS errors
     result_ : Result; outcome, n_iter, history, seconds
-    n_iter_, n_features_in_
+    n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
     --------
@@ -79,6 +82,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         n_basis: int | None = None,
         nu: float | str = "scale",
         n_neighbors: int = 10,
+        standardize: bool | str = "auto",
         colored: bool = False,
         solver: str = "low-rank",
         tol: float = 1e-6,
@@ -95,6 +99,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         self.n_basis = n_basis
         self.nu = nu
         self.n_neighbors = n_neighbors
+        self.standardize = standardize
         self.colored = colored
         self.solver = solver
         self.tol = tol

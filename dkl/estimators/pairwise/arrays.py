@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
 from dkl.stores.graph import DATA, INDICES, INDPTR
 from dkl.stores.pair_parts import CANNOT_LINK, FACTOR, LIFT, MUST_LINK, PAIR_LIFT, PAIR_WEIGHTS
 from dkl.stores.registry import FLOATS, INTEGERS, ROWS, WHOLE, Arrays, StoredArray
@@ -60,6 +61,7 @@ SEARCH = (
 """Of the factored solver under way (estimators/pairwise/search_store.py)."""
 
 ARRAYS = Arrays(
+    *COLUMN_ARRAYS,
     DATA,
     INDICES,
     INDPTR,

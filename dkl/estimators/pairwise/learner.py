@@ -73,6 +73,9 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         to the last of its neighbours; "normalized" or "unnormalized"; "exact", "approximate" (faiss) or "auto".
     affinity : "neighbors" or "precomputed"
         "precomputed": X is a sparse symmetric matrix of similarities (n, n), used in place of the graph.
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     rho, adapt_rho : float, bool
         ADMM's penalty at the start, and whether (15) adapts it.
     max_iter, tol
@@ -110,7 +113,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     gamma_ : the gamma used
     cv_ : GammaChoice, where pairs were held out: gammas and log_likelihood (k,), scores (k, m); else None
     solver_ : "admm" or "factored", the one that was used
-    rank_, n_iter_, n_features_in_, graph_, run_path_
+    rank_, n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_, graph_, run_path_
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         laplacian: str = "normalized",
         neighbors_method: str = "auto",
         affinity: str = "neighbors",
+        standardize: bool | str = "auto",
         rho: float = 100.0,
         adapt_rho: bool = True,
         max_iter: int = 500,
@@ -155,6 +159,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         self.laplacian = laplacian
         self.neighbors_method = neighbors_method
         self.affinity = affinity
+        self.standardize = standardize
         self.rho = rho
         self.adapt_rho = adapt_rho
         self.max_iter = max_iter
@@ -236,7 +241,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         if warm is not None and warm.shape[0] != n:
             warm = None
         plain = None if self.affinity == "precomputed" else plain_scores(rows, resolved, settings)
-        with watch, kept_in(path, problem, resolved, graph, settings, session, plain) as kept:
+        with watch, kept_in(path, problem, resolved, graph, settings, session, plain, self.scale_) as kept:
             fitted = fit_pairs(
                 problem,
                 resolved,
@@ -269,7 +274,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         nearest learned rows, scaled to K(x, x) = 1 as T asks.
         """
         check_is_fitted(self)
-        rows = self._rows(X, reset=False)
+        return self._extended(self._rows(X, reset=False))
+
+    def _extended(self, rows: Any) -> Any:
+        """Rows of the factor for rows that are checked, and standardized where those learned from are."""
         if self.affinity == "precomputed":
             raise InputError(
                 "new rows have no neighbours here", where="transform", remedy="use factor_, or fit on features"

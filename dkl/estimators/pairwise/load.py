@@ -12,6 +12,7 @@ from dkl.blocks.export import as_dask
 from dkl.errors import StoreError
 from dkl.estimators.common.run_arrays import result_in
 from dkl.estimators.common.settings import remade
+from dkl.estimators.common.standardize import read_scale
 from dkl.estimators.pairwise.kept import load_choice, rows_of
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -50,6 +51,7 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
         where = f"{run.path}/report.json"
         raise StoreError("a damaged report", where=where, got=f"{type(error).__name__}: {error}") from error
     learner = remade(PairwiseKernelLearner, PairwiseSettings, run.config["settings"])
+    learner.scale_ = read_scale(run)
     learner.factor_, learner.certificate_, learner.result_, learner.graph_ = factor, certificate, result, graph
     learner.gamma_, learner.cv_ = float(report.get("gamma", learner.gamma)), None if known is None else known[0]
     learner.solver_ = str(report.get("solver", learner.solver))

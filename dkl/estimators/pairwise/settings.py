@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dkl.estimators.common.rules import CONTRADICTIONS, WIDTH, Either, Flag, Folder, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import EVERYWHERE, NO_OPTION, RESUMABLE, SHARE_HELD_OUT, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class PairwiseSettings(Settings):
     sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: average."] = "auto"
     laplacian: Annotated[str, Word("normalized", "unnormalized"), "Of the graph."] = "normalized"
     neighbors_method: Annotated[str, Word("auto", "exact", "approximate"), "How neighbours are searched for."] = "auto"
+    standardize: Standardize = "auto"
     rho: Annotated[float, Real(above=0), "ADMM's penalty at the start."] = 100.0
     adapt_rho: Annotated[bool, Flag(), "Whether (15) adapts it.", NO_OPTION] = True
     max_iter: Annotated[int, Integer(1), "Most ADMM iterations.", RESUMABLE] = 500
@@ -67,7 +69,7 @@ class PairwiseSettings(Settings):
         """The relative gap to prove, or None; "none" is how a command says that, for which no option is the default."""
         return None if self.target_gap is None or isinstance(self.target_gap, str) else float(self.target_gap)
 
-    absent = {"holdout": 0.0}
+    absent = {"holdout": 0.0, "standardize": False}
     in_python = {
         **EVERYWHERE,
         "affinity": ("neighbors", Word("neighbors", "precomputed")),

@@ -161,7 +161,7 @@ def shown_of(learner: Any, X: Any = None, y: Any = None) -> PairwiseShown:
         rows = read_rows(source, chosen)
         y = y if y is None or isinstance(y, list) else np.asarray(y)
         labels = None if y is None else [y[k] for k in chosen.tolist()]
-        shown = make_shown(learner.transform(rows), rows=rows, labels=labels, **told)
+        shown = make_shown(learner._extended(rows), rows=rows, labels=labels, **told)
         return replace(shown, n=source.n, eigenvalues=shown.eigenvalues * (source.n / len(chosen)))
     must, cannot = getattr(learner, "_pairs_kept", (None, None))
     rows = None if learner.affinity == "precomputed" else _patterns(learner)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of as common_report
+from dkl.estimators.common.standardize import store_scale
 from dkl.estimators.pairwise.arrays import PLAIN_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
 from dkl.estimators.pairwise.checks import holds_out_for_certain
 from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room
@@ -23,6 +24,7 @@ from dkl.estimators.pairwise.fit import Fitted
 from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.linalg.column_scale import ColumnScale
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.stores.graph import read_csr, write_csr_blocks
@@ -105,6 +107,7 @@ def kept_in(
     settings: PairwiseSettings,
     session: Session,
     plain: NDArray | None = None,
+    scale: ColumnScale | None = None,
 ) -> Iterator[Kept]:
     """A new run at `path` with its problem stored; without a path room on disk, if the state may need it.
 
@@ -118,6 +121,7 @@ def kept_in(
         run = scratch = None
         if path is not None:
             run = RunStore.create(path, {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)})
+            store_scale(run, scale)
             store_problem(run, graph, pairs, plain)
         elif needs_scratch:
             scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})

@@ -51,6 +51,9 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     ----------
     kernel, gamma, degree, coef0, kernel_params
         As in `sklearn.metrics.pairwise.pairwise_kernels`; a callable, or "precomputed".
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     nu : float or "cv"
         The paper's nu: the larger, the fewer columns. "cv" chooses it by cross-validation, which costs no further pass.
     lam : float
@@ -108,7 +111,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     objective_, duality_gap_, relative_gap_ : float or (T,), of the lasso
     cv_ : CrossValidation, with nu="cv"
     refit_ : Refit, with the ridge's own lambda, objectives and gaps; None where the lasso predicts
-    result_, n_iter_, n_active_, n_columns_, n_features_in_, run_path_
+    result_, n_iter_, n_active_, n_columns_, scale_ (means and spreads of the columns, or None), n_features_in_, run_path_
     """
 
     SETTINGS = RegressionSettings
@@ -121,6 +124,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         degree: float = 3,
         coef0: float = 1,
         kernel_params: dict[str, Any] | None = None,
+        standardize: bool | str = "auto",
         nu: float | str = "cv",
         lam: float = 1.0,
         n_columns: int = 1000,
@@ -151,6 +155,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.standardize = standardize
         self.nu = nu
         self.lam = lam
         self.n_columns = n_columns

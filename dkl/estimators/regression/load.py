@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dkl.estimators.common.run_arrays import columns_of, result_in
 from dkl.estimators.common.settings import remade
+from dkl.estimators.common.standardize import read_scale
 from dkl.estimators.regression.learner import LowRankKernelRegressor
 from dkl.estimators.regression.model import load_candidates, load_model
 from dkl.estimators.regression.refit import Refit
@@ -33,6 +34,7 @@ def load_regressor(run: RunStore) -> LowRankKernelRegressor:
     found.weights_ = arrays["kernel_weights"][0] if found._is_flat else arrays["kernel_weights"]
     found.nu_, found.nu_max_ = float(report["nu"]), float(report["nu_max"])
     found.refit_ = _refit(report.get("refit"), arrays)
+    found.scale_ = read_scale(run)
     found.cv_, found.run_path_ = _cross_validation(arrays, found.nu_), run.name
     found.result_, found.n_iter_ = result, result.n_iter
     is_precomputed = settings["kernel"] == "precomputed"

@@ -40,7 +40,7 @@ class RegressionSettings(ColumnSettings):
     ] = "auto"
     holdout: Annotated[float, SHARE_HELD_OUT, "Share of the rows that the quality is measured on; 0: none."] = 0.1
 
-    absent = {"refit": "never", "holdout": 0.0}
+    absent = {"refit": "never", "holdout": 0.0, "standardize": False}
     in_python = {**EVERYWHERE, "kernel_params": (None, DICTIONARY), "work_dir": (None, Folder())}
 
     def check_together(self) -> None:

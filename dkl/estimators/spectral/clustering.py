@@ -36,6 +36,9 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         Eigenvectors, the first included; by default as many as clusters.
     affinity, n_neighbors, sigma
         The graph, as in `dkl.SpectralEmbedding`.
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     n_init : int
         Starts of k-means, of which the best counts.
     memory_limit, client, n_jobs, random_state
@@ -46,7 +49,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
     labels_ : (n,) clusters of the rows
     embedding_ : (n, n_components) what k-means was on; eigenvalues_, residual_ as in `dkl.SpectralEmbedding`
     kmeans_ : the fitted `dkl.KernelKMeans`
-    n_features_in_
+    scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
     --------
@@ -65,6 +68,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         affinity: str = "neighbors",
         n_neighbors: int = 10,
         sigma: float | str = "auto",
+        standardize: bool | str = "auto",
         n_init: int = 10,
         memory_limit: int | str | None = None,
         client: Any = None,
@@ -76,6 +80,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         self.affinity = affinity
         self.n_neighbors = n_neighbors
         self.sigma = sigma
+        self.standardize = standardize
         self.n_init = n_init
         self.memory_limit = memory_limit
         self.client = client

@@ -36,6 +36,9 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     n_neighbors, sigma
         The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local": exp(-d^2 / max(s_i, s_j)^2), s_i the distance of row i to
         the last of its neighbours, so that every edge weighs from 1/e to 1, also those of rows that are far from all others.
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     memory_limit : int, str or None
         Bytes a process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state
@@ -45,7 +48,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     ----------
     embedding_ : (n, n_components) coordinates of the rows that were given to `fit`
     eigenvalues_ : (n_components,) lambda, ascending; residual_ : of the eigenvectors, relative to the Laplacian's norm
-    n_features_in_
+    scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
     --------
@@ -62,6 +65,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         affinity: str = "neighbors",
         n_neighbors: int = 10,
         sigma: float | str = "auto",
+        standardize: bool | str = "auto",
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -71,6 +75,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         self.affinity = affinity
         self.n_neighbors = n_neighbors
         self.sigma = sigma
+        self.standardize = standardize
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dkl.estimators.common.rules import WIDTH, Either, Integer, NotGiven, Size, Word
 from dkl.estimators.common.settings import IN_ALL, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class GraphSettings(Settings):
     affinity: Annotated[str, Word("neighbors", "precomputed"), "Of rows, or X itself."] = "neighbors"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
     sigma: Annotated[float | str, WIDTH, "Width of the similarity: a number, local or average; auto: local."] = "auto"
+    standardize: Standardize = "auto"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
 
     in_python = IN_ALL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dkl.estimators.common.declared_points import declared_points
+from dkl.estimators.common.standardize_setting import COLUMN_ARRAYS
 from dkl.estimators.common.stored_history import CERTIFICATE, ITERATION, declared_history
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.kernel_tiles import TILES
@@ -37,6 +38,7 @@ ALPHAS = Arrays(
 )
 
 ARRAYS = Arrays(
+    *COLUMN_ARRAYS,
     *ALPHAS,
     StoredArray("model/support", ("support",), INTEGERS, "Rows of the data with a coefficient in any machine."),
     StoredArray("model/coefficients", ("machine", "support"), NUMBER, "y alpha."),

@@ -60,6 +60,9 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         weights are learned together with the machine, and each must be positive semidefinite. A single one of your own,
         or "sigmoid", is not checked: where it is indefinite the gap proves nothing. A function gets two matrices, as in
         SVC, blocks of rows (t, d) and points (m, d), beside `kernel_params`, and returns (t, m).
+    standardize : bool or "auto"
+        Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
+        so, with a warning, where a column of far larger spread than the others would decide all distances.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
         the latter for up to some thousand rows.
@@ -95,7 +98,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     rho_ : (machines,) what rho was
     dual_coef_ : (machines, n_support) y alpha, intercept_ : (machines,)
     objective_, duality_gap_, relative_gap_ : (machines,)
-    result_, n_iter_, n_features_in_
+    result_, n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
     """
 
     _rows_kept: RowsShown | None
@@ -110,6 +113,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         degree: float = 3,
         coef0: float = 0.0,
         kernel_params: dict[str, Any] | None = None,
+        standardize: bool | str = "auto",
         solver: str = "accelerated",
         multi_class: str = "ovo",
         decision_function_shape: str = "ovr",
@@ -133,6 +137,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.degree = degree
         self.coef0 = coef0
         self.kernel_params = kernel_params
+        self.standardize = standardize
         self.solver = solver
         self.multi_class = multi_class
         self.decision_function_shape = decision_function_shape

@@ -6,6 +6,7 @@ import numpy as np
 
 from dkl.estimators.common.run_arrays import columns_of, result_in
 from dkl.estimators.common.settings import remade
+from dkl.estimators.common.standardize import read_scale
 from dkl.estimators.common.stored_history import read_history
 from dkl.estimators.svc.classifier import FittedClassifier
 from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
@@ -20,6 +21,7 @@ def load_classifier(run: RunStore) -> OptimalNeighborhoodSVC:
     outputs, settings = run.report().get("outputs", []), run.config["settings"]
     told = columns_of(outputs, "objective", "gap", "relative_gap")
     found = remade(OptimalNeighborhoodSVC, SVCSettings, settings, work_dir=None)
+    found.scale_ = read_scale(run)
     rhos = np.array([reported_rho(output, settings["rho"]) for output in outputs])
     certificate = rhos, told["objective"], told["gap"], told["relative_gap"]
     found._adopt(

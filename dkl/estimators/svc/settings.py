@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION, KERNEL_LIST, NAMED_KERNELS
 from dkl.estimators.common.rules import DICTIONARY, Either, Folder, Integer, NotGiven, Real, Size, Word
 from dkl.estimators.common.settings import ANYTHING, EVERYWHERE, RESUMABLE, SHARE_HELD_OUT, InPython, Settings
+from dkl.estimators.common.standardize_setting import Standardize
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class SVCSettings(Settings):
     gamma: Annotated[float | str, Either(Real(above=0), Word("scale", "auto")), "Of the kernel."] = "scale"
     degree: Annotated[float, Real(least=0), "Of the polynomial kernel."] = 3
     coef0: Annotated[float, Real(), "Of the polynomial and sigmoid kernels."] = 0.0
+    standardize: Standardize = "auto"
     solver: Annotated[str, Word("accelerated", "gradient", "level"), "How machines are solved."] = "accelerated"
     multi_class: Annotated[str, Word("ovo", "ovr"), "One against one, or the rest."] = "ovo"
     class_weight: Annotated[
@@ -44,7 +46,7 @@ class SVCSettings(Settings):
         int | str, Either(Integer(1), Word("auto")), "Solver's rounds between commits; auto: by time.", RESUMABLE
     ] = "auto"
 
-    absent = {"holdout": 0.0}
+    absent = {"holdout": 0.0, "standardize": False}
     in_python = {
         **EVERYWHERE,
         "kernel_params": (None, DICTIONARY),

@@ -66,7 +66,8 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
 
         learner, known = load_learner(run, history(run)), transform.training_data(run)
         if known is not None:  # new patterns are placed among those learned from, which are read when that is asked for
-            learner.n_features_in_, learner._fit_rows = int(known["shape"][1]), transform.Patterns(known)
+            learner.n_features_in_, learner.graph_.similarity = int(known["shape"][1]), transform.similarity_of(run)
+            learner._fit_rows = transform.Patterns(known, None, learner.scale_)
         return learner
 
     def apply(self, run: RunStore, request: Request) -> Output:

@@ -13,9 +13,11 @@ from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
+from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.arrays import SIMILARITY_FOLDER
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
+from dkl.linalg.column_scale import ColumnScale
 from dkl.linalg.similarity import Similarity
 from dkl.resources import machine_memory
 from dkl.runs.applied_rows import read_rows
@@ -42,7 +44,7 @@ def transformed(run: RunStore, request: Request) -> Output:
     if known is None:
         remedy = "use the learner's transform"
         raise StoreError("the run does not say what it was learned from", where=run.name, remedy=remedy)
-    learned = Patterns(known, request.memory_limit)()
+    learned = Patterns(known, request.memory_limit, request.scale)()
     if rows.n_features == learned.n_features and is_same(rows, learned):
         return _as_stored(run, stored)
     return predictions(
@@ -104,10 +106,12 @@ class Patterns:
 
     known: dict[str, Any]
     memory_limit: int | None = None
+    scale: ColumnScale | None = None
 
     def __call__(self) -> RowSource:
-        """Where they stand, read by blocks. InputError for a file that is gone or has changed."""
-        return load_rows(check_unchanged(self.known, "patterns"), self.memory_limit)
+        """Where they stand, read by blocks, and standardized by `scale`. InputError for a file that is gone or has changed."""
+        rows = load_rows(check_unchanged(self.known, "patterns"), self.memory_limit)
+        return rows if self.scale is None else standardized(rows, self.scale)
 
 
 def training_data(run: RunStore) -> dict[str, Any] | None:

@@ -1,0 +1,180 @@
+"""Rows whose columns have mean 0 and spread 1 (`standardize=True`), or are brought there where they need it ("auto").
+
+"auto" standardizes dense rows where the largest spread of a column is more than LARGEST_RATIO times the median spread and squared
+distances are in effect those of fewer than FEWEST_COLUMNS columns, (sum v)^2 / sum v^2 with v the variances; where only the first
+holds, as in counts of words, it warns. Images, whose small spreads alone differ (rare pixels), sparse rows, and principal components,
+which come in descending order of spread, stay as they are.
+
+By experiment on 32 sets (accuracy and ARI on 40 % of rows held out, raw against standardized): where the rule applies (wine,
+breast_cancer, spambase, heart, vehicle, boston, ozone and tables in mixed units) standardizing is better for every learner, by .05 to .6;
+elsewhere it is as often worse, on images by .1 and on counts of words by up to .9.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.blocks.row_sources import RowSource, row_source
+from dkl.blocks.session import Session
+from dkl.blocks.standardized_rows import column_moments, standardized
+from dkl.errors import DataWarning, InputError, StoreError
+from dkl.estimators.common.standardize_setting import FOLDER, LARGEST_RATIO
+from dkl.linalg.column_scale import ColumnScale
+from dkl.resources import parse_bytes
+from dkl.stores.run import RunStore
+
+FEWEST_COLUMNS = 2
+"""Effective number of columns below which "auto" standardizes."""
+LEAST_COMPONENTS = 4
+"""Columns in descending order of spread from which on they are taken for principal components: by chance one table in 24 is."""
+MOST_NAMES = 5
+"""Columns that a warning names."""
+REMEDIES = (
+    "all are standardized: standardize=True does so without this warning, standardize=False leaves them as they are",
+    "standardize=True brings all columns to spread 1, standardize=False says that they are right as they are",
+)
+"""Ends of the warning where columns are standardized, and where they are not."""
+
+
+def is_precomputed(holder: Any) -> bool:
+    """Whether the rows of an estimator, or of settings, are those of a kernel or an affinity, not features."""
+    return any(
+        isinstance(value, str) and value == "precomputed"
+        for value in (getattr(holder, "kernel", None), getattr(holder, "affinity", None))
+    )
+
+
+def check_standardize(holder: Any) -> None:
+    """Raise InputError for standardize=True of a precomputed matrix."""
+    if getattr(holder, "standardize", False) is True and is_precomputed(holder):
+        name = "kernel" if getattr(holder, "affinity", None) != "precomputed" else "affinity"
+        raise InputError(
+            "a precomputed matrix has no columns to standardize", where="standardize", got=f'True with {name}="precomputed"',
+            wanted='False or "auto"', remedy="standardize the rows that the matrix is computed of",
+        )  # fmt: skip
+
+
+def find_scale(
+    rows: Any,
+    holder: Any,
+    session: Session,
+    *,
+    names: Sequence[str] | None = None,
+    remedies: tuple[str, str] = REMEDIES,
+) -> ColumnScale | None:
+    """The scale of rows (n, d) as an estimator's parameters, or a run's settings, ask for it; None to leave the columns as they are.
+
+    names: of the columns, for the warning; remedies: what it says where columns are standardized, and where not. Raises InputError
+    as of `check_standardize`.
+    """
+    check_standardize(holder)
+    setting, source = holder.standardize, row_source(rows)
+    is_auto = isinstance(setting, str)
+    if not setting or is_precomputed(holder) or source.n < 2 or (is_auto and source.is_sparse):
+        return None
+    moments = column_moments(source, session, parse_bytes(holder.memory_limit))
+    if is_auto:
+        spreads = moments.spreads()
+        uneven = uneven_columns(spreads)
+        if not uneven.size:
+            return None
+        is_clear = effective_columns(spreads) < FEWEST_COLUMNS
+        told = f"{_described(spreads, uneven, source.n, names)}; {remedies[0 if is_clear else 1]}"
+        warnings.warn(told, DataWarning, stacklevel=_callers_level())
+        if not is_clear:
+            return None
+    return ColumnScale.of(moments, centered=not source.is_sparse)
+
+
+def uneven_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Numbers of the columns that spread more than LARGEST_RATIO times the median of those that vary, the widest first; none of
+    components."""
+    if len(spreads) >= LEAST_COMPONENTS and (np.diff(spreads) <= 0).all():
+        return np.empty(0, np.intp)
+    far = np.flatnonzero(spreads > LARGEST_RATIO * _median(spreads))
+    return far[np.argsort(-spreads[far], kind="stable")]
+
+
+def effective_columns(spreads: NDArray[np.float64]) -> float:
+    """How many columns of equal variance have squared distances as concentrated as these: (sum v)^2 / sum v^2."""
+    variances = (spreads / spreads.max()) ** 2
+    return float(variances.sum() ** 2 / (variances**2).sum())
+
+
+def _median(spreads: NDArray[np.float64]) -> float:
+    """Of the columns that vary; infinite where none does."""
+    varying = spreads[spreads > 0]
+    return float(np.median(varying)) if varying.size else np.inf
+
+
+def _described(spreads: NDArray[np.float64], uneven: NDArray[np.intp], n: int, names: Sequence[str] | None) -> str:
+    """Which columns spread how far, and which of them number the rows."""
+
+    def named(columns: NDArray[np.intp]) -> str:
+        some = [f"{k}" if names is None else f"{names[k]!r}" for k in columns[:MOST_NAMES]]
+        return ", ".join(some) + (f" and {len(columns) - len(some)} more" if len(columns) > len(some) else "")
+
+    text = f"{len(uneven)} of {len(spreads)} columns decide most of all distances: {named(uneven)}"
+    # n consecutive integers, in any order, have exactly this variance.
+    numbering = uneven[np.isclose(spreads[uneven] ** 2, (n * n - 1) / 12, rtol=1e-9, atol=0)]
+    if numbering.size:
+        text += f" (row numbers in {named(numbering)}? these are better left out)"
+    return f"{text}; the largest spread is {spreads[uneven[0]]:.3g}, the median {_median(spreads):.3g}"
+
+
+def _callers_level() -> int:
+    """The stacklevel, for the function that calls this one, of the first frame outside the package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("dkl."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def fit_columns(estimator: Any, rows: Any) -> Any:
+    """Rows (n, d) to learn from, standardized as the estimator asks for it; sets `scale_`, a ColumnScale or None.
+
+    An estimator without the parameter gets its rows back.
+    """
+    if not hasattr(estimator, "standardize"):
+        return rows
+    session = Session.find(estimator.client, threads=estimator.n_jobs)
+    names = getattr(estimator, "feature_names_in_", None)
+    estimator.scale_ = find_scale(rows, estimator, session, names=names)
+    return scaled_columns(estimator, rows)
+
+
+def scaled_columns(estimator: Any, rows: Any) -> Any:
+    """Rows (m, d) by the means and spreads of the rows that the estimator has learned from, if it has standardized these."""
+    scale = getattr(estimator, "scale_", None)
+    if not isinstance(scale, ColumnScale):
+        return rows
+    source = standardized(row_source(rows), scale)
+    return source.array if source.is_in_memory and not isinstance(rows, RowSource) else source
+
+
+def store_scale(run: RunStore, scale: ColumnScale | None) -> None:
+    """Write a scale into a run's folder, unless the columns were left as they are."""
+    if scale is not None:
+        means = {} if scale.means is None else {"means": scale.means}
+        run.write_arrays(FOLDER, {**means, "spreads": scale.spreads})
+
+
+def read_scale(run: RunStore) -> ColumnScale | None:
+    """The scale in a run's folder; None where its columns were left as they are. Raises StoreError where it is damaged."""
+    if not (run.path / FOLDER).is_dir():
+        return None
+    found = run.read_arrays(FOLDER)
+    means, spreads = found.get("means"), found.get("spreads")
+    if (
+        spreads is None
+        or not (np.isfinite(spreads) & (spreads > 0)).all()
+        or (means is not None and (means.shape != spreads.shape or not np.isfinite(means).all()))
+    ):
+        raise StoreError("invalid means and spreads of the columns", where=f"{run.path}/{FOLDER}")
+    return ColumnScale(means, spreads)

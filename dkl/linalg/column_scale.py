@@ -1,0 +1,94 @@
+"""Means and spreads of columns from blocks of rows, and rows whose columns have mean 0 and spread 1.
+
+Blocks are merged by T. F. Chan, G. H. Golub, R. J. LeVeque, Updating formulae and a pairwise algorithm for computing sample
+variances, COMPSTAT 1982: no difference of large sums, so that years, timestamps and money keep their digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class ColumnMoments:
+    """Rows counted, their means (d,) and sums (d,) of squared distances to these; `a += b` merges, in the same bits as `b += a`."""
+
+    count: int
+    means: Floats
+    squares: Floats
+
+    def __iadd__(self, other: ColumnMoments) -> ColumnMoments:
+        count = self.count + other.count
+        with np.errstate(over="ignore", invalid="ignore"):
+            between = (self.means - other.means) ** 2 * (self.count / count * other.count)
+            means = (self.count * self.means + other.count * other.means) / count
+            # Not in place: arrays that came from another process are read-only.
+            return ColumnMoments(count, means, (self.squares + other.squares) + between)
+
+    def spreads(self) -> Floats:
+        """(d,) standard deviations; 0 of a column that is constant up to rounding, as in scikit-learn's StandardScaler, and of one
+        whose variance overflows, which the check of values is left to name."""
+        n, eps = self.count, np.finfo(np.float64).eps
+        with np.errstate(over="ignore", invalid="ignore"):
+            variances = self.squares / n
+            varies = (variances > n * eps * variances + (n * self.means * eps) ** 2) & np.isfinite(variances)
+        return np.sqrt(np.where(varies, variances, 0.0))
+
+
+def moments_of(rows: Any) -> ColumnMoments:
+    """Moments of rows (m, d), dense or CSR, in double precision."""
+    m, d = rows.shape
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not sp.issparse(rows):
+            means: Floats = np.mean(rows, axis=0, dtype=np.float64)
+            return ColumnMoments(m, means, np.asarray(((rows - means) ** 2).sum(axis=0)))
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
+        data, columns = rows.data.astype(np.float64), rows.indices
+        means = np.asarray(np.bincount(columns, data, d) / m)
+        zeros = m - np.bincount(columns, minlength=d)
+        squares = np.bincount(columns, (data - means[columns]) ** 2, d) + zeros * means**2
+        return ColumnMoments(m, means, squares)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnScale:
+    """What rows are standardized by: means (d,), or None where zeros are to stay zeros, and spreads (d,), all > 0.
+
+    A constant column has spread 1.
+    """
+
+    means: Floats | None
+    spreads: Floats
+
+    @classmethod
+    def of(cls, moments: ColumnMoments, *, centered: bool) -> ColumnScale:
+        """The scale by means and standard deviations of the rows that were counted."""
+        spreads = moments.spreads()
+        return cls(moments.means if centered else None, np.where(spreads > 0, spreads, 1.0))
+
+    def applied(self, rows: Any, *, in_place: bool = False) -> Any:
+        """(rows - means) / spreads in the rows' own floating type, dense or CSR; sparse rows become dense where there are means.
+
+        in_place: whether the rows' memory may be written to.
+        """
+        dtype = rows.dtype
+        spreads = self.spreads.astype(dtype)
+        if sp.issparse(rows):
+            if self.means is None:
+                # A quotient as of dense rows: a product with the reciprocal has other last bits.
+                data = np.divide(rows.data, spreads[rows.indices], out=rows.data if in_place else None)
+                return type(rows)((data, rows.indices, rows.indptr), shape=rows.shape)
+            rows, in_place = rows.toarray(), True
+        out = rows if in_place else None
+        if self.means is not None:
+            rows = out = np.subtract(rows, self.means.astype(dtype), out=out)
+        return np.divide(rows, spreads, out=out)

@@ -1,0 +1,82 @@
+"""Standardized columns of a run: found when it begins, kept in its folder, and applied to whatever rows it reads after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dkl.blocks.row_checks import blocks
+from dkl.blocks.session import Session
+from dkl.blocks.standardized_rows import standardized
+from dkl.errors import InputError
+from dkl.estimators.common.standardize import find_scale, read_scale, store_scale
+from dkl.linalg.column_scale import ColumnScale
+from dkl.runs.comparison import Comparison
+from dkl.runs.lazy import Lazy
+from dkl.stores.run import RunStore
+
+AGREE = 1e-9
+"""How far means and spreads may differ from those of another order of sums, relative to the spread; of means near 1e6 spreads and more
+as much as rounding is."""
+READ_BYTES = 4_000_000
+"""Of rows that `dkl verify` reads at a time."""
+REMEDIES = (
+    "all are standardized: --standardize does so without this note, --no-standardize leaves them as they are",
+    "--standardize brings all columns to spread 1, --no-standardize says that they are right as they are",
+)
+
+
+def standardized_inputs(run: RunStore, inputs: Lazy[Any], settings: Any, session: Session) -> Lazy[Any]:
+    """The inputs of a run that reads them, with standardized rows where its settings ask for it; the scale is kept in its folder."""
+    if not getattr(settings, "standardize", False):
+        return inputs
+    scale = read_scale(run)
+    if scale is None:
+        scale = find_scale(inputs().rows, settings, session, remedies=REMEDIES)
+        store_scale(run, scale)
+    return scaled_inputs(inputs, scale)
+
+
+def scaled_inputs(inputs: Lazy[Any], scale: ColumnScale | None) -> Lazy[Any]:
+    """The inputs with rows of that scale."""
+    if scale is None:
+        return inputs
+
+    def read() -> Any:
+        given = inputs()
+        inputs.release()  # rows in memory are scaled in place
+        return replace(given, rows=standardized(given.rows, scale))
+
+    return Lazy(read)
+
+
+def claims(run: RunStore, inputs: Lazy[Any]) -> Iterator[Comparison]:
+    """The stored means and spreads beside those of scikit-learn's StandardScaler, at the column that is farthest off.
+
+    inputs: with rows as their file has them. No claims where these are gone: a learner that needs them says so.
+    """
+    scale = read_scale(run)
+    if scale is None:
+        return
+    with suppress(InputError):
+        rows = inputs().rows
+        from sklearn.preprocessing import StandardScaler
+
+        scaler = StandardScaler(with_mean=scale.means is not None)
+        for _, some in blocks(rows, max(1, READ_BYTES // rows.row_bytes)):
+            scaler.partial_fit(some.astype(np.float64))
+        spreads = scaler.scale_
+        rounding = (
+            np.zeros(len(spreads)) if scale.means is None else np.finfo(float).eps * rows.n * np.abs(scaler.mean_)
+        )
+        allowed = AGREE * spreads + rounding
+        pairs = [("spread", scale.spreads, spreads)]
+        if scale.means is not None:
+            pairs.append(("mean", scale.means, scaler.mean_))
+        for name, stored, found in pairs:
+            j = int(np.argmax(np.abs(stored - found) / allowed))
+            yield Comparison(f"{name} of column {j}", float(stored[j]), float(found[j]), float(allowed[j]), quiet=True)
