@@ -38,7 +38,9 @@ FACTORED, ADMM = HOW | {"solver": "factored"}, HOW | {"solver": "admm", "max_ite
 @pytest.fixture(scope="module")
 def problem():
     X, must, cannot = hard_rows(N, 1)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", warns_of_cuts=False, session=Session(None, threads=1)
+    )
     weights = np.random.default_rng(0).uniform(0.5, 2, len(must) + len(cannot))
     return make_problem(graph.laplacian, dkl.Pairs(must, cannot, weights=weights), HOW["gamma"])
 
@@ -171,7 +173,9 @@ def test_sealed_notes_that_are_none_are_no_state(problem, whole, tmp_path, name,
 def test_a_state_of_another_problem_is_not_taken(problem, whole, tmp_path):
     run = interrupted(problem, tmp_path / "run", FACTORED, 30)
     X, must, cannot = hard_rows(N, 1)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", warns_of_cuts=False, session=Session(None, threads=1)
+    )
     other = make_problem(graph.laplacian, dkl.Pairs(must[:-1], cannot), HOW["gamma"])
     before = len(run.events())
     fitted(other, run, FACTORED)
