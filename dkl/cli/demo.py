@@ -18,7 +18,7 @@ from dkl.estimators.kernel_kmeans import KernelKMeans
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.metrics import adjusted_rand_index, pair_accuracy
 from dkl.pairs import Pairs
-from dkl.quality import proof_text
+from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
@@ -166,7 +166,9 @@ def summary(report: dict[str, Any], seconds: dict[str, float], total: float, pic
     """Certificate, costs, and what lies where."""
     certificate = report["certificate"]
     peak, worker = format_bytes(report["peak_bytes"]), format_bytes(report["worker_peak_bytes"] or 0)
+    measured = Quality.from_dict(report["quality"], "report.json")
     lines = [
+        *([] if measured is None else [f"quality       {measured}"]),
         f"certificate   objective {certificate['objective']:.6g}; {proof_text(certificate['relative_gap'])}",
         f"seconds       {total:.1f} in all; " + ", ".join(f"{name} {value:.1f}" for name, value in seconds.items()),
         f"peak memory   {peak} here, {worker} a worker",

@@ -16,8 +16,8 @@ from dkl.problems.pairwise_terms import on_targets
 Vector = NDArray[np.float64]
 AT_ONCE = 1 << 16
 """Pairs whose ends' rows are copied out together."""
-Solve = Callable[[Vector, float, NDArray, Any], Any]
-"""Function of weights (nnz of T,), a gamma, a start (n, r) and a watch that returns a `FactoredSolution`."""
+Solve = Callable[[Vector, float, NDArray | None, Any], Any]
+"""Function of weights (nnz of T,), a gamma, a start (n, r), None for the problem's own, and a watch that returns a `FactoredSolution`."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class PairFold:
     ends: NDArray[np.int64] = field(repr=False)
     solve: Solve
 
-    def solved(self, gamma: float, start: NDArray, watch: Any) -> Any:
+    def solved(self, gamma: float, start: NDArray | None, watch: Any) -> Any:
         """Learn from the pairs that are not held out."""
         return self.solve(self.weights, gamma, start, watch)
 

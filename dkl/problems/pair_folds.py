@@ -52,6 +52,20 @@ def split_folds(n: int, pairs: Pairs, n_folds: int, seed: int, *, score_all: boo
     return found
 
 
+def one_fold(n: int, pairs: Pairs, share: float, seed: int) -> tuple[Flags, Flags]:
+    """Return (m,) the pairs to learn from and those to score by, about a `share` of them, of checked pairs of n rows.
+
+    Of the kind of the folds: see the head of this file. There may be none to score of either kind.
+    """
+    draws, n_folds = np.random.default_rng([seed, 5]), max(2, round(1 / share))
+    learn = _dealt(pairs, n_folds, draws) != 0
+    score = ~learn & ~follows(n, pairs, learn)
+    is_must = pairs.sign > 0
+    if any(2 * np.count_nonzero(score & kind) < np.count_nonzero(~learn & kind) for kind in (is_must, ~is_must)):
+        return _split_rows(n, pairs, n_folds, draws)[0]
+    return learn, score
+
+
 def _dealt(pairs: Pairs, n_folds: int, draws: np.random.Generator) -> NDArray[np.intp]:
     """Return the fold (m,) of each pair, either kind dealt out by itself."""
     is_must = pairs.sign > 0

@@ -91,7 +91,9 @@ def test_few_rows_stay_here(client, monkeypatch):
 def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
     """Of this process by its memory or by the limit, which workers keep to as well."""
     X, must, cannot = hard_rows(N, 1)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1), warns_of_cuts=False
+    )
     problem, sessions = (
         fit.make_problem(graph.laplacian, dkl.Pairs(must, cannot), 10.0),
         (Session(client), Session(None)),
@@ -178,7 +180,9 @@ def test_a_callback_ends_it_where_it_ends_one_process(client, shared):
 @pytest.mark.filterwarnings("ignore:sigma=.*cuts:dkl.errors.DataWarning")
 def test_a_limit_of_time_is_told_as_one(client, shared, monkeypatch):
     X, must, cannot = hard_rows(N, 1)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", session=Session(None, threads=1), warns_of_cuts=False
+    )
     problem = fit.make_problem(graph.laplacian, dkl.Pairs(must, cannot), 10.0)
     monkeypatch.setattr(factored_plan, "WORTHWHILE", 0)
     settings = PairwiseSettings(solver="factored", rank=8, target_gap=0.05)

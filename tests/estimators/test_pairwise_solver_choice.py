@@ -27,7 +27,7 @@ def given():
 @pytest.fixture(scope="module")
 def problem(given):
     X, must, cannot = given
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=HERE)
+    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=HERE, warns_of_cuts=False)
     return make_problem(graph.laplacian, dkl.Pairs(must, cannot), 100.0)
 
 

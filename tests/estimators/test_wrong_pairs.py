@@ -17,7 +17,7 @@ from dkl.errors import DataWarning, InputError, InterruptedRunError
 from dkl.estimators.pairwise.wrong_pairs import WrongPairs
 from dkl.stores.run import RunStore
 
-CV = {"random_state": 0, "n_jobs": 1}
+CV = {"random_state": 0, "n_jobs": 1, "holdout": 0}
 
 
 def noisy(y, count, share, seed=0):

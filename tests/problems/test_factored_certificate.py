@@ -24,7 +24,9 @@ from dkl.solvers.result import Outcome
 def hard_problem(n, n_neighbors, gamma, seed):
     """(problem, must, cannot) of `hard_rows`."""
     X, must, cannot = hard_rows(n, seed)
-    graph = build_graph(X, n_neighbors=n_neighbors, laplacian="normalized", session=Session.find(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=n_neighbors, laplacian="normalized", session=Session.find(None, threads=1), warns_of_cuts=False
+    )
     given = make_problem(graph.laplacian, dkl.Pairs(must, cannot), gamma)
     return FactoredPairwise(given.laplacian, given.targets, gamma), must, cannot
 

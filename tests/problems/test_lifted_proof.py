@@ -107,7 +107,9 @@ def test_the_bound_is_proven_and_never_below_the_true_gap(seed, gamma, goal, is_
 def hard_problem(n, gamma, seed):
     """(problem, T, W) of `hard_rows`, with weights."""
     X, must, cannot = hard_rows(n, seed)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1), warns_of_cuts=False
+    )
     weights = 10.0 ** np.random.default_rng(seed).uniform(-0.5, 0.5, n)
     told = on_targets(n, dkl.Pairs(must, cannot), weights)
     problem = FactoredPairwise(graph.laplacian, target_matrix(n, must, cannot), gamma, weights=told)

@@ -7,7 +7,7 @@ from pairwise_cases import random_problem
 import dkl
 from dkl.errors import InputError
 from dkl.problems.fold_problems import pair_folds, scores_of
-from dkl.problems.pair_folds import follows, split_folds
+from dkl.problems.pair_folds import follows, one_fold, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.solvers.factored import solve_to_gap
 from dkl.solvers.watch import Watch
@@ -52,6 +52,20 @@ def test_pairs_are_dealt_out_and_nothing_scored_follows(rng):
         np.array_equal(a, b) for one, two in zip(masks, again, strict=True) for a, b in zip(one, two, strict=True)
     )
     assert any((a[0] != b[0]).any() for a, b in zip(masks, split_folds(n, pairs, 5, seed=4), strict=True))
+
+
+@pytest.mark.parametrize("of_labels", [False, True])
+def test_one_fold_scores_nothing_that_follows(rng, of_labels):
+    y = rng.integers(0, 3, 40)
+    pairs = pairs_of_labels(rng, 120, 60, 50)
+    if of_labels:  # all pairs of all rows: rows are held out, or nothing could be scored
+        i, j = np.triu_indices(40, 1)
+        alike = y[i] == y[j]
+        pairs = dkl.Pairs(np.stack([i, j], 1)[alike], np.stack([i, j], 1)[~alike]).check(40)
+    n = 40 if of_labels else 120
+    learn, score = one_fold(n, pairs, 0.1, seed=3)
+    assert not (learn & score).any() and not closure(n, pairs, learn)[score].any()
+    assert 0.05 <= score.mean() <= 0.15 and score[pairs.sign > 0].any() and score[pairs.sign < 0].any()
 
 
 def test_each_pair_is_scored_once_where_wrong_ones_are_looked_for(rng):

@@ -44,7 +44,7 @@ def test_a_complete_one_opens_verifies_and_loads(old):
     later = {
         "svc": {"holdout": 0.0},
         "regression": {"refit": "never", "holdout": 0.0},
-        "pairwise": {"cv": 3, "n_gammas": 3, "contradictions": "keep", "holdout": 0.0, "wrong_pairs": "auto"},
+        "pairwise": {"cv": 3, "n_gammas": 3, "contradictions": "keep", "wrong_pairs": "auto", "holdout": 0.0},
     }
     assert run.settings == run.report["settings"] | later.get(task, {}) | {"standardize": False}
     assert all(one.agrees for one in run.verify())

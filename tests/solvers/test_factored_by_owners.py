@@ -23,7 +23,9 @@ def given(request, monkeypatch):
     """(Laplacian, targets, weights) of rows with duplicates, outliers and wrong pairs, with 8 groups of rows."""
     monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 32)
     X, must, cannot = hard_rows(N, 1)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1), warns_of_cuts=False
+    )
     weights = np.random.default_rng(0).uniform(0.1, 2, len(must) + len(cannot)) if request.param else None
     problem = make_problem(graph.laplacian, dkl.Pairs(must, cannot, weights=weights), 100.0)
     return problem.laplacian, problem.targets, problem.weights

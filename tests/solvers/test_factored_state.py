@@ -23,7 +23,9 @@ HOW = {"target_gap": 1e-6, "seed": 3}
 def given():
     """Rows with duplicates, outliers and wrong pairs."""
     X, must, cannot = hard_rows(450, 1)
-    graph = build_graph(X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1))
+    graph = build_graph(
+        X, n_neighbors=10, laplacian="normalized", session=Session.find(None, threads=1), warns_of_cuts=False
+    )
     return make_problem(graph.laplacian, dkl.Pairs(must, cannot), 10.0)
 
 

@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 STEP = 7
 """Key of the random stream that draws the held-out pairs; the seed is 0 but for learners that have one."""
 ADVICE = "try standardized features, more pairs, or another gamma or graph"
-DISTANCES, EDGES = "distances of rows", "the graph's edges"
+DISTANCES = "distances of rows"
 
 
 def drawn(pairs: Pairs, share: float, seed: int = 0) -> Flags:

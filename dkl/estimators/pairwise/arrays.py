@@ -29,8 +29,9 @@ def _of_fold(name: str, dims: tuple[str, ...], doc: str) -> StoredArray:
 
 
 SIMILARITY_FOLDER = "similarity"
-PLAIN_FOLDER = "plain"
 """The folder of local widths."""
+FOLDS_FOLDER = "folds"
+"""The folder of kernels that were learned without some pairs, while a fit is under way."""
 SEARCH_FOLDER = "search"
 """The folder of the factored solver's state."""
 
@@ -71,13 +72,6 @@ ARRAYS = Arrays(
     StoredArray(
         f"{SIMILARITY_FOLDER}/widths", ("sample",), NUMBER, "Of sigma=local: the width of each row.", optional=True
     ),
-    StoredArray(
-        f"{PLAIN_FOLDER}/similarities",
-        ("pair",),
-        NUMBER,
-        "What the quality is compared with: minus the squared distance of each pair's rows; NaN: not compared.",
-        optional=True,
-    ),
     COMMITTED.at("generations/gen-*/V", "V of problem (5) in problems/pairwise_admm.py."),
     COMMITTED.at("generations/gen-*/U", "U; the result is a multiple of it."),
     COMMITTED.at("generations/gen-*/Lambda", "The multiplier of V = U."),
@@ -105,6 +99,19 @@ ARRAYS = Arrays(
         ("pair",),
         NUMBER,
         "How likely each pair is wrong, where that was looked for; 0: all are trusted.",
+        optional=True,
+    ),
+    StoredArray(
+        "held_out/pair", ("held_out",), INTEGERS, "Quality: numbers of the pairs it is measured on.", optional=True
+    ),
+    StoredArray(
+        "held_out/plain", ("held_out",), NUMBER, "Quality: minus their rows' squared distances.", optional=True
+    ),
+    StoredArray(
+        "held_out/scores",
+        ("held_out",),
+        NUMBER,
+        "Quality: K_ij by a kernel that did not learn from them.",
         optional=True,
     ),
     StoredArray("choice/share", ("one",), NUMBER, "Estimated share of wrong pairs.", optional=True),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,25 +13,28 @@ from scipy import sparse
 
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, NumericalError
+from dkl.estimators.common.outcomes import warn_if_worse
 from dkl.estimators.pairwise.checks import (
     gammas_to_compare,
     holds_out_for_certain,
     largest_gamma,
     looks_for_wrong_pairs,
 )
-from dkl.estimators.pairwise.factored import Request, solved_on_workers
 from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room, fold_rank
 from dkl.estimators.pairwise.fit import Fitted, fit_problem, make_problem
+from dkl.estimators.pairwise.fold_solver import fold_solver
+from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import StoredFolds, load_choice, rows_of, store_choice
+from dkl.estimators.pairwise.one_fold import OneFold
+from dkl.estimators.pairwise.plan import solver_of
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES
 from dkl.estimators.pairwise.wrong_pairs import WrongPairs, even_weights, wrong_pairs_of
 from dkl.pairs import Pairs
-from dkl.problems.fold_problems import Solve, pair_folds
+from dkl.problems.fold_problems import pair_folds
 from dkl.problems.pair_folds import n_contradictions, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_terms import on_targets
-from dkl.solvers.factored import FactoredSolution, solve_to_gap
 from dkl.solvers.gamma_path import follow_path
 from dkl.solvers.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
@@ -61,6 +62,7 @@ def fit_pairs(
     settings: PairwiseSettings,
     session: Session,
     *,
+    held: HeldOutPairs | None = None,
     run: RunStore | None = None,
     scratch: RunStore | None = None,
     watch: Watch | None = None,
@@ -68,24 +70,49 @@ def fit_pairs(
     seconds: dict[str, float] | None = None,
 ) -> Fitted:
     """`fit_problem` of a problem of the checked pairs, at its gamma or, with gamma="cv", at one that is chosen first, with less
-    weight of pairs that look wrong."""
-    given: dict[str, Any] = {"run": run, "scratch": scratch, "warm_start": warm_start}
+    weight of pairs that look wrong. held: pairs to measure the quality on; None: it is not measured."""
+    given: dict[str, Any] = {"run": run, "scratch": scratch}
+    watch, seconds = watch or Watch(), dict(seconds or {})
     folds = Folds.of(problem, pairs, settings, session)
     if folds is None:
-        return fit_problem(problem, settings, session, **given, watch=watch, seconds=seconds)
-    watch, start = watch or Watch(), time.perf_counter()
-    choosing = watch.stage()
+        fold = None if held is None else OneFold.of(problem, held, settings, session, run)
+        scores = None
+        if fold is not None:
+            start = time.perf_counter()
+            scores, factor = fold.solved(watch)
+            seconds["held out"] = time.perf_counter() - start
+            if warm_start is None and solver_of(problem, settings, session, run) == "factored":
+                warm_start = factor
+        fitted = fit_problem(problem, settings, session, **given, warm_start=warm_start, watch=watch, seconds=seconds)
+        return _measured(fitted, held, scores, None, run)
+    start, choosing = time.perf_counter(), watch.stage()
     choice, found = folds.compared(session, run, choosing)
-    seconds = {**(seconds or {}), "cv": time.perf_counter() - start}
+    seconds["cv"] = time.perf_counter() - start
     gamma = choice.gamma if settings.gamma == "cv" or choice.is_whole else problem.gamma
     chosen = replace(problem, gamma=gamma)
     if found is not None and found.is_used:
         chosen = replace(chosen, weights=on_targets(problem.n, pairs, pairs.weights * found.trust))
         warnings.warn(found.summary, DataWarning, stacklevel=3)
-    fitted = fit_problem(chosen, settings, session, **given, watch=watch, seconds=seconds)
+    fitted = fit_problem(chosen, settings, session, **given, warm_start=warm_start, watch=watch, seconds=seconds)
     fitted.choice = choice
     history = choosing.history + fitted.result.history
     fitted.result = replace(fitted.result, history=history, wrong_pairs=found)
+    at = int(np.argmin(np.abs(choice.gammas - gamma)))
+    scores = None if held is None else choice.scores[at, held.numbers]
+    return _measured(fitted, held, scores, settings.cv, run)
+
+
+def _measured(
+    fitted: Fitted, held: HeldOutPairs | None, scores: NDArray | None, n_folds: int | None, run: RunStore | None
+) -> Fitted:
+    """Add the quality by `scores` (p,) of held-out pairs, if all have one; warn where the plain alternative is better."""
+    if held is None or scores is None or not np.isfinite(scores).all():
+        return fitted
+    if run is not None:
+        held.store(run, scores)
+    quality = held.quality(scores, n_folds)
+    fitted.result = replace(fitted.result, quality=quality)
+    warn_if_worse(quality, stacklevel=4)
     return fitted
 
 
@@ -134,7 +161,10 @@ class Folds:
         if kept is not None:
             paths = [kept.load(k, n, int(score.sum())) for k, (_, score) in enumerate(masks)]
         commit = (lambda fold, path: None) if kept is None else kept.commit
-        with self.solver(session) as solve:
+        most = FINISH_SHARE * settings.max_iter
+        with fold_solver(
+            self.problem, settings, session, self.shared, gap=CV_GAP, rank=self.rank, max_iter=most
+        ) as solve:
             folds = pair_folds(n, pairs, masks, solve)
             paths, outcome = follow_path(folds, self.gammas, paths=paths, commit=commit, watch=watch)
         watch.raise_if_interrupted("stopped while pairs were held out")
@@ -147,30 +177,3 @@ class Folds:
             store_choice(kept.run, choice, found)
             kept.drop()
         return choice, found
-
-    @contextmanager
-    def solver(self, session: Session) -> Iterator[Solve]:
-        """The solver of the folds' problems: in this process, by threads that end with the context, or on workers."""
-        settings, problem, shared = self.settings, self.problem, self.shared
-        most = FINISH_SHARE * settings.max_iter
-        if shared is not None:
-            request = Request(CV_GAP, None, self.rank, most, settings.seed, "float64")
-
-            def there(weights: Vector, gamma: float, start: NDArray, watch: Watch) -> FactoredSolution:
-                fold = replace(problem, gamma=gamma, weights=weights)
-                return solved_on_workers(fold, start, request, watch, session, shared)[0]
-
-            yield there
-            return
-        whole = problem.factored(session.threads)
-
-        def here(weights: Vector, gamma: float, start: NDArray, watch: Watch) -> FactoredSolution:
-            fold = whole.with_weights(weights).with_gamma(gamma)
-            return solve_to_gap(
-                fold, start, target_gap=CV_GAP, max_rank=self.rank, max_iter=most, seed=settings.seed, watch=watch
-            )
-
-        try:
-            yield here
-        finally:
-            whole.close()

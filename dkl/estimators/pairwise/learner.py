@@ -26,10 +26,10 @@ from dkl.estimators.common.validation import checked_rows, random_stream, rows_i
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
 from dkl.estimators.pairwise.checks import check_pairs
-from dkl.estimators.pairwise.choice import fit_pairs, problem_of
+from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.extension import extend_factor
 from dkl.estimators.pairwise.fit import Fitted
-from dkl.estimators.pairwise.quality import plain_scores, with_quality
+from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
@@ -88,8 +88,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     cv, n_gammas : int
         Where pairs are held out: folds, and values of gamma on the path of two decades.
     holdout : float
-        Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. Folds of pairs are used where there
-        are any. The final fit is on all pairs.
+        Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. A kernel is learned without them
+        first, to a loose gap, and the fit of all pairs starts from it; where folds choose gamma or find wrong pairs, theirs are used.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
         Bytes a process may use beside an X in memory, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
@@ -240,20 +240,21 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         warm = getattr(self, "factor_", None) if self.warm_start else None
         if warm is not None and warm.shape[0] != n:
             warm = None
-        plain = None if self.affinity == "precomputed" else plain_scores(rows, resolved, settings)
-        with watch, kept_in(path, problem, resolved, graph, settings, session, plain, self.scale_) as kept:
+        is_affinity = self.affinity == "precomputed"
+        held = HeldOutPairs.of(rows, resolved, settings, scale_of(graph.laplacian), is_affinity=is_affinity)
+        with watch, kept_in(path, problem, resolved, graph, settings, session, held, self.scale_) as kept:
             fitted = fit_pairs(
                 problem,
                 resolved,
                 settings,
                 session,
+                held=held,
                 run=kept.run,
                 scratch=kept.scratch,
                 watch=watch,
                 warm_start=None if warm is None else np.asarray(warm),
                 seconds={"graph": graph.seconds},
             )
-            with_quality(fitted, problem, resolved, plain, settings, session, watch, stacklevel=2)
             if kept.run is not None:
                 write_result(kept.run, fitted, report_of(fitted, notes_of(graph)))
             self._keep(fitted, kept)

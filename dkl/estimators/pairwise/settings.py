@@ -54,9 +54,7 @@ class PairwiseSettings(Settings):
     ] = 1e-2
     cv: Annotated[int, Integer(2), "Folds of pairs held out."] = 3
     n_gammas: Annotated[int, Integer(2), "Values of gamma on the folds' path of two decades."] = 3
-    holdout: Annotated[
-        float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on, where there are no folds; 0: none."
-    ] = 0.1
+    holdout: Annotated[float, SHARE_HELD_OUT, "Share of the pairs that the quality is measured on; 0: none."] = 0.1
     dtype: Annotated[str, Word("float64", "float32"), "Of the factor."] = "float64"
     seed: Annotated[int, Integer(0), "Seed of the start."] = 0
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None

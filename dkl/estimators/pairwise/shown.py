@@ -37,7 +37,8 @@ class PairwiseShown:
     factor (m, r): rows of at most 5,000 of the n patterns; codes (m,): their classes, -1 none; names of the classes;
     is_found: whether these are clusters that were found, not labels that were given; raw (m, d) patterns, dense or CSR,
     or None; must, cannot (p,): K at pairs, or None; eigenvalues (r,) of K, scaled to n patterns, largest first;
-    history: the rows of the iterations; relative_gap: what the certificate proves, or None; cv: how gamma was chosen, or None.
+    history: the rows of the iterations; relative_gap: what the certificate proves, or None; cv: how gamma was chosen, or None;
+    quality: the AUC of held-out pairs, or None.
     """
 
     factor: Numbers

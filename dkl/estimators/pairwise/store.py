@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.common.standardize import store_scale
-from dkl.estimators.pairwise.arrays import PLAIN_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
+from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
 from dkl.estimators.pairwise.checks import holds_out_for_certain
 from dkl.estimators.pairwise.factored_plan import SharedPlan, check_room
 from dkl.estimators.pairwise.fit import Fitted
+from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.plan import make_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -39,24 +37,16 @@ def notes_of(graph: Graph) -> dict[str, Any]:
     return {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
 
 
-def store_problem(run: RunStore, graph: Graph, pairs: Pairs, plain: NDArray | None = None) -> None:
-    """Keep what a resumed run needs: the graph in block CSR, its local widths if it has any, the pairs, and what the quality is
-    compared with: see `plain_scores`."""
-    if plain is not None:
-        run.write_arrays(PLAIN_FOLDER, {"similarities": plain})
+def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs | None = None) -> None:
+    """Keep what a resumed run needs: the graph in block CSR, its local widths if it has any, the pairs, and those to hold out."""
+    if held is not None:
+        held.store(run)
     if graph.similarity.is_local:
         run.write_arrays(SIMILARITY_FOLDER, {"widths": graph.similarity.widths})
     run.write_pairs(pairs.must_link, pairs.cannot_link, pairs.weights if pairs.is_weighted else None)
     shutil.rmtree(run.path / "graph", ignore_errors=True)
     write_csr_blocks(str(run.path / "graph"), graph.laplacian, max(1, min(graph.n, ROWS_A_BLOCK)), notes_of(graph))
     run.seal_part("graph")
-
-
-def load_plain(run: RunStore) -> NDArray | None:
-    """What `store_problem` was given to compare the quality with."""
-    if not (run.path / PLAIN_FOLDER).is_dir():
-        return None
-    return np.asarray(run.read_arrays(PLAIN_FOLDER)["similarities"])
 
 
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
@@ -87,7 +77,8 @@ def write_result(run: RunStore, fitted: Fitted, report: dict[str, Any]) -> None:
     """Say that the run is complete, and drop what was kept to get there. Raises DiskError."""
     proof = fitted.certificate
     run.write_report(report, proof.lift, proof.pair_lift)
-    shutil.rmtree(run.path / SEARCH_FOLDER, ignore_errors=True)
+    for folder in (SEARCH_FOLDER, FOLDS_FOLDER):
+        shutil.rmtree(run.path / folder, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,7 @@ def kept_in(
     graph: Graph,
     settings: PairwiseSettings,
     session: Session,
-    plain: NDArray | None = None,
+    held: HeldOutPairs | None = None,
     scale: ColumnScale | None = None,
 ) -> Iterator[Kept]:
     """A new run at `path` with its problem stored; without a path room on disk, if the state may need it.
@@ -122,7 +113,7 @@ def kept_in(
         if path is not None:
             run = RunStore.create(path, {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)})
             store_scale(run, scale)
-            store_problem(run, graph, pairs, plain)
+            store_problem(run, graph, pairs, held)
         elif needs_scratch:
             scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
         try:

@@ -9,11 +9,11 @@ from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.pairwise.checks import largest_gamma
-from dkl.estimators.pairwise.choice import fit_pairs, problem_of
+from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
+from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import load_pairs
-from dkl.estimators.pairwise.quality import plain_scores, with_quality
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.store import load_plain, load_problem, notes_of, report_of, store_problem, write_result
+from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem, write_result
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.kind import Notes
@@ -40,8 +40,8 @@ def fit(
         problem, pairs = load_problem(run, largest_gamma(settings, 1.0)), load_pairs(run)
     else:
         problem, pairs = _prepared(run, found, settings, session, seconds)
-    fitted = fit_pairs(problem, pairs, settings, session, run=run, watch=watch, seconds=seconds)
-    with_quality(fitted, problem, pairs, load_plain(run), settings, session, watch, stacklevel=2)
+    held = HeldOutPairs.load(run, pairs, problem.n, settings, scale_of(problem.laplacian))
+    fitted = fit_pairs(problem, pairs, settings, session, held=held, run=run, watch=watch, seconds=seconds)
     write_result(run, fitted, report_of(fitted, graph_notes(run)) | notes())
     return fitted.result
 
@@ -64,10 +64,10 @@ def _prepared(
     run.config["graph"] = {**notes_of(graph), "summary": graph.describe()}
     write_json(run.path / "config.json", run.config)
     pairs = found().pairs
-    plain = plain_scores(found().rows, pairs, settings)
+    held = HeldOutPairs.of(found().rows, pairs, settings, scale_of(graph.laplacian))
     found.release()  # the patterns' memory is the iterations' now
     problem = problem_of(graph.laplacian, pairs, settings)
-    store_problem(run, graph, pairs, plain)
+    store_problem(run, graph, pairs, held)
     click.echo(graph.describe())
     seconds["graph"] = graph.seconds
     return problem, pairs

@@ -32,7 +32,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
     """KL-ADMM in a run's folder."""
 
     declaration = DECLARATION
-    made_from = ("graph", "pairs", "plain", "choice")
+    made_from = ("graph", "pairs", "held_out", "choice")
     drawn_rows = MOST_PATTERNS
     reads_to_draw = True
 

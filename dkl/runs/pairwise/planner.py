@@ -15,6 +15,7 @@ from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, c
 from dkl.estimators.pairwise.plan import GRAPH, chosen_rank, plan_at, solver_with_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise_terms import PairwiseTerms
+from dkl.quality import MAX_HELD_OUT
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.planner import Estimate, Planner
 from dkl.runs.row_files import check_values
@@ -80,8 +81,8 @@ def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place
 
 def choice_bytes(inputs: PairwiseInputs, settings: PairwiseSettings) -> int:
     """Bytes on disk of the folds' factors, one of which is replaced, and of the scores of the pairs, theirs and all."""
-    gammas = gammas_to_compare(inputs.pairs, settings, 1.0)
+    gammas, m = gammas_to_compare(inputs.pairs, settings, 1.0), len(inputs.pairs.i)
+    factor, held_out = 8 * inputs.rows.n * MAX_FINISH_RANK, 3 * 8 * min(m, MAX_HELD_OUT) if settings.holdout else 0
     if gammas is None:
-        return 0
-    scores = 2 * len(gammas) * len(inputs.pairs.i)
-    return 8 * (inputs.rows.n * MAX_FINISH_RANK * (settings.cv + 1) + 2 * scores)
+        return 2 * factor + 3 * held_out if held_out else 0
+    return factor * (settings.cv + 1) + 4 * 8 * len(gammas) * m + held_out

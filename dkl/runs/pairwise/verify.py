@@ -27,7 +27,7 @@ from scipy import sparse
 from dkl.errors import StoreError
 from dkl.runs.comparison import Comparison
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
-from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, trust_in
+from dkl.runs.pairwise.verify_held_out import of_held_out_pairs, of_quality, trust_in
 from dkl.stores.graph import read_csr
 from dkl.stores.run import RunStore
 
@@ -71,6 +71,8 @@ def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
     found = recompute(run, float(report.get("gamma", report["settings"]["gamma"])), budget)
     if (run.path / "choice").is_dir():
         yield from of_held_out_pairs(run, report)
+    if (run.path / "held_out").is_dir():
+        yield from of_quality(run, report)
     for name, allowed in found.allowed.items():
         # A gap may be larger and an eigenvalue smaller than it need be: the claim holds all the same.
         counts = {"gap": "above", "relative_gap": "above", "min_eigenvalue": "below"}.get(name, "both")

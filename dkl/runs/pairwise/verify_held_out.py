@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dkl.errors import StoreError
-from dkl.runs.comparison import Comparison
+from dkl.runs.comparison import QUALITY, Comparison
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]
@@ -24,6 +24,8 @@ NATS = 1.0
 CLOSE = 1e-3
 """How far both searches may end from the maximum: of a log-likelihood, for each pair, and of a probability."""
 LEAST_TRUST = 1e-4
+ROUNDED = 1e-9
+"""How far two areas under the same curve may lie apart."""
 
 
 def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
@@ -58,6 +60,25 @@ def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Compari
         apart = float(np.abs(held["probability"] - wrong).max(initial=0.0))
         yield Comparison("probabilities of wrong pairs, apart by", 0.0, apart, 30 * CLOSE)
         yield Comparison("pairs that look wrong", *_flags(report, held["probability"]), 0.0)
+
+
+def of_quality(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
+    """Compare the report's AUC of held-out pairs, and that of the plain alternative, with scikit-learn's of the stored scores."""
+    from sklearn.metrics import roc_auc_score
+
+    held, claimed = run.read_arrays("held_out"), report.get("quality")
+    if claimed is None:
+        return
+    must, cannot = run.read_pairs()
+    numbers, scores, plain = held["pair"], held.get("scores", np.empty(0)), held["plain"]
+    if not len(numbers) == len(scores) == len(plain) or numbers.min() < 0 or numbers.max() >= len(must) + len(cannot):
+        raise StoreError("invalid held-out pairs", where=f"{run.path}/held_out")
+    is_must = numbers < len(must)
+    if is_must.all() or not is_must.any():
+        raise StoreError("held-out pairs of one kind alone", where=f"{run.path}/held_out")
+    yield Comparison(QUALITY, float(claimed["value"]), float(roc_auc_score(is_must, scores)), ROUNDED)
+    plainly = float(roc_auc_score(is_must, plain))
+    yield Comparison("quality of the alternative", float(claimed["alternative_value"]), plainly, ROUNDED)
 
 
 def _flags(report: dict[str, Any], probability: Vector) -> tuple[float, float]:

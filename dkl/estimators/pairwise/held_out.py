@@ -1,0 +1,122 @@
+"""Quality of a kernel of pairs: the AUC of K_ij on pairs that it did not learn from, next to that of the rows' own distances.
+
+Where folds of pairs have been scored before the fit, to choose gamma or to find wrong pairs, their scores are used. Otherwise one fold is
+held out: a kernel is learned without it, to a loose gap, and the fit of all pairs starts from that kernel, which repays most of its cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from dkl.blocks.row_sources import row_source
+from dkl.errors import StoreError
+from dkl.estimators.common.pair_quality import ADVICE, DISTANCES, similarities
+from dkl.estimators.common.samples import MAX_POOL_BYTES, read_rows
+from dkl.estimators.pairwise.checks import gammas_to_compare, looks_for_wrong_pairs
+from dkl.estimators.pairwise.settings import PairwiseSettings
+from dkl.pairs import Pairs
+from dkl.problems.pair_folds import Flags, one_fold, split_folds
+from dkl.quality import MAX_HELD_OUT, MIN_HELD_OUT, Quality, auc_error, auc_of
+from dkl.stores.run import RunStore
+
+Vector = NDArray[np.float64]
+FOLDER = "held_out"
+STEP = 6
+"""Key of the random stream that draws some of the scored pairs, where they are many."""
+AFFINITIES = "the affinity"
+
+
+@dataclass(frozen=True)
+class HeldOutPairs:
+    """Pairs to measure the quality on.
+
+    pairs   the checked pairs, m of them, must-links first
+    numbers (p,) ascending numbers of those that are scored
+    learn   (m,) pairs that the fold's kernel learns from; None: other folds score them
+    plain   (p,) scores by the plain alternative, named `by`
+    """
+
+    pairs: Pairs = field(repr=False)
+    numbers: NDArray[np.int64] = field(repr=False)
+    learn: Flags | None = field(repr=False)
+    plain: Vector = field(repr=False)
+    by: str
+
+    @classmethod
+    def of(
+        cls, rows: Any, pairs: Pairs, settings: PairwiseSettings, scale: float, *, is_affinity: bool = False
+    ) -> HeldOutPairs | None:
+        """Draw them by the settings' seed, and score them by the rows X (n, d), or by affinities X (n, n).
+
+        scale: the Laplacian's largest entry. Returns None where holdout is 0, or where fewer than MIN_HELD_OUT pairs, or pairs of one
+        kind alone, can be scored.
+        """
+        source = row_source(rows)
+        learn, score = _fold_of(source.n, pairs, settings, scale)
+        numbers = np.flatnonzero(score)
+        most = max(MIN_HELD_OUT, min(MAX_HELD_OUT, MAX_POOL_BYTES // max(2 * source.row_bytes, 1)))
+        if len(numbers) > most:
+            numbers = np.sort(np.random.default_rng([settings.seed, STEP]).choice(numbers, most, replace=False))
+        n_must = int(np.count_nonzero(numbers < pairs.n_must))
+        if len(numbers) < MIN_HELD_OUT or n_must in (0, len(numbers)):
+            return None
+        if is_affinity:
+            return cls(pairs, numbers, learn, _affinities(rows, pairs.i[numbers], pairs.j[numbers]), AFFINITIES)
+        chosen = np.isin(np.arange(len(pairs.i)), numbers)
+        return cls(pairs, numbers, learn, similarities(rows, pairs, chosen)[numbers], DISTANCES)
+
+    @classmethod
+    def load(cls, run: RunStore, pairs: Pairs, n: int, settings: PairwiseSettings, scale: float) -> HeldOutPairs | None:
+        """Read what `store` wrote; None where the run has none. Raises StoreError where it does not fit the pairs."""
+        if not (run.path / FOLDER).is_dir():
+            return None
+        found, where = run.read_arrays(FOLDER), f"{run.path}/{FOLDER}"
+        numbers, plain = found["pair"], found["plain"]
+        is_valid = len(numbers) == len(plain) and bool(np.all(np.diff(numbers) > 0)) and bool(np.isfinite(plain).all())
+        if not is_valid or not len(numbers) or numbers[0] < 0 or numbers[-1] >= len(pairs.i):
+            raise StoreError("invalid held-out pairs", where=where)
+        return cls(pairs, numbers, _fold_of(n, pairs, settings, scale)[0], plain, DISTANCES)
+
+    def store(self, run: RunStore, scores: Vector | None = None) -> None:
+        """Write their numbers and scores to the run's folder. Raises DiskError."""
+        more = {} if scores is None else {"scores": scores}
+        run.write_arrays(FOLDER, {"pair": self.numbers, "plain": self.plain, **more})
+
+    @property
+    def scored(self) -> Flags:
+        """(m,) True for the pairs that are scored."""
+        flags = np.zeros(len(self.pairs.i), bool)
+        flags[self.numbers] = True
+        return flags
+
+    def quality(self, scores: Vector, n_folds: int | None = None) -> Quality:
+        """Return the quality of a kernel with these `scores` (p,); n_folds: of the folds that scored them, None: one was held out."""
+        is_must = self.numbers < self.pairs.n_must
+        (value, first), (other, second) = auc_of(scores, is_must), auc_of(self.plain, is_must)
+        how = f"{len(scores):,} of {len(self.pairs.i):,} pairs" + ("" if n_folds is None else f", {n_folds} folds")
+        error = auc_error(first, second, is_must)
+        return Quality("held-out AUC of pairs", value, len(scores), how, self.by, other, error, {}, ADVICE)
+
+
+def _fold_of(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float) -> tuple[Flags | None, Flags]:
+    """Return (m,) the pairs to learn from, None where these are folds', and those to score."""
+    if not settings.holdout:
+        return None, np.zeros(len(pairs.i), bool)
+    if gammas_to_compare(pairs, settings, scale) is not None:
+        score_all = looks_for_wrong_pairs(pairs, settings)
+        masks = split_folds(n, pairs, settings.cv, settings.seed, score_all=score_all)
+        return None, np.any([score for _, score in masks], axis=0)
+    return one_fold(n, pairs, settings.holdout, settings.seed)
+
+
+def _affinities(affinity: Any, i: NDArray[np.int64], j: NDArray[np.int64]) -> Vector:
+    """Return the entries (i, j), (p,) each, of a matrix (n, n), dense, sparse or stored."""
+    if issparse(affinity):
+        return np.asarray(affinity.tocsr()[i, j], np.float64).ravel()
+    chosen = np.unique(i)
+    return np.asarray(read_rows(row_source(affinity), chosen)[np.searchsorted(chosen, i), j], np.float64).ravel()
