@@ -149,14 +149,14 @@ def test_a_callback_ends_a_pass_on_workers(rows, targets, client, interrupts):
 
 def test_rows_that_workers_have_no_room_for_are_sent_in_small_pieces(rows, targets, client, monkeypatch):
     monkeypatch.setattr(row_groups, "ROWS_IN_GROUP", 256)  # sixteen groups: of a worker's, four fit
-    enough = model(client=client).fit(rows, targets).result_.plan
+    enough = model(client=client, holdout=0).fit(rows, targets).result_.plan
     rows_bytes = enough["items"]["rows"]
     tight = enough["process_bytes"] - rows_bytes // 3
-    got = model(client=client, memory_limit=tight).fit(rows, targets)
+    got = model(client=client, memory_limit=tight, holdout=0).fit(rows, targets)
     assert got.result_.plan["items"]["rows"] < rows_bytes
-    assert bits(got) == bits(model().fit(rows, targets))
+    assert bits(got) == bits(model(holdout=0).fit(rows, targets))
     with pytest.raises(MemoryBudgetError, match="memory_limit"):
-        model(client=client, memory_limit=enough["base"] + rows_bytes).fit(rows, targets)
+        model(client=client, memory_limit=enough["base"] + rows_bytes, holdout=0).fit(rows, targets)
 
 
 # -- workers that die ---------------------------------------------------------------------------------------------------
