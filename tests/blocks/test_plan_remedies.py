@@ -24,8 +24,10 @@ from dkl.problems.pairwise_terms import target_matrix
 ROWS = np.broadcast_to(np.zeros(()), (100_000, 50))
 
 
-def columns(limit: int, n_columns: int = 1000, threads: int = 16, nu: Any = 1.0, folder: bool = False) -> Any:
-    settings = RegressionSettings(memory_limit=limit, n_columns=n_columns, nu=nu)
+def columns(
+    limit: int, n_columns: int = 1000, threads: int = 16, nu: Any = 1.0, folder: bool = False, holdout: float = 0.1
+) -> Any:
+    settings = RegressionSettings(memory_limit=limit, n_columns=n_columns, nu=nu, holdout=holdout)
     place = Place(1, threads)
     return plan_fit(row_source(ROWS), n_columns, 1, settings, place, has_folder=folder, refuse=False)
 
@@ -48,6 +50,7 @@ CHANGES: dict[str, str] = {
     r"use (\d+) thread": "threads",
     r"dtype='(float32)'": "dtype",
     r"give (nu) as a number": "nu",
+    r"give (holdout)=0": "holdout",
     r"give (work_dir)": "folder",
 }
 
@@ -56,7 +59,13 @@ def changes(remedy: str) -> list[dict[str, Any]]:
     found = []
     for pattern, name in CHANGES.items():
         for value in re.findall(pattern, remedy):
-            found.append({name: {"nu": 1.0, "work_dir": True}.get(value, int(value) if value.isdecimal() else value)})
+            found.append(
+                {
+                    name: {"nu": 1.0, "work_dir": True, "holdout": 0.0}.get(
+                        value, int(value) if value.isdecimal() else value
+                    )
+                }
+            )
     return found
 
 
@@ -74,7 +83,7 @@ def test_what_is_advised_helps(plan: Callable[..., Any], share: float) -> None:
 
 def test_ten_columns_on_many_threads_ask_for_fewer_threads() -> None:
     limit = PROCESS_BASE + 20_000_000
-    remedy = columns(limit, n_columns=10, threads=64).remedy
+    remedy = columns(limit, n_columns=10, threads=64, holdout=0.0).remedy
     assert "thread(s)" in remedy and "n_columns" not in remedy
 
 

@@ -89,9 +89,10 @@ def test_options_of_a_point_are_those_of_its_fit(task: str) -> None:
         if not known.has_option:
             continue
         option = next(param for param in sweep.params if param.name == known.name)
-        given = (
-            [known.off or known.flag] if isinstance(known.rule, Flag) else [known.flag, _text(option, known.default)]
-        )
+        if isinstance(known.rule, Flag) or option.secondary_opts:  # --standardize/--no-standardize
+            given = [known.off or known.flag]
+        else:
+            given = [known.flag, _text(option, known.default)]
         parsed = _parsed(sweep, ["--n", "60", "--out", "x", *given])[known.name]
         values = parsed if isinstance(parsed, list) and not option.multiple else [parsed]
         for value in values:

@@ -223,7 +223,7 @@ def test_verify_counts_the_weights(weighted_run, monkeypatch):
     assert answer.code == 6 and "got other objective" in answer.err
     for wrong in (lambda run: given(run)[1:], lambda run: -given(run)):
         monkeypatch.setattr(RunStore, "read_pair_weights", wrong)
-        with pytest.raises(StoreError, match="pairs: no pairs that a run has stored"):
+        with pytest.raises(StoreError, match="pairs: invalid pairs"):
             load_pairs(RunStore.open(folder / "run.zarr"))
         answer = call("verify", folder / "run.zarr")
         assert answer.code == 6 and "no numbers > 0, one a pair" in answer.err

@@ -111,7 +111,7 @@ def test_verify_sees_a_changed_scale(runs, tmp_path):
     from dkl.stores.run import RunStore
 
     run = Path(shutil.copytree("run.zarr", tmp_path / "other.zarr"))
-    change(run, "columns/spreads")
+    change(run, "column_scale/spreads")
     store = RunStore.open(run)
     report = store.report()
     (run / "report.json").unlink()
@@ -128,7 +128,7 @@ def test_a_resumed_run_has_the_bytes_of_one_that_was_not_disturbed(runs, tmp_pat
     task = runs[0]
     run = Path(shutil.copytree("run.zarr", tmp_path / "run.zarr"))
     (run / "report.json").unlink()
-    shutil.rmtree(run / "columns")
+    shutil.rmtree(run / "column_scale")
     for part in ("graph", "basis", "model", "candidates"):  # so that rows are read again
         shutil.rmtree(run / part, ignore_errors=True)
     if task == "pairwise":
@@ -137,7 +137,9 @@ def test_a_resumed_run_has_the_bytes_of_one_that_was_not_disturbed(runs, tmp_pat
         shutil.rmtree(run / "factor", ignore_errors=True)
     answer = call("resume", str(run))
     assert answer.code in (0, 3), answer.err
-    assert bytes_of(run, "columns", *CASES[task].result) == bytes_of(Path("run.zarr"), "columns", *CASES[task].result)
+    assert bytes_of(run, "column_scale", *CASES[task].result) == bytes_of(
+        Path("run.zarr"), "column_scale", *CASES[task].result
+    )
 
 
 def test_pictures_of_a_standardized_run(runs):

@@ -16,7 +16,7 @@ Standardize = Annotated[
     f"Bring columns to mean 0 and spread 1 [where one of more than {LARGEST_RATIO} times the median spread decides all].",
 ]
 
-FOLDER = "columns"
+FOLDER = "column_scale"
 """The part of a run's folder that holds the arrays."""
 
 COLUMN_ARRAYS = (

@@ -58,7 +58,7 @@ class StoredFolds:
         }
         told: dict[str, Any] = {"gammas": self.gammas, "ranks": path.ranks, "seconds": path.seconds}
         self._states(fold).write(number, arrays, told)
-        self.run.log(event="commit", fold=fold, gamma=self.gammas[number - 1])
+        self.run.log(event="fold", fold=fold, gamma=self.gammas[number - 1])
         self.run.publish_if_reachable()
 
     def drop(self) -> None:
