@@ -31,7 +31,7 @@ KINDS = {
     "Cholesky": {"columns": "rpcholesky"},
     "given weights": {"weighted": True},
     "Fortran order": {"form": "fortran"},
-    "zarr": {"form": "zarr"},
+    "zarr": {"form": "zarr", "holdout": 0.0},
     "zarr, read anew": {"form": "zarr", "room": 55},
     "zarr, two threads": {"form": "zarr", "n_jobs": 2, "room": 110},
     "dask": {"form": "dask"},

@@ -17,7 +17,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.joint_work import JointWork
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError, MemoryBudgetError
-from dkl.estimators.pairwise import choice, factored_plan, factored_stage, fit
+from dkl.estimators.pairwise import factored_plan, factored_stage, fit, fold_solver
 from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems import factored_slabs
@@ -122,8 +122,8 @@ def test_rows_are_shared_out_where_memory_asks(client, monkeypatch):
 def test_folds_of_pairs_are_learned_there_too(client, monkeypatch):
     """And the pairs that look wrong are those of one process."""
     monkeypatch.setattr(factored_slabs, "LEAST_ROWS", 64)
-    made, real = [], choice.solved_on_workers
-    monkeypatch.setattr(choice, "solved_on_workers", lambda *given: made.append(given[1]) or real(*given))
+    made, real = [], fold_solver.solved_on_workers
+    monkeypatch.setattr(fold_solver, "solved_on_workers", lambda *given: made.append(given[1]) or real(*given))
     here, there = (
         learned(which, gamma="cv", cv=2, n_gammas=2, wrong_pairs="find", rank="auto") for which in (None, client)
     )

@@ -70,7 +70,7 @@ def held_out_bytes(source: RowSource, n_columns: int, settings: ColumnSettings) 
     """Return the bytes of the rows that the quality is measured with, scaled copies of them, and the columns of those held out."""
     if not settings.share_held_out:
         return 0
-    count = pool_rows(source)
+    count = pool_rows(source, settings.memory_limit)
     columns = 0 if settings.n_folds > 1 else 2 * 8 * n_columns * int(settings.share_held_out * count)
     return 4 * count * source.row_bytes + columns
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_sources import RowSource, row_source
 
 PIECES = 32
@@ -16,11 +17,17 @@ SHORT = 32
 """Rows of a stretch where there are no chunks."""
 
 MIN_POOL, MAX_POOL, MAX_POOL_BYTES = 500, 20_000, 32_000_000
+POOL_SHARE = 16
+"""A memory limit allows one part in so many, beyond the process itself, for the rows of a quality's plain alternative."""
 
 
-def pool_rows(source: RowSource) -> int:
-    """Return the maximum number of rows that a quality's plain alternative learns from: MAX_POOL_BYTES of them, within bounds."""
-    return min(source.n, max(MIN_POOL, min(MAX_POOL, MAX_POOL_BYTES // max(source.row_bytes, 1))))
+def pool_rows(source: RowSource, memory_limit: int | None) -> int:
+    """Return the maximum number of rows that a quality's plain alternative learns from: of MAX_POOL_BYTES, or less under a limit,
+    between MIN_POOL and MAX_POOL."""
+    most = MAX_POOL_BYTES
+    if memory_limit is not None:
+        most = min(most, max(0, memory_limit - PROCESS_BASE) // POOL_SHARE)
+    return min(source.n, max(MIN_POOL, min(MAX_POOL, most // max(source.row_bytes, 1))))
 
 
 def some_rows(source: RowSource, most: int) -> NDArray[np.intp]:

@@ -91,7 +91,7 @@ class _Data:
 
     @classmethod
     def read(cls, source: RowSource, y: Matrix, sample_weight: Vector | None, settings: RegressionSettings) -> _Data:
-        numbers = some_rows(source, pool_rows(source))
+        numbers = some_rows(source, pool_rows(source, settings.memory_limit))
         if sample_weight is not None:
             numbers = numbers[sample_weight[numbers] > 0]
         w = np.ones(len(numbers)) if sample_weight is None else sample_weight[numbers]

@@ -75,7 +75,7 @@ class PlannedPlace:
         if not self.holdout:
             return 0
         held, row = min(self.source.n * self.holdout, MAX_HELD_OUT), max(self.source.row_bytes, 8)
-        return int(2 * held * row) + (4 * pool_rows(self.source) * row)
+        return int(2 * held * row) + (4 * pool_rows(self.source, self.memory_limit) * row)
 
     def _check_disk(self, plan: Plan) -> None:
         folder = next_run(self.work_dir, "kernel").parent

@@ -123,7 +123,7 @@ class HeldOut:
         sizes = np.bincount(training.numbers, weights=training.bounds)
         if training.kernels[0].is_precomputed:
             return "the largest class", np.full(len(self.rows), int(sizes.argmax()))
-        pool = some_rows(training.source, pool_rows(training.source))
+        pool = some_rows(training.source, pool_rows(training.source, self.settings.memory_limit))
         pool = np.setdiff1d(pool[training.bounds[pool] > 0], self.rows)
         if len(np.unique(training.numbers[pool])) < 2:
             return "the largest class", np.full(len(self.rows), int(sizes.argmax()))
