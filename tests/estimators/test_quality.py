@@ -139,7 +139,7 @@ def test_a_precomputed_kernel_is_compared_with_the_mean(diabetes):
         assert found.alternative == "the mean" and found.value > 0.2 > 0.0 >= found.alternative_value > -0.1
 
 
-@pytest.mark.parametrize("options", [("--nu", "1"), ("--n-nus", "12")])
+@pytest.mark.parametrize("options", [("--nu", "1"), pytest.param(("--n-nus", "12"), marks=pytest.mark.exhaustive)])
 def test_a_run_of_regression_says_what_the_estimator_says(diabetes, options, tmp_path, monkeypatch):
     X, y = diabetes
     monkeypatch.chdir(tmp_path)

@@ -88,7 +88,7 @@ def test_useless_columns_warn_and_good_ones_do_not(digits, name):
         kind(holdout=0.3, **more, **options).fit(place[:, None], pairs=dkl.Pairs(ends[is_near], ends[~is_near]))
 
 
-@pytest.mark.parametrize("task", ["pairwise", "laplacian"])
+@pytest.mark.parametrize("task", [pytest.param("pairwise", marks=pytest.mark.exhaustive), "laplacian"])
 def test_a_run_says_what_the_estimator_says(digits, task, tmp_path, monkeypatch):
     X, pairs = digits
     monkeypatch.chdir(tmp_path)
