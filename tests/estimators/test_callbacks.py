@@ -266,6 +266,8 @@ def test_what_did_not_converge_says_its_remedy(case):
         learner.set_params(max_iter=1, target_gap=1e-12)
     else:
         learner.set_params(max_iter=2, tol=1e-12)
+    if name == "factored":  # else it starts from a kernel that may be near enough
+        learner.set_params(holdout=0)
     with pytest.warns(ConvergenceWarning, match=r"not converged \(.*max_iter") as caught:
         model = learner.fit(X, y)
     assert model.result_.outcome is Outcome.ITERATION_LIMIT and "max_iter" in model.result_.remedy

@@ -32,8 +32,9 @@ def test_it_is_the_trustworthiness_of_scikit_learn(n, rng):
         "continuity of PCA": trustworthiness(plain, X, n_neighbors=10),
         "PCA": trustworthiness(X, plain, n_neighbors=10),
     }
-    for name, value in wanted.items():  # scikit-learn's distances in the embedding cancel
-        assert found[name] == pytest.approx(value, abs=1e-3 if name == "continuity" else 1e-12), name
+    # scikit-learn's distances in the embedding cancel; in the rows, those that differ by rounding may change ranks: 1e-6 each.
+    for name, value in wanted.items():
+        assert found[name] == pytest.approx(value, abs=1e-3 if name == "continuity" else 1e-5), name
     assert (quality.measure, quality.n, quality.alternative) == ("trustworthiness", n, "PCA")
 
 
