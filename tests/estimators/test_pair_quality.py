@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import dkl
 from dkl.errors import DataWarning
+from dkl.estimators.common.pair_quality import similarities
 from dkl.quality import auc_error, auc_of
 from dkl.stores.run import RunStore
 
@@ -164,3 +165,9 @@ def test_an_affinity_is_its_own_alternative(digits):
     affinity = sp.csr_array(sp.diags_array(graph.laplacian.diagonal()) - graph.laplacian)
     quality = dkl.PairwiseKernelLearner(**FIT, affinity="precomputed").fit(affinity, pairs=pairs).result_.quality
     assert quality.alternative == "the affinity" and quality.value > quality.alternative_value
+
+
+def test_distances_of_small_integers_do_not_wrap_around():
+    X = np.array([[0, 3], [255, 1], [7, 9]], np.uint8)
+    found = similarities(X, dkl.Pairs([[0, 1]], [[1, 2]]), np.ones(2, bool))
+    assert found.tolist() == [-(255.0**2 + 2**2), -(248.0**2 + 8**2)]

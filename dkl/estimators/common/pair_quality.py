@@ -46,7 +46,7 @@ def similarities(rows: Any, pairs: Pairs, chosen: Flags) -> Vector:
     if not len(numbers):
         return found
     ends, place = np.unique(np.stack([pairs.i, pairs.j])[:, numbers], return_inverse=True)
-    some = read_rows(row_source(rows), ends)
+    some = read_rows(row_source(rows), ends).astype(np.float64)  # small integers, as of images, would wrap around
     first, second = place.reshape(2, -1)
     apart = some[first] - some[second]
     with np.errstate(over="ignore"):
