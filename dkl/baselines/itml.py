@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.baselines.bregman_projections import Constraints, ProjectionResult, project
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.common.learned_kernel import KernelLearner
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
@@ -160,7 +161,8 @@ class ITMLKernelLearner(KernelLearner):
         points = constraints.points
         K0 = prior.within(points)
         rng = random_stream(self.random_state)
-        found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter), rng)
+        with blas_threads_for(len(K0)):
+            found = project(K0.copy(), constraints, float(self.gamma), float(self.tol), int(self.max_iter), rng)
         _warn_of(found, float(self.tol))
         U = np.zeros_like(K0)
         for one, other, sign in ((0, 0, 1), (1, 1, 1), (0, 1, -1), (1, 0, -1)):
@@ -243,10 +245,10 @@ class ITMLMetricLearner(MahalanobisLearner):
         rows, side = self._begun(X, y, **given)
         W0 = prior_metric(self.prior, rows)
         constraints = constraints_of(side, self.loss_params, MetricDistances(rows, W0))
-        found = project(
-            W0, constraints, float(self.gamma), float(self.tol), int(self.max_iter),
-            random_stream(self.random_state), rows[constraints.points],
-        )  # fmt: skip
+        rng = random_stream(self.random_state)
+        tol, points = float(self.tol), rows[constraints.points]
+        with blas_threads_for(len(W0)):
+            found = project(W0, constraints, float(self.gamma), tol, int(self.max_iter), rng, points)
         _warn_of(found, float(self.tol))
         self._adopt(W0)
         self.multipliers_, self.certificate_, self.n_iter_ = found.multipliers, found.certificate, found.n_iter

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.kernel_ridge import KernelRidge
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, RowBlocks, machine_memory
@@ -133,7 +134,8 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         """Weights (T, M) and constants (T,): a = (K + lambda S^-1)^-1 (y - c 1), and c such that the a sum to nothing."""
         # One factorization for the targets and for the ones, which the constant needs.
         right = np.concatenate([targets, np.ones((len(targets), 1))], axis=1)
-        a = KernelRidge(alpha=self.lam, kernel="precomputed").fit(K, right, sample_weight=weights).dual_coef_.T
+        with blas_threads_for(len(K)):
+            a = KernelRidge(alpha=self.lam, kernel="precomputed").fit(K, right, sample_weight=weights).dual_coef_.T
         of_targets, of_ones = a[:-1], a[-1]
         if not self.fit_intercept:
             return of_targets, np.zeros(len(of_targets))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack, solve_triangular
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.errors import ConvergenceWarning
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.common.learned_kernel import KernelLearner
@@ -255,7 +256,8 @@ class ConjugateGradientKernelLearner(KernelLearner):
         points = constraints.points
         K0, block = prior.within(points), constraints.on_points()
         weight = float(self.gamma) / ((side.n_labelled or len(points)) if self.normalize_gamma else 1)
-        found = descend(Objective.of(K0, block, loss, weight), float(self.tol), int(self.max_iter))
+        with blas_threads_for(len(K0)):
+            found = descend(Objective.of(K0, block, loss, weight), float(self.tol), int(self.max_iter))
         if not found.is_converged:
             told = f"not converged: relative gap {found.certificate.relative_gap:.2g} after {found.n_iter} steps; raise max_iter"
             warnings.warn(told, ConvergenceWarning, stacklevel=2)

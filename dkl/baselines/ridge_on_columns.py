@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.estimators.columns.candidates import Candidates, kernel_between
@@ -96,8 +97,9 @@ class RidgeOnColumns(KernelColumnsRegressor):
         shared = passed.shared
         assert isinstance(shared.gram, DenseGram)  # without a folder the plan refuses what is larger
         system = shared.gram.matrix  # not copied: the pass is not used again
-        self._add_penalty(system, passed.candidates, rows, session)
-        w = solve_psd(system, shared.cross).T
+        with blas_threads_for(len(system)):
+            self._add_penalty(system, passed.candidates, rows, session)
+            w = solve_psd(system, shared.cross).T
         self._set_weights(passed.candidates, w, shared.intercepts(w) + offsets)
         return self
 

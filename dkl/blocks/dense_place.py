@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -78,6 +78,11 @@ def blas_threads(count: int, *, raising: bool = False) -> Iterator[None]:
     limits = count if raising else min(count, blas_thread_count())
     with blas_controller().limit(limits=limits, user_api="blas"):
         yield
+
+
+def blas_threads_for(rows: int) -> AbstractContextManager[None]:
+    """Within, BLAS runs on one thread where square matrices of `rows` rows are small, else on as many as before."""
+    return nullcontext() if rows >= SHARED_ROWS else one_blas_thread()
 
 
 class DenseWork:

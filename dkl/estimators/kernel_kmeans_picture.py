@@ -18,6 +18,7 @@ from dkl.estimators.common.drawing import Panel, classes_of, colours, counted, l
 from dkl.estimators.common.samples import read_rows, some_rows
 from dkl.estimators.common.tables import draw_counts
 from dkl.estimators.common.views import NAMED, Plane, draw_view
+from dkl.linalg.one_blas_thread import one_blas_thread
 
 TRAINING_ROWS = 2000
 ROWS = 5000
@@ -58,6 +59,7 @@ class KMeansShown:
         return said if self.inertia is None else f"{said}; sum of squared distances to the centres {self.inertia:.4g}"
 
 
+@one_blas_thread()  # of few rows and columns
 def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_ROWS) -> KMeansView | None:
     """Of rows (n, r) with clusters labels (n,) and centers (k, r); None where only another library can read the rows."""
     source = row_source(rows)

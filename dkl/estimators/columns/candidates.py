@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
 from dkl.estimators.columns.plan import kernel_of
@@ -54,7 +55,8 @@ def kernel_between(rows: RowBlocks, kernel: Kernel, candidates: Candidates) -> N
     points = rows.take(candidates.indices) if kernel.is_precomputed else candidates.points
     # The order in memory chooses the BLAS kernel, and with it the last bits: drawn and loaded points must be alike.
     points = points if sp.issparse(points) else np.require(points, requirements=["C", "A"])
-    found = np.array(kernel.columns(points, candidates.points), np.float64)
+    with blas_threads_for(len(candidates.scale)):
+        found = np.array(kernel.columns(points, candidates.points), np.float64)
     found *= candidates.scale
     found *= candidates.scale[:, None]
     return found

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.losses import LOSS_PARAMETERS, PAIR_LOSSES, PARAMETER_RULES, TRIPLET_LOSSES
 from dkl.estimators.common.prior_kernels import PriorKernel
@@ -150,5 +151,6 @@ class MetricDistances:
         parts = []
         for lo in range(0, len(i), PAIRS_AT_A_TIME):
             apart = self.rows[i[lo : lo + PAIRS_AT_A_TIME]] - self.rows[j[lo : lo + PAIRS_AT_A_TIME]]
-            parts.append(np.einsum("cd,cd->c", apart @ self.W0, apart))
+            with blas_threads_for(len(self.W0)):
+                parts.append(np.einsum("cd,cd->c", apart @ self.W0, apart))
         return np.maximum(np.concatenate(parts), 0.0)

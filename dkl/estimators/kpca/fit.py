@@ -20,6 +20,7 @@ from dkl.blocks.session import Session
 from dkl.estimators.kpca.plan import plan_products, plan_search
 from dkl.estimators.kpca.settings import ComponentsSettings
 from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.linalg.principal_coordinates import with_signs
 from dkl.problems.kernel_components import (
     CentredKernel,
@@ -62,6 +63,7 @@ class Components:
     result: Result
 
 
+@one_blas_thread()  # products with K have threads of ours
 def fit_components(
     source: RowSource, kernel: Kernel, settings: ComponentsSettings, session: Session, watch: Watch, random: Any
 ) -> Components:

@@ -33,6 +33,7 @@ from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.shown import kept_pairs, shown_of
 from dkl.estimators.pairwise.store import Kept, kept_in, notes_of, report_of, write_result
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.resolved_pairs import resolve_pairs
 from dkl.resources import parse_bytes
 
@@ -242,7 +243,11 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
             warm = None
         is_affinity = self.affinity == "precomputed"
         held = HeldOutPairs.of(rows, resolved, settings, scale_of(graph.laplacian), is_affinity=is_affinity)
-        with watch, kept_in(path, problem, resolved, graph, settings, session, held, self.scale_) as kept:
+        with (
+            watch,
+            kept_in(path, problem, resolved, graph, settings, session, held, self.scale_) as kept,
+            one_blas_thread(),
+        ):
             fitted = fit_pairs(
                 problem,
                 resolved,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import InputError, MemoryBudgetError
@@ -257,7 +258,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         session = self._session()
         with watch_for(self.callbacks, self.verbose) as watch, tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
             passed = self._pass(rows, targets, weights, settings, fold_of, session, watch, Path(temporary))
-            return path_of(passed, settings, session, watch, nus, offsets)
+            with blas_threads_for(len(passed.candidates.scale)):
+                return path_of(passed, settings, session, watch, nus, offsets)
 
     def _fit_here(
         self,
@@ -275,7 +277,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
             paper = None
             if settings.solver == "paper" and passed.sums is not None:
                 paper = self._paper(rows, targets, weights, settings, session, passed)
-            fitted = fit_columns(passed, settings, session, watch, paper)
+            with blas_threads_for(len(passed.candidates.scale)):
+                fitted = fit_columns(passed, settings, session, watch, paper)
             assess(fitted, passed, rows, targets, weights, fold_of, settings, session, watch, stacklevel=4)
             return fitted
 

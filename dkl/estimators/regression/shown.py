@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
@@ -110,7 +111,8 @@ def training_fit(model: Any, rows: Any, targets: Numbers, offsets: Numbers, weig
     if callable(model.kernel) or source.is_dask or source.is_foreign:
         return None
     try:
-        found = _predictions(model, source, targets, weights, "rows learned from")
+        with blas_threads_for(len(model._coef[0])):
+            found = _predictions(model, source, targets, weights, "rows learned from")
     except NumericalError:  # `predict` will tell
         return None
     return found and replace(found, observed=found.observed + offsets[:MOST_TARGETS])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.dense_place import blas_threads_for
 from dkl.blocks.session import Session
 from dkl.estimators.columns.fit import Candidates, Keeper, make_pass
 from dkl.estimators.common.run_arrays import report_of
@@ -125,7 +126,8 @@ def fit_in_run(
         rows, y, sample_weight, settings, session,
         given=given, fold_of=fold_of, folder=run.path, keeper=keeper, watch=watch,
     )  # fmt: skip
-    fitted = fit_columns(passed, settings, session, watch)
+    with blas_threads_for(len(passed.candidates.scale)):
+        fitted = fit_columns(passed, settings, session, watch)
     assess(fitted, passed, rows, y, sample_weight, fold_of, settings, session, watch, stacklevel=4)
     fitted.add(offsets)
     for part in ("columns", "gram"):  # written in place, chunk by chunk

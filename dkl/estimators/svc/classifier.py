@@ -19,6 +19,7 @@ from dkl.estimators.svc.fit import ENDED, FittedMachine, Keeper, Step, fit_machi
 from dkl.estimators.svc.quality import HeldOut, with_quality
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.training import Training
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 
@@ -66,6 +67,7 @@ class FittedClassifier(Model):
         )
 
 
+@one_blas_thread()  # no system of a machine is larger than some thousand rows; and the same bits on any machine
 def fit_steps(
     training: Training,
     steps: list[Step],

@@ -24,6 +24,7 @@ from dkl.estimators.svc.fit import FittedMachine
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.training import Training
 from dkl.linalg.kernel_operators import RowsOf
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.neighborhood_rho import rho_of
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
 from dkl.quality import Quality, held_out, paired_error
@@ -131,6 +132,7 @@ class HeldOut:
         return "a linear classifier", linear_predictions(X, training.numbers[pool], weights, given, of_classes=True)
 
 
+@one_blas_thread()  # few rows, of many threads each of which would wait for the others
 def with_quality(result: Result, held: HeldOut) -> Result:
     """Return the result with its quality, and the seconds that it took."""
     start = time.perf_counter()

@@ -14,6 +14,7 @@ from dkl.estimators.pairwise.held_out import HeldOutPairs
 from dkl.estimators.pairwise.kept import load_pairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem, write_result
+from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.kind import Notes
@@ -41,7 +42,8 @@ def fit(
     else:
         problem, pairs = _prepared(run, found, settings, session, seconds)
     held = HeldOutPairs.load(run, pairs, problem.n, settings, scale_of(problem.laplacian))
-    fitted = fit_pairs(problem, pairs, settings, session, held=held, run=run, watch=watch, seconds=seconds)
+    with one_blas_thread():
+        fitted = fit_pairs(problem, pairs, settings, session, held=held, run=run, watch=watch, seconds=seconds)
     write_result(run, fitted, report_of(fitted, graph_notes(run)) | notes())
     return fitted.result
 
