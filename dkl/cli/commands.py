@@ -47,7 +47,7 @@ class Tasks(click.Group):
 
 
 def _fit_command(declaration: Declaration) -> click.Command:
-    def run(out: str, picture: bool | None, **given: Any) -> None:
+    def run(out: str, picture: bool, **given: Any) -> None:
         files = {file.name: given.pop(file.name) for file in declaration.files}
         placing, chosen = options.split(given)
         from dkl.runs import driver
@@ -58,18 +58,18 @@ def _fit_command(declaration: Declaration) -> click.Command:
 
 
 def _plan_command(declaration: Declaration) -> click.Command:
-    def run(out: str, picture: bool | None, **given: Any) -> None:
+    def run(out: str, picture: bool, **given: Any) -> None:
         files = {file.name: given.pop(file.name) for file in declaration.files}
         placing, chosen = options.split(given)
         from dkl.runs import driver
 
-        driver.plan(declaration.task, files, out, chosen, placing)
+        driver.plan(declaration.task, files, out, picture, chosen, placing)
 
     return _command(declaration, run, PLAN_HELP)
 
 
 def _submit_command(declaration: Declaration) -> click.Command:
-    def run(out: str, picture: bool | None, **given: Any) -> None:
+    def run(out: str, picture: bool, **given: Any) -> None:
         files = {file.name: given.pop(file.name) for file in declaration.files}
         how = options.pop(given, options.JOB_NAMES)
         placing, chosen = options.split(given)

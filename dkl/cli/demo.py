@@ -59,7 +59,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
             files = Files.of(kind.declaration.files, given)
             inputs = kind.read(files, SETTINGS, values=True)
             kind.check_values(inputs, SETTINGS)
-            run = RunStore.create(run_path, driver.config_of(kind, inputs, SETTINGS, picture=False))
+            run = RunStore.create(run_path, driver.config_of(kind, inputs, SETTINGS))
             try:
                 held = Lazy(lambda: driver.read_again(kind, run, SETTINGS), inputs)
                 result = driver.work(kind, run, held, SETTINGS, session, interrupt)

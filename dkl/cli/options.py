@@ -138,7 +138,11 @@ def _limit(known: list[tuple[str, Declared]]) -> Command:
     return click.option(first.flag, first.name, type=_type(first.rule), help=text)
 
 
-PICTURE = click.option("--picture/--no-picture", default=None, help="Draw report.png [if matplotlib is there].")
+PICTURE = click.option(
+    "--picture/--no-picture",
+    default=False,
+    help="Draw report.png too; `dkl info RUN` draws a picture at any later time.",
+)
 MEMORY_LIMIT = click.option("--memory-limit", type=Ruled(Size()), help='Bytes a process may use, as "4 GB".')
 
 PLACE = (

@@ -6,6 +6,7 @@ same verbs for Python are in `dkl/runs/public.py`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ Given = Mapping[str, Any]
 # -- plan ---------------------------------------------------------------------------------------------------------------
 
 
-def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> None:
+def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placing: Given) -> None:
     """Print what a fit takes, or refuse it as the fit would. Reads shapes, writes nothing."""
     declaration = registry.declaration(task)
     settings: Any = declaration.settings(**chosen).checked()
@@ -61,9 +62,10 @@ def plan(task: str, files: Given, out: str, chosen: Given, placing: Given) -> No
     with cluster.planned() as session:
         made, disk = check_fits(task, inputs, settings, session, place.parent)
         estimate = planner.estimate(inputs, settings, made, session)
-    rows = inputs.rows
-    drawing = describe_picture(picture_bytes(registry.kind(task), rows.n, rows.n_features, rows.own_bytes))
-    for line in (*estimate.before, made.describe(), drawing, describe_disk(disk, place.parent), *estimate.after):
+    rows, lines = inputs.rows, [*estimate.before, made.describe()]
+    if picture:
+        lines.append(describe_picture(picture_bytes(registry.kind(task), rows.n, rows.n_features, rows.own_bytes)))
+    for line in (*lines, describe_disk(disk, place.parent), *estimate.after):
         click.echo(line)
 
 
@@ -79,7 +81,7 @@ def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: 
 # -- begin and resume ---------------------------------------------------------------------------------------------------
 
 
-def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given, placing: Given) -> int:
+def begin(task: str, files: Given, out: str, picture: bool, chosen: Given, placing: Given) -> int:
     """Check everything, make the run, and work on it to its end. The exit code."""
     settings: Any = registry.declaration(task).settings(**chosen).checked()
     check_standardize(settings)
@@ -91,7 +93,7 @@ def begin(task: str, files: Given, out: str, picture: bool | None, chosen: Given
     kind, inputs, settings = ready(task, files, settings, planned, place.parent)
     interrupt = kind.interrupt(resume_command(place.name), settings)
     with interrupt, cluster.session() as session:
-        run = place.create(config_of(kind, inputs, settings, picture is not False))
+        run = place.create(config_of(kind, inputs, settings, picture))
         with _worth_keeping(kind, run):
             held = Lazy(lambda: read_again(kind, run, settings), inputs)
             del inputs  # for a fit to release them
@@ -123,7 +125,7 @@ def ready(
     return registry.kind(task), inputs, settings
 
 
-def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = True) -> dict[str, Any]:
+def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = False) -> dict[str, Any]:
     """What a run is made from, as its folder keeps it."""
     from importlib.metadata import version
 
@@ -235,7 +237,7 @@ def work(
     callbacks: tuple[Any, ...] = (),
     show: bool = True,
 ) -> Result:
-    """From where the (locked) run stands to its report and picture, which are written."""
+    """From where the (locked) run stands to its report, and picture where it is asked for, which are written."""
     from dkl.runs.columns import standardized_inputs
 
     spending, given = Spending(session), inputs
@@ -254,7 +256,7 @@ def work(
         if interrupt.signal and not str(stopped):
             raise KeyboardInterrupt(interrupt.line("what was committed stands")) from stopped
         raise
-    if run.config.get("picture", True) and can_draw():
+    if run.config.get("picture", False) and can_draw():
         _draw(kind, run, inputs, settings.memory_limit)
     run.publish()
     return result
@@ -276,6 +278,8 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
     """Print how it ended, and what to do where it did not converge. The exit code."""
     click.echo(f"{run.name}: {result.outcome.value}")
     click.echo(report.describe_result(kind.facts(run), run.report()))
+    if not run.config.get("picture", False) and can_draw():
+        click.echo(f"  draw it with: {shlex.join(['dkl', 'info', str(run.name), '--picture', 'FILE'])}")
     if result.outcome.converged:
         return SOLVED
     remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)

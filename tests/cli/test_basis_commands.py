@@ -142,7 +142,8 @@ def test_labels_of_some_rows_color_an_unfolding(work):
     "task", [("mvu", "--n-neighbors", "6"), ("laplacian", "--pairs", "pairs.csv")], ids=lambda words: words[0]
 )
 def test_labels_that_are_only_shown_may_be_1_and_minus_1(task, work):
-    answer = call("fit", *task, "--data", "signs.npz", "--n-basis", "8", "--out", "run.zarr", "--threads", "1")
+    words = ("--data", "signs.npz", "--n-basis", "8", "--out", "run.zarr", "--threads", "1", "--picture")
+    answer = call("fit", *task, *words)
     assert answer.code == 0 and Path("run.zarr/report.png").exists(), answer.err
 
 

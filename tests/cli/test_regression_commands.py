@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -262,5 +263,14 @@ def test_the_picture(targets, work):
     out = f"{targets}.zarr"
     answer = call("fit", "regression", "--data", "X.npz", "--out", out, "--picture", *SMALL, *DRAWN[targets])
     assert answer.code == 0, answer.err
-    assert f"{out}/report.png" in answer.out
+    assert f"{out}/report.png" in answer.out and "draw it with" not in answer.out
     assert (work / out / "report.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_command_that_draws_a_run_is_printed(work):
+    pytest.importorskip("matplotlib")
+    answer = call("fit", "regression", "--data", "X.npz", "--out", "a run.zarr", "--nu", "1", *SMALL)
+    assert answer.code == 0 and not (work / "a run.zarr/report.png").exists()
+    (words,) = re.findall("draw it with: dkl (.*) FILE", answer.out)
+    assert call(*shlex.split(words), "a.png").code == 0
+    assert (work / "a.png").read_bytes()[:4] == b"\x89PNG"

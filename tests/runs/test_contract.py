@@ -57,7 +57,7 @@ def finished(request, sixth, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         small_blocks.make_small(patch.setattr)
-        answer = call(*options(request.param))
+        answer = call(*options(request.param), "--picture")
     assert answer.code == (0 if ALL[request.param].ends == "solved" else 3), answer.err
     return request.param, folder, answer
 
@@ -209,7 +209,7 @@ def writes_of(task):
     """How many writes a run of the inputs in the current folder, in small blocks, takes."""
     with pytest.MonkeyPatch.context() as counting:
         writes = small_blocks.Writes(counting.setattr, lambda: None)
-        call(*options(task), "--no-picture")
+        call(*options(task))
     shutil.rmtree("run.zarr")
     return writes.count
 
@@ -223,14 +223,13 @@ def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, mo
         shutil.copy(folder / name, tmp_path)
     small_blocks.make_small(monkeypatch.setattr)
     count = writes_of(task)
-    extra = ["--no-picture"]  # which is drawn after all that is compared here
-    extra += ["--checkpoint-every", "1"] if "checkpoint_every" in declared(registry.declaration(task).settings) else []
+    extra = ["--checkpoint-every", "1"] if "checkpoint_every" in declared(registry.declaration(task).settings) else []
     process = start(random.Random(seed).randint(count // 2, count), *options(task), *extra)
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (-signal.SIGKILL, 0, 3), err
     if not Path("run.zarr/config.json").exists():
         shutil.rmtree("run.zarr", ignore_errors=True)
-        assert call(*options(task), "--no-picture").code in (0, 3)
+        assert call(*options(task)).code in (0, 3)
     else:
         assert call("resume", "run.zarr").code in (0, 3)
     assert learned(task, Path("run.zarr")) == learned(task, folder / "run.zarr")

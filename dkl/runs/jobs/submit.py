@@ -29,7 +29,7 @@ from dkl.runs.stored import open_run, settings_of
 Given = Mapping[str, Any]
 
 
-def submit(task: str, files: Given, out: str, picture: bool | None, chosen: Given, placing: Given, how: Given) -> int:
+def submit(task: str, files: Given, out: str, picture: bool, chosen: Given, placing: Given, how: Given) -> int:
     """Check everything as a fit would, make the run, and have it worked on as a job. The exit code.
 
     how: `on`, `job_folder`, and whether to `wait`, to `follow` what is printed, or only to print what would be submitted
@@ -44,7 +44,7 @@ def submit(task: str, files: Given, out: str, picture: bool | None, chosen: Give
     if how["dry_run"]:
         return _show(job)
     written = system(job.system).write(job)  # an error of its comes before anything is made
-    run = place.create(driver.config_of(kind, inputs, settings, picture is not False))
+    run = place.create(driver.config_of(kind, inputs, settings, picture))
     try:
         run.publish()
         run.close()  # the job may begin at once
