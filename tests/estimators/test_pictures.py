@@ -16,6 +16,7 @@ from repeats import but_for
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl import (
     KernelKMeans,
@@ -30,6 +31,8 @@ from dkl import (
 )
 from dkl.errors import ConvergenceWarning, InputError
 from dkl.estimators.common import drawing
+from dkl.estimators.common.views import sampled
+from dkl.estimators.logdet import picture as logdet_picture
 from dkl.estimators.regression import picture as regression_picture
 from dkl.estimators.regression.shown import shown_of as regression_shown_of
 from dkl.estimators.svc import picture as svc_picture
@@ -238,6 +241,22 @@ def test_more_new_patterns_than_are_drawn(fitted: Callable[[str], Any]) -> None:
     assert "2,000 of 6,000" in titles(
         fitted("regression").plot(X=np.tile(PATIENTS[NEW], (60, 1)), y=np.tile(PROGRESS[NEW], 60))
     )
+    for name in ("logdet", "metric", "laplacian"):
+        assert titles(fitted(name).plot(X=X)).count("2,000 of 6,000 rows") == 2
+
+
+def test_a_large_matrix_is_drawn_by_some_of_its_rows(
+    fitted: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, most = fitted("logdet"), 20
+    monkeypatch.setattr(logdet_picture, "MOST_DECOMPOSED", most)
+    assert f"{most} of {len(model.points_):,} rows" in titles(model.plot())
+    shown, some = model._shown(None, None), model.points_[sampled(len(model.points_), most)]
+    for values, K in (
+        (shown.spectrum, model.kernel_matrix(DIGITS[some])),
+        (shown.prior_spectrum, rbf_kernel(DIGITS[some], gamma=1 / (64 * DIGITS[:300].var()))),
+    ):
+        np.testing.assert_allclose(values, np.linalg.eigvalsh(K)[::-1], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["regression", "svc"])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dkl.estimators.common import drawing
 from dkl.estimators.common.convergence import draw_gaps
 from dkl.estimators.common.drawing import classes_of, counted, gap_text, log_y, panel, tidy, titled
-from dkl.estimators.common.views import Plane, draw_view
+from dkl.estimators.common.views import Plane, draw_view, shown_of_all
 from dkl.quality import Quality
 
 MOST_VALUES = 40
@@ -57,12 +57,16 @@ def draw(figure: Any, shown: BasisShown) -> None:
 
 def draw_before(axis: Any, shown: BasisShown) -> None:
     """The rows as they were given."""
-    draw_view(axis, shown.before, shown.codes, shown.names, "rows, first two principal components")
+    draw_view(axis, shown.before, shown.codes, shown.names, _title(shown, "rows"))
 
 
 def draw_one(axis: Any, shown: BasisShown) -> None:
     """The rows as the kernel sees them."""
-    draw_view(axis, shown.after, shown.codes, shown.names, "embedding, first two principal components")
+    draw_view(axis, shown.after, shown.codes, shown.names, _title(shown, "embedding"))
+
+
+def _title(shown: BasisShown, what: str) -> str:
+    return f"{what}, first two principal components{shown_of_all(len(shown.after), shown.n)}"
 
 
 def draw_spectrum(axis: Any, shown: BasisShown) -> None:

@@ -62,13 +62,23 @@ def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(basis @ np.linalg.eigh(image.T @ image)[1][:, ::-1][:, :2])
 
 
+def sampled(n: int, most: int = MOST_ROWS) -> NDArray[np.intp]:
+    """Return the numbers of at most `most` of n rows, ascending, the same ones every time."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False, shuffle=False))
+
+
+def shown_of_all(shown: int, n: int) -> str:
+    """Return a line on how many of n rows are shown, for the end of a title; nothing where it is all of them."""
+    return f"\n{shown:,} of {n:,} rows" if shown < n else ""
+
+
 def chosen_rows(n: int, labels: Any) -> tuple[NDArray[np.intp], Any]:
     """(numbers of at most 2,000 of n rows, their labels); InputError for labels of another number of rows."""
     if labels is not None and len(labels) != n:
         raise InputError("not a label a row", where="y", got=f"{len(labels)}", wanted=f"{n}")
-    chosen = np.arange(n)
-    if n > MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(0).choice(n, MOST_ROWS, replace=False, shuffle=False))
+    chosen = sampled(n)
     given = labels if isinstance(labels, list) or labels is None else np.asarray(labels)
     return chosen, None if given is None else [given[k] for k in chosen.tolist()]
 

@@ -17,7 +17,7 @@ from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.validation import checked_rows
-from dkl.estimators.common.views import chosen_rows
+from dkl.estimators.common.views import chosen_rows, sampled
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
@@ -232,13 +232,16 @@ class LogDetKernelLearner(KernelLearner):
 
     def _shown(self, X: Any, y: Any) -> picture.LogDetShown:
         given = self._prior.training_rows if X is None else checked_rows(self, X, reset=False)
-        n, (points, M) = int(given.shape[0]), (self.points_, self.M_)
+        n, points, most = int(given.shape[0]), self.points_, picture.MOST_DECOMPOSED
         chosen, labels = chosen_rows(n, y)
-        rows, K0 = given[chosen], self._prior.within(points)
-        (at_basis,) = self._prior.across(rows, self._basis)
-        weights, offset = principal_coordinates(self._prior.within(self._basis), self.n_components, center=self.center)
+        rows, basis, at = given[chosen], self._basis[sampled(len(self._basis), most)], sampled(len(points), most)
+        K0 = self._prior.within(points)[at]
+        (at_basis,) = self._prior.across(rows, basis)
+        weights, offset = principal_coordinates(self._prior.within(basis), self.n_components, center=self.center)
+        prior, learned = K0[:, at], K0[:, at] + K0 @ self.M_ @ K0.T
         return picture.LogDetShown.of(
-            at_basis @ weights - offset, self._components_of(rows), labels, K0, K0 + K0 @ M @ K0, n, what="kernel",
+            at_basis @ weights - offset, self._components_of(rows), labels, prior, learned, n, what="kernel",
+            n_matrix=len(points),
             history=self.result_.history, relative_gap=self.certificate_.relative_gap, path=getattr(self, "_path", ()),
             quality=self.result_.quality,
         )  # fmt: skip

@@ -12,17 +12,20 @@ from numpy.typing import NDArray
 from dkl.estimators.common import drawing
 from dkl.estimators.common.convergence import draw_gaps
 from dkl.estimators.common.drawing import GREY, classes_of, counted, gap_text, legend, log_y, panel, tidy, titled
-from dkl.estimators.common.views import Plane, draw_view
+from dkl.estimators.common.views import Plane, draw_view, shown_of_all
 from dkl.quality import Quality
 
 MOST_VALUES = 40
+MOST_DECOMPOSED = 1000
+"""Rows of a matrix whose eigenvalues are shown, or whose eigenvectors are axes."""
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class LogDetShown:
     """What is drawn: before, after (m, 2) rows in a plane; codes (m,) of their classes, -1 none, and their names; spectrum
-    (k,) of the prior and the learned kernel on the rows that constraints touch, or of W0 and W, descending; history; relative_gap.
+    (k,) of the prior and the learned kernel on n_spectrum of the n_matrix rows that constraints touch, or of W0 and W, descending;
+    history; relative_gap.
     """
 
     before: Numbers
@@ -38,6 +41,8 @@ class LogDetShown:
     quality: Quality | None = None
     path: Sequence[dict[str, Any]] = ()
     """Of a run's path, a row a gamma: gamma, objective, and error of nearest labelled neighbours or None."""
+    n_spectrum: int = 0
+    n_matrix: int = 0
 
     @classmethod
     def of(
@@ -50,7 +55,7 @@ class LogDetShown:
         one, other = (
             np.asarray(np.linalg.eigvalsh(matrix)[::-1][:MOST_VALUES], np.float64) for matrix in (prior, learned)
         )
-        return cls(first, second, codes, names, one, other, n, **told)
+        return cls(first, second, codes, names, one, other, n, n_spectrum=len(learned), **told)
 
 
 def draw(figure: Any, shown: LogDetShown) -> None:
@@ -68,12 +73,14 @@ def draw(figure: Any, shown: LogDetShown) -> None:
 
 def draw_before(axis: Any, shown: LogDetShown) -> None:
     """The rows as the prior sees them."""
-    draw_view(axis, shown.before, shown.codes, shown.names, f"prior {shown.what}, first two principal components")
+    title = f"prior {shown.what}, first two principal components{shown_of_all(len(shown.before), shown.n)}"
+    draw_view(axis, shown.before, shown.codes, shown.names, title)
 
 
 def draw_one(axis: Any, shown: LogDetShown) -> None:
     """The rows as what was learned sees them."""
-    draw_view(axis, shown.after, shown.codes, shown.names, f"learned {shown.what}, first two principal components")
+    title = f"learned {shown.what}, first two principal components{shown_of_all(len(shown.after), shown.n)}"
+    draw_view(axis, shown.after, shown.codes, shown.names, title)
 
 
 def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
@@ -83,7 +90,8 @@ def draw_spectrum(axis: Any, shown: LogDetShown) -> None:
         axis.plot(np.arange(1, len(values) + 1), positive, "o-", ms=3.5, lw=1, color=colour, label=label)
     log_y(axis)
     legend(axis)
-    tidy(axis, f"largest eigenvalues of the {shown.what}", "number", "eigenvalue")
+    title = f"largest eigenvalues of the {shown.what}{shown_of_all(shown.n_spectrum, shown.n_matrix)}"
+    tidy(axis, title, "number", "eigenvalue")
 
 
 def draw_path(axis: Any, shown: LogDetShown) -> None:
