@@ -28,8 +28,8 @@ TERM = 100
 """Bytes of a squared term: its ends, as pairs and as rows of sparse maps, weight, target, residual."""
 
 
-RANKS = 64
-"""Bytes of each pair of rows that an embedding's quality is measured on: distances, their order, and ranks in three spaces."""
+RANKS = 40
+"""Bytes of each pair of rows that an embedding's quality is measured on: distances in three spaces, and what these are made of."""
 
 
 @dataclass(frozen=True)

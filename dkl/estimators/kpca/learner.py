@@ -17,6 +17,7 @@ from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.kernel_width import width_of
+from dkl.estimators.common.map_quality import ADVICE, is_map, rows_to_measure, with_quality
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
@@ -25,6 +26,7 @@ from dkl.estimators.kpca.fit import fit_components
 from dkl.estimators.kpca.settings import ComponentsSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
+from dkl.solvers.result import Result
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
@@ -49,6 +51,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         The residual |H K H v - lambda v| to end at, of each pair, relative to the largest eigenvalue.
     max_iter : int
         Most products with K.
+    holdout : float
+        0: `result_.quality` is not measured: how well at most 1,000 of the rows keep their neighbors (trustworthiness), next to PCA with
+        as many components. Nothing is held out for it. A DataWarning says where PCA is better, of a map alone: up to three components,
+        and fewer than columns. Nor is it measured of kernel="linear", which is PCA, of "precomputed", which has no rows, or after a stop.
     dtype : "float64" or "float32"
         Of K: in single precision it takes half the time and memory, and residuals of about 1e-6 are the least.
     memory_limit : int, str or None
@@ -66,7 +72,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     gamma_ : the kernel's width
     n_iter_ : products with K
     X_fit_ : the rows, for a kernel of rows other than the linear
-    result_ : Result; outcome, history, seconds, peak_bytes
+    result_ : Result; outcome, history, seconds, peak_bytes, quality
     scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
@@ -89,6 +95,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         standardize: bool | str = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
+        holdout: float = 0.1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         client: Any = None,
@@ -106,6 +113,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self.standardize = standardize
         self.tol = tol
         self.max_iter = max_iter
+        self.holdout = holdout
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.client = client
@@ -122,7 +130,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     def fit(self, X: Any, y: Any = None) -> KernelPCA:
         """Find the components of the rows X (n, d), or of the kernel X (n, n); y is not looked at.
 
-        Warns with ConvergenceWarning where the residuals are above `tol` when the search ends.
+        Warns with ConvergenceWarning where the residuals are above `tol` when the search ends, with DataWarning where PCA is a better map.
         """
         check_parameters(self, ComponentsSettings)
         settings = gathered(ComponentsSettings, self, memory_limit=parse_bytes(self.memory_limit))
@@ -138,7 +146,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self.eigenvalues_, self.eigenvectors_, self.residual_ = found.eigenvalues, found.eigenvectors, found.residual
         self._weights, self._offset, self._is_linear = found.weights, found.offset, found.is_linear
         self.X_fit_: Any = None if self._is_precomputed or found.is_linear else rows
-        self.result_, self.n_iter_ = found.result, found.result.n_iter
+        self.result_, self.n_iter_ = self._with_quality(found.result, source), found.result.n_iter
         worst = f"the largest residual is {float(found.residual.max()):.2g} of the largest eigenvalue"
         warn_of(self.result_, stacklevel=2, more=worst)
         return self
@@ -164,6 +172,17 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
             rows.map(require_finite)  # names the place, where it is the rows' fault
             raise InputError("the kernel is not finite", where=self._kernel.where, remedy="scale the columns of X")
         return np.asarray(found)
+
+    def _with_quality(self, result: Result, source: RowSource) -> Result:
+        """The result with its quality, where there are rows that PCA would map otherwise."""
+        if self._is_precomputed or self._is_linear:
+            return result
+        return with_quality(
+            result, source, lambda chosen: self.eigenvectors_[chosen] * np.sqrt(self.eigenvalues_),
+            "try a smaller gamma, or " + ADVICE if self.kernel == "rbf" else "try " + ADVICE,
+            most=rows_to_measure(source, self.holdout, parse_bytes(self.memory_limit)),
+            warns=is_map(int(self.n_components), source.n_features), stacklevel=3,
+        )  # fmt: skip
 
     @property
     def _n_features_out(self) -> int:

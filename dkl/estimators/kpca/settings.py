@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from dkl.estimators.common.kernels import KERNEL, KERNEL_FUNCTION
 from dkl.estimators.common.rules import DICTIONARY, Either, Integer, NotGiven, Real, Size, Word
-from dkl.estimators.common.settings import EVERYWHERE, InPython, Settings
+from dkl.estimators.common.settings import EVERYWHERE, SHARE_HELD_OUT, InPython, Settings
 from dkl.estimators.common.standardize_setting import Standardize
 
 
@@ -27,6 +27,7 @@ class ComponentsSettings(Settings):
     standardize: Standardize = "auto"
     tol: Annotated[float, Real(least=0), "Residual to end at, of the largest eigenvalue."] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most products with the kernel matrix."] = 100
+    holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
     dtype: Annotated[str, Word("float64", "float32"), "Of the kernel matrix."] = "float64"
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".'] = None
 

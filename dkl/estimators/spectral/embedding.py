@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.row_sources import row_source
 from dkl.errors import InputError
 from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.map_quality import ADVICE, is_map, rows_to_measure, with_quality
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.settings import check_parameters
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.spectral.maps import eigenmaps
 from dkl.estimators.spectral.settings import EmbeddingSettings
+from dkl.resources import parse_bytes, peak_rss
+from dkl.solvers.result import Outcome, Result
 
 
 class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
@@ -39,6 +44,10 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where a column of far larger spread than the others would decide all distances.
+    holdout : float
+        0: `result_.quality` is not measured: how well at most 1,000 of the rows keep their neighbors (trustworthiness), next to PCA with
+        as many components. Nothing is held out for it. A DataWarning says where PCA is better, of a map alone: up to three components,
+        and fewer than columns. Nor is it measured of affinity="precomputed", which has no rows.
     memory_limit : int, str or None
         Bytes a process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state
@@ -48,6 +57,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     ----------
     embedding_ : (n, n_components) coordinates of the rows that were given to `fit`
     eigenvalues_ : (n_components,) lambda, ascending; residual_ : of the eigenvectors, relative to the Laplacian's norm
+    result_ : Result; seconds, peak_bytes, quality
     scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
@@ -66,6 +76,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         n_neighbors: int = 10,
         sigma: float | str = "auto",
         standardize: bool | str = "auto",
+        holdout: float = 0.1,
         memory_limit: int | str | None = None,
         client: Any = None,
         n_jobs: int | None = None,
@@ -76,6 +87,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         self.n_neighbors = n_neighbors
         self.sigma = sigma
         self.standardize = standardize
+        self.holdout = holdout
         self.memory_limit = memory_limit
         self.client = client
         self.n_jobs = n_jobs
@@ -89,12 +101,29 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         return tags
 
     def fit(self, X: Any, y: Any = None) -> SpectralEmbedding:
-        """Find the coordinates of the rows X (n, d), or of the affinity X (n, n); y is not looked at."""
+        """Find the coordinates of the rows X (n, d), or of the affinity X (n, n); y is not looked at.
+
+        Warns with DataWarning where PCA is a better map.
+        """
         check_parameters(self, EmbeddingSettings)
+        start = time.perf_counter()
         found = eigenmaps(self, X, int(self.n_components) + 1, joined_above=1)
         self.embedding_, self.eigenvalues_ = found.coordinates[:, 1:], found.eigenvalues[1:]
         self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
+        seconds = {"total": time.perf_counter() - start}
+        self.result_ = self._with_quality(Result(Outcome.SOLVED, 1, [], seconds, peak_rss()))
         return self
+
+    def _with_quality(self, result: Result) -> Result:
+        """The result with its quality, where there are rows."""
+        if self.affinity == "precomputed":
+            return result
+        source = row_source(self._rows)
+        most = rows_to_measure(source, self.holdout, parse_bytes(self.memory_limit))
+        warns = is_map(int(self.n_components), source.n_features)
+        return with_quality(
+            result, source, self.embedding_.__getitem__, "try " + ADVICE, most=most, warns=warns, stacklevel=3
+        )
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:
         """`fit`, then the coordinates of the same rows, `embedding_`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from dkl.estimators.common.rules import WIDTH, Either, Integer, NotGiven, Size, Word
-from dkl.estimators.common.settings import IN_ALL, Settings
+from dkl.estimators.common.settings import IN_ALL, SHARE_HELD_OUT, Settings
 from dkl.estimators.common.standardize_setting import Standardize
 
 
@@ -28,6 +28,7 @@ class EmbeddingSettings(GraphSettings):
     """How many coordinates."""
 
     n_components: Annotated[int, Integer(1), "Eigenvectors beside the first."] = 2
+    holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics.pairwise import euclidean_distances
 
 from dkl.errors import MemoryBudgetError, StoreError
-from dkl.estimators.mvu.quality import N_NEIGHBORS, rows_of
+from dkl.estimators.common.map_quality import N_NEIGHBORS, rows_of
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.quality import Quality
 from dkl.resources import format_bytes

@@ -1,0 +1,167 @@
+"""How well an embedding keeps neighbors, next to principal components of the same number.
+
+Nothing is held out: the measures are of at most 1,000 rows, drawn once. With k = 10 neighbors of m rows, r(i, j) the rank of row j among
+the distances from row i in the space where it should be near, and the sum over what is near in the other space alone,
+
+    1 - 2 / (m k (2 m - 3 k - 1)) sum over i, j of max(0, r(i, j) - k)
+
+is the trustworthiness (near in the embedding, ranked by the rows) or the continuity (near among the rows, ranked by the embedding) of
+J. Venna and S. Kaski, Neighborhood preservation in nonlinear projection methods, ICANN 2001.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from dkl.blocks.place import Place
+from dkl.blocks.plan import PROCESS_BASE
+from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
+from dkl.blocks.row_sources import RowSource
+from dkl.estimators.common.outcomes import warn_if_worse
+from dkl.estimators.common.samples import read_rows
+from dkl.linalg.neighbor_ranks import ranks_beyond
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.quality import MIN_HELD_OUT, Quality, paired_error
+from dkl.solvers.result import Result
+
+Matrix = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+MIN_ROWS, MAX_ROWS = 300, 1000
+"""Rows that are measured of larger sets: by default the one of small sets, the other of sets of 6,000 rows and more."""
+ROWS_PART = 6
+"""Of the sets between, one row in so many is measured: the measure then takes about a tenth of a quick fit's time."""
+N_NEIGHBORS = 10
+ADVICE = "MaximumVarianceUnfolding for a map"
+FEW_COLUMNS = 64
+"""Columns up to which distances are sums of squared differences, which do not cancel; by products they are faster."""
+MAX_MAP_COMPONENTS = 3
+"""Maximum number of components of a map, which one looks at; of more, which are features, PCA keeps neighbors better nearly always."""
+STEP = 6
+"""Key of the random stream that draws the rows; the seed is 0, as a fit has none."""
+PAIR_BYTES = 40
+"""Bytes of each pair of rows that are measured: distances in three spaces, and what these are made of."""
+
+
+def with_quality(
+    result: Result, source: RowSource, embedding: Callable[[Rows], Matrix], advice: str, *, most: int | None = None,
+    warns: bool = True, stacklevel: int,
+) -> Result:  # fmt: skip
+    """Return the result with the quality of an embedding, and warn where principal components are better.
+
+    embedding   returns the coordinates (m, k) of the rows with these numbers
+    most        maximum number of rows to measure; None: MAX_ROWS
+    warns       whether to warn
+    stacklevel  as in `warnings.warn`, from the caller of this function
+
+    Nothing is measured where the fit was stopped or rows are too few.
+    """
+    start = time.perf_counter()
+    is_stopped = result.outcome.is_wanted and not result.outcome.converged
+    most = MAX_ROWS if most is None else most
+    if is_stopped or min(source.n, most) < 2 * MIN_HELD_OUT + 2:
+        return result
+    chosen = rows_of(source.n, most)
+    with one_blas_thread():
+        quality = measured(read_rows(source, chosen), np.asarray(embedding(chosen)), source.n, advice)
+    if warns:
+        warn_if_worse(quality, stacklevel=stacklevel + 1)
+    took = time.perf_counter() - start
+    seconds = result.seconds | {"quality": took, "total": result.seconds["total"] + took}
+    return replace(result, quality=quality, seconds=seconds)
+
+
+def rows_to_measure(source: RowSource, holdout: float, memory_limit: int | None) -> int:
+    """Return how many rows to measure: 0 where `holdout` is 0, fewer where half of what memory is left would not hold them."""
+    if not holdout:
+        return 0
+    allowed = Place(1, 1).allowed(memory_limit) or int(MEMORY_SHARE * machine_memory())
+    d = source.n_features
+    width = 16 * min(d, MAX_ROWS) + 2 * source.row_bytes if source.is_sparse else 16 * d
+    left = max(0, allowed - PROCESS_BASE) / 2  # m (width + PAIR_BYTES m) = left
+    fitting = int((np.sqrt(width**2 + 4 * PAIR_BYTES * left) - width) / (2 * PAIR_BYTES))
+    return min(fitting, max(MIN_ROWS, min(MAX_ROWS, source.n // ROWS_PART)))
+
+
+def is_map(n_components: int, n_features: int) -> bool:
+    """Return whether an embedding is one to look at, of fewer columns than the rows have: PCA of as many is the rows themselves."""
+    return n_components <= MAX_MAP_COMPONENTS and n_components < n_features
+
+
+def rows_of(n: int, most: int = MAX_ROWS) -> Rows:
+    """Return the sorted numbers of the rows among n that the measures are of."""
+    return np.sort(np.random.default_rng([0, STEP]).choice(n, min(n, most), replace=False))
+
+
+def measured(rows: Any, embedding: Matrix, n: int, advice: str) -> Quality:
+    """Return the quality by rows (m, d), dense or sparse, of n, and their coordinates (m, k)."""
+    m, count = embedding.shape
+    k = min(N_NEIGHBORS, m // 2 - 1)
+    apart, components = _of_rows(rows, count)
+    own, plain = (_distances(one) for one in (embedding, components))
+    first, second = (kept(apart, one, k) for one in (own, plain))
+    others = {"continuity": float(kept(own, apart, k).mean()), "continuity of PCA": float(kept(plain, apart, k).mean())}
+    how = f"{k} neighbors of {m:,} rows" if m == n else f"{k} neighbors of {m:,} of {n:,} rows"
+    error = paired_error(first - second)
+    return Quality("trustworthiness", float(first.mean()), m, how, "PCA", float(second.mean()), error, others, advice)
+
+
+def _of_rows(rows: Any, count: int) -> tuple[Matrix, Matrix]:
+    """(distances (m, m), the leading principal components (m, count), or as many as there are).
+
+    Sparse rows of many columns are multiplied as they are, and their products centered.
+    """
+    m, d = rows.shape
+    if sp.issparse(rows) and d > m:
+        values = rows.astype(np.float64)
+        scale = float(abs(values).max())
+        values = values / scale if scale > 0 else values
+        gram = (values @ values.T).toarray()
+        means = gram.mean(axis=0)
+        gram += means.mean() - means - means[:, None]
+        return _by_products(2 * gram, gram.diagonal()), _components_of(gram, count)
+    X = np.array(rows.toarray() if sp.issparse(rows) else rows, np.float64)
+    X -= X.mean(axis=0)
+    scale = float(np.abs(X).max(initial=0.0))
+    if scale > 0:
+        X /= scale  # squares of very large rows are beyond double precision
+    if d > m:
+        return _distances(X), _components_of(X @ X.T, count)
+    return _distances(X), np.asarray(X @ np.linalg.eigh(X.T @ X)[1][:, ::-1][:, :count])
+
+
+def _components_of(gram: Matrix, count: int) -> Matrix:
+    values, vectors = np.linalg.eigh(gram)
+    return np.asarray(vectors[:, ::-1][:, :count] * np.sqrt(np.maximum(values[::-1][:count], 0.0)))
+
+
+def _distances(X: Matrix) -> Matrix:
+    """(m, m) distances of rows, or their squares; -inf on the diagonal."""
+    if X.shape[1] > FEW_COLUMNS:
+        return _by_products(2 * X @ X.T, np.square(X).sum(axis=1))
+    distances = cdist(X, X)
+    np.fill_diagonal(distances, -np.inf)
+    return distances
+
+
+def _by_products(doubled: Matrix, sizes: NDArray[np.float64]) -> Matrix:
+    squares = sizes[:, None] + sizes - doubled
+    np.fill_diagonal(squares, -np.inf)
+    return squares
+
+
+def kept(ranked: Matrix, near: Matrix, k: int) -> Matrix:
+    """(m,) of each row its part of the formula above, whose mean is the measure.
+
+    near, ranked (m, m): the distances that say which k rows are neighbors, and those that say how far these are in the other space.
+    """
+    m = len(near)
+    return np.asarray(1 - 2.0 * ranks_beyond(near, ranked, k) / (k * (2 * m - 3 * k - 1)))
