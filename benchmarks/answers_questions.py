@@ -333,7 +333,7 @@ LEARNERS = {
     "metric": ("labels", "LogDetMetricLearner", "Euclid"),
     "embedding": ("maps", "SpectralEmbedding", "PCA"),
     "mvu": ("maps", "MaximumVarianceUnfolding", "PCA"),
-    "kernel-pca": ("maps", "KernelPCA", "scikit-learn's KernelPCA"),
+    "kernel-pca": ("maps", "KernelPCA", "PCA"),
     "svc": ("classes", "OptimalNeighborhoodSVC", "SVC"),
     "regression": ("targets", "LowRankKernelRegressor", "Ridge"),
 }
