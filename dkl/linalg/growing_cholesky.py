@@ -68,10 +68,9 @@ class GrowingCholesky:
         Each dropped column costs Givens rotations on the rows behind it; where that adds up to more than a factorization,
         the factor is marked stale instead.
         """
-        gone = np.flatnonzero(~kept)
-        if not gone.size:
+        if kept.all():
             return
-        kept_rows = np.flatnonzero(kept)
+        gone, kept_rows = (~kept).nonzero()[0], kept.nonzero()[0]
         self._updates += 1
         first = int(gone[0])
         if first < len(kept_rows):

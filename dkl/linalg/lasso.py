@@ -77,15 +77,16 @@ def line_minimum(
     derivative = slope + kappa * float(d @ signs)
     if derivative >= 0:
         return 0.0, -1
+    moving = ((d != 0) & (w != 0)).nonzero()[0]
     # Where -w / d overflows the weight does not cross zero within [0, 1] either.
     with np.errstate(over="ignore"):
-        crossing = np.divide(-w, d, out=np.full_like(w, np.inf), where=(d != 0) & (w != 0))
-    crossing[crossing <= 0] = np.inf
-    for k in np.argsort(crossing, kind="stable"):
-        t = float(crossing[k])
-        if t >= 1 or derivative + curvature * t >= 0:
+        crossing = -w[moving] / d[moving]
+    inside = ((crossing > 0) & (crossing < 1)).nonzero()[0]
+    for place in inside[np.argsort(crossing[inside], kind="stable")] if inside.size else ():
+        t, k = float(crossing[place]), int(moving[place])
+        if derivative + curvature * t >= 0:
             break
         derivative += 2 * kappa * abs(float(d[k]))
         if derivative + curvature * t >= 0:
-            return t, int(k)
+            return t, k
     return (min(1.0, -derivative / curvature) if curvature > 0 else 1.0), -1

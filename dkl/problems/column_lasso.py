@@ -14,6 +14,7 @@ with the same value and mu = sqrt(lambda/nu) |w|. Its dual is to maximize D(thet
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,23 +74,25 @@ class ColumnLasso:
     @property
     def kappa(self) -> float:
         """sqrt(lambda nu), the bound on |C'theta| and half the weight of |w|_1."""
-        return float(np.sqrt(self.lam * self.nu))
+        return math.sqrt(self.lam * self.nu)
 
-    def start(self, w: Vector | None) -> Vector:
-        """A copy of weights w (M,) to begin at; zeros where there are none, or where P is no lower there.
+    def start(self, w: Vector | None) -> tuple[Vector, Evaluation]:
+        """Return a copy of weights w (M,) to start at, or zeros where there are none or P is no lower there; and `evaluate` there.
 
         Weights of another scale would drown b and y'y in rounding. Those of columns of zeros become 0.
         """
+        if w is not None:
+            w = np.where(self.gram.diagonal > 0, w, 0.0)
+            found = self.evaluate(w)
+            if found.objective < self.square:
+                return w, found
         zeros = np.zeros(self.n_columns)
-        if w is None:
-            return zeros
-        w = np.where(self.gram.diagonal > 0, w, 0.0)
-        return w if self.evaluate(w).objective < self.square else zeros
+        return zeros, self.evaluate(zeros)
 
     def correlations(self, w: Vector, *, precisely: bool = False) -> Vector:
         """C'(y - C w) = b - B w (M,), from the rows of the active set: O(M |active|). precisely: rounded once, at the end."""
         found = self.cross.copy()
-        active = np.flatnonzero(w)
+        active = w.nonzero()[0]
         rows, slots = self.gram.rows(active)
         (subtract_rows_precisely if precisely else subtract_rows)(found, rows, slots, w[active])
         return found
@@ -112,13 +115,13 @@ class ColumnLasso:
         fitted = float(w @ self.cross)
         with_targets = self.square - fitted  # y'r
         residual = max(with_targets - float(w @ g), 0.0)  # |r|^2 = y'r - w'C'r
-        largest = float(np.abs(g).max(initial=0.0))
+        largest, kappa = float(np.abs(g).max(initial=0.0)), self.kappa
         # D(s r) = 2 s y'r - s^2 |r|^2 is largest at s = y'r / |r|^2, feasible while |s| |C'r| <= kappa.
         best = with_targets / residual if residual > 0 else 0.0
-        bound = self.kappa / largest if largest > 0 else np.inf
-        scale = float(np.clip(best, -bound, bound))
+        bound = kappa / largest if largest > 0 else np.inf
+        scale = min(max(best, -bound), bound)
         dual = 2 * scale * with_targets - scale**2 * residual
-        return Evaluation(residual + 2 * self.kappa * float(np.abs(w).sum()), dual, g, residual, scale)
+        return Evaluation(residual + 2 * kappa * float(np.abs(w).sum()), dual, g, residual, scale)
 
     def may_be_active(self, found: Evaluation) -> NDArray[np.bool_]:
         """False for columns that are proven to be zero in every solution.

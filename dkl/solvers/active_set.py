@@ -46,8 +46,7 @@ class ActiveSet:
     def solve(self, problem: Lasso, start: Vector | None = None, *, watch: Watch | None = None) -> Solution:
         """The weights of the least gap or objective that were met; a row a round of Newton steps."""
         watch = watch or Watch()
-        w = problem.start(start)
-        found = problem.evaluate(w)
+        w, found = problem.start(start)
         best, alive, steps = (w.copy(), found), problem.may_be_active(found), 0
         face, is_settled = _Face(problem, w), not w.any()
         idle, crawl = Stall(MAX_IDLE), _Crawl(found)
@@ -86,7 +85,7 @@ class _Crawl:
 def _entering(problem: Lasso, w: Vector, found: Evaluation, alive: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Columns outside the active set that violate optimality, the worst first, relative to their lengths."""
     excess = np.abs(found.correlations) - problem.kappa
-    candidates = np.flatnonzero((excess > 0) & (w == 0) & alive & (problem.gram.diagonal > 0))
+    candidates = ((excess > 0) & (w == 0) & alive & (problem.gram.diagonal > 0)).nonzero()[0]
     worst = np.argsort(-excess[candidates] / np.sqrt(problem.gram.diagonal[candidates]), kind="stable")
     return candidates[worst[: max(1, int(ENTERING_SHARE * np.count_nonzero(w)))]]
 

@@ -117,7 +117,7 @@ class _State:
     def __init__(self, problem: WeightedLasso, start: Vector | None) -> None:
         size = problem.n_columns
         self.problem = problem
-        self.mu = problem.kernel_weights(problem.start(start))
+        self.mu = problem.kernel_weights(problem.start(start)[0])
         self.slot = np.full(size, -1, np.intp)
         self.refresh()
 

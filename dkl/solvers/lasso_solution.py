@@ -62,8 +62,8 @@ class Lasso(Protocol):
     def kappa(self) -> float:
         """Half the penalty."""
 
-    def start(self, w: Vector | None) -> Vector:
-        """A copy of weights to begin at, or zeros where these are no worse."""
+    def start(self, w: Vector | None) -> tuple[Vector, Evaluation]:
+        """Return a copy of weights to start at, or zeros where these are no worse, and the evaluation there."""
 
     def evaluate(self, w: Vector) -> Evaluation:
         """P, its gap and the correlations at w."""

@@ -121,11 +121,12 @@ def test_a_start_is_kept_where_it_helps_and_cleaned_where_it_does_not(data, rng)
     problem = lasso_problem(C, y, 0.01)
     w = by_sklearn(C, y, problem.kappa)[0]
     w[3] = 2.0
-    kept = problem.start(w)
+    kept, found = problem.start(w)
+    assert found.objective == problem.evaluate(kept).objective < problem.square
     assert kept[3] == 0 and w[3] == 2
     np.testing.assert_array_equal(np.delete(kept, 3), np.delete(w, 3))
     for bad in (1e30 * rng.standard_normal(30), -w, None):
-        assert not problem.start(bad).any()
+        assert not problem.start(bad)[0].any()
 
 
 def test_targets_of_zeros_and_columns_of_zeros(rng):
