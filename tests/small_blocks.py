@@ -20,7 +20,6 @@ SIZES = {
     "dkl.problems.column_pass.WAVE_SECONDS": 0.0,
     "dkl.stores.kernel_columns.GRAM_CHUNK_BYTES": 8 * 10 * 80,
     # The smoothest eigenvectors of more rows than LAPACK takes, on workers where there are any.
-    "dkl.linalg.smooth_bytes.FACTORED": 0,
     "dkl.linalg.smooth_bytes.FILL": 0,
     "dkl.blocks.shared_passes.WORTHWHILE": 0,
     "os.fsync": lambda descriptor: None,  # no power is cut here, and a busy disk takes its time

@@ -1,12 +1,13 @@
-"""The smoothest eigenvectors of a graph's Laplacian, some dozens to hundreds, by whichever method is safe at the graph's size.
+"""The smoothest eigenvectors of a graph's Laplacian, some dozens to hundreds, by whichever method takes least work.
 
-    n up to DENSE                      LAPACK
-    a factor of L + shift within FILL  shift-invert Lanczos
-    beyond                             Chebyshev-filtered subspaces (`filtered_rows`), which need products alone, here or on workers
+    n up to DENSE                                   LAPACK
+    a factor of L + shift fits and is less work     shift-invert Lanczos
+    else                                            Chebyshev-filtered subspaces (`filtered_rows`), by products alone, here or on workers
 
-Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and filters many passes. A factor
-of a graph that is locally a plane has some dozen numbers a row, however many rows; in many dimensions it is dense. Which it is, is
-seen from factors of the neighbourhoods of a row.
+Low eigenvalues of neighbour graphs lie close together: plain Lanczos takes thousands of steps there, and of chains filters many passes. A
+factor of a graph that is locally a chain or a plane has some dozen numbers a row, however many rows; in many dimensions it is dense.
+Which it is, is seen from the graph's levels (`smooth_work`), and a factor's bytes from those of the neighbourhoods of a row. Clusters that
+are nearly apart have eigenvalues that levels do not show: a filter that converges too slowly hands over to a factor.
 """
 
 from __future__ import annotations
@@ -24,11 +25,18 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, SuperLU, eigsh, spl
 from dkl.linalg import smooth_bytes
 from dkl.linalg.filtered_rows import Passes, PassesHere
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.smooth_work import factor_work, filter_work, graph_levels, pass_work
 
 Array = NDArray[np.float64]
-SHIFT = 1e-4
-"""Of the mean of L's diagonal: what makes L definite."""
+SHIFT, DEEP = 1e-4, 1000
+"""Of the mean of L's diagonal: what makes L definite. Of a graph of more than DEEP levels it is 0.1 over their square, below its lowest
+eigenvalues: far above them it hides what tells them apart, and Lanczos takes ten times the steps."""
 PASSES = 60
+RESTARTS = 200
+"""Of Lanczos at most. An eigenvalue that is there hundreds of times, as 0 where duplicates are components of their own, takes it
+thousands."""
+LOOK = 0.25
+"""Share of a factor's work that the filter spends before it may hand over."""
 MakePasses = Callable[[sparse.csr_array, int], Passes]
 
 
@@ -57,17 +65,30 @@ def smoothest(
     Laplacian and a number of columns. room: bytes that a factor may take with all beside it, at most; None: FILL. Nothing is random
     but a fixed start.
     """
-    n = laplacian.shape[0]
-    is_small = n <= max(smooth_bytes.DENSE, 2 * count)
-    method, found = "shift-invert", None
-    factor = smooth_bytes.factor_room(n, count, laplacian.nnz, room)
-    if not is_small and factor and (smooth_bytes.whole_factor_bytes(n) <= factor or factor_bytes(laplacian) <= factor):
-        found = _factored(laplacian, count)
-    if found is None and not is_small:
-        return _filtered(laplacian, count, tol, passes)
+    n, entries = laplacian.shape[0], laplacian.nnz
+    if n <= max(smooth_bytes.DENSE, 2 * count):
+        vectors = scipy.linalg.eigh(laplacian.toarray(), subset_by_index=[0, count - 1])[1]
+        return _orthonormal(laplacian, vectors, "dense")
+    allowed = smooth_bytes.factor_room(n, count, entries, room)
+    work, factored, found, share = np.inf, False, None, SHIFT
+    if allowed:
+        levels = graph_levels(laplacian)
+        share = SHIFT if levels.depth <= DEEP else 0.1 / levels.depth**2
+        work = factor_work(levels, n, entries, count)
+        factored = work < filter_work(levels, entries, count + smooth_bytes.guards(count)) and _fits(laplacian, allowed)
+    if not factored:
+        found = _filtered(laplacian, count, tol, passes, work, allowed)
     if found is None:
-        method, found = "dense", scipy.linalg.eigh(laplacian.toarray(), subset_by_index=[0, count - 1])[1]
-    # Rayleigh-Ritz: orthonormal, and ordered, to rounding.
+        vectors = _factored(laplacian, count, share)
+        if vectors is not None:
+            return _orthonormal(laplacian, vectors, "shift-invert")
+        found = _filtered(laplacian, count, tol, passes, np.inf, 0)
+    assert found is not None
+    return found
+
+
+def _orthonormal(laplacian: sparse.csr_array, found: Array, method: str) -> SmoothBasis:
+    """Return the basis of eigenvectors `found` (n, m), orthonormal and ordered to rounding."""
     vectors = np.linalg.qr(found)[0]
     image = laplacian @ vectors
     values, turn = np.linalg.eigh(vectors.T @ image)
@@ -89,6 +110,11 @@ def _signed(vectors: Array) -> Array:
     return vectors
 
 
+def _fits(laplacian: sparse.csr_array, allowed: int) -> bool:
+    """Return whether a factor takes at most so many bytes."""
+    return smooth_bytes.whole_factor_bytes(laplacian.shape[0]) <= allowed or factor_bytes(laplacian) <= allowed
+
+
 def factor_bytes(laplacian: sparse.csr_array) -> float:
     """Foreseen of L + shift's factors: numbers a row grow with the number of rows by the power that two neighbourhoods show."""
     n = laplacian.shape[0]
@@ -101,40 +127,49 @@ def factor_bytes(laplacian: sparse.csr_array) -> float:
     for size in smooth_bytes.GAUGES:
         # A component that is smaller tells nothing of larger ones.
         rows = order[:size] if len(order) >= size else np.arange(size)
-        fills.append(_factor(laplacian[rows][:, rows]).L.nnz / size)
+        part = laplacian[rows][:, rows]
+        fills.append(_factor(part, SHIFT * float(part.diagonal().mean())).L.nnz / size)
     power = max(0.0, float(np.log(fills[1] / fills[0]) / np.log(smooth_bytes.GAUGES[1] / smooth_bytes.GAUGES[0])))
     return smooth_bytes.NUMBER * n * fills[1] * (n / smooth_bytes.GAUGES[1]) ** power
 
 
-def _factor(laplacian: sparse.csr_array) -> SuperLU:
+def _factor(laplacian: sparse.csr_array, shift: float) -> SuperLU:
     """Of L + shift, positive definite: no pivots but the diagonal's."""
-    shift = SHIFT * float(laplacian.diagonal().mean())
     shifted = sparse.csc_array(laplacian + shift * sparse.eye_array(laplacian.shape[0]))
     return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
-def _factored(laplacian: sparse.csr_array, count: int) -> Array | None:
-    """(n, count), or None where Lanczos does not end."""
-    shift = SHIFT * float(laplacian.diagonal().mean())
+def _factored(laplacian: sparse.csr_array, count: int, share: float) -> Array | None:
+    """(n, count), or None where Lanczos does not end. share: the shift, of the mean of L's diagonal."""
+    shift = share * float(laplacian.diagonal().mean())
     start = np.random.default_rng(0).standard_normal(laplacian.shape[0])
     try:
-        inverse = LinearOperator(laplacian.shape, matvec=_factor(laplacian).solve, dtype=np.float64)
-        values, vectors = eigsh(laplacian, count, sigma=-shift, v0=start, OPinv=inverse)
+        inverse = LinearOperator(laplacian.shape, matvec=_factor(laplacian, shift).solve, dtype=np.float64)
+        values, vectors = eigsh(laplacian, count, sigma=-shift, v0=start, OPinv=inverse, maxiter=RESTARTS)
     except (ArpackError, RuntimeError):  # the second: a factor without a pivot
         return None
     return np.asarray(vectors[:, np.argsort(values)])
 
 
-def _filtered(laplacian: sparse.csr_array, count: int, tol: float, make: MakePasses) -> SmoothBasis:
-    """As near as PASSES come."""
-    norm = _norm(laplacian)
-    passes = make(laplacian, count + smooth_bytes.guards(count))
+def _filtered(
+    laplacian: sparse.csr_array, count: int, tol: float, make: MakePasses, work: float, allowed: int
+) -> SmoothBasis | None:
+    """As near as PASSES come; None where a factor, of this work and within the allowed bytes, is sooner done than the passes to come."""
+    norm, columns = _norm(laplacian), count + smooth_bytes.guards(count)
+    passes, each, before = make(laplacian, columns), pass_work(laplacian.nnz, columns), np.inf
     try:
-        for _ in range(PASSES):
+        for done in range(1, PASSES + 1):
             ritz = passes.advance(count)
             residual = float(ritz.residuals.max()) / norm
             if residual <= tol:
                 break
+            if done * each >= LOOK * work:
+                rate = np.log(before / residual) if residual < before else 0.0
+                if each * np.log(residual / tol) > rate * work:
+                    if _fits(laplacian, allowed):
+                        return None
+                    work = np.inf
+            before = residual
         return SmoothBasis(ritz.values, _signed(passes.vectors(count)), residual, "filter")
     finally:
         passes.close()

@@ -6,10 +6,8 @@ from dkl.linalg.ordered_rows import GROUPS
 from dkl.linalg.slabs import WIDTH
 
 DENSE = 600
-FACTORED = 10_000
-"""Rows whose factor is not foreseen: 1.2 GB at most. Of rows in many dimensions it has 0.9 n^2 entries, measured at 64 and at 200."""
-FILL = 2**30
-"""Bytes of a factor, foreseen."""
+FILL = 2**31
+"""Bytes of a factor at most: what one of a plane of 10^6 rows takes. Of rows in many dimensions it has 0.9 n^2 entries."""
 GAUGES = (2_500, 5_000)
 """Rows of the neighbourhoods by whose factors it is."""
 NUMBER = 24
@@ -17,8 +15,8 @@ NUMBER = 24
 
 
 def guards(count: int) -> int:
-    """Columns that are iterated beside those that are asked for."""
-    return max(10, count // 5)
+    """Columns that are iterated beside those that are asked for: a fifth, and what fills the last slab, which costs nothing."""
+    return -(-(count + max(4, count // 5)) // WIDTH) * WIDTH - count
 
 
 def basis_bytes(n: int, count: int, entries: int, room: int | None = None) -> int:
@@ -33,7 +31,7 @@ def basis_bytes(n: int, count: int, entries: int, room: int | None = None) -> in
 
 def factor_room(n: int, count: int, entries: int, room: int | None) -> int:
     """Bytes that a factor may take of `room`, beside what Lanczos takes; 0 where that is less than those by which it is foreseen."""
-    most = whole_factor_bytes(n) if n <= FACTORED else FILL
+    most = min(whole_factor_bytes(n), FILL)
     left = most if room is None else min(most, room - _lanczos_bytes(n, count, entries))
     return left if left >= whole_factor_bytes(min(n, GAUGES[1])) else 0
 

@@ -29,7 +29,6 @@ def laplacian(rng):
 
 
 def test_the_basis_is_that_of_this_process(laplacian, client, monkeypatch):
-    monkeypatch.setattr(smooth_bytes, "FACTORED", 0)
     monkeypatch.setattr(smooth_bytes, "FILL", 0)
     session, made, held = Session(client), [], client.run(owners_held)
 

@@ -24,7 +24,7 @@ LEARNERS = {
 @pytest.fixture
 def shared(monkeypatch):
     """As of graphs that no factor fits, and of as many rows as workers are asked for: those that were shared out."""
-    for place, name in ((smooth_bytes, "FACTORED"), (smooth_bytes, "FILL"), (shared_passes, "WORTHWHILE")):
+    for place, name in ((smooth_bytes, "FILL"), (shared_passes, "WORTHWHILE")):
         monkeypatch.setattr(place, name, 0)
     made, real = [], shared_passes.SharedPasses
 

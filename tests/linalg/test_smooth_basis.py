@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import eigsh, splu
+from scipy.spatial import cKDTree
 
 from dkl.linalg import smooth_basis, smooth_bytes
 from dkl.linalg.smooth_basis import smoothest
@@ -24,8 +25,8 @@ def ring(n, parts=1):
 def test_every_method_finds_them(method, parts, monkeypatch):
     monkeypatch.setattr(smooth_bytes, "DENSE", 600 if method == "dense" else 10)
     monkeypatch.setattr(smooth_bytes, "GAUGES", (20, 40))
-    monkeypatch.setattr(smooth_bytes, "FACTORED", 10_000 if method == "shift-invert" else 0)
-    monkeypatch.setattr(smooth_bytes, "FILL", 0 if method == "filter" else 2**20)
+    # Bytes of a whole factor, of less than one, of none.
+    monkeypatch.setattr(smooth_bytes, "FILL", {"foreseen": 60_000, "filter": 0}.get(method, 2**20))
     method = "shift-invert" if method == "foreseen" else method
     L, count = ring(90 // parts, parts), 7 if parts == 1 else 9
     found = smoothest(L, count)
@@ -60,3 +61,96 @@ def test_a_factor_s_size_is_foreseen(kind, rng, monkeypatch):
     L = sparse.csr_array(sparse.diags_array(W.sum(axis=0)) - W)
     numbers = splu(sparse.csc_array(L + 1e-3 * sparse.eye_array(n)), permc_spec="MMD_AT_PLUS_A").L.nnz
     assert 0.3 < smooth_basis.factor_bytes(L) / (smooth_bytes.NUMBER * numbers) < 3
+
+
+def neighbor_laplacian(X, k=10):
+    """The normalized Laplacian of the k-nearest-neighbor graph, edges 1."""
+    n = len(X)
+    found = cKDTree(X).query(X, k + 1)[1][:, 1:]
+    W = sparse.coo_array((np.ones(found.size), (np.repeat(np.arange(n), k), found.ravel())), shape=(n, n))
+    return normalized(((W + W.T) > 0).astype(float))
+
+
+def normalized(W):
+    degrees = sparse.diags_array(1 / np.sqrt(np.asarray(W.sum(axis=0)).ravel()))
+    return sparse.csr_array(sparse.eye_array(W.shape[0]) - degrees @ W @ degrees)
+
+
+def weak_clusters(rng, parts, size):
+    """Gaussians in 10 dimensions, each joined to the next by one edge of weight 0.01 or so."""
+    W = sparse.block_diag(
+        [abs(neighbor_laplacian(rng.standard_normal((size, 10)))) for _ in range(parts)], format="lil"
+    )
+    W.setdiag(0.0)
+    for at in size * np.arange(1, parts):
+        W[at - size, at] = W[at, at - size] = 1e-3 * (1 + rng.random())
+    return normalized(sparse.csr_array(W))
+
+
+def check_against_scipy(L, found, count):
+    """Eigenvalues, and the subspace where the next eigenvalue lies apart, by scipy's Lanczos on 2 - L, without a factor."""
+    values, vectors = eigsh(2 * sparse.eye_array(L.shape[0]) - L, count + 1, which="LA", v0=np.ones(L.shape[0]))
+    values, vectors = 2 - values[::-1], vectors[:, ::-1]
+    np.testing.assert_allclose(found.values, values[:count], atol=1e-9)
+    assert found.residual <= 1e-8
+    gap = values[count] - values[count - 1]
+    outside = vectors[:, :count] - found.vectors @ (found.vectors.T @ vectors[:, :count])
+    assert np.linalg.norm(outside, 2) <= 2 * count**0.5 * found.residual * 2 / gap + 1e-10
+
+
+@pytest.mark.parametrize("n", [9_000, 11_000])
+def test_rows_in_ten_dimensions_are_filtered_and_no_factor_is_tried(n, rng, monkeypatch):
+    """A factor of these has 0.2 n^2 entries and takes a hundred times as long; seeing that from one of a part takes ten times."""
+    monkeypatch.setattr(smooth_basis, "splu", None)
+    L = neighbor_laplacian(rng.standard_normal((n, 10)))
+    found = smoothest(L, 10)
+    assert found.method == "filter"
+    check_against_scipy(L, found, 10)
+
+
+@pytest.mark.parametrize("kind", ["chain", "circle", "plane"])
+def test_long_graphs_are_factored(kind, rng):
+    """The filter takes twice to ten times as long for chains; for planes of 30,000 rows either takes half a second."""
+    n = 1500
+    turn = 2 * np.pi * rng.random(n)
+    X = {
+        "chain": lambda: rng.random((n, 1)),
+        "circle": lambda: np.column_stack([np.cos(turn), np.sin(turn)]),
+        "plane": lambda: rng.random((n, 2)) * [20, 1],
+    }[kind]()
+    L = neighbor_laplacian(X)
+    found = smoothest(L, 6)
+    values = np.linalg.eigvalsh(L.toarray())[:6]
+    assert found.method == "shift-invert" and found.residual <= 1e-12
+    np.testing.assert_allclose(found.values, values, atol=1e-12)
+
+
+def test_clusters_that_are_nearly_apart_are_handed_over_to_a_factor(rng, monkeypatch):
+    """30 eigenvalues next to 0, of which 10 are asked for: no filter tells them apart in 60 passes."""
+    L = weak_clusters(rng, 30, 100)
+    real, made = smooth_basis._filtered, []
+
+    def noted(*given):
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr(smooth_basis, "_filtered", noted)
+    found = smoothest(L, 10)
+    assert found.method == "shift-invert" and made == [None] and found.residual <= 1e-12
+    values = eigsh(L, 10, sigma=-1e-3, return_eigenvectors=False)
+    np.testing.assert_allclose(found.values, np.sort(values), atol=1e-12)
+    monkeypatch.setattr(smooth_bytes, "FILL", 0)
+    monkeypatch.setattr(smooth_basis, "PASSES", 8)
+    assert smoothest(L, 10).method == "filter"  # no factor is allowed
+
+
+@pytest.mark.parametrize("restarts", [1, 200])
+def test_many_components_do_not_hold_up_lanczos(restarts, monkeypatch):
+    """0 is an eigenvalue as often as there are components. Where Lanczos does not end the filter is taken."""
+    monkeypatch.setattr(smooth_basis, "RESTARTS", restarts)
+    L = normalized(sparse.block_diag([abs(ring(30)) - sparse.diags_array(ring(30).diagonal()) for _ in range(40)]))
+    monkeypatch.setattr(smooth_basis, "filter_work", lambda *_: np.inf)  # a factor, first
+    found = smoothest(L, 8)
+    np.testing.assert_allclose(found.values, 0, atol=1e-12)
+    assert found.residual <= 1e-8 and (found.method == "filter" or restarts > 1)
+    assert np.abs(found.vectors.T @ found.vectors - np.eye(8)).max() < 1e-12

@@ -1,0 +1,90 @@
+"""Work of both ways to the smoothest eigenvectors of a large graph, estimated from its breadth-first levels.
+
+A factor's fill grows with the graph's separators, and about as wide are its levels; the filter's products grow with the root of what the
+spectrum spans beyond the wanted end, and so with the number of levels. A level is a few rows of a chain and half of all rows in ten
+dimensions. Both estimates take milliseconds, where a factor of a part of the graph, to see its fill, can take more than the filter.
+
+Constants are nanoseconds measured on one core of an AMD EPYC, over chains, circles, planes, cubes, Gaussians in 10 dimensions and
+digits of 1,000 to 100,000 rows (benchmarks/spectral.md): fixed numbers, so that the choice, and with it the bytes of results, is the same
+on any machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dkl.linalg.lowest_subspace import DEGREE
+from dkl.linalg.ordered_rows import band_order
+from dkl.linalg.slabs import WIDTH
+
+PRODUCTS = (60.0, 16.0)
+"""Products with the matrix to a residual of 1e-8: at least, and a level over the root of the columns. At most twice off but for chains,
+where it is too many."""
+PASSES = 5e6
+"""What its passes take of any graph, however small."""
+ENTRY = 3.5
+"""An entry of the matrix times a slab's row."""
+ORDER, FLOP = 4000.0, 0.23
+"""A row's place in the elimination, and a product of two numbers in it."""
+FILL_FLOPS = 4.0
+"""Products by the cube of a part's width, and by its rows times its width: between 1 and 7 of them."""
+FACTOR_ENTRY, STEP, BASIS = 2.5, 60.0, 1.0
+"""Of a step of Lanczos: a number of the factor, a row, a row's number in one vector of Lanczos' basis."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Breadth-first levels of a graph: parts (its components), depth (levels of the deepest part), and each part's root mean square
+    width w: `cubes` the sum of w^3, `strips` of w times the part's rows."""
+
+    parts: int
+    depth: int
+    cubes: float
+    strips: float
+
+
+def graph_levels(matrix: sparse.csr_array) -> Levels:
+    """The levels of a symmetric matrix (n, n), from its reverse Cuthill-McKee order: a row's last neighbour is about a level away."""
+    n = matrix.shape[0]
+    order = band_order(matrix)
+    place = np.empty(n, np.int32)
+    place[order] = np.arange(n, dtype=np.int32)
+    last, filled = np.arange(n, dtype=np.int32), np.flatnonzero(np.diff(matrix.indptr))
+    if len(filled):
+        reached = np.maximum.reduceat(place[matrix.indices], matrix.indptr[filled])
+        last[place[filled]] = np.maximum(last[place[filled]], reached)
+    parts = depth = at = 0
+    cubes = strips = 0.0
+    while at < n:
+        first, count, squares = at, 0, 0.0
+        while last[at] > at:
+            squares += float(last[at] - at) ** 2
+            at, count = int(last[at]), count + 1
+        at += 1
+        width = (squares / max(count, 1)) ** 0.5
+        parts, depth = parts + 1, max(depth, count)
+        cubes, strips = cubes + width**3, strips + width * (at - first)
+    return Levels(parts, depth, cubes, strips)
+
+
+def filter_work(levels: Levels, entries: int, columns: int) -> float:
+    """Nanoseconds of the filter on a block of `columns` vectors."""
+    products = PRODUCTS[0] + PRODUCTS[1] * levels.depth / columns**0.5
+    return PASSES + products * -(-columns // WIDTH) * entries * ENTRY
+
+
+def pass_work(entries: int, columns: int) -> float:
+    """Nanoseconds of one pass of the filter, at most."""
+    return (DEGREE + 1) * -(-columns // WIDTH) * entries * ENTRY
+
+
+def factor_work(levels: Levels, n: int, entries: int, count: int) -> float:
+    """Nanoseconds of a factor of n rows and of shift-invert Lanczos by it: a part more is a 0 more among the eigenvalues, which Lanczos
+    finds one by one."""
+    flops = FILL_FLOPS * (levels.cubes + levels.strips) + (entries / n) ** 2 * n
+    steps, basis = 30 + 2 * count + 6 * (levels.parts - 1), max(2 * count + 1, 20)
+    step = FACTOR_ENTRY * (n * flops) ** 0.5 + n * (STEP + BASIS * basis)
+    return ORDER * n + FLOP * flops + steps * step
