@@ -68,9 +68,11 @@ class PeakMemory:
 
 @contextmanager
 def local_cluster(workers: int, memory_limit: str | int = 0) -> Iterator[Any]:
+    import dask
     from distributed import Client, LocalCluster
 
     with (
+        dask.config.set({"dkl.workers": "always"}),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

@@ -277,6 +277,7 @@ def cases(folder: Path, options: argparse.Namespace) -> Iterator[Case]:
 
 
 def main() -> int:
+    os.environ["DASK_DKL__WORKERS"] = "always"  # however small the fits
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--victims", nargs="+", choices=VICTIMS, default=VICTIMS)

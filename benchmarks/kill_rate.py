@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import random
 import signal
 import statistics
@@ -63,6 +64,7 @@ def run(folder: Path, name: str, arguments: list[str], every: float | None, seed
 
 def main() -> None:
     """All cases."""
+    os.environ["DASK_DKL__WORKERS"] = "always"  # however small the fits
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=20_000)
     parser.add_argument("--rank", type=int, default=64)

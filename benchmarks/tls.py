@@ -89,6 +89,7 @@ def fit(name: str, folder: Path, *, tls: bool) -> tuple[float, float]:
 
 
 def main() -> None:
+    os.environ["DASK_DKL__WORKERS"] = "always"  # however small the fits
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=[*CASES, "sent"], default=[*CASES, "sent"])

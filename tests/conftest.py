@@ -5,6 +5,8 @@ import os
 # One BLAS thread a process, or the same sums round differently; read once, when numpy loads its BLAS.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
+# Small fits are for workers, too, in all processes that tests start; read once, when dask is imported.
+os.environ["DASK_DKL__WORKERS"] = "always"
 
 import gc
 import shutil

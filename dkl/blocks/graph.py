@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl.blocks.graph_plan import TREE_FEATURES, plan_graph
+from dkl.blocks.graph_plan import TREE_FEATURES, graph_session, plan_graph
 from dkl.blocks.graph_warnings import affinity_text, isolated_text, joined_text, width_text
 from dkl.blocks.neighbor_search import NeighborSearch
 from dkl.blocks.row_sources import RowSource, row_source
@@ -159,6 +159,7 @@ def build_graph(
     if source.is_foreign and session.is_distributed:
         source = source.load([(0, source.n)])
     limit = parse_bytes(memory_limit)
+    session = graph_session(source, session, limit)
     way, plan = _way(source, n_neighbors, method, limit, session, beside, joined_above is not None)
     search = NeighborSearch(source, session, plan["query_rows"], plan["reference_rows"], sum(_threads(session)))
     n_duplicates, most_copies = search.check()

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+from dkl.blocks.place import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
 from dkl.blocks.plan_remedies import Way, fewer, what_helps
+from dkl.blocks.row_sources import RowSource
+from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.linalg.neighbor_sizes import PIECE, QUERY_TILE, REFERENCE_TILE, sample_size
 from dkl.linalg.similarity import SIGMA_NEIGHBORS
@@ -19,7 +22,24 @@ _DEFAULT_BUDGET = 256 * 10**6  # bytes of blocks a slot where no limit is given
 # Bytes a directed edge at the peaks of making W and L, measured where no edge is mutual: 49 and 110 to 115.
 _GRAPH, _LAPLACIAN = 55, 120
 _JOINED = 100  # bytes a directed edge while components are joined
+# Of a thread for a distance, and for each byte of a row in it: benchmarks/graph.md.
+_PAIR_SECONDS, _BYTE_SECONDS = 5e-10, 1.2e-11
+_ROUNDS = 20  # of the scheduler's, each some exchanges long
 _STAGES = ("search", "check", "assembly", "joining")
+
+
+def graph_session(source: RowSource, session: Session, memory_limit: int | None) -> Session:
+    """Return where the graph of these rows is built: `session`, or this process alone where its workers would take as long.
+
+    On the workers wherever a limit is given, or the rows are not in this process.
+    """
+    if not session.is_distributed or memory_limit is not None or not source.is_in_memory:
+        return session
+    place, held = Place.of(session), source.n * source.row_bytes
+    seconds = source.n**2 * (_PAIR_SECONDS + source.row_bytes * _BYTE_SECONDS)
+    sent = held * place.processes / BYTES_A_SECOND
+    there = seconds / (place.processes * place.threads) + _ROUNDS * ROUND_SECONDS + sent
+    return session.here() if idle_workers(place, seconds / session.threads, there, held) else session
 
 
 def plan_graph(

@@ -9,10 +9,16 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.plan_remedies import RAISE_LIMIT
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
-from dkl.resources import format_bytes
+from dkl.resources import format_bytes, machine_memory
 
 WORKER_SHARE = 0.75
 """Of a Dask worker's limit: it pauses at 0.8 of it."""
+OWN_SHARE = 0.25
+"""Of this machine's memory, which this process may take for work that workers would do no sooner."""
+ROUND_SECONDS = 0.001
+"""Time of an exchange between workers, however small (benchmarks/million.md)."""
+BYTES_A_SECOND = 5e8
+"""Rate assumed of disk and network, which are not measured."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,21 @@ class Place:
 
     def _share(self) -> int | None:
         return None if self.limit is None else int(WORKER_SHARE * self.limit)
+
+
+def idle_workers(place: Place, here: float, there: float, held: int) -> str:
+    """Return the line on workers that are left idle; "" where they work, or where there are none.
+
+    here, there: seconds of an iteration in this process and on the workers, by sizes alone; held: bytes that this process would take.
+    Workers are idle where they are no faster and the work fits here; the bytes of the result are the same. The setting "dkl.workers"
+    of Dask's configuration, "always", has them work at any size.
+    """
+    from dask import config
+
+    always = config.get("dkl.workers", "") == "always"
+    if not place.distributed or there < here or held > OWN_SHARE * machine_memory() or always:
+        return ""
+    return f"the workers stay idle: about {there:.2g} s an iteration on them, {here:.2g} s in this process"
 
 
 def _worker_memory(session: Session) -> int | None:

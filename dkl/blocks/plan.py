@@ -41,6 +41,7 @@ class Plan:
     stages                  by name, what is held beside `base` before or after `items` are, each stage by itself
     remedy                  what the error of `validate` advises; by default by placement
     own_bytes               that the process holds which has workers do the work; 0 where it is one of them, or takes no more
+    idle_workers            why the workers that there are stay idle, a line; "" where they work
     """
 
     placement: str  # "memory", "disk"
@@ -56,6 +57,7 @@ class Plan:
     remedy: str | None = None
     stages: dict[str, int] = field(default_factory=dict)
     own_bytes: int = 0
+    idle_workers: str = ""
 
     @property
     def process_bytes(self) -> int:
@@ -125,6 +127,7 @@ class Plan:
         if self.own_bytes:
             lines += [f"  {'this process, which asks them':<34}{format_bytes(self.own_bytes):>10}"]
         lines += [f"  disk: {name:<28}{format_bytes(size):>10}" for name, size in self.disk.items()]
+        lines += [f"  {self.idle_workers}"] if self.idle_workers else []
         if self.processes > 1:
             lines += [
                 f"  {self.tasks_per_iteration} tasks an iteration or a second, whichever is longer; "

@@ -73,6 +73,10 @@ class Session:
             secede()
         return cls(client, threads=threads)
 
+    def here(self) -> Session:
+        """Return a session on the threads of this process alone."""
+        return self if self.client is None else Session(None, threads=self.threads)
+
     @property
     def is_distributed(self) -> bool:
         """Whether work runs on the workers of a cluster."""

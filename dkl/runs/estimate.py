@@ -22,8 +22,6 @@ from dkl.resources import format_bytes, peak_rss
 if TYPE_CHECKING:  # it takes scikit-learn
     from dkl.linalg.kernel_columns import Kernel
 
-BYTES_A_SECOND = 5e8
-"""Assumed of disk and network, which are not measured."""
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
 """Of the block on which seconds are measured."""
 SQUARE = 400

@@ -25,12 +25,13 @@ from dkl.stores.run import RunStore
 def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
     """Algorithm 1, and its certificate."""
     settings, problem = fit.settings, fit.problem
+    session = fit.session.here() if fit.plan.idle_workers else fit.session
     program = problem.admm(fit.rank, settings.dtype, settings.tol, adapt_rho=settings.adapt_rho)
     fill: Any = RandomStart(settings.seed, problem.n, fit.rank)
     if warm_start is not None:
         fill = WarmStart(warm_start[:, : fit.rank], settings.seed, fit.rank)
     store = fit.run or (fit.scratch if fit.plan.placement == "disk" else None)
-    workspace = Workspace(fit.session, fit.plan, store, fit.scratch)
+    workspace = Workspace(session, fit.plan, store, fit.scratch)
     stepper = ADMMStepper(
         lambda: workspace.new_placement(program),
         fill,
@@ -48,7 +49,7 @@ def by_admm(fit: Context, warm_start: NDArray | None) -> Stage:
     finally:
         stepper.close()
         workspace.close()
-    certificate = problem.certificate(entries, smooth, product=product_on(fit.session), seed=settings.seed)
+    certificate = problem.certificate(entries, smooth, product=product_on(session), seed=settings.seed)
     fit.clock.lap("certificate")
     proven = float(certificate.relative_gap)
     outcome = outcome_of(outcome, proven, settings.goal, unproven=Outcome.STATIONARY)

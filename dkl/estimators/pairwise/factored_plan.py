@@ -28,6 +28,7 @@ KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
 WORTHWHILE = 0.25
 """Of the memory that this process may use: where it would hold more at START_RANK columns, the rows are shared out over a cluster's
 workers. They send each other what their rows meet, which costs more time than memory is worth before (benchmarks/pair_workers.md)."""
+IDLE = "the workers stay idle: the factored solver fits here, and on them would exchange more than it computes"
 MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
 
@@ -191,6 +192,7 @@ def factored_plan(
         limit=settings.memory_limit if shared is None else place.allowed(settings.memory_limit),
         shape={"n": n, "rank": rank, "dtype": settings.dtype},
         remedy="raise memory_limit, or use solver='admm', which works out of core",
+        idle_workers=IDLE if shared is None and place.distributed else "",
         own_bytes=0 if shared is None else PROCESS_BASE + held["graph and targets"] + 2 * 8 * n * width,
     )
 

@@ -5,6 +5,7 @@ Used by the estimator and by the command line; with a run's folder every stage i
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ from dkl.solvers.gamma_scores import GammaChoice
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
+
+LOG = logging.getLogger("dkl")
 
 
 @dataclass
@@ -73,6 +76,8 @@ def fit_problem(
     settings = replace(settings, solver=solver_of(problem, settings, session, run))
     clock, rank = Clock(seconds), chosen_rank(problem, settings)
     plan = make_plan(problem, settings, session, has_store=run is not None or scratch is not None)
+    if plan.idle_workers:
+        LOG.warning(plan.idle_workers)
     fit = Context(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
         goal = settings.tol if settings.goal is None else settings.goal

@@ -7,7 +7,7 @@ from typing import Any
 
 from scipy import sparse
 
-from dkl.blocks.place import Place
+from dkl.blocks.place import BYTES_A_SECOND, ROUND_SECONDS, Place, idle_workers
 from dkl.blocks.plan import Plan, plan_pairwise
 from dkl.blocks.plan_remedies import fewer, what_helps
 from dkl.blocks.session import Session
@@ -23,6 +23,9 @@ GRAPH = "the graph, before that"
 """The stage of a plan before the iterations."""
 AHEAD = 1
 """Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
+EXCHANGES, CELL_SECONDS, ROW_SECONDS = 2, 1.5e-9, 3.4e-7
+"""Of an iteration of ADMM: exchanges of sums; seconds of a thread for an entry of L or T in a column, and for the small system of a
+pattern (benchmarks/million.md). Workers share out the systems only where these are many."""
 
 
 def chosen_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
@@ -72,7 +75,42 @@ def make_plan(
         shared = SharedPlan.of(problem, settings, session)
         plan = factored_plan(place, rank, entries, problem.targets, settings, shared, has_store=has_store)
         return place.checked(plan, settings.memory_limit) if refuse else plan
-    return plan_at(place, rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
+    return admm_plan(session, rank, entries, problem.targets, settings, has_store=has_store, refuse=refuse)
+
+
+def admm_plan(
+    session: Session,
+    rank: int,
+    laplacian_entries: int,
+    targets: sparse.csr_array,
+    settings: PairwiseSettings,
+    *,
+    has_store: bool,
+    refuse: bool = True,
+) -> Plan:
+    """Return `plan_at` the session's place, or of this process alone where its workers would stay idle (`idle_workers`)."""
+    place = Place.of(session)
+    if place.distributed:
+        here, there = (
+            plan_at(at, rank, laplacian_entries, targets, settings, has_store=has_store, refuse=False)
+            for at in (Place(1, session.threads), place)
+        )
+        if here.fits and here.placement == "memory":
+            sent = there.exchanged_per_iteration / there.processes / BYTES_A_SECOND
+            sooner = _seconds(here, targets.nnz, settings)
+            later = _seconds(there, targets.nnz, settings) + EXCHANGES * ROUND_SECONDS + sent
+            if idle := idle_workers(place, sooner, later, here.process_bytes):
+                return replace(here, idle_workers=idle)
+    return plan_at(place, rank, laplacian_entries, targets, settings, has_store=has_store, refuse=refuse)
+
+
+def _seconds(plan: Plan, target_entries: int, settings: PairwiseSettings) -> float:
+    """About the seconds of an iteration's arithmetic: by the numbers that are known before the graph is."""
+    n, slabs = plan.shape["n"], plan.shape["slabs"]
+    entries = min(n * (2 * settings.n_neighbors + 1), n * n) + target_entries
+    slab = entries * plan.shape["width"] * CELL_SECONDS
+    at_once = min(slabs, plan.processes * plan.threads)
+    return -(-slabs // at_once) * slab + n * ROW_SECONDS / plan.threads
 
 
 def plan_at(

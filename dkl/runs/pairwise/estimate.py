@@ -8,19 +8,18 @@ from math import ceil
 import numpy as np
 from scipy import sparse
 
-from dkl.blocks.place import Place
+from dkl.blocks.place import BYTES_A_SECOND, ROUND_SECONDS, Place
 from dkl.blocks.placement import LocalPlacement
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.checks import gammas_to_compare, largest_gamma
-from dkl.estimators.pairwise.plan import GRAPH
+from dkl.estimators.pairwise.plan import EXCHANGES, GRAPH
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.estimators.pairwise.stage import FINISH_SHARE
 from dkl.linalg.slabs import slab_width
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel, RandomStart
 from dkl.resources import format_bytes
-from dkl.runs.estimate import BYTES_A_SECOND
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.planner import Estimate
 from dkl.solvers.factored_descent import minimize
@@ -30,13 +29,11 @@ SAMPLE = 20_000
 TIMED = 3
 SLAB_TRANSFERS = 12
 """Arrays of a slab that an iteration reads and writes where the state is on disk: four and two, three and three."""
-PHASE_SECONDS = 0.01
-"""A round of Dask tasks; two an iteration."""
 
 
 def estimate(inputs: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
     """Sizes before the plan, seconds after it."""
-    place, n = Place.of(session), inputs.rows.n
+    place, n = Place.of(session.here() if plan.idle_workers else session), inputs.rows.n
     factored = "slabs" not in plan.shape  # those are ADMM's
     solver = "factored" if factored else "admm"
     rank = f"rank {plan.shape['rank']}" + (" at first" if factored else "")
@@ -82,7 +79,7 @@ def seconds_an_iteration(plan: Plan, settings: PairwiseSettings, place: Place, n
         slab_bytes = n * width * np.dtype(settings.dtype).itemsize
         seconds += SLAB_TRANSFERS * plan.shape["slabs"] * slab_bytes / BYTES_A_SECOND
     if place.distributed:
-        seconds += 2 * PHASE_SECONDS + plan.exchanged_per_iteration / place.processes / BYTES_A_SECOND
+        seconds += EXCHANGES * ROUND_SECONDS + plan.exchanged_per_iteration / place.processes / BYTES_A_SECOND
     return seconds
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from scipy import sparse
 
-from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.graph_plan import graph_session, plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.checks import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, check_room, factored_plan, rank_within
-from dkl.estimators.pairwise.plan import GRAPH, chosen_rank, plan_at, solver_with_room
+from dkl.estimators.pairwise.plan import GRAPH, admm_plan, chosen_rank, solver_with_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise_terms import PairwiseTerms
 from dkl.quality import MAX_HELD_OUT
@@ -27,7 +27,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
         """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
         place, rows = Place.of(session), found.rows
-        graph = graph_bytes(found, settings, place)
+        graph = graph_bytes(found, settings, Place.of(graph_session(rows, session, settings.memory_limit)))
         entries = min(rows.n * (2 * settings.n_neighbors + 1), rows.n**2)  # at most: where no neighbour is mutual
         problem = PairwiseTerms.of(sparse.csr_array((rows.n, rows.n)), found.pairs, largest_gamma(settings, 1.0))
         shared = SharedPlan.of(problem, settings, session)
@@ -41,7 +41,7 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
                 factored_plan(place, rank, entries, targets, settings, shared, has_store=True), settings.memory_limit
             )
         else:
-            made = plan_at(place, rank, entries, targets, settings, has_store=True)
+            made = admm_plan(session, rank, entries, targets, settings, has_store=True)
         return replace(made, stages={GRAPH: graph})
 
     def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:

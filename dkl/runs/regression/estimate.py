@@ -6,7 +6,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from dkl.blocks.place import Place
+from dkl.blocks.place import BYTES_A_SECOND, Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -16,7 +16,7 @@ from dkl.linalg.column_moments import add_moments, zero_moments
 from dkl.linalg.kernel_columns import block_rows
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_choice import FIRST_ROUND
-from dkl.runs.estimate import BYTES_A_SECOND, MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
+from dkl.runs.estimate import MOST_COLUMNS, MOST_ROWS, seconds_of_columns, timed
 from dkl.runs.planner import Estimate
 from dkl.runs.regression.inputs import RegressionInputs
 
