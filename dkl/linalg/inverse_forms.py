@@ -6,7 +6,7 @@ Two kernels are kept at a time, the current one and a trial: `at` overwrites the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
@@ -30,6 +30,9 @@ class KernelForm(Protocol):
     """K as a function of the weights u (q,) of V."""
 
     pattern: SymmetricPattern
+
+    def with_pattern(self, pattern: SymmetricPattern) -> Self:
+        """The form for V on another pattern, before any K is made; K0's inverse or factor is shared."""
 
     def at(self, u: Vector) -> float | None:
         """Make K(u) the trial. log det(I + K0 V), or None where K0^-1 + V is not positive definite."""
@@ -84,6 +87,10 @@ class DenseInverse:
             return None
         _invert(Q0)
         return cls(pattern, Q0, -log_det)
+
+    def with_pattern(self, pattern: SymmetricPattern) -> Self:
+        """See `KernelForm`."""
+        return replace(self, pattern=pattern)
 
     def log_det(self, u: Vector) -> float | None:
         """See `KernelForm`."""
@@ -173,6 +180,10 @@ class FactoredInverse:
         self._current, self._trial = np.empty_like(self.L), np.empty_like(self.L)
         self._basis: Matrix | None = None
 
+    def with_pattern(self, pattern: SymmetricPattern) -> Self:
+        """See `KernelForm`."""
+        return replace(self, pattern=pattern)
+
     def _root(self, u: Vector) -> Matrix | None:
         """R (r, r) upper triangular, or None."""
         inner = self.weighted(u)
@@ -237,6 +248,10 @@ class FactoredInverse:
     def dense(self) -> Matrix:
         """See `KernelForm`."""
         return self._current @ self._current.T
+
+    def factor(self) -> Matrix:
+        """B (b, r) of the current K = B B'; not to be written to."""
+        return self._current
 
     def weighted(self, u: Vector) -> Matrix:
         """L'V L (r, r)."""

@@ -84,14 +84,17 @@ class LogDetKernelProblem(LogDetProblem):
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
         """The kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
-        weights = self._entries(multipliers)
-        if self.form.at(weights) is None:
-            raise InputError("no kernel: K0^-1 + U is not positive definite", where="multipliers")
-        self.form.accept()
+        weights = self.make_current(multipliers)
         U, K = self.constraints.pattern.matrix(weights), self.form.dense()
         M = U @ (U @ K).T
         self.constraints.pattern.add_to(-weights, M)
         return LearnedKernel(self.points, (M + M.T) / 2.0, K - self._null @ self._null.T)
+
+    def block(self, multipliers: Vector) -> Array:
+        """The block (p, p) of the kernel of `multipliers` (c,); not to be written to, and lost with the next kernel."""
+        self.make_current(multipliers)
+        K = self.form.dense()
+        return K - self._null @ self._null.T if self._null.shape[1] else K
 
 
 class LogDetMetricProblem(LogDetProblem):
@@ -133,3 +136,9 @@ class LogDetMetricProblem(LogDetProblem):
         """W (d, d) of a solution's `multipliers` (c,): W^-1 = W0^-1 + X'U(multipliers)X."""
         assert isinstance(self.form, FactoredInverse)
         return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)
+
+    def rows(self, multipliers: Vector) -> Array:
+        """(p, d) points whose distances are those of the metric of `multipliers` (c,)."""
+        self.make_current(multipliers)
+        assert isinstance(self.form, FactoredInverse)
+        return self.form.factor()

@@ -117,6 +117,17 @@ class ConstraintSet:
         rows, columns = (np.searchsorted(self.points, places) for places in (self.rows, self.columns))
         return type(self)(len(self.points), rows, columns, self.incidence)
 
+    def some(self, chosen: NDArray[np.bool_]) -> Self:
+        """The chosen constraints (c,) alone, on the same n rows."""
+        incidence = self.incidence[chosen]
+        used = np.zeros(len(self.rows), bool)
+        used[incidence.indices] = True
+        places = (np.cumsum(used) - 1)[incidence.indices]
+        incidence = sparse.csr_array(
+            (incidence.data, places, incidence.indptr), shape=(len(incidence.indptr) - 1, used.sum())
+        )
+        return type(self)(self.n, self.rows[used], self.columns[used], incidence)
+
     def values(self, K: NDArray[np.float64]) -> Vector:
         """(c,) tr(K A_t) of a dense symmetric K (n, n)."""
         return np.asarray(self.incidence @ self.pattern.of(K))

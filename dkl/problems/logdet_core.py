@@ -16,7 +16,15 @@ from dkl.errors import InputError
 from dkl.linalg.inverse_forms import FactoredInverse, KernelForm
 from dkl.linalg.relative_eigenvalue import lowest_relative
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
-from dkl.problems.logdet_losses import HingeLoss, InvertibleLoss, LinearLoss, Loss, SmoothedHingeLoss, SoftenedLoss
+from dkl.problems.logdet_losses import (
+    HingeLoss,
+    InvertibleLoss,
+    ItmlLoss,
+    LinearLoss,
+    Loss,
+    SmoothedHingeLoss,
+    SoftenedLoss,
+)
 from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_bytes, is_preconditioned
 from dkl.problems.logdet_preconditioner import LeadingPreconditioner
 
@@ -71,10 +79,10 @@ class LogDetProblem:
         self, form: KernelForm, constraints: ConstraintSet, loss: Loss, gamma: float, normalize: bool, m: int | None
     ) -> None:
         self.form, self.constraints, self.loss = form, constraints, loss
-        self._m = 1.0 if not normalize else float(len(constraints.points) if m is None else m)
+        self._m = float(len(constraints.points) if m is None else m) if normalize else None
         if not (np.isfinite(gamma) and gamma > 0):
             raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
-        if not self._m > 0:
+        if self._m is not None and not self._m > 0:
             raise InputError("not a number of labelled points", where="n_labelled", got=m, wanted="1 or more")
         self.gamma = float(gamma)
 
@@ -111,7 +119,7 @@ class LogDetProblem:
     @property
     def weight(self) -> float:
         """w."""
-        return self.gamma / self._m
+        return self.gamma if self._m is None else self.gamma / self._m
 
     def with_gamma(self, gamma: float) -> Self:
         """The same problem at another gamma; K0, its factors and the buffers are shared: solve one at a time."""
@@ -119,6 +127,20 @@ class LogDetProblem:
         if not (np.isfinite(gamma) and gamma > 0):
             raise InputError("not a weight of the loss", where="gamma", got=gamma, wanted="more than 0")
         other.gamma = float(gamma)
+        return other
+
+    def some(self, chosen: NDArray[np.bool_], n_labelled: int | None) -> Self:
+        """The problem of the chosen constraints (c,) alone; K0's inverse or factor is shared.
+
+        n_labelled: the number that gamma is divided by, if it is divided, None: of the points that these constraints touch.
+        """
+        other = copy(self)
+        other.constraints = self.constraints.some(chosen)
+        other.form = self.form.with_pattern(other.constraints.pattern)
+        if self._m is not None:
+            other._m = float(len(other.constraints.points) if n_labelled is None else n_labelled)
+        if isinstance(self.loss, ItmlLoss):
+            other.loss = self.loss.some(chosen)
         return other
 
     def point(self, multipliers: Vector) -> LogDetPoint | None:
@@ -129,6 +151,14 @@ class LogDetProblem:
         margins = self.constraints.incidence @ self.form.entries(trial=True)
         losses, rest = float(np.sum(self.loss.value(margins))), float(multipliers @ margins)
         return LogDetPoint(multipliers, margins, self.weight * losses - rest + log_det, log_det, losses)
+
+    def make_current(self, multipliers: Vector) -> Vector:
+        """Make K(l) current and return U's weights (q,). InputError where it is not positive definite."""
+        weights = self._entries(multipliers)
+        if self.form.at(weights) is None:
+            raise InputError("no kernel: K0^-1 + U is not positive definite", where="multipliers")
+        self.form.accept()
+        return weights
 
     def objective(self, point: LogDetPoint) -> float:
         """F of a point made at another gamma."""
@@ -244,7 +274,10 @@ class LogDetProblem:
         U = self.constraints.weighted(np.ones(len(self)))
         top = float(np.linalg.eigvals(U @ self.form.dense()).real.max())
         raise InputError(
-            "no minimum under a linear loss", where="gamma", got=self.gamma, wanted=f"less than {self._m / top:.6g}"
+            "no minimum under a linear loss",
+            where="gamma",
+            got=self.gamma,
+            wanted=f"less than {self.gamma / self.weight / top:.6g}",
         )
 
     @property

@@ -179,6 +179,10 @@ class ItmlLoss:
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise InputError("not a squared distance", where=name, got=getattr(self, name), wanted="more than 0")
 
+    def some(self, chosen: NDArray[np.bool_]) -> ItmlLoss:
+        """The loss of the chosen constraints (c,)."""
+        return ItmlLoss(self.similar[chosen], self.upper, self.lower)
+
     def _ratio(self, margins: Vector) -> tuple[Vector, Vector, NDArray[np.bool_]]:
         """x / b with b; and where the loss is not 0."""
         bound = np.where(self.similar, self.upper, self.lower)

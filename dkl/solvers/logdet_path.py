@@ -75,13 +75,14 @@ class LogDetSolution:
 
 def primal_start(problem: PathProblem, multipliers: Vector | None) -> Any:
     """The better of K0 and K(multipliers), as the current point."""
+    warm = None if multipliers is None else problem.point(multipliers)
+    if warm is not None:
+        problem.accept()  # it may be current already, and is the better one nearly always
     best = problem.point(np.zeros(len(problem)))
-    problem.accept()
-    if multipliers is not None:
-        warm = problem.point(multipliers)
-        if warm is not None and (best is None or warm.objective < best.objective):
-            problem.accept()
-            best = warm
+    if warm is not None and (best is None or warm.objective < best.objective):
+        best = warm
+    else:
+        problem.accept()
     if best is None or not np.isfinite(best.objective):
         raise InputError(
             "the loss is infinite at K0",

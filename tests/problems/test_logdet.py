@@ -7,7 +7,7 @@ from logdet_cases import case, kernel, matrices, objective, pairs, triplets
 from dkl.errors import InputError
 from dkl.problems.logdet import LogDetCertificate, LogDetKernelProblem, LogDetMetricProblem
 from dkl.problems.logdet_constraints import ConstraintSet
-from dkl.problems.logdet_losses import LogLoss
+from dkl.problems.logdet_losses import ItmlLoss, LogLoss
 from dkl.problems.logdet_plan import logdet_plan
 from dkl.solvers.logdet import solve_logdet
 
@@ -45,6 +45,32 @@ def test_constraints_on_points(rng):
     assert constraints.points.tolist() == [3, 5, 11, 19]
     block = K[np.ix_(constraints.points, constraints.points)]
     np.testing.assert_allclose(constraints.on_points().values(block), constraints.values(K), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [None, 5], ids=["inverted", "factored"])
+@pytest.mark.parametrize("name", ["log", "itml", "hoi"])
+def test_of_some_constraints_it_is_the_problem_of_these_alone(name, rank, rng):
+    """Values, kernels and products, of a problem made from the chosen rows of what is given."""
+    K0 = kernel(rng, rank=rank)
+    constraints, loss = case(name, rng)
+    chosen = rng.random(len(constraints)) < 0.5
+    A = [matrix for matrix, is_left in zip(matrices(constraints), chosen, strict=True) if is_left]
+    alone = ItmlLoss(loss.similar[chosen], loss.upper, loss.lower) if name == "itml" else loss
+    some = LogDetKernelProblem(K0, constraints, loss, 0.2).some(chosen, 4)
+    wanted = LogDetKernelProblem(K0, ConstraintSet.from_matrices(A), alone, 0.2, n_labelled=4)
+    multipliers, step = 1e-3 * rng.normal(size=(2, len(A)))
+    for one in (some, wanted):
+        one.make_current(multipliers)
+    np.testing.assert_allclose(some.product(step), wanted.product(step), rtol=1e-8, atol=1e-10)
+    points = [one.point(multipliers) for one in (some, wanted)]
+    for field in ("margins", "objective", "log_det"):
+        np.testing.assert_allclose(*(getattr(point, field) for point in points), rtol=1e-8, atol=1e-10)
+    K = np.linalg.inv(np.eye(len(K0)) + K0 @ np.einsum("t,tij->ij", multipliers, A)) @ K0
+    block = some.block(multipliers)
+    np.testing.assert_allclose(block, K[np.ix_(some.points, some.points)], rtol=1e-8, atol=1e-10)
+    assert some.some(np.ones(len(A), bool), None).weight == pytest.approx(
+        0.2 / len(np.unique(np.nonzero(np.any(A, axis=0))[0]))
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -70,11 +70,16 @@ class Posed:
         """The kernel, or the metric, of a solution."""
         return self.problem.with_gamma(solution.gamma).learned(solution.multipliers)
 
-    def solved(self, gammas: Sequence[float], watch: Watch) -> tuple[list[LogDetSolution], Result]:
-        """A solution for each gamma, in that order, each begun where those before lead; warns where one did not converge."""
+    def solved(
+        self, gammas: Sequence[float], watch: Watch, begin: Sequence[LogDetSolution] = ()
+    ) -> tuple[list[LogDetSolution], Result]:
+        """A solution for each gamma, in that order, each begun where those before lead; warns where one did not converge.
+
+        begin: solutions that lead to the first.
+        """
         start, found = time.perf_counter(), list[LogDetSolution]()
         for gamma in gammas:
-            found.append(self.solve(gamma, found, stage_of(watch, gammas, gamma)))
+            found.append(self.solve(gamma, found or begin, stage_of(watch, gammas, gamma)))
         result = result_of(found, {"solve": time.perf_counter() - start}, watch)
         warn_of(result, stacklevel=3)
         return found, result

@@ -11,7 +11,7 @@ from dkl.blocks.dense_place import blas_threads
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
-from dkl.estimators.common.metric_constraints import KernelDistances, check_loss_choice
+from dkl.estimators.common.metric_constraints import check_loss_choice
 from dkl.estimators.common.prior_kernels import PriorKernel
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
@@ -22,7 +22,7 @@ from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
-from dkl.estimators.logdet.quality import with_quality
+from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.principal_coordinates import principal_coordinates
 from dkl.resources import parse_bytes
@@ -83,7 +83,7 @@ class LogDetKernelLearner(KernelLearner):
         Relative duality gap; Newton steps.
     holdout : float
         Share of the labeled rows of each class, of triplets or of pairs, that `result_.quality` is measured on, at most 0.5; 0: it
-        is not measured, as it is not by `path`. The final fit is on all.
+        is not measured, as it is not by `path`. The final fit is on all, and starts from what was learned without that share.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose
@@ -181,13 +181,11 @@ class LogDetKernelLearner(KernelLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             side, prior, rows, posed, plan = self._posed(X, y, **given, sample_ids=sample_ids)
             with blas_threads(plan.place.threads):
-                (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
+                held = HeldOut.of(posed, side, posed.settings.gamma, watch)
+                (solution,), result = posed.solved([posed.settings.gamma], watch, held.start)
             with blas_threads(plan.threads):
                 self._keep(prior, rows, posed, solution)
-            with blas_threads(plan.place.threads):
-                self.result_ = with_quality(
-                    self.result_, posed, side, posed.settings.gamma, KernelDistances(prior), self.loss_params, watch
-                )
+            self.result_ = held.added_to(result, watch)
         return self
 
     def path(

@@ -14,7 +14,7 @@ from dkl.blocks.dense_place import DensePlace, blas_threads
 from dkl.blocks.session import n_cpus
 from dkl.estimators.common import drawing
 from dkl.estimators.common.mahalanobis import MahalanobisLearner, prior_metric
-from dkl.estimators.common.metric_constraints import MetricDistances, check_loss_choice
+from dkl.estimators.common.metric_constraints import check_loss_choice
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import gathered
 from dkl.estimators.common.side_information import SideInformation
@@ -23,7 +23,7 @@ from dkl.estimators.common.views import chosen_rows
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
-from dkl.estimators.logdet.quality import with_quality
+from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetMetricSettings
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet import LogDetSolution
@@ -128,13 +128,12 @@ class LogDetMetricLearner(MahalanobisLearner):
         """
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         with watch_for(self.callbacks, self.verbose) as watch:
-            side, distances, posed = self._posed(X, y, **given, sample_ids=sample_ids)
+            side, posed = self._posed(X, y, **given, sample_ids=sample_ids)
             with _threads(posed):
-                (solution,), self.result_ = posed.solved([posed.settings.gamma], watch)
+                held = HeldOut.of(posed, side, posed.settings.gamma, watch)
+                (solution,), result = posed.solved([posed.settings.gamma], watch, held.start)
                 self._keep(posed, solution)
-                self.result_ = with_quality(
-                    self.result_, posed, side, posed.settings.gamma, distances, self.loss_params, watch
-                )
+            self.result_ = held.added_to(result, watch)
         return self
 
     def path(
@@ -154,7 +153,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}
         model = copy.copy(self)
         with watch_for(self.callbacks, self.verbose) as watch:
-            _, _, posed = model._posed(X, y, **given, sample_ids=sample_ids)
+            _, posed = model._posed(X, y, **given, sample_ids=sample_ids)
             with _threads(posed):
                 found, result = posed.solved([float(gamma) for gamma in values], watch)
 
@@ -187,14 +186,13 @@ class LogDetMetricLearner(MahalanobisLearner):
             quality=self.result_.quality,
         )  # fmt: skip
 
-    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, MetricDistances, Posed]:
+    def _posed(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Posed]:
         rows, side = self._begun(X, y, **given)
         check_loss_choice(side, self.loss, self.loss_params)
         settings = gathered(LogDetMetricSettings, self, memory_limit=parse_bytes(self.memory_limit))
         self._prior_metric, self._n_rows = prior_metric(self.prior, rows), len(rows)
         self._rows_kept = rows[chosen_rows(len(rows), None)[0]]
-        distances = MetricDistances(rows, self._prior_metric)
-        return side, distances, pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
+        return side, pose_metric(rows, self._prior_metric, side, settings, self.loss_params)
 
     def _keep(self, posed: Posed, solution: LogDetSolution) -> None:
         self._adopt(posed.learned(solution))

@@ -1,14 +1,14 @@
 """The quality of a kernel or metric on what it did not learn from, next to the kernel or distances that it started from.
 
 Of labeled rows a tenth of each class is held out, and gets the class of its nearest neighbor among the others; of triplets, and of
-pairs that do not follow from the others, a tenth. The problem is solved once more without these, at the final gamma, to a gap of 1 %,
-on the rows that the others touch, and extended to the held-out rows. The final fit does not change by it.
+pairs that do not follow from the others, a tenth. The problem without these is solved first, at the final gamma, to a gap of 1 %, near
+the same K0, whose inverse or factor the two share. The fit of all begins at that solution, which repays most of what it took: "solved"
+means for it what it means for any start.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,18 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.errors import DataWarning, DklError
-from dkl.estimators.common.metric_constraints import constraints_and_loss
+from dkl.errors import DklError
 from dkl.estimators.common.outcomes import warn_if_worse
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.fit import Posed
 from dkl.pairs import Pairs
-from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, auc_error, auc_of, held_out, paired_error
+from dkl.solvers.logdet import LogDetSolution, solve_logdet
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
-from dkl.triplets import Triplets
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -47,13 +45,11 @@ KERNEL, METRIC = "the unlearned kernel", "Euclidean distances"
 class Part:
     """What is learned from without the held-out part, and what that is. Row numbers are places among the problem's points.
 
-    known (k,): the points that constraints touch; constraints and loss on these; tests: triplets (t, 3) or pairs (t, 2), or rows (t,)
-    with codes (p,) of all points; is_must (t,) of pairs.
+    chosen (c,): the constraints that are left; n_labelled: as of the problem; tests: triplets
+    (t, 3) or pairs (t, 2), or rows (t,) with codes (p,) of all points; is_must (t,) of pairs.
     """
 
-    known: Rows
-    constraints: ConstraintSet
-    loss: Any
+    chosen: Flags
     n_labelled: int | None
     tests: Rows
     codes: NDArray[np.int64] | None = None
@@ -61,43 +57,34 @@ class Part:
     is_must: Flags | None = None
 
 
-def part_of(posed: Posed, side: SideInformation, share: float, loss: Any, params: Any, distances: Any) -> Part | None:
-    """Hold out a share of what is learned from; None where too little would be held out, or left. distances: see `constraints_and_loss`."""
-    points = posed.points
+def part_of(posed: Posed, side: SideInformation, share: float) -> Part | None:
+    """Hold out a share of what is learned from; None where too little would be held out, or left."""
+    points, constraints = posed.points, posed.constraints
     if side.codes is not None and side.triplets is not None:
         codes = side.codes[points]
         tests = held_out(len(points), share, 0, STEP, codes)
-        is_known = np.isin(np.arange(side.n), np.setdiff1d(points, points[tests]))
-        rows = np.searchsorted(points, side.triplets.triplets)
-        is_out = np.isin(rows, tests)
-        made = Triplets(side.triplets.triplets[is_known[side.triplets.triplets].all(axis=1)])
+        is_out = np.isin(np.arange(len(points)), tests)
+        seen = (is_out[constraints.rows] | is_out[constraints.columns])[constraints.incidence.indices]
+        chosen = ~np.logical_or.reduceat(seen, constraints.incidence.indptr[:-1])
+        is_left, is_test = (np.isin(np.arange(side.n), some) for some in (points[~is_out], points[tests]))
+        triplets = side.triplets.triplets[is_test[side.triplets.triplets[:, 0]]]
+        triplets = np.searchsorted(points, triplets[is_left[triplets[:, 1:]].all(axis=1)])
         n_labelled = None if side.n_labelled is None else side.n_labelled - len(tests)
-        rest = SideInformation(side.n, made, None if not made.n_triplets else made.to_pairs().check(side.n), n_labelled)
-        is_test = is_out[:, 0] & ~is_out[:, 1:].any(axis=1) & np.isin(side.triplets.triplets, points).all(axis=1)
-        more: dict[str, Any] = {"codes": codes, "triplets": rows[is_test]}
+        part = Part(chosen, n_labelled, tests, codes, triplets)
     elif side.triplets is not None:
         rows = np.searchsorted(points, side.triplets.triplets)
         out = held_out(len(rows), share, 0, STEP)
-        is_left = ~np.isin(np.arange(len(rows)), out)
-        rest, tests, more = SideInformation(side.n, Triplets(side.triplets.triplets[is_left])), rows[out], {}
+        part = Part(~np.isin(np.arange(len(rows)), out), None, rows[out])
     else:
         assert side.pairs is not None
-        tests, is_left = _pairs_out(side.n, side.pairs, share)
-        pairs = side.pairs
-        rest = SideInformation(side.n, pairs=_some(pairs, is_left))
-        tests = tests[np.isin(pairs.i[tests], points) & np.isin(pairs.j[tests], points)]
-        more = {"is_must": pairs.sign[tests] > 0}
-        tests = np.searchsorted(points, np.stack([pairs.i, pairs.j], axis=1)[tests])
-    if not len(tests) or not rest.n_constraints:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # the fit itself has warned of equal rows
-            constraints, psi = constraints_and_loss(rest, loss, params, distances)
-    except DklError:  # what is left is not a problem of this loss
-        return None
-    known = np.searchsorted(points, constraints.points)
-    return Part(known, constraints.on_points(), psi, rest.n_labelled, tests, **more)
+        pairs, (tests, is_left) = side.pairs, _pairs_out(side.n, side.pairs, share)
+        ends = np.stack([pairs.i, pairs.j], axis=1)
+        is_off = constraints.rows != constraints.columns
+        keys = (points[constraints.rows] * side.n + points[constraints.columns])[is_off]
+        used = np.isin(ends.min(axis=1) * side.n + ends.max(axis=1), keys)  # a loss may leave pairs of equal rows out
+        tests = tests[np.isin(ends[tests], points).all(axis=1)]
+        part = Part(is_left[used], None, np.searchsorted(points, ends[tests]), is_must=pairs.sign[tests] > 0)
+    return part if len(part.tests) and part.chosen.any() else None
 
 
 def _pairs_out(n: int, pairs: Pairs, share: float) -> tuple[Rows, Flags]:
@@ -110,34 +97,34 @@ def _pairs_out(n: int, pairs: Pairs, share: float) -> tuple[Rows, Flags]:
     return (out if has_both else out[:0]), is_left
 
 
-def _some(pairs: Pairs, chosen: Flags) -> Pairs:
-    """The chosen pairs alone."""
-    ends, is_must = np.stack([pairs.i, pairs.j], axis=1)[chosen], pairs.sign[chosen] > 0
-    return Pairs(ends[is_must], ends[~is_must])
-
-
-def measured(posed: Posed, part: Part, gamma: float) -> Quality | None:
-    """Solve without the held-out part at `gamma`, and compare on it. Runs wherever the problem is.
+def measured(
+    posed: Posed, part: Part, gamma: float, watch: Watch | None = None
+) -> tuple[Quality | None, LogDetSolution | None]:
+    """Solve without the held-out part at `gamma`; return (the comparison on it, where the fit begins). Runs wherever the problem is.
 
     None where the solver finds no solution.
     """
-    is_kernel, known = posed.W0 is None, part.known
-    posed.__dict__.pop("problem", None)  # it is solved, and as large as what follows
-    base = posed.base[np.ix_(known, known)] if is_kernel else posed.base[known]
-    settings = posed.settings.changed(tol=max(TOL, posed.settings.tol))
-    rest = replace(posed, base=base, constraints=part.constraints, loss=part.loss, n_labelled=part.n_labelled,
-                   points=known, settings=settings)  # fmt: skip
+    whole, settings = posed.problem.with_gamma(gamma), posed.settings
+    rest = whole.some(part.chosen, part.n_labelled)
     try:
-        learned = rest.learned(rest.solve(gamma, (), Watch()))
+        found = solve_logdet(
+            rest, solver=settings.solver, tol=max(TOL, settings.tol), max_iter=settings.max_iter, watch=watch
+        )
+        if posed.W0 is None:
+            learned: Distances = KernelDistances(rest.block(found.multipliers))
+            quality = _compared(part, learned, KernelDistances(posed.base), KERNEL)
+        else:
+            learned = RowDistances(rest.rows(found.multipliers))
+            quality = _compared(part, learned, RowDistances(posed.base), METRIC)
     except DklError:
-        return None
-    if is_kernel:
-        at_known = posed.base[:, known]
-        own: Distances = KernelDistances(posed.base + at_known @ learned.M @ at_known.T)
-        return _compared(part, own, KernelDistances(posed.base), KERNEL)
-    values, vectors = np.linalg.eigh(learned)
-    own = RowDistances(posed.base @ (vectors * np.sqrt(np.maximum(values, 0.0))))
-    return _compared(part, own, RowDistances(posed.base), METRIC)
+        return None, None
+    multipliers = np.zeros(len(part.chosen))
+    multipliers[part.chosen] = found.multipliers * (whole.weight / rest.weight)
+    point = whole.point(multipliers)
+    if point is None:
+        return quality, None
+    whole.accept()
+    return quality, replace(found, multipliers=multipliers, margins=point.margins)
 
 
 class Distances(ABC):
@@ -220,24 +207,31 @@ def _quality(measure: str, right: list[Matrix], how: str, name: str, others: dic
     return Quality(measure, float(own.mean()), len(own), how, name, float(plain.mean()), error, others, ADVICE)
 
 
-def with_quality(
-    result: Result, posed: Posed, side: SideInformation, gamma: float, distances: Any, params: Any, watch: Watch,
-    call: Callable[..., Any] | None = None,
-) -> Result:  # fmt: skip
-    """Return the result with its quality, and warn where the alternative is better; None where nothing is held out, or it was stopped.
+@dataclass(frozen=True)
+class HeldOut:
+    """What came of the held-out part: the quality, where the fit of all begins, none or one, and how long it took."""
 
-    distances, params: see `constraints_and_loss`. call: call(function, *arguments) runs function(posed, *arguments) where the
-    problem was solved; None: here.
-    """
-    share = posed.settings.holdout
-    if not share or watch.outcome is not None:
-        return result
-    start = time.perf_counter()
-    part = part_of(posed, side, share, posed.settings.loss, params, distances)
-    if part is None:
-        return result
-    quality = measured(posed, part, gamma) if call is None else call(measured, part, gamma)
-    warn_if_worse(quality, stacklevel=3)
-    took = time.perf_counter() - start
-    seconds = result.seconds | {"quality": took, "total": result.seconds["total"] + took}
-    return replace(result, quality=quality, seconds=seconds)
+    quality: Quality | None = None
+    start: tuple[LogDetSolution, ...] = ()
+    seconds: float = 0.0
+
+    @classmethod
+    def of(
+        cls, posed: Posed, side: SideInformation, gamma: float, watch: Watch, call: Callable[..., Any] | None = None
+    ) -> HeldOut:
+        """Before a fit that ends at `gamma`. call: call(function, *arguments) runs function(posed, *arguments) where the problem is
+        solved; None: here."""
+        began, share = time.perf_counter(), posed.settings.holdout
+        part = part_of(posed, side, share) if share and watch.outcome is None else None
+        if part is None:
+            return cls()
+        quality, start = measured(posed, part, gamma, watch.quiet()) if call is None else call(measured, part, gamma)
+        return cls(quality, () if start is None else (start,), time.perf_counter() - began)
+
+    def added_to(self, result: Result, watch: Watch) -> Result:
+        """Return the result with the quality, and warn where the alternative is better; unchanged where the fit was stopped."""
+        if self.quality is None or watch.outcome is not None:
+            return result
+        warn_if_worse(self.quality, stacklevel=3)
+        seconds = result.seconds | {"quality": self.seconds, "total": result.seconds["total"] + self.seconds}
+        return replace(result, quality=self.quality, seconds=seconds)

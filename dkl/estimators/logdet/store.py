@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads
 from dkl.blocks.session import Session
 from dkl.estimators.common.learned_kernel import Components, components_of
-from dkl.estimators.common.metric_constraints import KernelDistances
 from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
 from dkl.estimators.common.run_arrays import point_arrays, report_of
 from dkl.estimators.common.side_information import SideInformation
@@ -22,7 +21,7 @@ from dkl.estimators.logdet.fit import Posed, pose_kernel, result_of, stage_of
 from dkl.estimators.logdet.kept import Solved, StoredPath
 from dkl.estimators.logdet.neighbors import neighbor_error
 from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
-from dkl.estimators.logdet.quality import with_quality
+from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.solvers.logdet import LogDetSolution
 from dkl.solvers.result import Result
@@ -34,14 +33,15 @@ Codes = NDArray[np.int64] | None
 
 
 def follow(
-    posed: Posed, codes: Codes, gammas: list[float], work: DenseWork, keeper: StoredPath, watch: Watch
-) -> list[Solved]:
-    """All gammas in their order, each begun where those before lead, from where the keeper's path ends."""
+    posed: Posed, codes: Codes, gammas: list[float], begin: Sequence[LogDetSolution], work: DenseWork, keeper: StoredPath,
+    watch: Watch,
+) -> list[Solved]:  # fmt: skip
+    """All gammas in their order, each begun where those before lead, the first by `begin`, from where the keeper's path ends."""
     path = keeper.begun(gammas, len(posed.constraints))
     for one in path:
         stage_of(watch, gammas, one.solution.gamma).resume(one.rows)
     for gamma in gammas[len(path) :]:
-        before, stage = [one.solution for one in path[-2:]], stage_of(watch, gammas, gamma)
+        before, stage = [one.solution for one in path[-2:]] or list(begin), stage_of(watch, gammas, gamma)
         if work.is_here:
             with blas_threads(work.place.threads):
                 one = _solve(posed, gamma, before, codes, False, stage)
@@ -120,9 +120,11 @@ def fit_in_run(
             )  # fmt: skip
             posed = pose_kernel(prior, side, settings.changed(solver=plan.solver), settings.loss_params)
         labels = None if codes is None else codes[posed.points]
-        seconds["kernel"], began = time.perf_counter() - began, time.perf_counter()
+        seconds["kernel"] = time.perf_counter() - began
         work = DenseWork(session, posed, plan.place, again)
-        path = follow(posed, labels, settings.gammas, work, keeper, watch)
+        held = HeldOut.of(posed, side, settings.gammas[-1], watch, work.call)
+        begin, began = held.start if len(settings.gammas) == 1 else (), time.perf_counter()
+        path = follow(posed, labels, settings.gammas, begin, work, keeper, watch)
         seconds["solve"] = time.perf_counter() - began
     began = time.perf_counter()
     M = work.call(_learned, path[-1].solution)
@@ -132,9 +134,7 @@ def fit_in_run(
         prior_error = None if labels is None else neighbor_error(posed.base, labels)
         seconds["components"] = time.perf_counter() - began
     result = result_of([one.solution for one in path], seconds, watch, plan.plan.as_dict())
-    result = with_quality(
-        result, posed, side, settings.gammas[-1], KernelDistances(prior), settings.loss_params, watch, work.call
-    )
+    result = held.added_to(result, watch)
     with blas_threads(plan.threads):
         fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
         _store_model(run, rows, fitted)
