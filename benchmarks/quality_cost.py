@@ -122,7 +122,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| case | set | rows | s without | more with quality | quality / solve | measured |\n|---|---|---|---|---|---|---|")
+    print(
+        "| case | set | rows | s without | more with quality | quality / solve | measured |\n|---|---|---|---|---|---|---|"
+    )
     for case in args.cases.split(","):
         for name in args.sets.split(","):
             for n in map(int, args.rows.split(",")):

@@ -74,12 +74,13 @@ def solve_low_rank(
     max_iter: int = 200,
     face: int = FACE,
     watch: Watch | None = None,
+    start: Array | None = None,
     begun: LowRankState | None = None,
     keep: Callable[[LowRankState], object] | None = None,
 ) -> QSDPSolution:
     """Until the relative gap is proven to be at most `tol`, by the feasible dual that is handed out.
 
-    From Y = 0, without anything random; face: rows of a problem that is one face.
+    From Y = 0, without anything random, or from `start`, a factor (m, r) of Y near the optimum; face: rows of a problem that is one face.
 
     Rows of the history: iteration, objective, gap, relative_gap, rank, step ("gradient", "face", "newton").
     keep: is given the state after each row; nobody writes to its arrays. begun: such a state, of which the row was recorded.
@@ -88,7 +89,7 @@ def solve_low_rank(
     check_numbers(tol=tol, max_iter=max_iter, face=face)
     watch = Watch() if watch is None else watch
     check_bounded(problem)
-    walk = _Walk(problem, tol, face, begun)
+    walk = _Walk(problem, tol, face, start, begun)
     told = watch.outcome if begun is not None else watch.record(walk.row())
     while True:
         if keep is not None:
@@ -106,7 +107,9 @@ def solve_low_rank(
 class _Walk:
     """From point to point, in scaled coordinates and units; see `LowRankState` for what is counted."""
 
-    def __init__(self, problem: Problem, tol: float, face: int, begun: LowRankState | None) -> None:
+    def __init__(
+        self, problem: Problem, tol: float, face: int, start: Array | None, begun: LowRankState | None
+    ) -> None:
         self.problem, self.tol, self.face = problem, tol, face
         J = problem.scaling()
         self.scaled, self.unit = problem.congruent(J).in_units()
@@ -114,7 +117,8 @@ class _Walk:
         self.is_one_face = len(J) <= face
         with np.errstate(over="ignore"):  # what is beyond single precision is found in double
             self.rough = self.scaled.single()
-        state = LowRankState(np.zeros((len(J), 1)), np.zeros((len(J), 1))) if begun is None else begun
+        factor = np.zeros((len(J), 1)) if start is None else np.ascontiguousarray(np.linalg.solve(self.J, start))
+        state = LowRankState(factor, factor) if begun is None else begun
         self.point, self.best = self.scaled.at(state.factor), self.scaled.at(state.best)
         self.stall = Stall(IDLE)
         self.stall.idle = state.idle
@@ -168,7 +172,10 @@ class _Walk:
         )
         # A face that does not hold all leaves little to another.
         if is_slow or (self.step == "face" and not self.is_one_face):
-            self.step = "face" if self.step == "start" and self.is_one_face else OTHER[self.step]
+            # Gradients are for the way from nothing to near the optimum's range.
+            is_near = self.step == "start" and bool(self.point.factor.any())
+            following = OTHER["gradient" if is_near else self.step]
+            self.step = "face" if self.step == "start" and self.is_one_face else following
             self.taken = 0
 
     def _gradient(self) -> Any:

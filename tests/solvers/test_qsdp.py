@@ -29,6 +29,24 @@ CASES = {"unfolding": strip, "propagation": clusters}
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("face", [4, 24])
+def test_from_a_factor_it_reaches_the_same_optimum(rng, case, face):
+    """Near it, and far from it; without gradients where it is no single face, and to the same bytes from any state on the way."""
+    problem, value = CASES[case](rng, 8)
+    best = conic_optimum(value, 8)
+    near = solve_low_rank(problem, tol=0.3, face=face).factor
+    for start in (near, rng.normal(size=(8, 3))):
+        watch, states = Watch(), []
+        found = solve_low_rank(problem, tol=1e-9, face=face, start=start, watch=watch, keep=states.append)
+        assert found.outcome is Outcome.SOLVED and found.certificate.objective == pytest.approx(best, rel=1e-7)
+        assert watch.history[0]["objective"] == pytest.approx(value(start @ start.T), rel=1e-9)
+        assert "gradient" not in {row["step"] for row in watch.history}
+        for state in states:
+            again = solve_low_rank(problem, tol=1e-9, face=face, begun=state)
+            assert again.factor.tobytes() == found.factor.tobytes()
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("m", [1, 6])
 def test_all_reach_the_optimum(rng, case, m):
     problem, value = CASES[case](rng, m)

@@ -78,6 +78,10 @@ class Posed(Protocol):
     def most_axes(self) -> int | None:
         """Columns of the embedding, at most."""
 
+    @property
+    def start(self) -> Matrix | None:
+        """A factor (m, r) near that of Y, where the low-rank method begins; None: at zero."""
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """By the names that the learner's arrays.py declares in the folder "basis"."""
 
@@ -119,15 +123,19 @@ class Solved:
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
 def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper | None = None) -> Solved:
     """Y by the solver that is asked for, and the embedding by its largest eigenvectors; from where the keeper's state stands."""
-    start, stage, problem = time.perf_counter(), watch.stage("solve"), posed.problem
+    stage, problem = watch.stage("solve"), posed.problem
+    begun = None if keeper is None or settings.solver != "low-rank" else keeper.begun(stage, problem.m)
+    near = posed.start if begun is None and settings.solver == "low-rank" else None
+    start = time.perf_counter()
     options: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "watch": stage}
     if settings.solver != "low-rank":
         found = solve_conic(problem, settings.solver, memory_limit=settings.memory_limit, **options)
     elif keeper is None:
-        found = solve_low_rank(problem, **options)
+        found = solve_low_rank(problem, start=near, **options)
     else:
-        begun = keeper.begun(stage, problem.m)
-        found = solve_low_rank(problem, begun=begun, keep=lambda state: keeper.keep(state, stage), **options)
+        found = solve_low_rank(
+            problem, start=near, begun=begun, keep=lambda state: keeper.keep(state, stage), **options
+        )
     Y, axes = _spectrum(found.factor)
     embedding = posed.basis.Q @ np.ascontiguousarray(axes[:, : posed.most_axes])
     more = "" if settings.solver == "low-rank" else OTHER_SOLVER.get(found.outcome, "")

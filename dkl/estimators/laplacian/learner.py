@@ -52,7 +52,8 @@ class LaplacianKernelLearner(BasisLearner):
     tol, max_iter
         Relative gap; steps of the solver.
     holdout : float
-        Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all pairs.
+        Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all pairs, and
+        starts from the kernel without that share.
     memory_limit : int, str or None
         Bytes this process may use; what needs more is refused before it is begun.
     client, n_jobs, random_state, callbacks, verbose

@@ -84,6 +84,11 @@ class PosedUnfolding:
         """In Y."""
         return unfolding(self.basis.Q, self.edges, self.squared, self.nu, self.reward)
 
+    @property
+    def start(self) -> None:
+        """See `Posed.start`."""
+        return None
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a run keeps beside the basis."""
         side = {} if self.side is None else {"side": np.ascontiguousarray(self.side)}
