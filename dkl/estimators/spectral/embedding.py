@@ -27,8 +27,8 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     """Coordinates of rows by the lowest eigenvectors of L f = lambda D f of their neighbour graph, but the constant one.
 
     What differs from scikit-learn's: the graph has similarities where that has ones, is built block by block, on
-    threads or on the workers of a Dask cluster; the eigenvectors are found by whichever method takes less work on the graph, a
-    factorization that fits, or a filter that needs products alone, on workers where this process would hold half a gigabyte for it; and unseen
+    threads or on the workers of a Dask cluster; the eigenvectors are found by whichever method is less work on the graph, a factor that
+    fits or a filter that needs products alone, on workers where this process would hold half a gigabyte for it; and unseen
     rows have coordinates too. Components of the graph are joined by the shortest edges between them (DataWarning): they would be all that
     the lowest eigenvectors show. Of the same affinity, by affinity="precomputed", the coordinates are the same.
 
