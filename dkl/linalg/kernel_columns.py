@@ -16,9 +16,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.errors import InputError
+from dkl.linalg.middle_row import middle_row
 
 TILE_BYTES = 4_000_000
 """Of columns computed at a time: they stay in the cache between the product and the exponential."""
+MOST_BY_PRODUCTS = 1e3
+"""Of gamma |z|^2 about a point amid them: beyond, an exponent by products is off by 1e-12 in double precision, and by differences it is
+as dear as it is then worth."""
 POINTS_AT_A_TIME = 1024
 """Points prepared together in double precision, whatever dtype they are kept in."""
 DENSE_POINTS_BYTES = 64_000_000
@@ -202,20 +206,24 @@ class GaussianPoints:
 
         [x, |x|^2, 1] [2 gamma z, -gamma, -gamma |z|^2]'
 
-    about the points' own mean, or coordinates far from the origin would cancel.
+    about a point amid them, or coordinates far from the origin would cancel. Where points are so far from it that near ones among
+    them would cancel all the same, the exponent is summed from differences.
     """
 
     def __init__(self, points: Any, gamma: float, dtype: np.dtype) -> None:
         self.points, self.gamma, self.dtype = points, gamma, dtype
-        # Rounded as the rows' will be, for both to be about the very same point.
-        self._mean = np.mean(points, axis=0, dtype=np.float64).astype(dtype)
+        # A point, as differences to it are exact; in double precision where the points are.
+        self._center = middle_row(points).astype(np.result_type(points.dtype, dtype))
         self._right = np.empty((points.shape[1] + 2, len(points)), dtype)
         for lo in range(0, len(points), POINTS_AT_A_TIME):
             part = slice(lo, lo + POINTS_AT_A_TIME)
-            shifted = np.subtract(points[part], self._mean, dtype=np.float64)
+            shifted = np.subtract(points[part], self._center, dtype=np.float64)
             self._right[:-2, part] = (2 * gamma * shifted).T
             self._right[-1, part] = -gamma * np.einsum("md,md->m", shifted, shifted)
         self._right[-2] = -gamma
+        self._by_differences = bool(self._right[-1].min(initial=0.0) < -MOST_BY_PRODUCTS)
+        if self._by_differences:
+            self._right = np.ascontiguousarray(points.T)
 
     def since(self, first: int, last: int | None = None) -> GaussianPoints:
         """The points from number `first` on, before number `last` if that is given, as a view of what is prepared."""
@@ -232,17 +240,29 @@ class GaussianPoints:
         The largest exponent after rounding is cut at 0, so k <= 1 always.
         """
         out = np.empty((len(rows), len(self)), self.dtype) if buffer is None else buffer[: len(rows)]
+        if self._by_differences:
+            return self._of_differences(rows, out)
         left = np.empty((0, 0), self.dtype)
         for lo, hi in _tiles(out):
             # Allocated once: only the last tile has another height.
             if len(left) != hi - lo:
-                left = np.empty((hi - lo, len(self._mean) + 2), self.dtype)
+                left = np.empty((hi - lo, len(self._center) + 2), self.dtype)
             x = left[:, :-2]
-            np.subtract(rows[lo:hi], self._mean, out=x, casting="same_kind")
+            np.subtract(rows[lo:hi], self._center, out=x, casting="same_kind")
             np.einsum("td,td->t", x, x, out=left[:, -2])
             left[:, -1] = 1
             np.matmul(left, self._right, out=out[lo:hi])
             np.minimum(out[lo:hi], 0, out=out[lo:hi])  # what rounding left above it
+            np.exp(out[lo:hi], out=out[lo:hi])
+        return out
+
+    def _of_differences(self, rows: NDArray[np.floating], out: NDArray[np.floating]) -> NDArray[np.floating]:
+        """The same columns, each exponent exact to the rounding of its own sum."""
+        from dkl.linalg.differences import squared_distances  # compiled
+
+        for lo, hi in _tiles(out):
+            squared_distances(np.ascontiguousarray(rows[lo:hi]), self._right, out[lo:hi])
+            np.multiply(out[lo:hi], -self.gamma, out=out[lo:hi])
             np.exp(out[lo:hi], out=out[lo:hi])
         return out
 

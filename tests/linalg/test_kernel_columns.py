@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels, rbf_kernel
 
 from dkl.errors import InputError
@@ -75,6 +76,26 @@ def test_rbf_far_from_the_origin_does_not_cancel(rng, dtype, atol):
     found = Kernel("rbf", gamma=0.5).columns(X, X[:9], dtype)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
     assert found.max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("of_rows", [np.float64, np.float32])
+def test_rbf_of_near_rows_in_clusters_far_apart_does_not_cancel(rng, of_rows, dtype):
+    # Multiples of 2^-10 below 2^13: single precision has them all.
+    X = (np.round(rng.standard_normal((50, 2)) * 8) / 1024 + 4096 * rng.integers(2, size=(50, 1))).astype(of_rows)
+    wanted = np.exp(-5e3 * cdist(X.astype(float), X[:9].astype(float), "sqeuclidean"))
+    found = Kernel("rbf", gamma=5e3).columns(X, X[:9], dtype)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=8 * np.finfo(dtype).eps)
+    prepared = Kernel("rbf", gamma=5e3).prepared(X[:9], dtype)
+    assert np.array_equal(prepared.since(2, 5).columns(X), found[:, 2:5])
+
+
+def test_single_columns_of_rows_in_double_precision_are_about_their_mean_in_double(rng):
+    X = np.round(rng.standard_normal((50, 5)) * 1024) / 1024
+    wanted = np.exp(-0.5 * cdist(X, X[:9], "sqeuclidean"))
+    found = Kernel("rbf", gamma=0.5).columns(X + 1e9, X[:9] + 1e9, np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=40 * np.finfo(np.float32).eps)
 
 
 def test_rbf_of_many_tiles_and_of_single_rows(rng, monkeypatch):

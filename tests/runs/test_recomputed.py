@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 
 from dkl.blocks.row_sources import row_source
@@ -16,11 +17,19 @@ def test_kernels_are_scikit_learns(form, rng):
     single = [form(rows.astype(np.float32)) for rows in (X, Z)]
     double = [rows.astype(np.float64) for rows in single]
     found = kernel_matrix(Kernel("rbf", 0.3), *single)
-    assert found.dtype == np.float64 and np.array_equal(found, rbf_kernel(*double, gamma=0.3))
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, rbf_kernel(*double, gamma=0.3), rtol=1e-13)
     found = kernel_matrix(Kernel("poly", None, 2, 0.5), *single)  # gamma is the function's own default
     assert np.array_equal(found, polynomial_kernel(*double, degree=2, coef0=0.5))
     K = rng.standard_normal((7, 7))
     assert np.array_equal(kernel_matrix(Kernel("precomputed"), K, np.array([1, 5])), K[:, [1, 5]])
+
+
+@pytest.mark.parametrize("gamma", [0.3, 40.0])  # about the first point, and by differences
+def test_gaussian_kernels_far_from_0_have_the_digits_of_differences(gamma, rng):
+    X, Z = (np.round(rng.standard_normal((9, 3)) * 1024) / 1024 for _ in range(2))
+    wanted = np.exp(-gamma * cdist(X, Z, "sqeuclidean"))
+    np.testing.assert_allclose(kernel_matrix(Kernel("rbf", gamma), X + 1e9, Z + 1e9), wanted, rtol=1e-12)
 
 
 def test_a_trace_is_the_sum_of_the_diagonal(rng, monkeypatch):

@@ -77,7 +77,8 @@ def _variance(X: Any) -> float:
     if not sp.issparse(X):
         return float(np.var(X, dtype=np.float64))
     count = X.shape[0] * X.shape[1]
-    return float((X.data.astype(float) ** 2).sum() / count - (X.data.astype(float).sum() / count) ** 2)
+    mean = float(X.data.astype(float).sum()) / count
+    return float(((X.data.astype(float) - mean) ** 2).sum() + (count - X.nnz) * mean**2) / count
 
 
 def _symmetric(K: Matrix) -> Matrix:

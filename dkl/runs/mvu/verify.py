@@ -85,6 +85,7 @@ def _quality(report: dict[str, Any], rows: Any, embedding: NDArray[np.float64]) 
         return
     chosen = rows_of(len(embedding))
     X, Z = rows[chosen], embedding[chosen]
+    X = X if sparse.issparse(X) else np.asarray(X, np.float64) - X[0]  # its distances are by products
     k = min(N_NEIGHBORS, len(chosen) // 2 - 1)
     yield Comparison(QUALITY, quality.value, float(trustworthiness(X, Z, n_neighbors=k)), TIES)
     continuity = float(trustworthiness(Z, X, n_neighbors=k))
@@ -99,7 +100,7 @@ def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> flo
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=wanted)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(count))
-    rows = rows[order] if sparse.issparse(rows) else rows[order] - np.asarray(rows, np.float64).mean(axis=0)
+    rows = rows[order] if sparse.issparse(rows) else np.asarray(rows[order], np.float64) - rows[0]
     nearest = np.full((count, count), np.inf)
     step = max(1, min(BLOCK_BYTES, budget) // (24 * n))
     for lo in range(0, n, step):

@@ -1,0 +1,25 @@
+"""A row amid others: what to subtract from rows before products of them, which cancel for rows far from 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SAMPLE = 256
+"""Rows that the middle one is chosen from."""
+
+
+def middle_row(rows: Any) -> NDArray[Any]:
+    """(d,) of rows (m, d), or of 256 spread evenly over them, the row nearest to their mean; 0 of no rows.
+
+    A mean would do but for its rounding: differences to a row are exact for rows near it, so that rows moved by what adds to them
+    exactly have the same differences, to the bit.
+    """
+    if not len(rows):
+        return np.zeros(rows.shape[1], rows.dtype)
+    some = np.asarray(rows[:: -(-len(rows) // SAMPLE)])
+    apart = some.astype(np.float64) - some[0]
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to square any row will do
+        return np.asarray(some[np.square(apart - apart.mean(axis=0)).sum(axis=1).argmin()])
