@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.metrics.pairwise import euclidean_distances
 
 from dkl._pair_checks import Integers
 from dkl._plain_arrays import refuse_masked, refuse_text
@@ -15,6 +14,8 @@ from dkl.errors import InputError
 
 QUERIES = 512
 """Anchors whose distances to all labelled rows are held at a time."""
+PAIR_BYTES = 2**24
+"""Of differences of two rows that are held at a time."""
 
 Matrix = npt.NDArray[np.float64]
 
@@ -24,7 +25,8 @@ def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_ker
     nearest rows of other classes. Fewer where a class has fewer; ties go to the lower row number.
 
     X (n, d) rows, dense or sparse; or, where it `is_kernel`, a kernel matrix (n, n). codes (n,) as of `encode_labels`. Distances are made a
-    block at a time: O(m n d) time, and no n^2 anywhere. Source: trin_li_2009, section 6.2.
+    block at a time: O(m n d) time, and no n^2 anywhere. Those of rows are sums of squared differences wherever products of rows, which
+    cancel far from 0, leave open which are least. Source: trin_li_2009, section 6.2.
     """
     labelled = np.flatnonzero(codes >= 0)
     classes = np.unique(codes[labelled])
@@ -32,14 +34,13 @@ def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_ker
         got = f"{len(classes)} class among {len(labelled)} labelled rows"
         raise InputError("no rows of another class", where="y", got=got, wanted="two classes or more")
     rows, parts = _rows(X, len(codes), is_kernel), []
+    space: Any = _KernelSpace(rows) if is_kernel else _RowSpace(rows)
     for code in classes:
         own, others = labelled[codes[labelled] == code], labelled[codes[labelled] != code]
         for lo in range(0, len(own), QUERIES):
             anchors = own[lo : lo + QUERIES]
-            to_own = _squared_distances(rows, anchors, own, is_kernel)
-            to_own[np.arange(len(anchors)), np.arange(lo, lo + len(anchors))] = np.inf  # no row is its own neighbour
-            near = own[_nearest(to_own, min(n_in, len(own) - 1))]
-            far = others[_nearest(_squared_distances(rows, anchors, others, is_kernel), min(n_out, len(others)))]
+            near = own[_nearest(space, anchors, own, min(n_in, len(own) - 1))]
+            far = others[_nearest(space, anchors, others, min(n_out, len(others)))]
             parts.append(_combinations(anchors, near, far))
     found = np.concatenate(parts)
     return found[np.argsort(found[:, 0], kind="stable")]
@@ -71,24 +72,69 @@ def _rows(X: Any, n: int, is_kernel: bool) -> Any:
     return rows
 
 
-def _squared_distances(rows: Any, anchors: Integers, others: Integers, is_kernel: bool) -> Matrix:
-    """(t, s) squared distances, of rows or in the space of a kernel: K_ii + K_jj - 2 K_ij."""
-    if not is_kernel:
-        return np.asarray(euclidean_distances(rows[anchors], rows[others], squared=True), dtype=np.float64)
-    diagonal = np.asarray(np.diagonal(rows), dtype=np.float64)
-    return diagonal[anchors, None] + diagonal[others] - 2.0 * rows[np.ix_(anchors, others)]
+class _KernelSpace:
+    """Squared distances K_ii + K_jj - 2 K_ij of a kernel (n, n), as they are."""
+
+    def __init__(self, K: Any) -> None:
+        self.K, self.diagonal = K, np.asarray(np.diagonal(K), dtype=np.float64)
+
+    def about(self, anchors: Integers, others: Integers) -> tuple[Matrix, float]:
+        """(squared distances (t, s) up to rounding, what that is at most)."""
+        return self.diagonal[anchors, None] + self.diagonal[others] - 2.0 * self.K[np.ix_(anchors, others)], 0.0
+
+    def between(self, i: Integers, j: Integers) -> Matrix:
+        """(p,) squared distances of the pairs i, j (p,)."""
+        return np.asarray(self.diagonal[i] + self.diagonal[j] - 2.0 * self.K[i, j], dtype=np.float64)
 
 
-def _nearest(distances: Matrix, count: int) -> Integers:
-    """(t, count) columns of the least entries of each row, in their order; of equal entries the first."""
+class _RowSpace:
+    """Squared distances of rows (n, d): by products about the mean, those of sparse rows about 0, and by differences."""
+
+    def __init__(self, rows: Any) -> None:
+        is_sparse = sp.issparse(rows)
+        self.rows = rows.astype(np.float64, copy=False)
+        self.mean = 0.0 if is_sparse else self.rows.mean(axis=0)
+        self.width = 2 * rows.nnz // rows.shape[0] + 1 if is_sparse else rows.shape[1]
+
+    def about(self, anchors: Integers, others: Integers) -> tuple[Matrix, float]:
+        """See `_KernelSpace`."""
+        own, theirs = self._near_0(anchors), self._near_0(others)
+        products = own @ theirs.T
+        products = products.toarray() if sp.issparse(products) else products
+        first, second = _row_sums(own, own), _row_sums(theirs, theirs)
+        rounding = (8 * own.shape[1] + 64) * float(np.finfo(np.float64).eps) * float(first.max() + second.max())
+        return first[:, None] + second - 2.0 * products, rounding
+
+    def _near_0(self, some: Integers) -> Any:
+        return self.rows[some] if sp.issparse(self.rows) else self.rows[some] - self.mean
+
+    def between(self, i: Integers, j: Integers) -> Matrix:
+        """See `_KernelSpace`."""
+        found, step = np.empty(len(i)), max(1, PAIR_BYTES // (8 * self.width))
+        for lo in range(0, len(i), step):
+            apart = self.rows[i[lo : lo + step]] - self.rows[j[lo : lo + step]]
+            found[lo : lo + step] = _row_sums(apart, apart)
+        return found
+
+
+def _row_sums(a: Any, b: Any) -> Matrix:
+    """(m,) inner products of rows in the same place, dense or sparse."""
+    found = a.multiply(b).sum(axis=1) if sp.issparse(a) else np.einsum("md,md->m", a, b)
+    return np.asarray(found, np.float64).ravel()
+
+
+def _nearest(space: Any, anchors: Integers, others: Integers, count: int) -> Integers:
+    """(t, count) places in `others` of the rows nearest to each anchor, itself left out, in their order; of equally near the first."""
     if not count:
-        return np.zeros((len(distances), 0), dtype=np.int64)
-    limit = np.partition(distances, count - 1, axis=1)[:, count - 1]
+        return np.zeros((len(anchors), 0), dtype=np.int64)
+    distances, rounding = space.about(anchors, others)
+    distances[anchors[:, None] == others] = np.inf  # no row is its own neighbor
+    limit = np.partition(distances, count - 1, axis=1)[:, count - 1] + 2 * rounding
     row, column = np.nonzero(distances <= limit[:, None])  # more than `count` where some are equal
-    order = np.lexsort((column, distances[row, column], row))
+    order = np.lexsort((column, space.between(anchors[row], others[column]), row))
     row, column = row[order], column[order]
     place = np.arange(len(row)) - np.searchsorted(row, row)
-    found: Integers = column[place < count].reshape(len(distances), count).astype(np.int64)
+    found: Integers = column[place < count].reshape(len(anchors), count).astype(np.int64)
     return found
 
 

@@ -71,7 +71,7 @@ class Triplets:
 
         Errors: `InputError` for less than two classes, and where no class has two rows.
         """
-        from dkl._triplet_sources import triplets_of_labels  # takes scikit-learn to import
+        from dkl._triplet_sources import triplets_of_labels  # takes SciPy to import
 
         for name, value in (("n_in", n_in), ("n_out", n_out)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:

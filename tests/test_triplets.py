@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import sklearn
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import cross_val_score
 
@@ -117,10 +118,22 @@ def test_triplets_of_labels_are_those_of_a_loop(n_in: int, n_out: int, rng: Any)
     assert 7 not in Triplets.from_labels(X, y, n_in, n_out).anchor
 
 
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("offset", [0.0, 1.7e9, np.array([1e9, 0.0, -1e9])])
+@pytest.mark.parametrize("spread", [1, 2**12])  # of two clouds, each far from the mean of both
+def test_triplets_of_labels_far_from_0_are_of_nearest_rows(make: Any, offset: Any, spread: int, rng: Any) -> None:
+    X, y = np.round(rng.normal(size=(60, 3)) * 1024) / 1024, np.arange(60) % 2
+    X[30:] *= spread
+    X[30:, 0] += 2.0**20 * (spread - 1)
+    wanted = by_hand(cdist(X, X, "sqeuclidean"), y, 3, 4)
+    assert Triplets.from_labels(make(X + offset), y, 3, 4).triplets.tolist() == wanted
+
+
 def test_triplets_of_labels_do_not_depend_on_blocks(rng: Any, monkeypatch: Any) -> None:
     X, y = rng.normal(size=(40, 3)), np.arange(40) % 3
     whole = Triplets.from_labels(X, y, 4, 4)
     monkeypatch.setattr("dkl._triplet_sources.QUERIES", 5)
+    monkeypatch.setattr("dkl._triplet_sources.PAIR_BYTES", 100)
     assert Triplets.from_labels(X, y, 4, 4) == whole
 
 
