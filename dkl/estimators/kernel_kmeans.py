@@ -24,6 +24,7 @@ from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.validation import checked_rows, given_rows, random_stream
 from dkl.linalg.exact_factor import MATRICES_HELD, exact_factor
+from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.kmeans import Centers, KMeansProblem, label_rows
 from dkl.resources import format_bytes, parse_bytes, peak_rss
 from dkl.solvers.kmeans_seeding import at_random, plus_plus
@@ -231,7 +232,10 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         if callable(self.kernel):
             params = self.kernel_params or {}
         where = f"kernel={self.kernel!r}"
+        X, Z = (None if rows is None else rows.astype(np.float64) for rows in (X, Z))
         try:
+            if self.kernel == "rbf":  # which scikit-learn has cancel for rows far from 0
+                return Kernel("rbf", params["gamma"]).columns(X, X if Z is None else Z)
             K = pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
         except (ValueError, TypeError) as error:
             raise InputError("the kernel cannot be evaluated", where=where, got=error) from error

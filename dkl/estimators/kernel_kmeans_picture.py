@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -68,11 +69,11 @@ def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_R
     chosen = some_rows(source, most)
     some, own = read_rows(source, chosen), np.asarray(labels[chosen], np.intp)
     plane, middle = Plane.of(some), np.asarray(centers, dtype=float)
-    square = np.asarray(some.multiply(some).sum(axis=1) if hasattr(some, "multiply") else (some * some).sum(axis=1))
-    cross = np.einsum("mr,mr->m", np.asarray(some), middle[own]) if isinstance(some, np.ndarray) else None
-    if cross is None:
-        cross = np.asarray(some.multiply(middle[own]).sum(axis=1))
-    squares = square.ravel() - 2 * cross.ravel() + np.square(middle).sum(axis=1)[own]
+    if sp.issparse(some):
+        cross = np.asarray(some.multiply(middle[own]).sum(axis=1)).ravel()
+        squares = np.asarray(some.multiply(some).sum(axis=1)).ravel() - 2 * cross + np.square(middle).sum(axis=1)[own]
+    else:
+        squares = np.square(some - middle[own]).sum(axis=1)
     return KMeansView(plane.project(some), own, plane.project(middle), np.maximum(squares, 0.0), source.n)
 
 

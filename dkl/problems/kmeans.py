@@ -8,7 +8,7 @@ normalized cuts, KDD 2004).
 
 R sets of centers ("restarts") are carried together, so that one pass over the rows serves them all. Each pass is a
 function of a `Block` that workers run; the sums over blocks have the same bits wherever they ran. Centers (R, k, r) are
-float64 and relative to `offset`, the mean of the rows (None for sparse rows, which would lose their zeros).
+float64 and relative to `offset`, the mean of the rows as their dtype has it (None for sparse rows, which would lose their zeros).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KMeansProblem:
         self.rows, self.n, self.n_features = rows, rows.n, rows.n_features
         parts = rows.map(block_moments)
         mean, variances = kmeans.merge_moments(parts)
-        self.offset: Offset = None if rows.is_sparse else mean
+        self.offset: Offset = None if rows.is_sparse else _as_of_rows(mean, rows)
         self.variance = float(variances.mean())
         # The squared length that rounding alone gives to a difference of two rows.
         self._noise = 16 * float(np.finfo(rows.dtype).eps) ** 2 * float(variances.sum())
@@ -201,10 +201,15 @@ def label_rows(rows: RowBlocks, centers: NDArray[Any]) -> tuple[NDArray[np.int32
     A function of the rows and the centers alone, so that a fit's labels are what predict returns for the same rows.
     """
     # The centers' mean instead of the rows': that one depends on which rows are asked about.
-    offset = None if rows.is_sparse else centers.mean(axis=0, dtype=np.float64)
+    offset = None if rows.is_sparse else _as_of_rows(centers.mean(axis=0, dtype=np.float64), rows)
     relative = centers.astype(np.float64) - (0.0 if offset is None else offset)
     parts: Sequence[tuple[NDArray[np.int32], float]] = rows.map(nearest, relative, offset)
     return np.concatenate([labels for labels, _ in parts]), float(sum(inertia for _, inertia in parts))
+
+
+def _as_of_rows(offset: NDArray[np.float64], rows: RowBlocks) -> NDArray[np.float64]:
+    """The offset (r,) that rows of their dtype are shifted by: centers that are relative to another one lie beside them."""
+    return offset.astype(rows.dtype).astype(np.float64)
 
 
 def _closest(block: Block, chosen: Centers, offset: Offset, keep: bool) -> NDArray[np.float64]:

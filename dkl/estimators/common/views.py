@@ -26,22 +26,24 @@ MOST_PATTERNS, MOST_DECIDED = 5000, 10_000
 
 @dataclass(frozen=True)
 class Plane:
-    """The first two principal components of rows (m, d): offset (2,), axes (d, 2)."""
+    """The first two principal components of rows (m, d): mean (d,), axes (d, 2)."""
 
-    offset: NDArray[np.float64]
+    mean: NDArray[np.float64]
     axes: NDArray[np.float64]
 
     @classmethod
     def of(cls, rows: Any) -> Plane:
         """Of dense or sparse rows; the signs are fixed, for the same picture every time."""
-        mean = np.asarray(rows.mean(axis=0), dtype=float).ravel()
+        mean = np.asarray(rows.mean(axis=0, dtype=float)).ravel()
         axes = _leading(rows, mean)
         axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(2)] < 0, -1.0, 1.0)
-        return cls(mean @ axes, axes)
+        return cls(mean, axes)
 
     def project(self, rows: Any) -> NDArray[np.float64]:
         """(m, 2)."""
-        return np.asarray(rows @ self.axes) - self.offset
+        if sp.issparse(rows):
+            return np.asarray(rows @ self.axes) - self.mean @ self.axes
+        return np.asarray((np.asarray(rows, float) - self.mean) @ self.axes)
 
 
 def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -52,6 +54,8 @@ def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         centred = dense.astype(float) - mean
         axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :2]
         return np.hstack([axes, np.zeros((d, 2 - axes.shape[1]))])
+    if not sp.issparse(rows):
+        rows, mean = np.asarray(rows, float) - mean, np.zeros(d)  # products of rows far from 0 would cancel
     basis = np.random.default_rng(0).standard_normal((d, 2 + EXTRA))
     for _ in range(ROUNDS):
         basis = np.linalg.qr(basis)[0]
