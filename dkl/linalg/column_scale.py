@@ -18,19 +18,30 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False)
 class ColumnMoments:
-    """Rows counted, their means (d,) and sums (d,) of squared distances to these; `a += b` merges, in the same bits as `b += a`."""
+    """Rows counted, their means (d,) less `origins`, and sums (d,) of squared distances to the means; `a += b` merges, in the same bits
+    as `b += a`.
+
+    origins (d,): values of rows, 0 of sparse ones. Differences to them are exact, where means far from 0 would be rounded.
+    """
 
     count: int
-    means: Floats
+    origins: Floats
+    offsets: Floats
     squares: Floats
 
+    @property
+    def means(self) -> Floats:
+        """(d,)."""
+        return self.origins + self.offsets
+
     def __iadd__(self, other: ColumnMoments) -> ColumnMoments:
-        count = self.count + other.count
+        count, origins = self.count + other.count, np.minimum(self.origins, other.origins)
         with np.errstate(over="ignore", invalid="ignore"):
-            between = (self.means - other.means) ** 2 * (self.count / count * other.count)
-            means = (self.count * self.means + other.count * other.means) / count
+            one, two = (part.offsets + (part.origins - origins) for part in (self, other))
+            between = (one - two) ** 2 * (self.count / count * other.count)
+            offsets = (self.count * one + other.count * two) / count
             # Not in place: arrays that came from another process are read-only.
-            return ColumnMoments(count, means, (self.squares + other.squares) + between)
+            return ColumnMoments(count, origins, offsets, (self.squares + other.squares) + between)
 
     def spreads(self) -> Floats:
         """(d,) standard deviations; 0 of a column that is constant up to rounding, as in scikit-learn's StandardScaler, and of one
@@ -47,8 +58,11 @@ def moments_of(rows: Any) -> ColumnMoments:
     m, d = rows.shape
     with np.errstate(over="ignore", invalid="ignore"):
         if not sp.issparse(rows):
-            means: Floats = np.mean(rows, axis=0, dtype=np.float64)
-            return ColumnMoments(m, means, np.asarray(((rows - means) ** 2).sum(axis=0)))
+            origins: Floats = rows[0].astype(np.float64)
+            apart = rows - origins
+            offsets: Floats = apart.mean(axis=0)
+            apart -= offsets
+            return ColumnMoments(m, origins, offsets, np.square(apart, out=apart).sum(axis=0))
         if not rows.has_canonical_format:
             rows = rows.copy()
             rows.sum_duplicates()
@@ -56,7 +70,7 @@ def moments_of(rows: Any) -> ColumnMoments:
         means = np.asarray(np.bincount(columns, data, d) / m)
         zeros = m - np.bincount(columns, minlength=d)
         squares = np.bincount(columns, (data - means[columns]) ** 2, d) + zeros * means**2
-        return ColumnMoments(m, means, squares)
+        return ColumnMoments(m, np.zeros(d), means, squares)
 
 
 @dataclass(frozen=True, eq=False)

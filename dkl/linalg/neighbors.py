@@ -90,6 +90,13 @@ def absorb(
             _scan(lists.dist2[part], lists.rows[part], query, *own, tile, first + a, left @ right.T, offset)
 
 
+def nearest_rows(queries: Rows, references: Rows, k: int) -> Lists:
+    """The `k` nearest of `references` (m, features), m >= k, to each query, ties by the lower number; as for `absorb`."""
+    lists = empty_lists(queries.shape[0], k)
+    absorb(lists, queries, np.full(queries.shape[0], -1), references, 0)  # the number of no row: none is left out
+    return lists
+
+
 def absorb_candidates(
     lists: Lists,
     queries: Rows,

@@ -34,6 +34,16 @@ def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
     return 1.0
 
 
+def variance_of(rows: Any) -> float:
+    """The variance of all entries of rows (n, d), dense or sparse, in double precision; of dense ones about an entry, whose
+    differences to others are exact."""
+    if not sp.issparse(rows):
+        return float(np.var(np.subtract(rows, rows[0, 0], dtype=np.float64)))
+    count = rows.shape[0] * rows.shape[1]
+    mean = float(rows.data.sum(dtype=np.float64)) / count
+    return float(np.square(rows.data - mean, dtype=np.float64).sum() + (count - rows.nnz) * mean**2) / count
+
+
 def spread_of(source: RowSource) -> tuple[float, float, float]:
     """(variance, least, largest) of all entries, block by block where they are not in memory.
 
@@ -41,7 +51,7 @@ def spread_of(source: RowSource) -> tuple[float, float, float]:
     spread costs no digits.
     """
     if source.is_in_memory and not sp.issparse(source.array):
-        return float(np.var(source.array)), float(np.min(source.array)), float(np.max(source.array))
+        return variance_of(source.array), float(np.min(source.array)), float(np.max(source.array))
     mean, squares, count, low, high = 0.0, 0.0, 0, np.inf, -np.inf
     step = max(1, VARIANCE_BYTES // source.row_bytes)
     for lo in range(0, source.n, step):

@@ -18,6 +18,7 @@ from dkl.estimators.common.settings import Settings, check_parameters
 from dkl.estimators.common.side_information import SideInformation, side_information
 from dkl.estimators.common.standardize import scaled_columns
 from dkl.estimators.common.validation import checked_rows
+from dkl.linalg.middle_row import middle_row
 from dkl.pairs import Pairs
 from dkl.triplets import Triplets
 
@@ -166,7 +167,7 @@ def prior_metric(prior: str, rows: Matrix) -> Matrix:
     d = rows.shape[1]
     if prior == "identity":
         return np.eye(d)
-    values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(rows, rowvar=False)))
+    values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(rows - middle_row(rows), rowvar=False)))
     varies = values > NEGLIGIBLE * max(float(values[-1]), 0.0)
     if not varies.any():
         return np.eye(d)

@@ -27,6 +27,7 @@ from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.estimators.common.outcomes import warn_if_worse
 from dkl.estimators.common.samples import read_rows
+from dkl.linalg.middle_row import middle_row
 from dkl.linalg.neighbor_ranks import ranks_beyond
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.quality import MIN_HELD_OUT, Quality, paired_error
@@ -129,6 +130,7 @@ def _of_rows(rows: Any, count: int) -> tuple[Matrix, Matrix]:
         gram += means.mean() - means - means[:, None]
         return _by_products(2 * gram, gram.diagonal()), _components_of(gram, count)
     X = np.array(rows.toarray() if sp.issparse(rows) else rows, np.float64)
+    X -= middle_row(X)  # exactly, which decides between equal distances
     X -= X.mean(axis=0)
     scale = float(np.abs(X).max(initial=0.0))
     if scale > 0:

@@ -20,6 +20,7 @@ def linear_predictions(
     from sklearn.linear_model import Ridge, RidgeClassifier
     from sklearn.preprocessing import StandardScaler
 
+    X, others = X.astype(np.float64), others.astype(np.float64)
     scaler = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
     model = (RidgeClassifier if of_classes else Ridge)().fit(scaler.transform(X), y, sample_weight=weights)
     return np.asarray(model.predict(scaler.transform(others)))

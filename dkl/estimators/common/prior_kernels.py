@@ -13,17 +13,19 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from dkl.blocks.graph import build_graph
 from dkl.blocks.kernel_checks import check_matrix
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.kernel_params import SHARPNESS
+from dkl.estimators.common.kernel_width import variance_of
 from dkl.estimators.common.rules import width_rule
 from dkl.linalg.graph_parts import strong_labels
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
+from dkl.linalg.neighbor_sizes import largest_value
+from dkl.linalg.neighbors import nearest_rows
 from dkl.linalg.similarity import Similarity
 
 Matrix = NDArray[np.float64]
@@ -219,15 +221,17 @@ def neighbor_means(X: Any, rows: Any, similarity: Similarity) -> sp.csr_array:
     if X.shape == rows.shape and not _apart(X, rows).any():  # where rows repeat, each is itself
         return sp.eye_array(n, format="csr")
     m, k = int(X.shape[0]), min(similarity.n_neighbors, n)
-    distances, neighbors = NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(X)
-    if not np.isfinite(distances).all():
-        at = int(np.argmin(np.isfinite(distances).all(axis=1)))
-        raise InputError("so far away that distances overflow", where=f"X[{at}]", remedy="scale the row as the others")
-    weights = similarity.weights(distances**2, neighbors)
-    # Equal rows are compared, for rounding leaves them a distance.
-    equal = np.stack([_apart(X, rows[neighbors[:, j]]) == 0 for j in range(k)], axis=1)
-    is_known = equal.any(axis=1)
-    weights[is_known] = np.eye(k)[equal[is_known].argmax(axis=1)]
+    most = largest_value(rows.shape[1])
+    far = np.flatnonzero(
+        abs(X).max(axis=1).toarray().ravel() > most if sp.issparse(X) else np.abs(X).max(axis=1) > most
+    )
+    if far.size:
+        raise InputError(
+            "so far away that distances overflow", where=f"X[{far[0]}]", remedy="scale the row as the others"
+        )
+    squares, neighbors = nearest_rows(X, rows, k)
+    weights = similarity.weights(squares, neighbors)
+    weights[squares[:, 0] == 0] = np.eye(k)[0]
     weights /= weights.sum(axis=1, keepdims=True)
     return sp.csr_array((weights.ravel(), neighbors.ravel(), np.arange(0, m * k + 1, k)), shape=(m, n))
 
@@ -261,17 +265,9 @@ def prior_kernel(
         return RowKernel(Kernel(kernel, params=given), rows)
     gamma = given.pop("gamma", None)
     if gamma is None and kernel in WITH_WIDTH:
-        variance = _variance(rows)
+        variance = variance_of(rows)
         if variance <= 0 and rows.max() > rows.min():
             what = "values differ, but by so little that their variance underflows"
             raise InputError(what, where="X", remedy="scale X, or give gamma in kernel_params")
         gamma = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
     return RowKernel(Kernel(kernel, gamma, given.pop("degree", 3), given.pop("coef0", 1), given), rows)
-
-
-def _variance(rows: Any) -> float:
-    """Of all entries, as SVC computes it."""
-    if not sp.issparse(rows):
-        return float(np.var(rows))
-    count = rows.shape[0] * rows.shape[1]
-    return float((rows.data**2).sum() / count - (rows.data.sum() / count) ** 2)

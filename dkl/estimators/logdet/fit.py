@@ -19,6 +19,7 @@ from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.logdet.plan import FEWER, metric_items
 from dkl.estimators.logdet.settings import LogDetSettings
+from dkl.linalg.middle_row import middle_row
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
 from dkl.problems.logdet_constraints import ConstraintSet
 from dkl.resources import peak_rss
@@ -104,8 +105,9 @@ def pose_metric(rows: Matrix, W0: Matrix, side: SideInformation, settings: Any, 
     settings = _fitting(side, rows.shape[1], settings)
     constraints, loss = constraints_and_loss(side, settings.loss, params, MetricDistances(rows, W0))
     points = constraints.points
-    # About the mean, which no distance sees, and rounding does.
-    base = rows[points] - rows[points].mean(axis=0)
+    # About the mean, which no distance sees, and rounding does: that of differences to a row, which are exact.
+    base = rows[points] - middle_row(rows[points])
+    base -= base.mean(axis=0)
     return Posed(base, constraints.on_points(), loss, side.n_labelled, points, settings, W0)
 
 

@@ -21,6 +21,7 @@ from dkl.errors import DklError
 from dkl.estimators.common.outcomes import warn_if_worse
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.fit import Posed
+from dkl.linalg.neighbors import nearest_rows
 from dkl.pairs import Pairs
 from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, auc_error, auc_of, held_out, paired_error
@@ -37,7 +38,6 @@ STEP = 5
 TOL = 1e-2
 """Relative gap of the problem without it."""
 ADVICE = "try another gamma, prior or loss, or more labels, triplets or pairs"
-ROWS_AT_A_TIME = 256
 KERNEL, METRIC = "the unlearned kernel", "Euclidean distances"
 
 
@@ -173,12 +173,7 @@ class RowDistances(Distances):
 
     def nearest(self, i: Rows, among: Rows) -> Rows:
         """See `Distances`."""
-        others = self.rows[among]
-        sizes, found = np.square(others).sum(axis=1), []
-        for lo in range(0, len(i), ROWS_AT_A_TIME):
-            some = self.rows[i[lo : lo + ROWS_AT_A_TIME]]
-            found.append((sizes - 2 * some @ others.T).argmin(axis=1))
-        return np.asarray(among[np.concatenate(found)])
+        return np.asarray(among[nearest_rows(self.rows[i], self.rows[among], 1).rows[:, 0]])
 
 
 def _compared(part: Part, own: Distances, plain: Distances, name: str) -> Quality:
