@@ -99,11 +99,14 @@ class _RowSpace:
     def about(self, anchors: Integers, others: Integers) -> tuple[Matrix, float]:
         """See `_KernelSpace`."""
         own, theirs = self._near_0(anchors), self._near_0(others)
-        products = own @ theirs.T
-        products = products.toarray() if sp.issparse(products) else products
+        found = own @ theirs.T
+        found = found.toarray() if sp.issparse(found) else found
         first, second = _row_sums(own, own), _row_sums(theirs, theirs)
         rounding = (8 * own.shape[1] + 64) * float(np.finfo(np.float64).eps) * float(first.max() + second.max())
-        return first[:, None] + second - 2.0 * products, rounding
+        found *= -2.0
+        found += first[:, None]
+        found += second
+        return found, rounding
 
     def _near_0(self, some: Integers) -> Any:
         return self.rows[some] if sp.issparse(self.rows) else self.rows[some] - self.mean
@@ -128,7 +131,11 @@ def _nearest(space: Any, anchors: Integers, others: Integers, count: int) -> Int
     if not count:
         return np.zeros((len(anchors), 0), dtype=np.int64)
     distances, rounding = space.about(anchors, others)
-    distances[anchors[:, None] == others] = np.inf  # no row is its own neighbor
+    first = np.searchsorted(others, anchors[0])
+    if (
+        first < len(others) and others[first] == anchors[0]
+    ):  # rows of one class, in their order; no row is its own neighbor
+        distances[np.arange(len(anchors)), first + np.arange(len(anchors))] = np.inf
     limit = np.partition(distances, count - 1, axis=1)[:, count - 1] + 2 * rounding
     row, column = np.nonzero(distances <= limit[:, None])  # more than `count` where some are equal
     order = np.lexsort((column, space.between(anchors[row], others[column]), row))

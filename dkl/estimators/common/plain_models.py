@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.linalg.middle_row import middle_row
+
 
 def linear_predictions(
     X: Any, y: NDArray, weights: NDArray[np.float64], others: Any, *, of_classes: bool = False
@@ -20,7 +22,9 @@ def linear_predictions(
     from sklearn.linear_model import Ridge, RidgeClassifier
     from sklearn.preprocessing import StandardScaler
 
-    X, others = X.astype(np.float64), others.astype(np.float64)
+    # About a row, whose differences to others are exact: means far from 0 are rounded.
+    origin = 0.0 if issparse(X) else middle_row(X).astype(np.float64)
+    X, others = (rows.astype(np.float64) if issparse(X) else rows - origin for rows in (X, others))
     scaler = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
     model = (RidgeClassifier if of_classes else Ridge)().fit(scaler.transform(X), y, sample_weight=weights)
     return np.asarray(model.predict(scaler.transform(others)))

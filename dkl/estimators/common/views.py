@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dkl.errors import InputError
 from dkl.estimators.common.drawing import colours, head, written
+from dkl.linalg.middle_row import middle_row
 
 EXACT_UP_TO = 512
 """Columns up to which a plane comes from the full decomposition."""
@@ -26,24 +27,30 @@ MOST_PATTERNS, MOST_DECIDED = 5000, 10_000
 
 @dataclass(frozen=True)
 class Plane:
-    """The first two principal components of rows (m, d): mean (d,), axes (d, 2)."""
+    """The first two principal components of rows (m, d): origin (d,), a row or 0 of sparse ones; mean (d,) less that; axes (d, 2)."""
 
+    origin: NDArray[np.float64]
     mean: NDArray[np.float64]
     axes: NDArray[np.float64]
 
     @classmethod
     def of(cls, rows: Any) -> Plane:
         """Of dense or sparse rows; the signs are fixed, for the same picture every time."""
-        mean = np.asarray(rows.mean(axis=0, dtype=float)).ravel()
-        axes = _leading(rows, mean)
+        is_sparse = sp.issparse(rows)
+        origin = np.zeros(rows.shape[1]) if is_sparse else middle_row(np.asarray(rows, float))
+        near = (
+            rows if is_sparse else np.asarray(rows, float) - origin
+        )  # exact: products of rows far from 0 would cancel
+        mean = np.asarray(near.mean(axis=0, dtype=float)).ravel()
+        axes = _leading(near, mean)
         axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(2)] < 0, -1.0, 1.0)
-        return cls(mean, axes)
+        return cls(origin, mean, axes)
 
     def project(self, rows: Any) -> NDArray[np.float64]:
         """(m, 2)."""
         if sp.issparse(rows):
             return np.asarray(rows @ self.axes) - self.mean @ self.axes
-        return np.asarray((np.asarray(rows, float) - self.mean) @ self.axes)
+        return np.asarray((np.asarray(rows, float) - self.origin - self.mean) @ self.axes)
 
 
 def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -55,7 +62,7 @@ def _leading(rows: Any, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :2]
         return np.hstack([axes, np.zeros((d, 2 - axes.shape[1]))])
     if not sp.issparse(rows):
-        rows, mean = np.asarray(rows, float) - mean, np.zeros(d)  # products of rows far from 0 would cancel
+        rows, mean = np.asarray(rows, float) - mean, np.zeros(d)
     basis = np.random.default_rng(0).standard_normal((d, 2 + EXTRA))
     for _ in range(ROUNDS):
         basis = np.linalg.qr(basis)[0]

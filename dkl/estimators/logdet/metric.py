@@ -25,6 +25,7 @@ from dkl.estimators.logdet.fit import Posed, pose_metric
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetMetricSettings
+from dkl.linalg.middle_row import middle_row
 from dkl.resources import parse_bytes
 from dkl.solvers.logdet import LogDetSolution
 
@@ -179,6 +180,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         given: Any = self._rows_kept if X is None else checked_rows(self, X, reset=False)
         chosen, labels = chosen_rows(int(given.shape[0]), y)
         rows = np.asarray(given[chosen].toarray() if sp.issparse(given) else given[chosen], np.float64)
+        rows = rows - middle_row(rows)
         n = self._n_rows if X is None else int(given.shape[0])
         return picture.LogDetShown.of(
             rows, rows @ self.components_.T, labels, self._prior_metric, self.components_.T @ self.components_, n, what="metric",
