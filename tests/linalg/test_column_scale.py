@@ -79,3 +79,17 @@ def test_rows_are_written_to_only_where_they_may_be(rng):
     apart = scale.applied(X)
     assert np.array_equal(X, before)
     assert scale.applied(X, in_place=True) is X and np.array_equal(X, apart)
+
+
+def test_moments_of_blocks_far_from_0_are_those_of_the_same_rows_near_it(rng):
+    X = np.sort(np.round(rng.standard_normal((60, 3)) * 1024) / 1024, axis=0)  # means of blocks far apart
+    found = []
+    for shift in (0.0, 1e9):
+        one, *others = (moments_of(part) for part in np.split(X + shift, [7, 30, 31]))
+        for other in others:
+            one += other
+        found.append(one)
+    near, far = found
+    assert np.array_equal(near.squares, far.squares)
+    np.testing.assert_allclose(far.means, near.means + 1e9, rtol=1e-15)
+    np.testing.assert_allclose(near.squares, 60 * X.var(axis=0), rtol=1e-13)
