@@ -24,9 +24,10 @@ from dkl.resolved_pairs import resolve_pairs
 class LaplacianKernelLearner(BasisLearner):
     """Learn a kernel from pairs in the basis of the smoothest functions on the neighbor graph.
 
-    This is the paper's method, to compare with; to cluster by pairs take `dkl.PairwiseKernelLearner`. On 13 ordinary sets its clusters
-    were ahead of this learner's by .11 to .26 of adjusted Rand index in the mean, from 0.05 n to 4 n pairs, right or a fifth wrong, on
-    7,000 and 30,000 rows by .14 to .33, in less time and memory (benchmarks/sqlp.md). Below n/8 pairs this learner is behind k-means.
+    This is the paper's method, to compare with; to cluster by pairs take `dkl.PairwiseKernelLearner`. On 25 ordinary sets its clusters
+    were ahead of this learner's by .09 to .18 of adjusted Rand index in the mean, from n/4 to 2 n pairs, right or a tenth wrong
+    (benchmarks/answers.md); on 13 small sets from n/20 and n/8 pairs by .16 to .17, on 7,000 and 30,000 rows by .14 to .33, in less time
+    and memory (benchmarks/sqlp.md). Below n/8 pairs this learner is behind k-means.
 
     Minimises, over K = Q Y Q' with Y positive semidefinite (m, m),
 
