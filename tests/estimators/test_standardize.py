@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 import dkl
 from dkl import baselines
 from dkl.errors import ConvergenceWarning, DataWarning, InputError
-from dkl.estimators.common.standardize import uneven_columns
+from dkl.estimators.common.standardize import hiding_columns, uneven_columns
 
 N, NEW = 90, 30
 
@@ -205,6 +205,25 @@ def test_the_warning_has_the_columns_names_and_row_numbers():
     frame["customer"] = np.random.default_rng(1).permutation(2000) + 17
     with pytest.warns(DataWarning, match=r"'customer' \(row numbers in 'customer'\?"):
         dkl.SpectralEmbedding(2).fit(frame)
+
+
+@pytest.mark.parametrize("wide", [(1,), (1, 4), (0, 3, 4)])
+def test_auto_standardizes_where_one_two_or_half_of_the_columns_hide_the_others(wide, rng):
+    X = rng.standard_normal((100, 6)) * (1e3 ** np.isin(np.arange(6), wide))
+    with pytest.warns(DataWarning, match=f"{len(wide)} of 6 columns decide .* all are standardized"):
+        scale = dkl.KernelPCA(2, holdout=0).fit(X).scale_
+    np.testing.assert_allclose(scale.spreads, X.std(axis=0))
+
+
+def test_columns_that_others_are_seen_beside_hide_nothing(rng):
+    assert hiding_columns(np.array([1, 1e3, 1, 1, 1e3])).tolist() == [1, 4]
+    assert not hiding_columns(np.array([1.0, 50, 1, 1, 50])).size  # not far enough
+    assert not hiding_columns(np.array([200.0, *[1] * 200, 200])).size  # the many others have a part of each distance
+    assert not hiding_columns(
+        np.array([1, 1e3, 1e3, 1e3, 1])
+    ).size  # small spreads of less than half differ, as of rare pixels
+    assert not hiding_columns(np.array([1e3, 1e3, 1, 1])).size  # components, in descending order
+    assert not hiding_columns(np.zeros(3)).size
 
 
 def test_columns_are_the_wider_ones_first():

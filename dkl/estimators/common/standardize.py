@@ -1,13 +1,19 @@
 """Rows whose columns have mean 0 and spread 1 (`standardize=True`), or are brought there where they need it ("auto").
 
 "auto" standardizes dense rows where the largest spread of a column is more than LARGEST_RATIO times the median spread and squared
-distances are in effect those of fewer than FEWEST_COLUMNS columns, (sum v)^2 / sum v^2 with v the variances; where only the first
-holds, as in counts of words, it warns. Images, whose small spreads alone differ (rare pixels), sparse rows, and principal components,
-which come in descending order of spread, stay as they are.
+distances are in effect those of fewer than FEWEST_COLUMNS columns, (sum v)^2 / sum v^2 with v the variances. It does so too where
+columns, up to half of them, spread more than HIDING_RATIO times the lower median and the others have less than HIDDEN_SHARE of all
+variance: nobody hands in columns that no distance sees. Where only the first holds, as in counts of words, it warns. Images, whose small
+spreads alone differ (rare pixels), sparse rows, and principal components, which come in descending order of spread, stay as they are.
 
 By experiment on 26 sets (accuracy and ARI on 40 % of rows held out, raw against standardized, one split): where the rule applies (wine,
 breast_cancer, heart, vehicle, spambase) standardizing is better for most learners, by .05 to .6 (wine: clusters from pairs .46 to .91;
 vehicle: classes .48 to .74, clusters level); elsewhere it is as often worse, on images by .1 and on counts of words by up to .9.
+
+Where some columns of 8 standardized sets (wine, breast_cancer, sonar, ionosphere, glass, heart, pima, iris) are multiplied by 1e3, one,
+two or half of them, standardizing was better in 46 of 48 cases and level in two: at two columns, classes are .54 to .89 raw and .69 to
+.99 standardized, clusters from pairs .08 to .73 and .28 to .98. None of 21 unchanged sets is standardized by this rule alone; in counts
+of words by Zipf's law the columns that are not wide have .07 of the variance or more.
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ from dkl.stores.run import RunStore
 
 FEWEST_COLUMNS = 2
 """Effective number of columns below which "auto" standardizes."""
+HIDING_RATIO, HIDDEN_SHARE = 100, 1e-3
+"""Spread relative to the lower median, and the other columns' share of all variance, from which several columns hide the others."""
 LEAST_COMPONENTS = 4
 """Columns in descending order of spread from which on they are taken for principal components: by chance one table in 24 is."""
 MOST_NAMES = 5
@@ -81,10 +89,11 @@ def find_scale(
     moments = column_moments(source, session, parse_bytes(holder.memory_limit))
     if is_auto:
         spreads = moments.spreads()
-        uneven = uneven_columns(spreads)
+        hiding = hiding_columns(spreads)
+        uneven = hiding if hiding.size else uneven_columns(spreads)
         if not uneven.size:
             return None
-        is_clear = effective_columns(spreads) < FEWEST_COLUMNS
+        is_clear = hiding.size > 0 or effective_columns(spreads) < FEWEST_COLUMNS
         told = f"{_described(spreads, uneven, source.n, names)}; {remedies[0 if is_clear else 1]}"
         warnings.warn(told, DataWarning, stacklevel=_callers_level())
         if not is_clear:
@@ -95,9 +104,24 @@ def find_scale(
 def uneven_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
     """Numbers of the columns that spread more than LARGEST_RATIO times the median of those that vary, the widest first; none of
     components."""
+    return _wider(spreads, LARGEST_RATIO * _median(spreads))
+
+
+def hiding_columns(spreads: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the numbers of the columns, at most half, that spread so far that distances do not see the others; the widest first."""
+    varying = np.sort(spreads[spreads > 0])
+    if not varying.size:
+        return np.empty(0, np.intp)
+    far = _wider(spreads, HIDING_RATIO * float(varying[(len(varying) - 1) // 2]))
+    variances = (spreads / varying[-1]) ** 2
+    return far if 1 - variances[far].sum() / variances.sum() < HIDDEN_SHARE else far[:0]
+
+
+def _wider(spreads: NDArray[np.float64], than: float) -> NDArray[np.intp]:
+    """Return the numbers of columns of larger spreads, the widest first; none of principal components."""
     if len(spreads) >= LEAST_COMPONENTS and (np.diff(spreads) <= 0).all():
         return np.empty(0, np.intp)
-    far = np.flatnonzero(spreads > LARGEST_RATIO * _median(spreads))
+    far = np.flatnonzero(spreads > than)
     return far[np.argsort(-spreads[far], kind="stable")]
 
 

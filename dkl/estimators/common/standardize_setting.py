@@ -13,7 +13,7 @@ LARGEST_RATIO = 10
 Standardize = Annotated[
     bool | str,
     Either(Flag(), Word("auto")),
-    f"Bring columns to mean 0 and spread 1 [where one of more than {LARGEST_RATIO} times the median spread decides all].",
+    f"Bring columns to mean 0 and spread 1 [where one of {LARGEST_RATIO} times the median spread, or several of 100 times, decide all].",
 ]
 
 FOLDER = "column_scale"

@@ -46,7 +46,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     degree, coef0, kernel_params : as in sklearn.decomposition.KernelPCA
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     tol : float
         The residual |H K H v - lambda v| to end at, of each pair, relative to the largest eigenvalue.
     max_iter : int

@@ -45,7 +45,7 @@ class LaplacianKernelLearner(BasisLearner):
         The graph, as in `dkl.PairwiseKernelLearner`, but "auto" is "local".
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     contradictions : "keep", "drop" or "raise"
         Cannot-links whose ends the must-links join, as in `dkl.PairwiseKernelLearner`.
     solver : "low-rank", "sqlp" or "scsdp"

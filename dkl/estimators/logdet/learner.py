@@ -65,7 +65,7 @@ class LogDetKernelLearner(KernelLearner):
         Neighbors of a row in the graph of "laplacian".
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     normalize_gamma : bool
     n_in, n_out : int
         From labels: nearest rows of the same class, and of others, that each labelled row is compared with.

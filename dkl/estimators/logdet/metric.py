@@ -47,7 +47,7 @@ class LogDetMetricLearner(MahalanobisLearner):
         W0: the identity, or the inverse of the rows' covariance.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     client, n_jobs, random_state, callbacks, verbose
         Of no effect, as the next two; functions called with each row of the history; progress on standard error.
 

@@ -40,7 +40,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         Neighbours whose distances are kept; and, of a graph in components, those of the shortest edges that join these (DataWarning).
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     colored : bool
         Whether y is learned from: labels (n,), alike or not, -1 (None among objects) for unlabeled, or numbers (n, k) with L = y y'.
     solver : "low-rank", "sqlp" or "scsdp"

@@ -76,7 +76,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         "precomputed": X is a sparse symmetric matrix of similarities (n, n), used in place of the graph.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     rho, adapt_rho : float, bool
         ADMM's penalty at the start, and whether (15) adapts it.
     max_iter, tol

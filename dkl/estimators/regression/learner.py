@@ -54,7 +54,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         As in `sklearn.metrics.pairwise.pairwise_kernels`; a callable, or "precomputed".
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     nu : float or "cv"
         The paper's nu: the larger, the fewer columns. "cv" chooses it by cross-validation, which costs no further pass.
     lam : float

@@ -38,7 +38,7 @@ class SpectralClustering(ClusterMixin, ClientParameter):
         The graph, as in `dkl.SpectralEmbedding`.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     n_init : int
         Starts of k-means, of which the best counts.
     memory_limit, client, n_jobs, random_state

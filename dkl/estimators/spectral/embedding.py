@@ -43,7 +43,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         the last of its neighbours, so that every edge weighs from 1/e to 1, also those of rows that are far from all others.
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     holdout : float
         0: `result_.quality` is not measured: how well at most 1,000 of the rows keep their neighbors (trustworthiness), next to PCA with
         as many components. Nothing is held out for it. A DataWarning says where PCA is better, of a map alone: up to three components,

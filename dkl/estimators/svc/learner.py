@@ -62,7 +62,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         SVC, blocks of rows (t, d) and points (m, d), beside `kernel_params`, and returns (t, m).
     standardize : bool or "auto"
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
-        so, with a warning, where a column of far larger spread than the others would decide all distances.
+        so, with a warning, where columns of far larger spread than the others would decide all distances.
     solver : "accelerated", "gradient" or "level"
         Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
         the latter for up to some thousand rows.
