@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
 from sklearn.cluster import SpectralClustering, kmeans_plusplus
 from sklearn.neighbors import NearestNeighbors
 
@@ -30,8 +31,7 @@ def must_link_components(pairs: Any, n: int) -> Labels:
 
 def squared_distances(X: Matrix, centers: Matrix) -> Matrix:
     """Return |x_i - c_h|^2 (n, k)."""
-    products = X @ centers.T
-    return np.maximum((X**2).sum(axis=1)[:, None] - 2.0 * products + (centers**2).sum(axis=1), 0.0)
+    return np.asarray(cdist(X, centers, "sqeuclidean"))
 
 
 def means(X: Matrix, labels: Labels, centers: Matrix) -> Matrix:

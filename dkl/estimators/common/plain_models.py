@@ -22,9 +22,9 @@ def linear_predictions(
     from sklearn.linear_model import Ridge, RidgeClassifier
     from sklearn.preprocessing import StandardScaler
 
-    # About a row, whose differences to others are exact: means far from 0 are rounded.
+    # About a row, whose differences to others are exact: means far from 0 are rounded. A copy, which the models may then write to.
     origin = 0.0 if issparse(X) else middle_row(X).astype(np.float64)
     X, others = (rows.astype(np.float64) if issparse(X) else rows - origin for rows in (X, others))
-    scaler = StandardScaler(with_mean=not issparse(X)).fit(X, sample_weight=weights)
-    model = (RidgeClassifier if of_classes else Ridge)().fit(scaler.transform(X), y, sample_weight=weights)
+    scaler = StandardScaler(with_mean=not issparse(X), copy=False).fit(X, sample_weight=weights)
+    model = (RidgeClassifier if of_classes else Ridge)(copy_X=False).fit(scaler.transform(X), y, sample_weight=weights)
     return np.asarray(model.predict(scaler.transform(others)))
