@@ -226,8 +226,17 @@ def demo(out: str | None, workers: int | None) -> None:
     raise click.exceptions.Exit(run_demo(out, workers))
 
 
+@click.command()
+def warmup() -> None:
+    """Compile once for this user and machine what first fits of every learner would wait for: a minute of a processor."""
+    from dkl.runs.warmup import warm_up
+
+    warm_up()
+
+
 COMMANDS: dict[str, click.Command] = {
     "demo": demo,
+    "warmup": warmup,
     "fit": Tasks(_fit_command, name="fit", help="Learn a kernel, and keep it in a run's folder."),
     "plan": Tasks(_plan_command, name="plan", help="Say beforehand what memory, disk and time it takes."),
     "resume": resume,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any
+from weakref import WeakMethod
 
 from dkl.errors import InputError
 from dkl.solvers.watch import Callback, Row, Watch
@@ -75,6 +77,11 @@ class Progress:
         self._told_at = -SECONDS_BETWEEN_LINES
         self._first: Row = {}
         self._last: Row | None = None
+        self._has_compiled, self._compiles = False, ExitStack()
+        from dkl.linalg.compiles import compiles  # imports Numba, as the fit does
+
+        compiling = WeakMethod(self._compiling)  # of a fit that fails before it has closed this
+        self._compiles.enter_context(compiles(lambda name: (show := compiling()) and show()))
 
     def __call__(self, row: Row) -> None:
         """Take note of a row, and show it if it is time."""
@@ -94,6 +101,7 @@ class Progress:
 
     def close(self) -> None:
         """Show where it ended."""
+        self._compiles.close()
         if self._last is not None:
             self._tell(self._last, None)
         if self._bar is not None:
@@ -103,7 +111,17 @@ class Progress:
         """A line for a row; left: seconds, or None where they are not known or nothing is left."""
         if row is self._last:
             self._last = None
-        text = describe(row) + (f"  about {duration(left)} left" if left is not None else "")
+        self._print(describe(row) + (f"  about {duration(left)} left" if left is not None else ""))
+
+    def _compiling(self) -> None:
+        """A line at the first compilation of the fit."""
+        if not self._has_compiled:
+            self._has_compiled = True
+            self._print(
+                "compiling what this machine has not compiled yet, for some seconds; `dkl warmup` does it beforehand"
+            )
+
+    def _print(self, text: str) -> None:
         LOG.info("%s", text)
         if self._bar is not None:
             self._bar.print(text)

@@ -1,0 +1,35 @@
+"""Numba's compilations of functions of `dkl`: they take seconds at the first use on a machine, and are kept in Numba's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core import event
+
+_KIND = "numba:compile"  # not triggered where the compiled function is loaded from the cache
+
+
+class _Listener(event.Listener):
+    def __init__(self, started: Callable[[str], None]) -> None:
+        self.started = started
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if function.__module__.startswith("dkl."):
+            self.started(f"{function.__module__}.{function.__name__}")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextmanager
+def compiles(started: Callable[[str], None]) -> Iterator[None]:
+    """Call `started` with the name of each function of `dkl` whose compilation starts meanwhile, on any thread."""
+    listener = _Listener(started)
+    event.register(_KIND, listener)
+    try:
+        yield
+    finally:
+        event.unregister(_KIND, listener)

@@ -1,0 +1,48 @@
+"""`dkl warmup`: small fits of every learner, for which Numba compiles all that later fits load from its cache."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from pathlib import Path
+
+import click
+
+from dkl.errors import DiskError
+
+REMEDY = "set NUMBA_CACHE_DIR to a folder that this user can write to"
+
+
+def warm_up() -> None:
+    """Fit every learner on made-up rows, print what was compiled for each, and where Numba keeps it.
+
+    Raises DiskError where it can keep nothing.
+    """
+    try:
+        from dkl.estimators.warmup import warmup_fits
+        from dkl.linalg.compiles import compiles
+        from dkl.linalg.lasso import subtract_rows
+    except RuntimeError as error:  # Numba's, of a decorated function
+        raise DiskError("no folder for compiled code can be written", got=str(error), remedy=REMEDY) from error
+    cache = Path(subtract_rows.stats.cache_path)
+    kept = cache.parent.parent if cache.name == "__pycache__" else cache.parent
+    wanted = os.environ.get("NUMBA_CACHE_DIR")
+    if wanted and not kept.is_relative_to(Path(wanted).absolute()):
+        raise DiskError("compiled code cannot be kept there", where=f"NUMBA_CACHE_DIR {wanted}", remedy=REMEDY)
+    total, where = 0, ", by folders __pycache__" if cache.name == "__pycache__" else ""
+    for name, fits in warmup_fits().items():
+        found: list[str] = []
+        start = time.process_time()
+        with compiles(found.append), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for model, rows, given in fits:
+                model.fit(rows, **given)
+                for verb in ("predict", "transform"):
+                    if hasattr(model, verb):
+                        getattr(model, verb)(rows)
+        total += len(found)
+        click.echo(
+            f"  {name:<28}{len(found):>4} functions compiled{time.process_time() - start:>8.1f} s of a processor"
+        )
+    click.echo(f"{total:,} functions compiled, the others were there already; kept in {kept}{where}")
