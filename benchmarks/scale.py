@@ -33,7 +33,7 @@ from dkl.blocks.graph import build_graph
 from dkl.blocks.placement import ClusterPlacement, LocalPlacement
 from dkl.blocks.plan import PROCESS_BASE, SUMS_PER_PATTERN, plan_pairwise
 from dkl.blocks.session import Session
-from dkl.blocks.sums_exchange import PhaseSums, in_ranges, worth_sharing
+from dkl.blocks.sums_exchange import in_ranges, worth_sharing
 from dkl.datasets import two_gaussians
 from dkl.estimators.pairwise import factored, factored_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -148,8 +148,8 @@ def count_sends() -> None:
 
 
 def _bytes(part: Any) -> int:
-    if isinstance(part, PhaseSums):
-        return sum(vector.nbytes for vector in [*part.partials.values(), *part.rows.values()])
+    if isinstance(part, tuple):  # ADMM's sums and rows
+        return sum(map(_bytes, part))
     return sum(vector.nbytes for vector in part.values()) if isinstance(part, dict) else part.nbytes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dkl._spent import EXCHANGE, spending
@@ -17,8 +18,12 @@ from dkl.errors import InputError, StateLost
 
 TAKE_SECONDS = 900.0
 """How long to wait for another owner: a slow disk is no failure, and the driver notices a dead worker long before."""
+ASK_SECONDS = 1.0
+"""How long to wait for a part before its owner is asked whether it still has the run, and between two such questions."""
 OP = "dkl_exchange"
 """Name of our handler among the worker's own."""
+QUESTION = -1
+"""The step of a message without a part: of a question."""
 
 _inboxes: dict[str, Inbox] = {}
 
@@ -44,17 +49,21 @@ class Inbox:
             self._parts[step, owner] = part
             self._changed.notify_all()
 
-    def take(self, step: int, owner: int, timeout: float = TAKE_SECONDS) -> Any:
+    def take(self, step: int, owner: int, ask: Callable[[], None], timeout: float = TAKE_SECONDS) -> Any:
         """The part of `owner` for `step`, once it is there; it is removed.
 
-        Raises StateLost where the inbox is closed meanwhile, or nothing comes within `timeout` seconds.
+        ask: called every ASK_SECONDS until then, and may raise. Raises StateLost where the inbox is closed meanwhile, or nothing
+        comes within `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
-        with self._changed:
-            while (step, owner) not in self._parts:
-                if self._closed or not self._changed.wait(deadline - time.monotonic()):
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: (step, owner) in self._parts or self._closed, ASK_SECONDS)
+                if (step, owner) in self._parts:
+                    return self._parts.pop((step, owner))
+                if self._closed or time.monotonic() > deadline:
                     raise StateLost(f"nothing came from owner {owner} of the slabs")
-            return self._parts.pop((step, owner))
+            ask()
 
     def close(self) -> None:
         """Drop all parts and end the waiting in `take` with StateLost."""
@@ -85,38 +94,45 @@ class Exchange:
         _inboxes[key] = self.inbox
 
     def __call__(self, step: int, part: Any) -> list[Any]:
-        """The parts of all owners at this step, in their order; returns when the others have this one's, too.
+        """The parts of all owners at this step, in their order.
 
-        In their order, not as they arrive: sums over them must not depend on the network. Raises StateLost where another owner
-        does not answer within waiting.GIVE_UP_SECONDS, or no longer knows the run.
+        In their order, not as they arrive: sums over them must not depend on the network. Raises StateLost where the part of another
+        owner is waited for that does not answer within waiting.GIVE_UP_SECONDS, or no longer knows the run. `part` is not to be
+        changed until the others' parts of a later step are here, which says that they have it.
         """
         # All sends at once, then all receives: owners that waited for each other's sends one by one would add up latencies.
         others = [k for k in range(len(self.addresses)) if k != self.index]
         with spending(EXCHANGE):
             self._send_all(step, dict.fromkeys(others, part))
-            return [part if k == self.index else self.inbox.take(step, k) for k in range(len(self.addresses))]
+            return [part if k == self.index else self._take(step, k) for k in range(len(self.addresses))]
 
     def swap(self, step: int, parts: dict[int, Any]) -> dict[int, Any]:
         """Gives each owner in `parts` its own part at this step, and returns what these have given. Raises as a call does."""
         with spending(EXCHANGE):
             self._send_all(step, parts)
-            return {k: self.inbox.take(step, k) for k in parts}
+            return {k: self._take(step, k) for k in parts}
+
+    def _take(self, step: int, owner: int) -> Any:
+        """The part of `owner` for this step; where it is late, the owner is asked whether it still has the run."""
+        from distributed.utils import sync
+
+        return self.inbox.take(step, owner, lambda: sync(self.worker.loop, self._send, QUESTION, {owner: None}))
 
     def _send_all(self, step: int, parts: dict[int, Any]) -> None:
-        """Each owner its part, all at once; returns when they have them."""
+        """Each owner its part, all at once. Nobody answers: an owner's next part says that it has this one, for half the messages."""
         from distributed.utils import sync
 
         if parts:
-            sync(self.worker.loop, self._send, step, parts)
+            sync(self.worker.loop, self._send, step, parts, False)
 
-    async def _send(self, step: int, parts: dict[int, Any]) -> None:
-        """Send the parts to their owners at once; on the worker's event loop."""
+    async def _send(self, step: int, parts: dict[int, Any], reply: bool = True) -> None:
+        """Send the parts to their owners at once, which answer if they are asked for a `reply`; on the worker's event loop."""
         import asyncio
 
         from distributed.protocol import to_serialize
 
         # to_serialize: arrays travel as raw frames, without a copy into msgpack.
-        message = {"key": self.key, "step": step, "owner": self.index}
+        message = {"key": self.key, "step": step, "owner": self.index, "reply": reply}
         calls = {
             asyncio.ensure_future(
                 getattr(self.worker.rpc(self.addresses[k]), OP)(**message, part=to_serialize(part))
@@ -134,7 +150,7 @@ class Exchange:
         if late:
             silent = min(calls[call] for call in late)
             raise StateLost(f"owner {silent} of the slabs takes nothing: {waiting.GIVE_UP_SECONDS:g} s")
-        if not all(call.result() for call in done):
+        if reply and not all(call.result() for call in done):
             raise StateLost("another owner has forgotten its slabs")
 
 
@@ -147,8 +163,8 @@ def close_inbox(key: str) -> None:
 
 def _receive(key: str, step: int, owner: int, part: Any) -> bool:
     """The handler: runs on the receiving worker's event loop. False tells the sender that the run is unknown here."""
-    # A late part of a run that is closed here is not an error of this worker's, but its sender must know.
+    # A late part of a run that is closed here is not an error of this worker's, but its sender must know: when it asks.
     inbox = _inboxes.get(key)
-    if inbox is not None:
+    if inbox is not None and step != QUESTION:
         inbox.put(step, owner, part)
     return inbox is not None

@@ -7,8 +7,8 @@ import distributed
 import pytest
 from patience import PATIENCE
 
-from dkl.blocks import waiting
-from dkl.blocks.exchange import OP, Exchange, close_inbox
+from dkl.blocks import exchange, waiting
+from dkl.blocks.exchange import OP, QUESTION, Exchange, Inbox, _receive, close_inbox
 from dkl.errors import StateLost
 
 
@@ -57,3 +57,34 @@ def test_one_that_fails_is_told_of_at_once(sent, monkeypatch):
         sent(stands_still, is_gone)
     with pytest.raises(StateLost, match="has forgotten its slabs"):
         sent(answers, has_forgotten)
+
+
+def test_an_owner_whose_part_is_late_is_asked_until_it_comes(monkeypatch):
+    monkeypatch.setattr(exchange, "ASK_SECONDS", 0.01)
+    inbox, asked = Inbox(), []
+
+    def ask():
+        asked.append(1)
+        if len(asked) == 3:
+            inbox.put(5, 1, "the part")
+
+    assert inbox.take(5, 1, ask) == "the part"
+    assert len(asked) == 3
+
+
+def test_one_that_no_longer_has_the_run_ends_the_waiting(monkeypatch):
+    monkeypatch.setattr(exchange, "ASK_SECONDS", 0.01)
+
+    def ask():
+        raise StateLost("another owner has forgotten its slabs")
+
+    with pytest.raises(StateLost, match="forgotten"):
+        Inbox().take(5, 1, ask)
+
+
+def test_a_question_is_answered_and_leaves_nothing(sent):
+    assert _receive("a run that nobody has", QUESTION, 1, None) is False
+    sent(answers)
+    inbox = exchange._inboxes["a run"]
+    assert _receive("a run", QUESTION, 1, None) is True
+    assert not inbox._parts

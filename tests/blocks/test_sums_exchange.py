@@ -28,9 +28,7 @@ class Threads:
         with self.changed:
             for k, part in parts.items():
                 self.given[step, self.index, k] = part
-                self.sent += (
-                    sum(v.nbytes for v in part.partials.values()) if isinstance(part, PhaseSums) else part.nbytes
-                )
+                self.sent += sum(v.nbytes for v in part[0].values()) if isinstance(part, tuple) else part.nbytes
             self.changed.notify_all()
             assert self.changed.wait_for(lambda: all((step, k, self.index) in self.given for k in parts), 60)
             return {k: self.given[step, k, self.index] for k in parts}
