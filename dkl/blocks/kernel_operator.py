@@ -63,8 +63,13 @@ class MemoryKernel:
                 check_symmetric(rows, lo, hi)
             packed.set_rows(row, finite(kernel.columns(rows[lo:hi], points, dtype), kernel))
 
-        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill, range(n_tiles(n))))
+        with one_blas_thread():
+            if n_tiles(n) == 1 or threads == 1:
+                for row in range(n_tiles(n)):
+                    fill(row)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(fill, range(n_tiles(n))))
         return cls(packed, threads)
 
     @property

@@ -126,9 +126,13 @@ def _multiply(tiles: Any, side: int, v: Any, out: Any, first: int, last: int) ->
 @numba.njit(cache=True, nogil=True)
 def _gather(tiles: Any, side: int, rows: Any, columns: Any, out: Any) -> None:
     """out[a, b] = entry (rows[a], columns[b]), from the tile of the upper triangle that holds it or its mirror image."""
+    of_column, in_column = columns // TILE, columns % TILE
     for a in range(len(rows)):
+        i, row, at = rows[a], rows[a] // TILE, rows[a] % TILE
+        start = row * side - row * (row - 1) // 2 - row
         for b in range(len(columns)):
-            i, j = min(rows[a], columns[b]), max(rows[a], columns[b])
-            row, column = i // TILE, j // TILE
-            number = row * side - row * (row - 1) // 2 + column - row
-            out[a, b] = tiles[number, i % TILE, j % TILE]
+            column = of_column[b]
+            if i <= columns[b]:
+                out[a, b] = tiles[start + column, at, in_column[b]]
+            else:
+                out[a, b] = tiles[column * side - column * (column - 1) // 2 + row - column, in_column[b], at]

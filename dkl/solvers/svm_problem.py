@@ -76,6 +76,10 @@ class SVMProblem(Protocol):
     def rho(self) -> float:
         """rho."""
 
+    @property
+    def linear(self) -> Vector | None:
+        """(n,) c; None for ones."""
+
     def product(self, alpha: Vector) -> Vector:
         """Y K Y alpha: the one operation that costs."""
 

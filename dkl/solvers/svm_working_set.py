@@ -19,7 +19,8 @@ from dkl.linalg.projections import project
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_pairs import SMALLEST_IN_PARTS
-from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution
+from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
+from dkl.solvers.svm_start import pair_start, takes_pairs
 from dkl.solvers.svm_state import Kept, State, part_of, point_of, point_state, within
 from dkl.solvers.watch import Stall, Watch, verdict
 
@@ -37,6 +38,8 @@ FEW = 0.01
 """Of the working set: when fewer rows than that ask to come in, it is solved to the end."""
 LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
 """Relative gaps of a round: in the first ones; of the gap over all rows, later; of the accuracy wanted, in the end."""
+START = 1e-3
+"""Of the accuracy wanted, that a start of few rows is solved to: it takes a round more than the accuracy itself."""
 SURE = 10
 """Times the accuracy wanted: a round that is solved no better than that looks at all rows in the precision of parts."""
 MAX_IDLE = 4
@@ -88,6 +91,7 @@ class WorkingSets:
                 run.check()
         elif problem.n <= self.smallest:
             run.take_all()
+            start = run.by_pairs(start)
         elif start is None:
             run.begin_at_zero()
         else:
@@ -156,6 +160,21 @@ class _Run:
     def take_all(self) -> None:
         """All rows at once, to the accuracy wanted."""
         self.rows, self.tol = np.arange(self.problem.n), self.wanted
+
+    def by_pairs(self, start: Vector | None) -> Vector | None:
+        """Alpha near to the solution, or at it, where rows are few; its rounds count as steps."""
+        if not takes_pairs(self.problem.n, self.method.inner.max_iter):
+            return start
+        point = (
+            self.problem.zero()
+            if start is None
+            else self.problem.at(project(start, self.problem.y, self.problem.C, 0.0)[0])
+        )
+        if record_point(self.inner_watch(), 0, 0, point) is not None:
+            return start
+        alpha, rounds = pair_start(self.problem, start, START * self.wanted, self.method.inner.max_iter)
+        self.n_iter, self.products = rounds, rounds
+        return alpha
 
     def round(self, alpha: Vector | None, inner: State | None = None) -> None:
         """Solve on the working set, look at all rows, then end or choose the next set.

@@ -9,7 +9,7 @@ from repeats import crossed
 from svm_cases import Dense, parted, random_problem
 
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
-from dkl.solvers import svm_gradient, svm_working_set
+from dkl.solvers import svm_gradient, svm_start, svm_working_set
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_level import LevelMethod
@@ -108,8 +108,14 @@ def test_any_state_leads_to_the_same_bytes(case, begun, rng, monkeypatch):
             assert all(np.array_equal(mine[name], theirs[name]) for name in theirs | mine)
 
 
-def test_a_run_with_a_higher_limit_goes_on_to_the_same_bytes(rng):
-    of = random_problem(rng, 120, gamma=0.5, C=5.0, rho=10.0)
+@pytest.mark.parametrize("by_pairs", [False, True])
+def test_a_run_with_a_higher_limit_goes_on_to_the_same_bytes(by_pairs, rng, monkeypatch):
+    """With a start by pairs too, of a machine that takes more than its rounds."""
+    if not by_pairs:
+        monkeypatch.setattr(svm_start, "MAX_ROWS", 0)
+    of = random_problem(
+        rng, 120, gamma=0.02 if by_pairs else 0.5, C=500.0 if by_pairs else 5.0, rho=1e9 if by_pairs else 10.0
+    )
     for make in (
         lambda most: Accelerated(tol=1e-10, max_iter=most),
         lambda most: LevelMethod(tol=1e-3, max_iter=most),

@@ -7,7 +7,7 @@ from repeats import crossed
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 from svm_cases import Dense, by_libsvm, f, parted, problem, random_problem, two_clouds
 
-from dkl.solvers import svm_working_set
+from dkl.solvers import svm_start, svm_working_set
 from dkl.solvers.result import Outcome
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_level import LevelMethod
@@ -163,8 +163,9 @@ def test_rounds_are_told_and_kept(rng):
 
 
 @pytest.mark.parametrize("solver", [Accelerated(tol=1e-8), LevelMethod(tol=1e-6)], ids=["accelerated", "level"])
-def test_steps_on_all_rows_are_kept(solver, rng):
+def test_steps_on_all_rows_are_kept(solver, rng, monkeypatch):
     """As often as they are told, and where the solution is told."""
+    monkeypatch.setattr(svm_start, "MAX_ROWS", 0)
     told, kept = [], []
     of = random_problem(rng, 60, gamma=0.3, C=2.0)
     method = WorkingSets(solver) if isinstance(solver, Accelerated) else solver
@@ -174,7 +175,8 @@ def test_steps_on_all_rows_are_kept(solver, rng):
     assert f(of, first) > f(of, last) >= found.point.objective * (1 + 1e-12)  # negative, and summed in another order
 
 
-def test_a_small_problem_is_solved_at_once(rng):
+def test_a_small_problem_is_solved_at_once(rng, monkeypatch):
+    monkeypatch.setattr(svm_start, "MAX_ROWS", 0)
     of = random_problem(rng, 80, gamma=1.0)
     whole = Accelerated(tol=1e-9).solve(of)
     found = WorkingSets(Accelerated(tol=1e-9)).solve(parted(of))

@@ -34,6 +34,7 @@ from dkl.solvers.svm_level import LevelMethod
 from dkl.solvers.svm_pairs import TwoClasses, machines
 from dkl.solvers.svm_problem import Solve, SVMSolution
 from dkl.solvers.svm_refinement import refined
+from dkl.solvers.svm_start import MAX_ROUNDS
 from dkl.solvers.svm_state import Kept, State, part_of, within
 from dkl.solvers.svm_working_set import WorkingSets
 from dkl.solvers.watch import Watch
@@ -202,6 +203,8 @@ class _MachineFit:
         if self.keeper is not None and kept is not None and not is_sound(kept, n, self.settings.solver):
             self.keeper.drop(number)
             kept = None
+        if kept is not None and kept.ended is not None and kept.ended.max_iter < MAX_ROUNDS <= self.settings.max_iter:
+            kept = None  # it has begun as no machine does that may take as many steps
         return kept or KeptMachine()
 
     def _again(self, number: int, pair: TwoClasses, bounds: Vector, ended: Ended) -> FittedMachine:

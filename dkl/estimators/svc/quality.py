@@ -32,6 +32,7 @@ from dkl.solvers.kernel_combination import CombinedKernel
 from dkl.solvers.result import Result
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_pairs import machines
+from dkl.solvers.svm_start import pair_start
 from dkl.solvers.watch import Watch
 
 Rows = NDArray[np.intp]
@@ -77,8 +78,9 @@ class HeldOut:
         parts: list[Any] = [RowsOf(part, rows) if is_view else part.part(rows) for part in whole]
         kernel = parts[0] if len(parts) == 1 else CombinedKernel(parts, machine.shares)
         problem = NeighborhoodSVM(kernel, y[chosen], bounds[chosen], rho)
-        solver = Accelerated(max(TOL, self.settings.tol), self.settings.max_iter)
-        solution = solver.solve(problem, alpha[chosen], watch=self.watch.quiet())
+        tol, max_iter = max(TOL, self.settings.tol), self.settings.max_iter
+        start, _ = pair_start(problem, alpha[chosen], tol, max_iter)
+        solution = Accelerated(tol, max_iter).solve(problem, start, watch=self.watch.quiet())
         return replace(machine, rows=rows, coefficients=problem.y * solution.point.alpha, solution=solution)
 
     def quality(self) -> Quality | None:
