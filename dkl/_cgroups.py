@@ -7,12 +7,35 @@ or a fit on threads does not wait for; and they look at some of the groups alone
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path, PurePosixPath
 
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+KEPT_SECONDS = 5.0
+"""For which a limit is not looked up again: a dozen files take as long as a prediction of one row, and a limit may change."""
+
+Limit = Callable[..., int | None]
 
 
+def _kept(limit: Limit) -> Limit:
+    """The limit of this process, read from the system's own files every KEPT_SECONDS at most."""
+    found: list[tuple[float, int | None]] = []
+
+    @wraps(limit)
+    def kept(root: Path = ROOT, own: Path = OWN) -> int | None:
+        if (root, own) != (ROOT, OWN):
+            return limit(root, own)
+        now = time.monotonic()
+        if not found or not 0 <= now - found[0][0] <= KEPT_SECONDS:
+            found[:] = [(now, limit(root, own))]
+        return found[0][1]
+
+    return kept
+
+
+@_kept
 def cgroup_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
     """Bytes that the tightest group around this process may hold; None without a limit. root, own: where the system
     mounts the groups, and lists those of this process."""
@@ -20,6 +43,7 @@ def cgroup_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
     return min((value for value in found if value is not None and value > 0), default=None)
 
 
+@_kept
 def cgroup_cpus(root: Path = ROOT, own: Path = OWN) -> int | None:
     """Processors, rounded up, that the tightest group around this process may keep busy; None without a limit."""
     shares = []

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.few_rows import FewRows, KeptPoints
 from dkl.blocks.kernel_checks import check_symmetric
 from dkl.blocks.kernel_operator import Points, finite
 from dkl.blocks.row_blocks import LARGEST_BLOCK, RowBlocks, machine_memory
@@ -126,8 +127,14 @@ class RowsKernel:
         room = (parse_bytes(memory_limit) or machine_memory()) // 3
         self._step = max(TILE_COLUMNS, room // (2 * 8 * (source.n_features + 2)))
 
-    def times(self, rows: RowBlocks, weights: Matrix) -> Matrix:
-        """(m, k) the kernel of `rows` (m, d) with the source's n rows, times weights (n, k)."""
+    def times(self, rows: RowBlocks | FewRows, weights: Matrix, kept: KeptPoints | None = None) -> Matrix:
+        """(m, k) the kernel of `rows` (m, d) with the source's n rows, times weights (n, k). kept: where these are kept prepared
+        for few rows."""
+        if isinstance(rows, FewRows) and kept is not None and self.source.n <= self._step:
+            points = kept.remembered(
+                self.kernel, lambda: Points(self.kernel, self.source.read(0, self.source.n), self.dtype)
+            )
+            return np.asarray(rows.map(weighted_columns, points, weights)[0])
         total = np.zeros((rows.n, weights.shape[1]))
         for lo in range(0, self.source.n, self._step):
             hi = min(lo + self._step, self.source.n)

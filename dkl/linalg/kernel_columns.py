@@ -98,7 +98,7 @@ class Kernel:
 
     def prepared(self, points: Any, dtype: Any = np.float64) -> Any:
         """The points with all that `columns` can compute of them beforehand; the points themselves where there is nothing."""
-        if self.name == "rbf" and not sp.issparse(points):
+        if self.name == "rbf" and not (sp.issparse(points) or isinstance(points, GaussianPoints)):
             return GaussianPoints(points, self._width(points), np.dtype(dtype))
         return points
 
@@ -233,6 +233,11 @@ class GaussianPoints:
 
     def __len__(self) -> int:
         return len(self.points)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is prepared, beside the points."""
+        return self._right.nbytes
 
     def columns(self, rows: NDArray[np.floating], buffer: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
         """(t, M) of exp(-gamma |x - z|^2), a tile at a time; written into the first t rows of `buffer`, if given.

@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 _lock = Lock()
 _inside = 0
-_limit: Any = None
+_limits: list[tuple[Any, int]] = []
 
 
 def blas_controller() -> ThreadpoolController:
@@ -46,10 +46,13 @@ def one_blas_thread() -> Iterator[None]:
     The first to enter sets the limit and the last to leave lifts it: were each to restore what it found, whoever
     leaves first would lift it for the others too.
     """
-    global _inside, _limit
+    global _inside, _limits
     with _lock:
         if _inside == 0:
-            _limit = blas_controller().limit(limits=1, user_api="blas")
+            _limits = [(one, one.num_threads) for one in blas_controller().lib_controllers if one.user_api == "blas"]
+            # Not by threadpoolctl's limiter, which asks each library for all that it can say: a fifth of a prediction of one row.
+            for library, _ in _limits:
+                library.set_num_threads(1)
         _inside += 1
     try:
         yield
@@ -57,5 +60,6 @@ def one_blas_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                _limit.restore_original_limits()
-                _limit = None
+                for library, count in _limits:
+                    library.set_num_threads(count)
+                _limits = []

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.few_rows import FewRows
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import RowBlocks
@@ -241,7 +242,11 @@ def _chunks(count: int, step: int) -> list[tuple[int, int]]:
 
 
 def predicted(
-    rows: RowBlocks, kernel: Kernel, points: Any, weights: NDArray[np.float64], intercepts: NDArray[np.float64]
+    rows: RowBlocks | FewRows,
+    kernel: Kernel,
+    points: Any,
+    weights: NDArray[np.float64],
+    intercepts: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """(n, T): sum_m weights[t, m] k(x, z_m) + intercept, block by block."""
     return np.concatenate(rows.map(predict_block, kernel, points, weights, intercepts))

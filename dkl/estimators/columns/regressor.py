@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dkl._plain_arrays import refuse_masked, refuse_text
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
@@ -58,8 +58,15 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         """(m,) or (m, T) predictions, block by block where X is large. With a precomputed kernel, X is (m, n)."""
         check_is_fitted(self)
         given = given_rows(self, X, reset=False, small_integers=True)
-        rows = RowBlocks(given, self._session(), self.memory_limit)
-        found = predicted(rows, self._kernel(), self.support_vectors_, self._coef, np.atleast_1d(self.intercept_))
+        rows, kernel, points = (
+            rows_to_predict(given, self._session(), self.memory_limit),
+            self._kernel(),
+            self.support_vectors_,
+        )
+        kept = self.__dict__.get("_kept_points")  # not of a pickle by an earlier version, nor of points set by hand
+        if kept is not None and kept.points is points:
+            points = kept.for_rows(rows, kernel)
+        found = predicted(rows, kernel, points, self._coef, np.atleast_1d(self.intercept_))
         return found[:, 0] if self._is_flat else found
 
     # -- checks -------------------------------------------------------------------------------------------------------
@@ -160,6 +167,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         self.columns_ = candidates.indices
         self.support_ = candidates.indices[active]
         self.support_vectors_ = candidates.points[active]
+        self._kept_points = KeptPoints(self.support_vectors_)
         self.n_columns_, self.n_active_ = len(candidates.scale), len(active)
         self.coef_ = self._coef[0] if self._is_flat else self._coef
         self.intercept_ = float(intercepts[0]) if self._is_flat else intercepts

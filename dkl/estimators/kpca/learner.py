@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.kernel_products import RowsKernel, rows_times
-from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
@@ -146,6 +146,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self.eigenvalues_, self.eigenvectors_, self.residual_ = found.eigenvalues, found.eigenvectors, found.residual
         self._weights, self._offset, self._is_linear = found.weights, found.offset, found.is_linear
         self.X_fit_: Any = None if self._is_precomputed or found.is_linear else rows
+        self._kept_points = KeptPoints(self.X_fit_)
         self.result_, self.n_iter_ = self._with_quality(found.result, source), found.result.n_iter
         worst = f"the largest residual is {float(found.residual.max()):.2g} of the largest eigenvalue"
         warn_of(self.result_, stacklevel=2, more=worst)
@@ -159,13 +160,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     def transform(self, X: Any) -> NDArray[np.float64]:
         """(m, k) coordinates of the rows X (m, d), or of kernel values X (m, n) between new rows and those fitted."""
         check_is_fitted(self)
-        source = row_source(given_rows(self, X, reset=False))
-        rows = RowBlocks(source, Session.find(self.client, threads=self.n_jobs), parse_bytes(self.memory_limit))
+        given = given_rows(self, X, reset=False)
+        session = Session.find(self.client, threads=self.n_jobs)
+        rows = rows_to_predict(given, session, parse_bytes(self.memory_limit))
         if self._is_precomputed or self._is_linear:
             found = np.concatenate(rows.map(rows_times, self._weights))
         else:
             found = RowsKernel(self._kernel, row_source(self.X_fit_), self.dtype, self.memory_limit).times(
-                rows, self._weights
+                rows, self._weights, self._kept()
             )
         found -= self._offset
         if not np.isfinite(found).all():
@@ -183,6 +185,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
             most=rows_to_measure(source, self.holdout, parse_bytes(self.memory_limit)),
             warns=is_map(int(self.n_components), source.n_features), stacklevel=3,
         )  # fmt: skip
+
+    def _kept(self) -> KeptPoints | None:
+        """What is kept prepared of X_fit_; None of a pickle by an earlier version, or of rows set by hand."""
+        kept: KeptPoints | None = self.__dict__.get("_kept_points")
+        return kept if kept is not None and kept.points is self.X_fit_ else None
 
     @property
     def _n_features_out(self) -> int:

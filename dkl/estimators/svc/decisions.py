@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.few_rows import FewRows, KeptPoints
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.linalg.kernel_columns import Kernel
 from dkl.problems.column_predict import predict_block
@@ -29,8 +31,10 @@ class Machines:
     points: Any
     coefficients: NDArray[np.float64]
     intercepts: NDArray[np.float64]
+    kept: KeptPoints | None = None
+    """The points, with what is prepared of them."""
 
-    def decide(self, rows: RowBlocks, only: Collection[int] | None = None) -> Decisions:
+    def decide(self, rows: RowBlocks | FewRows, only: Collection[int] | None = None) -> Decisions:
         """(m, M) for all rows, or for those of the blocks `only`."""
         if len(self.kernels) == 1:
             parts = (rows, self.kernels[0], self.coefficients, self.intercepts)
@@ -42,9 +46,15 @@ class Machines:
         return found
 
     def _times(
-        self, rows: RowBlocks, kernel: Kernel, weights: Decisions, offsets: Decisions, only: Collection[int] | None
+        self,
+        rows: RowBlocks | FewRows,
+        kernel: Kernel,
+        weights: Decisions,
+        offsets: Decisions,
+        only: Collection[int] | None,
     ) -> Decisions:
-        return np.concatenate(rows.map(predict_block, kernel, self.points, weights, offsets, only=only))
+        points = self.points if self.kept is None else self.kept.for_rows(rows, kernel)
+        return np.concatenate(rows.map(predict_block, kernel, points, weights, offsets, only=only))
 
 
 @dataclass(frozen=True)
@@ -86,9 +96,14 @@ class Scheme:
 
 def votes(decisions: Decisions, n_classes: int) -> NDArray[np.int64]:
     """(m, classes): how many machines decide for each class."""
-    found = np.zeros((len(decisions), n_classes), np.int64)
+    gains, against = _gains(n_classes)
+    return ((decisions > 0) @ gains + against).astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _gains(n_classes: int) -> tuple[Decisions, Decisions]:
+    """(gains (M, classes): 1 for the class that a machine decides for, -1 for the other, which has 1 in against (classes,))."""
     first, second = np.triu_indices(n_classes, k=1)
-    for decision, i, j in zip(decisions.T, first, second, strict=True):
-        found[:, i] += decision > 0
-        found[:, j] += decision <= 0
-    return found
+    numbers = np.arange(n_classes)
+    gains = (first[:, None] == numbers).astype(float) - (second[:, None] == numbers)
+    return gains, np.arange(n_classes, dtype=float)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
@@ -227,13 +227,15 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def _decisions(self, X: Any) -> NDArray[np.float64]:
         """(m, machines) of g(x) = sum_i y_i alpha_i k(x_i, x) + b."""
         check_is_fitted(self)
-        rows = RowBlocks(given_rows(self, X, reset=False), self._session(), self.memory_limit)
+        rows = rows_to_predict(given_rows(self, X, reset=False), self._session(), self.memory_limit)
         return self._machines.decide(rows)
 
     @property
     def _machines(self) -> Machines:
         points = self.support_ if self._is_precomputed else self.support_vectors_
-        return Machines(self._kernels, self.kernel_weights_, points, self.dual_coef_, self.intercept_)
+        kept = self.__dict__.get("_kept_points")  # not of a pickle by an earlier version, nor of points set by hand
+        kept = kept if kept is not None and kept.points is points else None
+        return Machines(self._kernels, self.kernel_weights_, points, self.dual_coef_, self.intercept_, kept)
 
     @property
     def _scheme(self) -> Scheme:
@@ -249,6 +251,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         self.classes_, self.n_features_in_ = fitted.classes, fitted.n_features
         self._kernels, self.kernel_weights_ = machines.kernels, machines.shares
         self.support_, self.dual_coef_, self.intercept_ = fitted.support, machines.coefficients, machines.intercepts
+        self._kept_points = KeptPoints(machines.points)
         if not machines.kernels[0].is_precomputed:
             self.support_vectors_ = machines.points
         self.rho_, self.objective_ = fitted.rhos, fitted.objectives

@@ -41,6 +41,8 @@ STEP = 4
 """Key of the random stream that draws the held-out rows; the seed is 0, as a fit has none."""
 TOL = 1e-2
 """Relative gap of the machines without the held-out rows."""
+START = 1e-3
+"""Of it, that a start by pairs is solved to: in few rounds, where the number would not be that of the solution by a row or two."""
 ADVICE = "try standardized features, another gamma, kernel or C"
 
 
@@ -79,7 +81,7 @@ class HeldOut:
         kernel = parts[0] if len(parts) == 1 else CombinedKernel(parts, machine.shares)
         problem = NeighborhoodSVM(kernel, y[chosen], bounds[chosen], rho)
         tol, max_iter = max(TOL, self.settings.tol), self.settings.max_iter
-        start, _ = pair_start(problem, alpha[chosen], tol, max_iter)
+        start, _ = pair_start(problem, alpha[chosen], START * tol, max_iter)
         solution = Accelerated(tol, max_iter).solve(problem, start, watch=self.watch.quiet())
         return replace(machine, rows=rows, coefficients=problem.y * solution.point.alpha, solution=solution)
 

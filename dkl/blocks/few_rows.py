@@ -1,0 +1,82 @@
+"""Predictions of few rows: what a pass over many plans, and prepares of a model's points, takes ten times as long as they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_pieces import Block
+from dkl.blocks.row_sources import tidy, working_dtype
+from dkl.blocks.session import Session
+from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.resources import parse_bytes
+
+FEW, FEW_BYTES = 64, 2 * 10**6
+"""Rows, and bytes of theirs: one block of a pass, whose bytes they have."""
+KEPT_BYTES = 256 * 10**6
+"""Of points that are kept prepared beside a model's own."""
+
+
+MAX_KERNELS = 8
+"""For which points are kept prepared."""
+
+
+class FewRows:
+    """Few dense rows in memory: `map` as that of `RowBlocks`, in this thread."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = tidy(rows, working_dtype(rows.dtype))
+        self.n = len(self.rows)
+
+    def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
+        """[function(block, *shared)] of the one block that there is; [] where `only` does not name it."""
+        if only is not None and 0 not in only:
+            return []
+        with one_blas_thread():
+            return [function(Block(0, 0, self.n, self.rows, {}), *shared)]
+
+
+def rows_to_predict(X: Any, session: Session, memory_limit: Any) -> RowBlocks | FewRows:
+    """The checked rows X (m, d) as a model takes them: few in memory, or blocks of them where `session` runs."""
+    is_few = type(X) is np.ndarray and 0 < len(X) <= FEW and X.nbytes <= FEW_BYTES and not session.is_distributed
+    if not is_few or X.shape[1] == 0:
+        return RowBlocks(X, session, memory_limit)
+    parse_bytes(memory_limit)
+    return FewRows(X)
+
+
+class KeptPoints:
+    """A model's points and, once few rows were predicted, all that its kernels can compute of them beforehand.
+
+    Copies and pickles have the points alone, which pickle stores once with the model's own.
+    """
+
+    def __init__(self, points: Any) -> None:
+        self.points = points
+        self._prepared: list[tuple[Kernel, Any]] = []
+
+    def __getstate__(self) -> Any:
+        return self.points
+
+    def __setstate__(self, points: Any) -> None:
+        self.__init__(points)  # type: ignore[misc]
+
+    def for_rows(self, rows: RowBlocks | FewRows, kernel: Kernel) -> Any:
+        """The points as `kernel` takes them with these rows."""
+        if not isinstance(rows, FewRows) or self.points.shape[0] == 0:
+            return self.points
+        return self.remembered(kernel, lambda: kernel.prepared(self.points))
+
+    def remembered(self, kernel: Kernel, make: Callable[[], Any]) -> Any:
+        """What `make` has made of the points for this kernel, or makes now; it is kept unless it is large."""
+        for of, prepared in self._prepared:
+            if of is kernel or of == kernel:
+                return prepared
+        prepared = make()
+        if prepared is not self.points and prepared.nbytes <= KEPT_BYTES:
+            self._prepared = [*self._prepared[1 - MAX_KERNELS :], (kernel, prepared)]
+        return prepared
