@@ -56,6 +56,25 @@ class RowsOf:
         return self.whole.block(self.rows[chosen])
 
 
+class HeldKernel:
+    """A small kernel matrix itself."""
+
+    def __init__(self, matrix: NDArray[np.float64]) -> None:
+        self.matrix, self.n = matrix, len(matrix)
+
+    def times(self, v: Vector) -> Vector:
+        """K v for v (n,), in float64."""
+        return np.asarray(self.matrix @ v)
+
+    def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(n, k): these columns of K."""
+        return self.matrix[:, chosen]
+
+    def block(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(k, k): these rows and columns of K."""
+        return self.matrix[np.ix_(chosen, chosen)]
+
+
 class PartedKernel(KernelOperator, Protocol):
     """A kernel of which a solver takes the part at a working set."""
 

@@ -111,13 +111,15 @@ class _Walk:
         self.problem, self.momentum = problem, momentum
         self.products = 0
         self.shift = 0.0
-        point = problem.zero()
         if start is not None and start.any():
             alpha, _ = project(start, problem.y, problem.C, 0.0)
             point = problem.at(alpha)
             self.products += 1
+        else:
+            point = problem.zero()
         self.lipschitz = 0.0
         self.restart(point)
+        self._point = point
 
     def _curvature(self, alpha: Vector, g: Vector) -> float:
         """Of f along its gradient g within y'd = 0: one product tells what many backtrackings would."""
@@ -132,6 +134,7 @@ class _Walk:
 
     def restart(self, point: Point) -> None:
         self.alpha, self.product = point.alpha, point.product
+        self._point: Point | None = None  # one of second order may have its gap of another product
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0
 
     def state(self) -> State:
@@ -142,10 +145,13 @@ class _Walk:
         """Stand where another one stood."""
         for name in STATE:
             setattr(self, name, state[name])
+        self._point = None
         self.theta = np.float64(self.theta)  # whose square is NumPy's, as in later steps
 
     def point(self) -> Point:
-        return self.problem.at(self.alpha, self.product)
+        if self._point is None:
+            self._point = self.problem.at(self.alpha, self.product)
+        return self._point
 
     def face(self) -> np.ndarray:
         """0 at zero, 1 free, 2 at C."""
@@ -175,5 +181,5 @@ class _Walk:
             self.theta = 1.0
         self.ahead = new + weight * (new - self.alpha)
         self.ahead_product = product + weight * (product - self.product)
-        self.alpha, self.product = new, product
+        self.alpha, self.product, self._point = new, product, None
         self.lipschitz *= SHRINK

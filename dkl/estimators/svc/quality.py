@@ -23,7 +23,7 @@ from dkl.estimators.svc.decisions import Machines, Scheme
 from dkl.estimators.svc.fit import FittedMachine
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.estimators.svc.training import Training
-from dkl.linalg.kernel_operators import RowsOf
+from dkl.linalg.kernel_operators import HeldKernel, RowsOf
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.neighborhood_rho import rho_of
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
@@ -32,7 +32,7 @@ from dkl.solvers.kernel_combination import CombinedKernel
 from dkl.solvers.result import Result
 from dkl.solvers.svm_gradient import Accelerated
 from dkl.solvers.svm_pairs import machines
-from dkl.solvers.svm_start import pair_start
+from dkl.solvers.svm_start import MAX_ROWS, pair_start
 from dkl.solvers.watch import Watch
 
 Rows = NDArray[np.intp]
@@ -77,7 +77,10 @@ class HeldOut:
             chosen = is_left
         rows = machine.rows[chosen]
         is_view = is_held and len(machine.rows) == self.training.source.n  # a copy may not fit
-        parts: list[Any] = [RowsOf(part, rows) if is_view else part.part(rows) for part in whole]
+        if is_held and len(rows) <= MAX_ROWS:
+            parts: list[Any] = [HeldKernel(part.block(rows)) for part in whole]
+        else:
+            parts = [RowsOf(part, rows) if is_view else part.part(rows) for part in whole]
         kernel = parts[0] if len(parts) == 1 else CombinedKernel(parts, machine.shares)
         problem = NeighborhoodSVM(kernel, y[chosen], bounds[chosen], rho)
         tol, max_iter = max(TOL, self.settings.tol), self.settings.max_iter
