@@ -111,6 +111,7 @@ class _Walk:
         self.problem, self.momentum = problem, momentum
         self.products = 0
         self.shift = 0.0
+        self._point: Point | None = None
         if start is not None and start.any():
             alpha, _ = project(start, problem.y, problem.C, 0.0)
             point = problem.at(alpha)
@@ -134,7 +135,7 @@ class _Walk:
 
     def restart(self, point: Point) -> None:
         self.alpha, self.product = point.alpha, point.product
-        self._point: Point | None = None  # one of second order may have its gap of another product
+        self._point = None  # one of second order may have its gap of another product
         self.ahead, self.ahead_product, self.theta = self.alpha, self.product, 1.0
 
     def state(self) -> State:
