@@ -5,8 +5,10 @@
     python benchmarks/onk.py convergence    # figure 1 of Liu et al. 2009: objective and gap by iteration, three solvers
     python benchmarks/onk.py seconds        # figure 2: all six sets, three solvers
     python benchmarks/onk.py large          # 50,000 rows under memory_limit="3 GB"
+    python benchmarks/onk.py small          # CPU of fits of 150 to 1,000 rows, and of one row predicted, beside scikit-learn's
+    python benchmarks/onk.py peers          # CPU of a4a and 8,000 rows of MNIST beside SVC, and scikit-learn-intelex' where it is installed
 
-One BLAS thread (OMP_NUM_THREADS=1) for every process; `--threads` of this one work on the kernel and its products.
+But for `small`, one BLAS thread (OMP_NUM_THREADS=1) for every process; `--threads` of this one work on the kernel and its products.
 """
 
 from __future__ import annotations
@@ -253,9 +255,130 @@ def large(options: argparse.Namespace) -> None:
               f"{len(peer.support_):,} support vectors, error {100 * (1 - peer.score(tested, answers)):.2f} %")  # fmt: skip
 
 
+def small(options: argparse.Namespace) -> None:
+    """CPU milliseconds at the defaults: fits of few rows, with and without the held-out number, and one row predicted."""
+    from sklearn.svm import SVC
+    from threadpoolctl import threadpool_info
+
+    print("BLAS threads:", [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"], "\n")
+    rows = []
+    for name, (X, y) in small_sets().items():
+        peer, plain, ours = SVC(), OptimalNeighborhoodSVC(holdout=0), OptimalNeighborhoodSVC()
+        cpu = [cpu_times(options.repeats, model.fit, X, y) for model in (ours, plain, peer)]
+        one = [cpu_times(20 * options.repeats, model.predict, X[:1]) for model in (ours, peer)]
+        fits = [f"{1e3 * seconds:.2f}" for seconds in cpu] + [f"{seconds / cpu[2]:.1f}" for seconds in cpu[:2]]
+        rows.append([name, len(y), *fits, *(f"{1e3 * seconds:.3f}" for seconds in one), f"{one[0] / one[1]:.2f}"])
+    print(
+        table(["set", "n", "fit, ms", "holdout=0", "SVC", "ratio", "holdout=0", "a row, ms", "SVC", "ratio"], rows),
+        "\n",
+    )
+    print(table(["one row", "ms", "peer", "ms", "ratio"], rows_predicted(options.repeats)))
+
+
+def small_sets() -> dict[str, tuple[NDArray[np.float64], NDArray[Any]]]:
+    """Sets of scikit-learn's own."""
+    from sklearn import datasets
+    from sklearn.preprocessing import scale
+
+    digits_of, wine = datasets.load_digits(return_X_y=True), datasets.load_wine(return_X_y=True)
+    cancer = datasets.load_breast_cancer(return_X_y=True)
+    return {
+        "iris": datasets.load_iris(return_X_y=True),
+        "wine": (scale(wine[0]), wine[1]),
+        "breast cancer": (scale(cancer[0])[:200], cancer[1][:200]),
+        "two clouds": datasets.make_classification(200, 10, random_state=0),
+        "digits": (digits_of[0][:1000], digits_of[1][:1000]),
+    }
+
+
+def rows_predicted(repeats: int) -> list[list[Any]]:
+    """One row by each learner and by what scikit-learn has for it."""
+    from sklearn.cluster import KMeans
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.decomposition import KernelPCA as PeerPCA
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.kernel_ridge import KernelRidge
+    from sklearn.linear_model import Ridge
+    from sklearn.neighbors import NeighborhoodComponentsAnalysis
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import scale
+
+    import dkl
+
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    pairs = {
+        ("regression", "KernelRidge"): (dkl.LowRankKernelRegressor(n_columns=200), KernelRidge(kernel="rbf")),
+        ("regression", "Nystroem, Ridge"): (
+            dkl.LowRankKernelRegressor(n_columns=200),
+            make_pipeline(Nystroem(n_components=200), Ridge()),
+        ),
+        ("kernel PCA", "KernelPCA"): (dkl.KernelPCA(2), PeerPCA(2, kernel="rbf")),
+        ("kernel k-means", "KMeans"): (dkl.KernelKMeans(3), KMeans(3)),
+        ("metric", "NCA"): (dkl.LogDetMetricLearner(), NeighborhoodComponentsAnalysis(max_iter=5)),
+    }
+    rows = []
+    for (name, peer_name), models in pairs.items():
+        targets = X[:, 0] if name == "regression" else y
+        fitted = [quietly(model, X, targets) for model in models]
+        found = [
+            cpu_times(20 * repeats, getattr(model, "transform" if hasattr(model, "transform") else "predict"), X[:1])
+            if name != "kernel k-means"
+            else cpu_times(20 * repeats, model.predict, X[:1])
+            for model in fitted
+        ]
+        rows.append([name, f"{1e3 * found[0]:.3f}", peer_name, f"{1e3 * found[1]:.3f}", f"{found[0] / found[1]:.2f}"])
+    return rows
+
+
+def cpu_times(repeats: int, work: Callable[..., Any], *arguments: Any) -> float:
+    """The median CPU seconds of a call, after two that are not counted."""
+    for _ in range(2):
+        work(*arguments)
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work(*arguments)
+        found.append(time.process_time() - start)
+    return float(np.median(found))
+
+
+def peers(options: argparse.Namespace) -> None:
+    """CPU and wall seconds of fits in turn: ours to a gap of 1e-6, SVC and, where it can be imported, scikit-learn-intelex'."""
+    from sklearn.svm import SVC
+
+    models: dict[str, Callable[[], Any]] = {
+        "float64": lambda: OptimalNeighborhoodSVC(C=1, rho=100, holdout=0, n_jobs=options.threads),
+        "float32": lambda: OptimalNeighborhoodSVC(C=1, rho=100, holdout=0, dtype="float32", n_jobs=options.threads),
+        "SVC": SVC,
+    }
+    try:
+        from sklearnex.svm import SVC as IntelSVC
+
+        models["intelex"] = IntelSVC
+    except ImportError:
+        print("scikit-learn-intelex is not installed\n")
+    X, y = two_class("a4a")
+    rows = []
+    for name, (patterns, labels) in {"a4a": (X.toarray(), y), "MNIST": digits(load("mnist"), 8000)}.items():
+        for make in models.values():
+            quietly(make(), patterns[:500], labels[:500])  # compiles
+        taken: dict[str, list[tuple[float, float]]] = {of: [] for of in models}
+        for _ in range(options.repeats):
+            for of, make in models.items():
+                start = time.process_time(), time.perf_counter()
+                quietly(make(), patterns, labels)
+                taken[of].append((time.process_time() - start[0], time.perf_counter() - start[1]))
+        medians = {of: np.median(seconds, axis=0) for of, seconds in taken.items()}
+        for of, (cpu, wall) in medians.items():
+            ratios = [f"{cpu / medians[peer][0]:.2f}" if peer in medians else "" for peer in ("SVC", "intelex")]
+            rows.append([name, len(labels), of, f"{cpu:.2f}", f"{wall:.2f}", *ratios])
+    print(table(["set", "n", "fit", "CPU, s", "wall, s", "CPU over SVC's", "CPU over intelex'"], rows))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "projection", "convergence", "seconds", "large"])
+    parser.add_argument("what", choices=["speed", "projection", "convergence", "seconds", "large", "small", "peers"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--max-iter", type=int, default=5000)
