@@ -14,7 +14,6 @@ But for `small`, one BLAS thread (OMP_NUM_THREADS=1) for every process; `--threa
 from __future__ import annotations
 
 import argparse
-import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -354,7 +353,9 @@ def peers(options: argparse.Namespace) -> None:
         "SVC": SVC,
     }
     try:
-        models["intelex"] = importlib.import_module("sklearnex.svm").SVC  # of an environment of its own
+        from sklearnex.svm import SVC as IntelSVC
+
+        models["intelex"] = IntelSVC
     except ImportError:
         print("scikit-learn-intelex is not installed\n")
     X, y = two_class("a4a")

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 TOOLS = {"dev", "test"}  # extras for those who work on dkl; the others are for its users
-# Not even in an extra: benchmarks/slkl_peers.py leaves out what is not installed, metric-learn has an environment of its own, and
+# Not even in an extra: benchmarks/slkl_peers.py and onk.py leave out what is not installed, metric-learn has an environment of its own, and
 # benchmarks/answers.py names what it leaves out without rdata.
-PEERS = {"celer", "metric-learn", "rdata", "skglm"}
+PEERS = {"celer", "metric-learn", "rdata", "sklearnex", "skglm"}
 providers_of = functools.cache(packages_distributions)
 
 

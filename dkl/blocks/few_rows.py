@@ -28,6 +28,8 @@ MAX_KERNELS = 8
 class FewRows:
     """Few dense rows in memory: `map` as that of `RowBlocks`, in this thread."""
 
+    is_sparse = False
+
     def __init__(self, rows: Any) -> None:
         self.rows = tidy(rows, working_dtype(rows.dtype))
         self.n = len(self.rows)

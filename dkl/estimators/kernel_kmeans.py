@@ -13,6 +13,7 @@ from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.few_rows import rows_to_predict
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -178,7 +179,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         """Labels (m,) of the nearest centres. X is of the kind that was fitted; with "precomputed", the kernel (m, n)
         between new patterns and those fitted."""
         check_is_fitted(self)
-        rows = RowBlocks(self._rows(X, reset=False), Session.find(self.client), self.memory_limit)
+        rows = rows_to_predict(self._rows(X, reset=False), Session.find(self.client), self.memory_limit)
         labels, _ = label_rows(rows, self.cluster_centers_)
         return labels
 

@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl.blocks.few_rows import FewRows
 from dkl.blocks.row_blocks import Block, RowBlocks
 from dkl.errors import InputError
 from dkl.linalg import kmeans
@@ -195,7 +196,7 @@ def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArra
     return labels[0], inertia
 
 
-def label_rows(rows: RowBlocks, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:
+def label_rows(rows: RowBlocks | FewRows, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:
     """(labels (n,), inertia) of any rows for absolute centers (k, r).
 
     A function of the rows and the centers alone, so that a fit's labels are what predict returns for the same rows.

@@ -25,12 +25,14 @@ FITTED = {
     "svc, precomputed": lambda: dkl.OptimalNeighborhoodSVC(kernel="precomputed", holdout=0).fit(X @ X.T, Y),
     "regression": lambda: dkl.LowRankKernelRegressor(n_columns=20, holdout=0).fit(X, X[:, :2]),
     "kernel PCA": lambda: dkl.KernelPCA(2).fit(X),
+    "kernel k-means": lambda: dkl.KernelKMeans(3, random_state=0).fit(X),
     "kernel PCA, linear": lambda: dkl.KernelPCA(2, kernel="linear").fit(X),
 }
 
 
 def answer(model, rows):
-    return (getattr(model, "decision_function", None) or getattr(model, "predict", None) or model.transform)(rows)
+    names = [name for name in ("decision_function", "predict", "transform") if hasattr(model, name)]
+    return getattr(model, names[0])(rows)
 
 
 @pytest.mark.parametrize("name", FITTED)
