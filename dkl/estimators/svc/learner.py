@@ -64,8 +64,8 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     solver : "accelerated", "gradient" or "level"
-        Accelerated projected gradient with Newton steps on the face that it ends on; or the paper's Algorithms 2 and 1,
-        the latter for up to some thousand rows.
+        Accelerated projected gradient with Newton steps on the face that it ends on, of up to 1,000 rows a machine from
+        where steps of two coefficients lead; or the paper's Algorithms 2 and 1, the latter for up to some thousand rows.
     multi_class : "ovo" or "ovr"
         One machine a pair of classes, as SVC, or one a class against the rest.
     decision_function_shape : "ovr" or "ovo"
@@ -73,7 +73,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     class_weight : None, "balanced" or dict
         As in SVC: "balanced" counts the rows of a class, whatever their sample weights, which come on top.
     tol, max_iter
-        Relative duality gap; gradient steps of a machine.
+        Relative duality gap; steps of a machine: of a gradient, or as many of two coefficients as there are rows.
     holdout : float
         Share of each class that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all rows.
     dtype : "float64" or "float32"
