@@ -31,8 +31,8 @@ class FewRows:
     is_sparse = False
 
     def __init__(self, rows: Any) -> None:
-        self.rows = tidy(rows, working_dtype(rows.dtype))
-        self.n = len(self.rows)
+        self.dtype = working_dtype(rows.dtype)
+        self.rows, self.n = tidy(rows, self.dtype), len(rows)
 
     def map(self, function: Callable[..., Any], *shared: Any, only: Collection[int] | None = None) -> list[Any]:
         """[function(block, *shared)] of the one block that there is; [] where `only` does not name it."""

@@ -208,7 +208,7 @@ def label_rows(rows: RowBlocks | FewRows, centers: NDArray[Any]) -> tuple[NDArra
     return np.concatenate([labels for labels, _ in parts]), float(sum(inertia for _, inertia in parts))
 
 
-def _as_of_rows(offset: NDArray[np.float64], rows: RowBlocks) -> NDArray[np.float64]:
+def _as_of_rows(offset: NDArray[np.float64], rows: RowBlocks | FewRows) -> NDArray[np.float64]:
     """The offset (r,) that rows of their dtype are shifted by: centers that are relative to another one lie beside them."""
     return offset.astype(rows.dtype).astype(np.float64)
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
-Matrix = NDArray[np.float64]
-
 from dkl.linalg.middle_row import middle_row
+
+Matrix = NDArray[np.float64]
 
 
 def linear_predictions(
@@ -27,9 +27,7 @@ def linear_predictions(
     from sklearn.linear_model import Ridge, RidgeClassifier
     from sklearn.preprocessing import StandardScaler
 
-    # About a row, whose differences to others are exact: means far from 0 are rounded. A copy, which the models may then write to.
-    origin = 0.0 if issparse(X) else middle_row(X).astype(np.float64)
-    X, others = (rows.astype(np.float64) if issparse(X) else rows - origin for rows in (X, others))
+    X, others = X.astype(np.float64), others.astype(np.float64)  # copies, which the models may write to
     scaler = StandardScaler(with_mean=not issparse(X), copy=False).fit(X, sample_weight=weights)
     model = (RidgeClassifier if of_classes else Ridge)(copy_X=False).fit(scaler.transform(X), y, sample_weight=weights)
     return np.asarray(model.predict(scaler.transform(others)))
@@ -46,7 +44,9 @@ def _by_classes(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: ND
 
 def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray) -> Matrix:
     """Predictions for `others` of the ridge |y - x'w - b|^2 + |w|^2, rows of one weight counted once each."""
-    total, rows = float(weights.sum()), np.array(X, np.float64, order="C")
+    # About a row, whose differences to others are exact: means far from 0 are rounded.
+    origin = middle_row(X).astype(np.float64)
+    total, rows = float(weights.sum()), np.subtract(X, origin, order="C")
     means = weights @ rows / total
     rows -= means
     squares = np.einsum("m,md,md->d", weights, rows, rows) / total
@@ -62,4 +62,4 @@ def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray
         w = solve(rows.T @ rows + np.eye(d), rows.T @ targets, assume_a="pos")
     else:
         w = rows.T @ solve(rows @ rows.T + np.eye(m), targets, assume_a="pos")
-    return np.asarray(((np.asarray(others, np.float64) - means) / spreads) @ w + offset)
+    return np.asarray(((others - origin - means) / spreads) @ w + offset)
