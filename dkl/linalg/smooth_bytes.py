@@ -6,8 +6,8 @@ from dkl.linalg.ordered_rows import GROUPS
 from dkl.linalg.slabs import WIDTH
 
 DENSE = 600
-FILL = 2**31
-"""Bytes of a factor at most: what one of a plane of 10^6 rows takes. Of rows in many dimensions it has 0.9 n^2 entries."""
+FILL = 2**30
+"""Bytes of a factor at most, foreseen: those of a plane of 700,000 rows. Of rows in many dimensions it has 0.9 n^2 entries."""
 GAUGES = (2_500, 5_000)
 """Rows of the neighbourhoods by whose factors it is."""
 NUMBER = 24
