@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/admm.py placements          # a6a: memory, cluster, disk
     OMP_NUM_THREADS=1 python benchmarks/admm.py scaling             # time per iteration against n at r = 256
     OMP_NUM_THREADS=1 python benchmarks/admm.py large --n 100000    # out of core on two small workers
+    OMP_NUM_THREADS=1 python benchmarks/admm.py idle                # a6a: CPU seconds with workers that work, and idle ones
 
 The yardstick is two products of the Laplacian with the factor by scipy (`L @ V`, one thread), divided by the number of
 threads used, measured in the same run. Peak memory is the resident memory of this process and all its children together.
@@ -184,6 +185,30 @@ def gaussians(n: int, n_neighbors: int = 10) -> tuple[PairwiseKernel, float]:
     return make_problem(graph.laplacian, Pairs.from_labels(data.y, random_state=0), 100.0), graph.seconds
 
 
+def idle(max_iter: int) -> list[dict[str, Any]]:
+    """CPU seconds of all processes of a fit of a6a by two threads, by two workers, and beside two idle workers."""
+    import dask
+
+    data = load("a6a")
+    graph = build_graph(data.X, n_neighbors=10)
+    problem, rows = make_problem(graph.laplacian, Pairs.from_labels(data.y, random_state=0), 100.0), []
+    with local_cluster(2) as client:
+        for rank in (64, 275):
+            settings = PairwiseSettings(solver="admm", rank=rank, max_iter=max_iter, tol=0.0, target_gap=None)
+            for name, where in (("2 threads", None), ("2 workers", "always"), ("2 idle workers", "")):
+                session = Session(None, threads=2) if where is None else Session(client)
+                before = _cpu(client)
+                with dask.config.set({"dkl.workers": where or ""}):
+                    run(problem, settings, session, name)
+                rows.append({"name": name, "rank": rank, "cpu": _cpu(client) - before})
+                print(f"r = {rank:<6}{name:<18}{rows[-1]['cpu']:.2f} s of processors", flush=True)
+    return rows
+
+
+def _cpu(client: Any) -> float:
+    return time.process_time() + sum(client.run(time.process_time).values())
+
+
 def scaling(sizes: list[int], rank: int, max_iter: int) -> list[dict[str, Any]]:
     rows = []
     for n in sizes:
@@ -232,7 +257,7 @@ def large(n: int, max_iter: int, memory_limit: str, target_gap: float | None) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["placements", "scaling", "large"])
+    parser.add_argument("part", choices=["placements", "scaling", "large", "idle"])
     parser.add_argument("--n", type=lambda text: int(float(text)), nargs="+", default=[10_000, 30_000, 100_000])
     parser.add_argument("--rank", type=int, default=256)
     parser.add_argument("--max-iter", type=int, default=100)
@@ -245,6 +270,8 @@ def main() -> None:
         rows = placements(options.repeats, options.max_iter)
     elif options.part == "scaling":
         rows = scaling(options.n, options.rank, options.max_iter)
+    elif options.part == "idle":
+        rows = idle(options.max_iter)
     else:
         rows = large(options.n[-1], options.max_iter, options.memory_limit, options.target_gap)
     if options.json:
