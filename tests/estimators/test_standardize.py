@@ -59,7 +59,7 @@ LEARNERS = {
     "clusters": (dkl.SpectralClustering, {**ONE, "n_clusters": 3, "random_state": 0}, *UNSUPERVISED, *PREDICTED),
     "maps": (dkl.SpectralEmbedding, {**ONE, "n_components": 3}, *UNSUPERVISED, *TRANSFORMED),
     "logdet graph": (dkl.LogDetKernelLearner, {**ONE, "kernel": "laplacian", "tol": 1e-10}, *BY_LABELS, *TRANSFORMED),
-    "logdet rows": (dkl.LogDetKernelLearner, {**ONE, "kernel": "rbf", "tol": 1e-10}, *BY_LABELS, *TRANSFORMED),
+    "logdet rows": (dkl.LogDetKernelLearner, {**ONE, "kernel": "rbf", "tol": 1e-13}, *BY_LABELS, *TRANSFORMED),
     "metric": (dkl.LogDetMetricLearner, {}, *BY_LABELS, *TRANSFORMED),
     "svc": (dkl.OptimalNeighborhoodSVC, ONE, *BY_LABELS, lambda model, X: model.decision_function(X)),
     "regression": (dkl.LowRankKernelRegressor, {**ONE, "n_columns": 30, "random_state": 0}, *BY_TARGETS, *PREDICTED),
