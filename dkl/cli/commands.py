@@ -208,7 +208,7 @@ def predict(run: str, data: str, targets: str | None, out: str, decision: bool, 
     help="Bytes for what is read at a time [a quarter of the machine].",
 )
 def verify(run: str, memory_limit: int | None) -> None:
-    """Compute objective and certificate again from what is on disk, by code that shares nothing with the solvers."""
+    """Compute objective, certificate and quality again from what is on disk, by code that shares nothing with the solvers."""
     from dkl.runs import driver
 
     driver.verify(run, memory_limit)

@@ -43,11 +43,11 @@ class BasisPlanner(Planner[S, I]):
         return plan_basis(self.sizes(found, settings), settings, session, own_rows(found.rows))
 
     def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
-        """Rows, basis, the terms' ends and numbers, the result, two states of the solver."""
+        """Rows, basis, the terms' ends and numbers, the result and that without held-out pairs, two states of the solver."""
         sizes = self.sizes(found, settings)
         columns = min(sizes.m, getattr(settings, "n_components", sizes.m))
         kept = own_rows(found.rows) + 8 * sizes.n * (sizes.m + columns) + 48 * sizes.terms
-        return kept + 8 * 5 * sizes.m**2
+        return kept + 8 * 6 * sizes.m**2
 
     def estimate(self, found: I, settings: S, plan: Plan, session: Session) -> Estimate:
         """Sizes and seconds, for `dkl plan`."""

@@ -12,7 +12,8 @@ from dkl.errors import StoreError
 from dkl.stores.run import RunStore
 
 QUALITY = "quality"
-"""Name of the number on held-out data."""
+ALTERNATIVE = "quality of the alternative"
+"""Names of the number on held-out data, and of the plainest alternative's."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:
         apart = abs(one.recomputed - one.reported)
         click.echo(f"  {one.name:<32}{one.reported:>20.12g}{one.recomputed:>20.12g}{apart:>12.2g}{one.allowed:>12.2g}")
     if run.report().get("quality") is not None and not is_quality_recomputed:
-        click.echo("  not recomputed: quality, which takes another fit")
+        click.echo("  not recomputed: quality, as this run keeps no model of the data that was not held out")
     if hidden:
         click.echo(f"  and {hidden} numbers more that agree")
     if wrong:

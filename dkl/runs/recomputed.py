@@ -96,17 +96,21 @@ def unit_traces(kernels: Sequence[Any], rows: RowSource) -> Vector:
     return np.array([rows.n / trace(kernel, rows) for kernel in kernels])
 
 
-def expansions(
-    kernels: Sequence[Any], coefficients: Vector, points: Any, numbers: NDArray[np.intp], rows: RowSource, budget: int
-) -> tuple[Vector, float]:
-    """(kernels, M, n): sums of coefficients (M, m) times k(x, z) over stored points z (m, d), for all rows x; and how far these
-    points are from the rows `numbers` (m,) that they are said to be (NaN where that cannot be told)."""
-    out, apart = np.empty((len(kernels), len(coefficients), rows.n)), [0.0]
-    for lo, block in blocks(rows, len(numbers), budget):
+def expansions(kernels: Sequence[Any], coefficients: Vector, points: Any, rows: RowSource, budget: int) -> Vector:
+    """(kernels, M, n): sums of coefficients (M, m) times k(x, z) over points z (m, d), for all rows x."""
+    out = np.empty((len(kernels), len(coefficients), rows.n))
+    for lo, block in blocks(rows, coefficients.shape[1], budget):
         for k, kernel in enumerate(kernels):
             out[k, :, lo : lo + block.shape[0]] = coefficients @ kernel_matrix(kernel, block, points).T
-        apart.append(float(apart_from_rows(points, numbers, block, lo)))
-    return out, float(np.max(apart))
+    return out
+
+
+def auc(scores: Vector, is_must: NDArray[np.bool_], near: float) -> tuple[float, float]:
+    """Return (the AUC of scores (m,), the share of it that differences of at most `near` leave open)."""
+    from sklearn.metrics import roc_auc_score
+
+    is_open = np.abs(scores[is_must][:, None] - scores[~is_must]) <= near
+    return float(roc_auc_score(is_must, scores)), float(is_open.mean())
 
 
 def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:

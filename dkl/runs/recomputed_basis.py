@@ -138,7 +138,7 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
     yield Comparison("objective", float(told["objective"]), objective, allowed)
     yield Comparison("lowest eigenvalue of S", float(told["min_eigenvalue"]), float(eigenvalues[0]), spread, "below")
     if np.isfinite(told["gap"]):  # else nothing was proven
-        gap, size = objective - _bound(squares, z, slack), max(abs(objective), abs(linear), SMALL * float(t @ t))
+        gap, size = gap_of(squares, objective, linear, z, slack)
         yield Comparison("gap", float(told["gap"]), gap, allowed, "above")
         yield Comparison("bound", float(told["bound"]), objective - gap, 2 * allowed, "below")
         yield Comparison("relative gap", float(told["relative_gap"]), gap / size, allowed / size, "above")
@@ -161,6 +161,12 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
         yield Comparison(
             f"DIMACS error {number}", abs(float(told["dimacs"][number - 1])), abs(error), rounding, "above"
         )
+
+
+def gap_of(squares: Squares, objective: float, linear: float, z: Matrix, slack: Matrix) -> tuple[float, float]:
+    """Return (the gap of an objective of which <C, Y> is the `linear` part, what it is relative to), by the bound of z, S(z) = slack."""
+    t = squares.targets
+    return objective - _bound(squares, z, slack), max(abs(objective), abs(linear), SMALL * float(t @ t))
 
 
 def of_embedding(

@@ -5,9 +5,10 @@ import warnings
 import numpy as np
 import pytest
 from command_line import call
-from quality_checks import LESS, check_run
+from quality_checks import LESS, check_other_model, check_run, check_verify
 from sklearn.datasets import load_wine
 from sklearn.metrics import roc_auc_score
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
@@ -147,4 +148,34 @@ def test_a_run_says_what_the_estimator_says(wine, tmp_path, monkeypatch):
     stored = dkl.load("run.zarr").result_.quality
     assert (stored.n, stored.how) == (18, "18 of 178 labeled rows")
     assert stored.value == pytest.approx(estimator.result_.quality.value, abs=1 / 18)
-    assert "not recomputed: quality" in call("verify", "run.zarr").out
+    check_verify("run.zarr")
+    check_other_model("run.zarr", lambda held, fit: {"multipliers": 1.5 * held["multipliers"]})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "loss", "side"),
+    [
+        ("laplacian", "log", "labels"),
+        ("precomputed", "itml", "pairs"),
+        pytest.param("rbf", "hinge", "triplets", marks=pytest.mark.exhaustive),
+        pytest.param("rbf", "linear", "triplets", marks=pytest.mark.exhaustive),
+        pytest.param("laplacian", "hoi", "pairs", marks=pytest.mark.exhaustive),
+        pytest.param("rbf", "hoi_hinge", "labels", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_verify_recomputes_it_of_each_kind_of_side_information(wine, kernel, loss, side, rng, tmp_path, monkeypatch):
+    X, y = wine
+    monkeypatch.chdir(tmp_path)
+    given = rbf_kernel(X, gamma=0.05) if kernel == "precomputed" else X
+    np.savez("X.npz", X=given, y=y)
+    pairs = pairs_of(y, 150, rng).check(len(X))
+    kinds = np.where(pairs.sign > 0, "must", "cannot")
+    lines = [f"{i},{j},{kind}" for i, j, kind in zip(pairs.i, pairs.j, kinds, strict=True)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
+    triplets = dkl.Triplets.from_labels(X, y, 3, 3).triplets[:300]
+    np.savetxt("triplets.csv", triplets, fmt="%d", delimiter=",", header="anchor,similar,dissimilar", comments="")
+    more = () if side == "labels" else (f"--{side}", f"{side}.csv")
+    options = f"--kernel {kernel} --loss {loss} --gamma 1 --threads 1 --holdout 0.3".split()
+    assert call("fit", "logdet", "--data", "X.npz", *options, *more, "--out", "run.zarr").code == 0
+    assert dkl.open_run("run.zarr").report["quality"]["measure"] == MEASURES[side]
+    check_verify("run.zarr")

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from command_line import call
-from quality_checks import LESS, check_run
+from quality_checks import LESS, check_other_model, check_run, check_verify
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
@@ -108,6 +108,11 @@ def test_a_run_says_what_the_estimator_says(digits, task, tmp_path, monkeypatch)
     answer = call("fit", *line, "--out", "run.zarr")
     assert answer.code == 0
     check_run(answer, "run.zarr")
+    check_verify("run.zarr")
+    if task == "laplacian":
+        check_other_model(
+            "run.zarr", lambda held, fit: {"factor": np.linalg.cholesky(fit["Y"] + 1e-9 * np.eye(len(fit["Y"])))}
+        )
     stored = dkl.open_run("run.zarr").report["quality"]
     if task == "laplacian":
         model = dkl.LaplacianKernelLearner(holdout=0.3, n_jobs=1).fit(X, pairs=pairs)

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
+from sklearn.manifold import trustworthiness
 from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 
 from dkl.blocks.row_sources import row_source
 from dkl.linalg.kernel_columns import Kernel
-from dkl.runs.recomputed import apart_from_rows, blocks, kernel_matrix, trace
+from dkl.runs.logdet import verify_proof
+from dkl.runs.logdet.verify_losses import Terms
+from dkl.runs.mvu.verify import _range_of_ties
+from dkl.runs.recomputed import apart_from_rows, auc, blocks, kernel_matrix, trace
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
@@ -61,3 +65,34 @@ def test_points_that_are_not_the_rows_they_are_said_to_be(form, rng):
     points[1, 2] = np.nan
     assert np.isnan(apart_from_rows(form(points), numbers, block, 4))
     assert apart_from_rows(numbers[:3], numbers[:3], X[4:8], 4) == 0  # columns of a precomputed kernel
+
+
+def test_the_range_of_ties_is_a_point_without_any_and_holds_every_order_else(rng):
+    X, Z = rng.standard_normal((60, 5)), rng.standard_normal((60, 2))
+    least, most = _range_of_ties(cdist(X, X, "sqeuclidean"), cdist(Z, Z, "sqeuclidean"), 8)
+    assert least == most == pytest.approx(trustworthiness(X, Z, n_neighbors=8), rel=1e-12)
+    equal = np.round(Z)  # many rows have one place
+    least, most = _range_of_ties(cdist(X, X, "sqeuclidean"), cdist(equal, equal, "sqeuclidean"), 8)
+    assert least < most
+    for _ in range(20):
+        moved = equal + 1e-6 * rng.standard_normal(equal.shape)
+        assert least - 1e-12 <= trustworthiness(X, moved, n_neighbors=8) <= most + 1e-12
+
+
+def test_an_area_says_what_near_scores_leave_open():
+    scores, is_must = np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, True])
+    assert auc(scores, is_must, 0.1) == (3.5 / 4, 1 / 4)
+
+
+def test_bounds_of_a_logdet_kernel_are_bounds():
+    """-psi* of the logistic loss is an entropy; c k - log k is least at 1 / c."""
+    one = np.zeros((1, 1), int)
+    logistic = Terms(one[0], one, one, np.ones((1, 1)), 1.0, lambda a: (np.logaddexp(0, -2 * a), np.tanh(a) - 1))
+    for p in (1e-6, 0.2, 0.5, 0.999):
+        found = verify_proof._conjugate(logistic, np.array([-2 * p]))
+        assert found == pytest.approx(-p * np.log(p) - (1 - p) * np.log1p(-p), rel=1e-8)
+    assert verify_proof._conjugate(logistic, np.array([-2.1])) == float("-inf")
+    c = 1.7
+    for k in (0.4, 0.55, 1 / c, 0.7, 1.1):
+        gap = c * k - np.log(k) - (1 + np.log(c))
+        assert 0 <= gap <= verify_proof._by_gradient(np.array([[c - 1 / k]]), np.array([[k]])) + 1e-12

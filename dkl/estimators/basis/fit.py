@@ -108,12 +108,13 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Solved:
-    """Y (m, m), embedding (n, k), the solution and what happened."""
+    """Y (m, m), embedding (n, k), the solution and what happened; held_out: arrays that a run keeps of what the quality was measured by."""
 
     Y: Matrix = field(repr=False)
     embedding: Matrix = field(repr=False)
     solution: QSDPSolution
     result: Result
+    held_out: dict[str, Matrix] = field(default_factory=dict, repr=False)
 
     def planned(self, plan: dict[str, Any]) -> Solved:
         """With the plan in its result."""

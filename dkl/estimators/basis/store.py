@@ -60,6 +60,8 @@ def fit_in_run(
         found = solved(posed, settings, watch, keeper).planned(plan)
     found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"))
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
+    if found.held_out:
+        run.write_arrays("held_out", found.held_out)
     if not found.result.outcome.converged:
         keeper.commit_rest()  # for whoever resumes it
     run.write_report(_report(posed, found, settings) | notes())

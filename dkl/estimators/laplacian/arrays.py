@@ -10,5 +10,14 @@ ARRAYS = Arrays(
     StoredArray("basis/must_link", ("must", "end"), INTEGERS, "Rows of pairs that belong together."),
     StoredArray("basis/cannot_link", ("cannot", "end"), INTEGERS, "Rows of pairs that belong apart."),
     StoredArray("basis/weights", ("pair",), NUMBER, "Weights of the must-links and then of the cannot-links."),
+    StoredArray(
+        "held_out/factor",
+        ("basis", "column"),
+        NUMBER,
+        "Quality: R of the kernel Q R R' Q' without the held-out pairs.",
+        optional=True,
+    ),
+    StoredArray("held_out/dual", ("term_left",), NUMBER, "Quality: z of that kernel's certificate.", optional=True),
+    StoredArray("held_out/relative_gap", ("one",), NUMBER, "Quality: its relative gap.", optional=True),
     files=STATES.files,
 )

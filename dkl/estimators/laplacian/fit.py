@@ -26,6 +26,7 @@ from dkl.pairs import Pairs
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.solvers.qsdp_low_rank import solve_low_rank
+from dkl.solvers.qsdp_problem import QSDPSolution
 
 Matrix = NDArray[np.float64]
 HELD_OUT_TOL, MAX_STEPS = 0.1, 200
@@ -35,11 +36,22 @@ the mean, to .0084 at most, and 1e-2 is no nearer; the fit of all pairs begins t
 
 @dataclass(frozen=True)
 class HeldOut:
-    """factor (m, r): of the Y that is learned without the held-out pairs; tests (p,): those that it is measured on; seconds: it took."""
+    """The Y that is learned without the held-out pairs; tests (p,): those that it is measured on; seconds: it took."""
 
-    factor: Matrix
+    solution: QSDPSolution
     tests: NDArray[np.bool_]
     seconds: float
+
+    @property
+    def factor(self) -> Matrix:
+        """(m, r) of Y."""
+        return self.solution.factor
+
+    @property
+    def arrays(self) -> dict[str, Matrix]:
+        """What a run keeps of it."""
+        gap = np.array([self.solution.certificate.relative_gap])
+        return {"factor": np.ascontiguousarray(self.factor), "dual": self.solution.dual, "relative_gap": gap}
 
 
 @dataclass(frozen=True)
@@ -94,8 +106,8 @@ class PosedPropagation:
         ends, is_must = self.ends, self.pairs.sign > 0
         kept = Pairs(ends[learn & is_must], ends[learn & ~is_must], weights=self.pairs.weights[learn])
         with one_blas_thread():
-            factor = solve_low_rank(replace(self, pairs=kept).problem, tol=HELD_OUT_TOL, max_iter=MAX_STEPS).factor
-        return HeldOut(factor, tests, time.perf_counter() - began)
+            solution = solve_low_rank(replace(self, pairs=kept).problem, tol=HELD_OUT_TOL, max_iter=MAX_STEPS)
+        return HeldOut(solution, tests, time.perf_counter() - began)
 
     @property
     def ends(self) -> NDArray[np.int64]:
@@ -123,7 +135,7 @@ class PosedPropagation:
         warn_if_worse(quality, stacklevel=3)
         took = held.seconds + time.perf_counter() - start
         seconds = found.result.seconds | {"quality": took, "total": found.result.seconds["total"] + took}
-        return replace(found, result=replace(found.result, quality=quality, seconds=seconds))
+        return replace(found, result=replace(found.result, quality=quality, seconds=seconds), held_out=held.arrays)
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:

@@ -42,6 +42,14 @@ ARRAYS = Arrays(
     StoredArray("model/laplacian_indices", ("graph_entry",), INTEGERS, "As CSR: the column of each.", optional=True),
     StoredArray("model/laplacian_indptr", ("sample_bound",), INTEGERS, "As CSR: where rows begin.", optional=True),
     StoredArray("model/prior", ("sample", "other_sample"), NUMBER, "K0 that was precomputed.", optional=True),
+    StoredArray(
+        "held_out/multipliers",
+        ("constraint_left",),
+        NUMBER,
+        "Quality: l without the held-out part, at the last gamma.",
+        optional=True,
+    ),
+    StoredArray("held_out/relative_gap", ("one",), NUMBER, "Quality: the relative gap of that.", optional=True),
     *declared_points("model", "kept", "Rows of the data: those of the basis, or all that the graph is of"),
     *declared_history(
         {**ITERATION, "products": "Of the checks: Hessian products so far at this gamma."},

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from dkl.solvers.watch import Watch
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Flags = NDArray[np.bool_]
+Arrays = dict[str, NDArray[Any]]
 
 STEP = 5
 """Key of the random stream that draws what is held out; the seed is 0, as a fit has none."""
@@ -99,8 +100,10 @@ def _pairs_out(n: int, pairs: Pairs, share: float) -> tuple[Rows, Flags]:
 
 def measured(
     posed: Posed, part: Part, gamma: float, watch: Watch | None = None
-) -> tuple[Quality | None, LogDetSolution | None]:
-    """Solve without the held-out part at `gamma`; return (the comparison on it, where the fit begins). Runs wherever the problem is.
+) -> tuple[Quality | None, LogDetSolution | None, Arrays]:
+    """Solve without the held-out part at `gamma`; return (the comparison on it, where the fit begins, what a run keeps of the solution).
+
+    Runs wherever the problem is.
 
     None where the solver finds no solution.
     """
@@ -117,14 +120,15 @@ def measured(
             learned = RowDistances(rest.rows(found.multipliers))
             quality = _compared(part, learned, RowDistances(posed.base), METRIC)
     except DklError:
-        return None, None
+        return None, None, {}
+    arrays = {"multipliers": found.multipliers, "relative_gap": np.array([found.certificate.relative_gap])}
     multipliers = np.zeros(len(part.chosen))
     multipliers[part.chosen] = found.multipliers * (whole.weight / rest.weight)
     point = whole.point(multipliers)
     if point is None:
-        return quality, None
+        return quality, None, arrays
     whole.accept()
-    return quality, replace(found, multipliers=multipliers, margins=point.margins)
+    return quality, replace(found, multipliers=multipliers, margins=point.margins), arrays
 
 
 class Distances(ABC):
@@ -204,11 +208,12 @@ def _quality(measure: str, right: list[Matrix], how: str, name: str, others: dic
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What came of the held-out part: the quality, where the fit of all begins, none or one, and how long it took."""
+    """What came of the held-out part: the quality, where the fit of all begins, none or one, how long it took, and arrays to keep."""
 
     quality: Quality | None = None
     start: tuple[LogDetSolution, ...] = ()
     seconds: float = 0.0
+    arrays: Arrays = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -220,8 +225,9 @@ class HeldOut:
         part = part_of(posed, side, share) if share and watch.outcome is None else None
         if part is None:
             return cls()
-        quality, start = measured(posed, part, gamma, watch.quiet()) if call is None else call(measured, part, gamma)
-        return cls(quality, () if start is None else (start,), time.perf_counter() - began)
+        found = measured(posed, part, gamma, watch.quiet()) if call is None else call(measured, part, gamma)
+        quality, start, arrays = found
+        return cls(quality, () if start is None else (start,), time.perf_counter() - began, arrays)
 
     def added_to(self, result: Result, watch: Watch) -> Result:
         """Return the result with the quality, and warn where the alternative is better; unchanged where the fit was stopped."""

@@ -138,6 +138,8 @@ def fit_in_run(
     with blas_threads(plan.threads):
         fitted = FittedPath(prior, posed, path, M, components, prior_error, result)
         _store_model(run, rows, fitted)
+    if held.arrays and result.quality is not None:
+        run.write_arrays("held_out", held.arrays)
     run.write_report(_report(fitted, settings) | notes())
     if result.outcome.converged:
         keeper.states.drop()

@@ -67,6 +67,9 @@ ARRAYS = Arrays(
         _LASSO.at("model/refit_errors", "Refit: mean squared error on the rows held out."),
         dims=("lam", "fold", "output"),
     ),
+    _LASSO.at("held_out/weights", "Quality: w of the fit without the held-out rows."),
+    replace(_LASSO.at("held_out/intercepts", "Quality: what is added to C w of that fit."), dims=("output",)),
+    replace(_LASSO.at("held_out/gaps", "Quality: the gap of that fit's lasso."), dims=("output",)),
     files={
         "sums/sums-*/MANIFEST.json": "A state of a pass over the rows: its nodes, and which pass it is.",
         "sums/done.json": "Passes that have ended, of a Gram matrix that is made some rows at a time.",

@@ -53,7 +53,8 @@ REMEDIES = remedies(
 @dataclass
 class FittedColumns:
     """Weights (T, M) of the normalised columns, intercepts (T,), and how they were found: they are those of `solutions`, or of
-    the `refit`, beside which the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before they were known."""
+    the `refit`, beside which the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before they were known.
+    held_out: weights (T, M), intercepts (T,) and gaps (T,) of the fit without the held-out rows; {} where there was none."""
 
     weights: NDArray[np.float64]
     intercepts: Vector
@@ -66,12 +67,15 @@ class FittedColumns:
     shared: CenteredGram | None = field(default=None, repr=False)
     refit: Refit | None = None
     lasso_intercepts: Vector | None = None
+    held_out: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def add(self, offsets: Vector) -> None:
         """Give the intercepts back what the targets (n, T) were less by, offsets (T,)."""
         self.intercepts = self.intercepts + offsets
         if self.lasso_intercepts is not None:
             self.lasso_intercepts = self.lasso_intercepts + offsets
+        if self.held_out:
+            self.held_out["intercepts"] = self.held_out["intercepts"] + offsets
 
     @property
     def lasso_weights(self) -> NDArray[np.float64]:

@@ -68,7 +68,7 @@ def assess(
     with one_blas_thread():
         data = _Data.read(row_source(rows), y, sample_weight, settings)
         if fitted.cv is None:
-            quality = _by_rows(data, fitted, settings, session)
+            quality, fitted.held_out = _by_rows(data, fitted, settings, session)
         else:
             if fold_of is None:
                 fold_of = random_folds(len(y), sample_weight, settings.n_folds, settings.seed)
@@ -158,13 +158,15 @@ def _alternatives(fitted: FittedColumns) -> list[bool]:
     return [False] if fitted.candidates.points.ndim == 1 else [True, False]
 
 
-def _by_rows(data: _Data, fitted: FittedColumns, settings: RegressionSettings, session: Session) -> Quality | None:
-    """From some rows that are held out, and a fit on the others' sums."""
+def _by_rows(
+    data: _Data, fitted: FittedColumns, settings: RegressionSettings, session: Session
+) -> tuple[Quality | None, dict[str, NDArray[np.float64]]]:
+    """Return the quality on some rows that are held out, and the arrays of the model of the others, fitted on their sums."""
     shared = fitted.shared
     assert shared is not None
     others = held_out(len(data.numbers), settings.holdout, settings.seed, STEP)
     if not len(others) or not isinstance(shared.gram, DenseGram):
-        return None
+        return None, {}
     candidates, y, w = fitted.candidates, data.y[others], data.w[others]
     job = ColumnJob(kernel_of(settings), candidates.points, candidates.scale, y)
     C = np.asarray(job.columns(data.X[others]), np.float64)
@@ -174,7 +176,8 @@ def _by_rows(data: _Data, fitted: FittedColumns, settings: RegressionSettings, s
     problems = output_problems(rest, settings.lam, fitted.nu)
     solutions = solve_outputs(problems, solver, starts, threads=threads_for(rest, session))
     weights = np.array([solution.weights for solution in solutions])
-    own = np.square(y - C @ weights.T - rest.intercepts(weights))
+    intercepts = rest.intercepts(weights)
+    own = np.square(y - C @ weights.T - intercepts)
     totals = w @ np.square(y - np.average(y, axis=0, weights=w))
     variances = np.maximum(totals / w.sum(), np.finfo(float).tiny)
     learned = np.setdiff1d(np.arange(len(data.numbers)), others)
@@ -185,7 +188,9 @@ def _by_rows(data: _Data, fitted: FittedColumns, settings: RegressionSettings, s
         found.append((r2_of(w @ squares, totals), error, _NAMES[linear]))
     best = max(found)
     how = f"{len(others):,} of {data.n:,} rows"
-    return Quality("held-out R2", r2_of(w @ own, totals), len(others), how, best[2], best[0], best[1], {}, ADVICE)
+    gaps = np.array([solution.evaluation.gap for solution in solutions])
+    quality = Quality("held-out R2", r2_of(w @ own, totals), len(others), how, best[2], best[0], best[1], {}, ADVICE)
+    return quality, {"weights": weights, "intercepts": intercepts, "gaps": gaps}
 
 
 def without(shared: CenteredGram, C: Matrix, y: Matrix, w: Vector, intercept: bool) -> CenteredGram:

@@ -137,6 +137,8 @@ def fit_in_run(
         for _ in stored_columns(passed.columns_path):
             pass  # each chunk is there, and what was written
     store_model(run, fitted, settings)
+    if fitted.held_out:
+        run.write_arrays("held_out", fitted.held_out)
     run.write_report(_report(fitted, settings) | notes())
     if passed.sums is not None:
         keeper.sums.drop()

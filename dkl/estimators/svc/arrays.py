@@ -46,6 +46,16 @@ ARRAYS = Arrays(
     StoredArray("model/kernel_weights", ("machine", "kernel"), NUMBER, "Shares of the kernels that are combined."),
     StoredArray("model/gammas", ("kernel",), (*NUMBER, "int64"), "The kernels' gamma."),
     *declared_points("model", "support", "The support vectors"),
+    StoredArray(
+        "held_out/support",
+        ("held_support",),
+        INTEGERS,
+        "Quality: rows of the data with a coefficient in any machine without the held-out rows.",
+        optional=True,
+    ),
+    StoredArray("held_out/coefficients", ("machine", "held_support"), NUMBER, "y alpha of those.", optional=True),
+    StoredArray("held_out/intercepts", ("machine",), NUMBER, "Their intercepts.", optional=True),
+    StoredArray("held_out/gaps", ("machine",), NUMBER, "Their gaps.", optional=True),
     *declared_history(
         {
             "machine": "Of the solver's checks: the machine.",

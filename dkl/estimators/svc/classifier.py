@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,14 @@ from dkl.solvers.watch import Watch
 
 @dataclass(frozen=True)
 class FittedClassifier(Model):
-    """Also rho, objective, gap and relative gap (M,) of the machines, and how they were found."""
+    """Also rho, objective, gap and relative gap (M,) of the machines, how they were found, and arrays of those without held-out rows."""
 
     rhos: NDArray[np.float64]
     objectives: NDArray[np.float64]
     gaps: NDArray[np.float64]
     relative_gaps: NDArray[np.float64]
     result: Result
+    held_out: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, training: Training, found: list[FittedMachine], result: Result) -> FittedClassifier:
@@ -106,4 +107,4 @@ def fit_classifier(
     result = with_quality(result_of(found, seconds, plan), held)
     warn_of(result, stacklevel=3)
     warn_if_worse(result.quality, stacklevel=3)
-    return FittedClassifier.of(training, found, result)
+    return replace(FittedClassifier.of(training, found, result), held_out=held.arrays)

@@ -35,6 +35,8 @@ def store_model(run: RunStore, fitted: FittedClassifier) -> None:
     if not decided.kernels[0].is_precomputed:
         arrays |= point_arrays(decided.points)
     run.write_arrays("model", arrays)
+    if fitted.held_out:
+        run.write_arrays("held_out", fitted.held_out)
     write_history(run, fitted.result.history)
 
 

@@ -54,6 +54,8 @@ class HeldOut:
         strata = np.where(training.bounds > 0, training.numbers, -1)
         self.rows = held_out(training.source.n, settings.holdout, 0, STEP, strata)
         self.machines: list[FittedMachine] = []
+        self.arrays: dict[str, NDArray[Any]] = {}
+        """What a run keeps of them: rows with a coefficient (s,), coefficients (M, s), intercepts (M,) and gaps (M,)."""
         self.seconds = 0.0
 
     def solve(self, whole: list[Any], found: list[FittedMachine]) -> None:
@@ -123,7 +125,10 @@ class HeldOut:
         points = support if training.kernels[0].is_precomputed else read_rows(source, support)
         shares = np.array([machine.shares for machine in self.machines])
         intercepts = np.array([machine.solution.point.intercept for machine in self.machines])
-        return Machines(training.kernels, shares, points, coefficients[:, support], intercepts)
+        gaps = np.array([machine.solution.point.gap for machine in self.machines])
+        coefficients = coefficients[:, support]
+        self.arrays = {"support": support, "coefficients": coefficients, "intercepts": intercepts, "gaps": gaps}
+        return Machines(training.kernels, shares, points, coefficients, intercepts)
 
     def _alternative(self, given: Any) -> tuple[str, Rows]:
         """(name, class numbers of the held-out rows): of a precomputed kernel there are no features to be linear in."""

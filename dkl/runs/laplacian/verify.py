@@ -5,24 +5,35 @@ f = sum over the diagonal, must-links and cannot-links of w_ij (K_ij - t_ij)^2, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
-from dkl.errors import StoreError
+from dkl.errors import DataWarning, StoreError
+from dkl.estimators.common.pair_quality import hold_out
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.laplacian.settings import PropagationSettings
+from dkl.pairs import Pairs
+from dkl.quality import Quality
 from dkl.runs import recomputed_basis as recomputed
-from dkl.runs.comparison import Comparison
-from dkl.runs.recomputed import neighbor_graph, widths_apart
+from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.recomputed import auc, neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
+
+Matrix = NDArray[np.float64]
+AGREE = 1e-9
+"""Relative, of numbers that are summed anew."""
 
 
 def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterator[Comparison]:
     """The report's numbers beside the same recomputed."""
     report = run.report()
     rows, basis, model = recomputed.read(run, budget)
-    Q, n, m = basis["Q"], len(basis["Q"]), basis["Q"].shape[1]
+    Q, n = basis["Q"], len(basis["Q"])
     pairs = np.concatenate([basis["must_link"], basis["cannot_link"]])
     if pairs.shape[1:] != (2,) or len(pairs) != len(basis["weights"]) or not ((pairs >= 0) & (pairs < n)).all():
         raise StoreError("not weighted pairs of rows", where=f"{run.path}/basis")
@@ -33,9 +44,47 @@ def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterato
     yield from recomputed.of_basis(report, basis, graph.laplacian)
     yield Comparison("must-links", float(report["n_must"]), float(len(basis["must_link"])), 0.0)
     yield Comparison("cannot-links", float(report["n_cannot"]), float(len(basis["cannot_link"])), 0.0)
-    ends = np.concatenate([np.repeat(np.arange(n)[:, None], 2, axis=1), pairs])
-    weights = np.sqrt(np.concatenate([np.ones(n), basis["weights"]]))
-    targets = weights * np.concatenate([np.ones(n + len(basis["must_link"])), np.zeros(len(basis["cannot_link"]))])
-    squares = recomputed.Squares(Q, ends, False, weights, targets, np.zeros((m, m)))
+    squares = squares_of(Q, basis["must_link"], basis["cannot_link"], basis["weights"])
     yield from recomputed.of_solution(report, squares, model["Y"], model.get("dual"))
     yield from recomputed.of_embedding(report, basis, model, None)
+    yield from _held_out(run, rows, basis, settings)
+
+
+def squares_of(Q: Matrix, must: Any, cannot: Any, weights: Matrix) -> recomputed.Squares:
+    """Return the terms of f, of the diagonal, must-links and cannot-links in that order."""
+    n, m = Q.shape
+    ends = np.concatenate([np.repeat(np.arange(n)[:, None], 2, axis=1), must, cannot])
+    roots = np.sqrt(np.concatenate([np.ones(n), weights]))
+    targets = roots * np.concatenate([np.ones(n + len(must)), np.zeros(len(cannot))])
+    return recomputed.Squares(Q, ends, False, roots, targets, np.zeros((m, m)))
+
+
+def _held_out(run: RunStore, rows: Any, basis: dict[str, Any], settings: PropagationSettings) -> Iterator[Comparison]:
+    """Compare the AUC of held-out pairs by the stored kernel of the others, whose gap shows that it learned from these alone."""
+    quality, Q = Quality.from_dict(run.report().get("quality"), "report.json"), basis["Q"]
+    if quality is None or not (run.path / "held_out").is_dir():
+        return
+    held, where = run.read_arrays("held_out"), f"{run.path}/held_out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
+        pairs = Pairs(basis["must_link"], basis["cannot_link"], weights=basis["weights"]).check(len(Q), "keep")
+    parts, R = hold_out(len(Q), pairs, settings.holdout), held["factor"]
+    if parts is None:
+        raise StoreError("a quality without held-out pairs", where=f"{run.path}/report.json")
+    learn, tests = parts
+    is_must, ends = pairs.sign > 0, np.stack([pairs.i, pairs.j], axis=1)
+    squares = squares_of(Q, ends[learn & is_must], ends[learn & ~is_must], pairs.weights[learn])
+    if len(R) != Q.shape[1] or held["dual"].shape != squares.targets.shape:
+        raise StoreError("not a kernel of the other pairs", where=where)
+    objective = float(np.sum((squares.seen(R @ R.T) - squares.targets) ** 2))
+    gap, size = recomputed.gap_of(squares, objective, 0.0, held["dual"], squares.slack(held["dual"]))
+    told = float(held["relative_gap"][0])
+    yield Comparison("relative gap without held-out pairs", told, gap / size, AGREE * (1 + objective / size), "above")
+    i, j = ends[tests].T
+    scores = np.sum((Q[i] @ R) * (Q[j] @ R), axis=1)
+    apart = rows[i].astype(np.float64) - rows[j].astype(np.float64)
+    square = apart.multiply(apart) if sparse.issparse(apart) else np.square(apart)
+    plain = -np.asarray(square.sum(axis=1)).ravel()
+    for name, value, one in ((QUALITY, quality.value, scores), (ALTERNATIVE, quality.alternative_value, plain)):
+        found, is_open = auc(one, is_must[tests], AGREE * float(np.abs(one).max()))
+        yield Comparison(name, value, found, is_open + AGREE)

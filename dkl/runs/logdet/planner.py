@@ -26,9 +26,9 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
         return plan_kernel(found.sizes(settings), settings, session, has_folder=True, own_rows=own).plan
 
     def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
-        """The model; two states of the path, of two vectors a gamma; what K0 is made from again."""
+        """The model; two states of the path, of two vectors a gamma; the held-out multipliers; what K0 is made from again."""
         sizes, n, k = found.sizes(settings), found.rows.n, settings.n_components
-        vectors = 5 * 8 * len(settings.gammas) * sizes.c
+        vectors = 8 * (5 * len(settings.gammas) + 1) * sizes.c
         model = 8 * (sizes.p**2 + (sizes.basis + sizes.p + n) * (k + 2))
         graph = n * (2 * settings.n_neighbors + 1) * GRAPH_ENTRY if settings.kernel == "laplacian" else 0
         kept = 8 * n * n if settings.kernel == "precomputed" else found.rows.n * found.rows.row_bytes

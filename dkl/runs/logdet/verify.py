@@ -26,19 +26,17 @@ from dkl.estimators.logdet.model import check_model, kept_kernel, settings_in
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.resources import format_bytes
 from dkl.runs.comparison import Comparison, named
+from dkl.runs.logdet import verify_held_out
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.verify_losses import Terms, terms_of
 from dkl.runs.logdet.verify_prior import prior_matrix
+from dkl.runs.logdet.verify_proof import AGREE, of_multipliers, proven, root_of
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.stores.run import RunStore
 
-AGREE = 1e-8
-"""Relative to the sizes that are summed up."""
-RANK = 1e-12
-"""Of the largest eigenvalue: what is less is 0."""
 COMPONENTS_AGREE = 1e-6
 """Relative, of principal coordinates: weights are as large as the least eigenvalue is small."""
-SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 10, 6, 5
+SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
 """Arrays p x p, b x b and n x n that are held here at a time."""
 
 Matrix = NDArray[np.float64]
@@ -68,11 +66,11 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
         raise StoreError("the stored kernel is not of the rows that the constraints touch", where=f"{run.path}/model")
     if found["multipliers"].shape[1] != terms.count:
         raise StoreError("not a multiplier for each constraint", where=f"{run.path}/model")
-    L, codes = _root(K0), None if inputs.codes is None else inputs.codes[points]
+    L, codes = root_of(K0), None if inputs.codes is None else inputs.codes[points]
     weights = found["gammas"] / (terms.m if settings.normalize_gamma else 1.0)
     for k, output in enumerate(outputs):
         which = "" if len(outputs) == 1 else f" at gamma {found['gammas'][k]:.6g}"
-        by_multipliers = _of_multipliers(K0, terms.matrix(found["multipliers"][k]))
+        by_multipliers = of_multipliers(K0, terms.matrix(found["multipliers"][k]))
         is_last = k == len(outputs) - 1
         if is_last:
             scale = float(np.abs(by_multipliers).max(initial=0.0)) or 1.0
@@ -84,6 +82,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
         yield from named(compared, which, quiet=k < len(outputs) - MOST_OUTPUTS)
     if codes is not None:
         yield Comparison("error before", float(run.report()["prior_error"]), _error(K0, codes), 1.5 / p)
+    yield from verify_held_out.claims(run, side, points, K0, L, terms, settings, found["gammas"][-1])
     yield from _of_components(prior, at, M, found, settings.center)
 
 
@@ -120,17 +119,7 @@ def _of_gamma(
 ) -> Iterator[Comparison]:
     """F, its bound and the gap of one kernel."""
     K = K0 + K0 @ (0.5 * (M + M.T)) @ K0
-    a = terms.margins(K)
-    value, _ = terms.loss(a)
-    slope, conjugate = terms.dual_point(a, multipliers / w)
-    inner = L.T @ M @ L
-    log_det = _log_det(inner)
-    objective = w * float(value.sum()) + float(np.trace(inner)) - log_det
-    bound = w * float(conjugate.sum()) + _log_det(L.T @ terms.matrix(w * slope) @ L)
-    bound = max(bound, terms.lowest)
-    sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(log_det)
-    allowed = AGREE * sizes
-    scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
+    objective, bound, allowed, scale = proven(K, w, M, multipliers, L, terms)
     # A bound may be proven at another step than the last, of which nothing is kept: what is claimed of a solved gamma is tol.
     slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else np.inf
     yield Comparison("objective", float(output["objective"]), objective, allowed)
@@ -146,25 +135,6 @@ def _of_gamma(
     if codes is not None:
         # Rows that are as near as each other may be told apart by rounding.
         yield Comparison("error", float(output["error"]), _error(K, codes), 1.5 / len(codes))
-
-
-def _root(K0: Matrix) -> Matrix:
-    """L (p, r), K0 = L L', over the eigenvalues that are not 0."""
-    values, vectors = np.linalg.eigh(K0)
-    kept = values > RANK * max(float(values[-1]), 0.0)
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
-
-
-def _log_det(S: Matrix) -> float:
-    """log det(I + S) of a symmetric S; -inf where I + S is not positive definite."""
-    values = 1.0 + np.linalg.eigvalsh(0.5 * (S + S.T))
-    return float(np.log(values).sum()) if values[0] > 0 else float("-inf")
-
-
-def _of_multipliers(K0: Matrix, U: Matrix) -> Matrix:
-    """M of K^-1 = K0^-1 + U: -(I + U K0)^-1 U."""
-    found = -np.linalg.solve(np.eye(len(K0)) + U @ K0, U)
-    return np.asarray(0.5 * (found + found.T))
 
 
 def _error(K: Matrix, codes: NDArray[np.int64]) -> float:

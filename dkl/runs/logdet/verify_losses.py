@@ -53,6 +53,19 @@ class Terms:
         """(c,)."""
         return np.asarray((self.signs * K[self.i, self.j]).sum(axis=1))
 
+    def some(self, chosen: NDArray[np.bool_], n_labelled: int | None) -> Terms:
+        """Return the chosen terms (c,) alone; n_labelled: what gamma is divided by, None: the rows that they touch."""
+
+        def loss(margins: Vector) -> tuple[Vector, Vector]:
+            whole = np.ones(self.count)
+            whole[chosen] = margins
+            value, slope = self.loss(whole)
+            return value[chosen], slope[chosen]
+
+        i, j = self.i[chosen], self.j[chosen]
+        m = len(np.unique([i, j])) if n_labelled is None else n_labelled
+        return Terms(self.touched, i, j, self.signs[chosen], float(m), loss, self.has_corner)
+
     def dual_point(self, margins: Vector, given: Vector) -> tuple[Vector, Vector]:
         """(y, -psi*(y)) (c,) of slopes y at which the dual bounds F: psi' of the margins; where that jumps, the `given` ones."""
         if self.has_corner:

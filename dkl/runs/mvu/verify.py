@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
-from sklearn.manifold import trustworthiness
+from scipy.spatial.distance import cdist
+from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import euclidean_distances
 
 from dkl.errors import MemoryBudgetError, StoreError
@@ -23,14 +24,15 @@ from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.quality import Quality
 from dkl.resources import format_bytes
 from dkl.runs import recomputed_basis as recomputed
-from dkl.runs.comparison import QUALITY, Comparison
+from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 AGREE = 1e-12
 """Relative, of numbers that are summed anew."""
-TIES = 0.005
-"""Of a measure by ranks: equal distances may be ranked in another order."""
+TIES = 1e-13
+"""Of the largest squared distance: others that differ by less may be ranked in either order."""
+ROUNDED = 1e-9
 SPANNING = 1e-6
 """Of the longest edge: rounding of distances by products."""
 BLOCK_BYTES = 2**26
@@ -79,17 +81,52 @@ def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[
 
 
 def _quality(report: dict[str, Any], rows: Any, embedding: NDArray[np.float64]) -> Iterator[Comparison]:
-    """Trustworthiness and continuity of the rows that were drawn, by scikit-learn."""
+    """Trustworthiness and continuity of the rows that were drawn, and those of principal components."""
     quality = Quality.from_dict(report.get("quality"), "report.json")
     if quality is None:
         return
     chosen = rows_of(len(embedding))
     X, Z = rows[chosen], embedding[chosen]
-    X = X if sparse.issparse(X) else np.asarray(X, np.float64) - X[0]  # its distances are by products
-    k = min(N_NEIGHBORS, len(chosen) // 2 - 1)
-    yield Comparison(QUALITY, quality.value, float(trustworthiness(X, Z, n_neighbors=k)), TIES)
-    continuity = float(trustworthiness(Z, X, n_neighbors=k))
-    yield Comparison("continuity", float(quality.others["continuity"]), continuity, TIES)
+    if sparse.issparse(X) and X.shape[1] > len(chosen):  # places of the same distances, in fewer columns
+        products = (X.astype(np.float64) @ X.T.astype(np.float64)).toarray()
+        products -= products.mean(axis=0)
+        products -= products.mean(axis=1)[:, None]
+        values, vectors = np.linalg.eigh(products)
+        X = vectors * np.sqrt(np.maximum(values, 0.0))
+    X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float64)
+    X = X / (float(np.abs(X).max()) or 1.0)
+    k, plain = (
+        min(N_NEIGHBORS, len(chosen) // 2 - 1),
+        PCA(min(Z.shape[1], *X.shape), svd_solver="full").fit_transform(X),
+    )
+    of_rows, of_embedding, of_plain = (cdist(A, A, "sqeuclidean") for A in (X, Z, plain))
+    for name, claimed, ranks, near in (
+        (QUALITY, quality.value, of_rows, of_embedding),
+        (ALTERNATIVE, quality.alternative_value, of_rows, of_plain),
+        ("continuity", quality.others["continuity"], of_embedding, of_rows),
+        ("continuity of PCA", quality.others["continuity of PCA"], of_plain, of_rows),
+    ):
+        yield Comparison(name, claimed, float(np.clip(claimed, *_range_of_ties(ranks, near, k))), ROUNDED)
+
+
+def _range_of_ties(ranks: NDArray[np.float64], near: NDArray[np.float64], k: int) -> tuple[float, float]:
+    """Return the least and the largest that the measure of map_quality.py can be, of squared distances (m, m) in two spaces.
+
+    Those from one row that differ by rounding alone may be in either order, as where rows have the same place in an embedding.
+    """
+    m, least, most = len(ranks), 0, 0
+    on_ranks, on_near = TIES * ranks.max(), TIES * near.max()
+    for i in range(m):
+        first, second = np.delete(ranks[i], i), np.delete(near[i], i)
+        ordered, last = np.sort(first), np.partition(second, k - 1)[k - 1]
+        low = np.maximum(np.searchsorted(ordered, first - on_ranks) + 1 - k, 0)
+        high = np.maximum(np.searchsorted(ordered, first + on_ranks, "right") - k, 0)
+        is_near, is_open = second < last - on_near, np.abs(second - last) <= on_near
+        left = k - int(np.count_nonzero(is_near))
+        least += int(low[is_near].sum() + np.sort(low[is_open])[:left].sum())
+        most += int(high[is_near].sum() + np.sort(high[is_open])[::-1][:left].sum())
+    scale = 2.0 / (m * k * (2 * m - 3 * k - 1))
+    return 1 - scale * most, 1 - scale * least
 
 
 def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dkl.errors import StoreError
-from dkl.runs.comparison import QUALITY, Comparison
+from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]
@@ -78,7 +78,7 @@ def of_quality(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:
         raise StoreError("held-out pairs of one kind alone", where=f"{run.path}/held_out")
     yield Comparison(QUALITY, float(claimed["value"]), float(roc_auc_score(is_must, scores)), ROUNDED)
     plainly = float(roc_auc_score(is_must, plain))
-    yield Comparison("quality of the alternative", float(claimed["alternative_value"]), plainly, ROUNDED)
+    yield Comparison(ALTERNATIVE, float(claimed["alternative_value"]), plainly, ROUNDED)
 
 
 def _flags(report: dict[str, Any], probability: Vector) -> tuple[float, float]:

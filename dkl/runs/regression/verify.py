@@ -19,11 +19,10 @@ import numpy as np
 from dkl.errors import StoreError
 from dkl.estimators.regression.model import load_candidates
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.quality import Quality, r2_of
-from dkl.runs.comparison import QUALITY, Comparison, named
-from dkl.runs.regression import verify_refit
+from dkl.runs.comparison import Comparison, named
+from dkl.runs.regression import verify_held_out, verify_refit
 from dkl.runs.regression.inputs import RegressionInputs
-from dkl.runs.regression.verify_sums import AGREE, ROUNDINGS, Matrix, Sums, Vector, pass_over, same
+from dkl.runs.regression.verify_sums import AGREE, Sums, Vector, bounds, pass_over, rounding, same
 from dkl.stores.run import RunStore
 
 
@@ -36,36 +35,30 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
     if w.shape != (len(reported), len(load_candidates(run).scale)) or found["intercepts"].shape != (len(w),):
         raise StoreError("model, candidates and report do not fit together", where=str(run.path))
     y, offsets = inputs.centered(settings, run.config.get("target_means"))
-    intercepts, refit = found["intercepts"] - offsets, report.get("refit")
-    sums = pass_over(run, inputs.rows, y, w, intercepts, settings, budget)
+    intercepts, refit, models = found["intercepts"] - offsets, report.get("refit"), []
     if refit is not None:
-        yield from verify_refit.claims(run, inputs.rows, refit, sums, w, found.get("lasso_weights"), settings)
-        # The numbers that follow are the lasso's, which has weights of its own.
-        w, intercepts = found["lasso_weights"], found["lasso_intercepts"] - offsets
-        sums = pass_over(run, inputs.rows, y, w, intercepts, settings, budget)
-    yield from _quality(report, found, y)
+        # The numbers of the targets are the lasso's, which has weights of its own.
+        models.append((found["lasso_weights"], found["lasso_intercepts"] - offsets))
+    held_out = verify_held_out.model(run, report, w.shape)
+    if held_out is not None:
+        models.append((held_out["weights"], held_out["intercepts"] - offsets))
+    first, *others = pass_over(run, inputs.rows, y, [(w, intercepts), *models], settings, budget)
+    sums = first
+    if refit is not None:
+        yield from verify_refit.claims(run, inputs.rows, refit, first, w, found.get("lasso_weights"), settings)
+        w, sums = found["lasso_weights"], others[0]
+    if report.get("quality") is not None and "cv_errors" in found:
+        yield from verify_held_out.of_folds(report, found, inputs.rows, y, settings)
+    if held_out is not None:
+        yield from verify_held_out.claims(
+            run, report, inputs.rows, y, models[-1], held_out["gaps"], others[-1], settings
+        )
     kappa, mu = float(np.sqrt(settings.lam * nu)), np.sqrt(settings.lam / nu) * np.abs(w)
     apart = 0.0 if same(found["kernel_weights"], mu) else 1.0
     yield Comparison("kernel_weights", 0.0, apart, 0.0, quiet=True)
     for number, claimed in enumerate(reported):
         which = "" if len(reported) == 1 else f" of target {number}"
         yield from named(_of_target(claimed, sums, number, w[number], kappa, settings), which)
-
-
-def _quality(report: dict[str, Any], found: dict[str, Any], y: Matrix) -> Iterator[Comparison]:
-    """R2 of all rows, each predicted without its fold, from the stored errors (K, T) of the folds, which are of equal size."""
-    quality = Quality.from_dict(report.get("quality"), "report.json")
-    if quality is None or "cv_errors" not in found:
-        return
-    refit = report.get("refit")
-    names, chosen = ("cv_nus", "cv_errors"), float(report["nu"])
-    if refit is not None:
-        names, chosen = ("refit_lams", "refit_errors"), float(refit["lam"])
-    errors = found[names[1]][np.argmin(np.abs(found[names[0]] - chosen))]
-    sizes = np.bincount(np.arange(len(y)) % len(errors))
-    squares, totals = sizes @ errors, np.square(y - y.mean(axis=0)).sum(axis=0)
-    recomputed = r2_of(squares, totals)
-    yield Comparison(QUALITY, quality.value, recomputed, AGREE * (1 + abs(recomputed)))
 
 
 def _claimed(output: dict[str, Any]) -> dict[str, float]:
@@ -78,24 +71,12 @@ def _of_target(
     claimed: dict[str, float], sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
 ) -> Iterator[Comparison]:
     """P, D and the gap of one target, from the sums."""
-    residual, with_targets = float(sums.residual[t]), float(sums.with_targets[t])
-    size, largest = float(np.abs(w).sum()), float(np.abs(sums.correlations[:, t]).max(initial=0.0))
-    objective = residual + 2 * kappa * size
-    best = with_targets / residual if residual > 0 else 0.0
-    bound = kappa / largest if largest > 0 else np.inf
-    scale = float(np.clip(best, -bound, bound))
-    dual = 2 * scale * with_targets - scale**2 * residual
-    gap = max(objective - dual, 0.0)
-    # The columns' entries are rounded one by one: what the weights make of that adds up as squares do.
-    eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
-    length = float(np.sqrt(sums.squares[t]) + np.sqrt(w**2 @ sums.norms))
-    allowed = AGREE * objective + eps * length**2
-    on_gap = 2 * allowed + 2 * size * eps * length * float(np.sqrt(sums.norms.max(initial=0.0)))
+    objective, dual, gap, allowed, on_gap = bounds(sums, t, w, kappa, settings)
     relative = gap / objective if objective > 0 else 0.0
     mean = abs(float(sums.total[t])) if settings.fit_intercept else 0.0
     # A gap may be larger than it need be: the claim holds all the same. An intercept makes the residuals' mean zero.
     on_relative, on_sum = on_gap / max(objective, np.finfo(float).tiny), np.sqrt(sums.n)
-    on_mean = float(eps * length * on_sum + AGREE * on_sum * np.sqrt(residual))
+    on_mean = float(rounding(sums, t, w, settings) * on_sum + AGREE * on_sum * np.sqrt(sums.residual[t]))
     yield Comparison("objective", claimed["objective"], objective, allowed)
     yield Comparison("dual", claimed["dual"], dual, on_gap)
     yield Comparison("gap", claimed["gap"], gap, on_gap, "above")

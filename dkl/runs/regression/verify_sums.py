@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -37,33 +37,64 @@ class Sums:
     norms: Vector
     n: int
 
+    @classmethod
+    def of(cls, C: Matrix, y: Matrix, w: Matrix, intercepts: Vector) -> Sums:
+        """Sum over rows with columns C (n, M), targets y (n, T) and a model's weights (T, M) and intercepts (T,)."""
+        r = y - C @ w.T - intercepts
+        squares = (y * y).sum(axis=0)
+        return cls(
+            (r * r).sum(axis=0), (y * r).sum(axis=0), r.sum(axis=0), squares, C.T @ r, (C * C).sum(axis=0), len(y)
+        )
+
+    def plus(self, other: Sums, sign: int = 1) -> Sums:
+        """Return the sums with those of other rows added, or subtracted at a sign of -1."""
+        names = (one.name for one in fields(self))
+        return Sums(*(getattr(self, name) + sign * getattr(other, name) for name in names))
+
 
 def pass_over(
-    run: RunStore, rows: RowSource, y: NDArray[np.float64], w: NDArray[np.float64], intercepts: Vector,
-    settings: RegressionSettings, budget: int,
-) -> Sums:  # fmt: skip
-    """The sums over all rows; StoreError where the stored candidates are not rows of the data, or their scale is wrong."""
+    run: RunStore, rows: RowSource, y: Matrix, models: list[tuple[Matrix, Vector]], settings: RegressionSettings, budget: int
+) -> list[Sums]:  # fmt: skip
+    """Return the sums over all rows for each model, its weights (T, M) and intercepts (T,).
+
+    Raises StoreError where the stored candidates are not rows of the data, or their scale is wrong.
+    """
     candidates, kernel = load_candidates(run), kernel_of(settings)
     scale = scale_of(rows, candidates.points, kernel)
     if not same(candidates.scale, scale):
         raise StoreError("the stored scale of the columns is not the kernel's", where=f"{run.path}/candidates")
-    M = len(scale)
-    residual, with_targets, total, squares = (np.zeros(y.shape[1]) for _ in range(4))
-    correlations, norms = np.zeros((M, y.shape[1])), np.zeros(M)
-    for lo, block in blocks(rows, M, budget):
+    found: list[Sums] = []
+    for lo, block in blocks(rows, len(scale), budget):
         C = kernel_matrix(kernel, block, candidates.points) * scale
-        here = y[lo : lo + block.shape[0]]
-        r = here - C @ w.T - intercepts
-        residual += (r * r).sum(axis=0)
-        with_targets += (here * r).sum(axis=0)
-        total += r.sum(axis=0)
-        squares += (here * here).sum(axis=0)
-        correlations += C.T @ r
-        norms += (C * C).sum(axis=0)
+        here = [Sums.of(C, y[lo : lo + block.shape[0]], *model) for model in models]
+        found = [one.plus(other) for one, other in zip(found, here, strict=True)] if found else here
         far = apart_from_rows(candidates.points, candidates.indices, block, lo)
         if not far == 0:
             raise StoreError("a stored candidate is not that row of the data", where=f"{run.path}/candidates", got=far)
-    return Sums(residual, with_targets, total, squares, correlations, norms, rows.n)
+    return found
+
+
+def rounding(sums: Sums, t: int, w: Vector, settings: RegressionSettings) -> float:
+    """Return how far the columns' entries, rounded one by one, may move the residuals (n,) of output t: that adds up as squares do."""
+    eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
+    return eps * float(np.sqrt(sums.squares[t]) + np.sqrt(w**2 @ sums.norms))
+
+
+def bounds(
+    sums: Sums, t: int, w: Vector, kappa: float, settings: RegressionSettings
+) -> tuple[float, float, float, float, float]:
+    """Return (P, D, gap, how far rounding may move P, and the gap) of output t with weights w (M,)."""
+    residual, with_targets = float(sums.residual[t]), float(sums.with_targets[t])
+    size, largest = float(np.abs(w).sum()), float(np.abs(sums.correlations[:, t]).max(initial=0.0))
+    objective = residual + 2 * kappa * size
+    best = with_targets / residual if residual > 0 else 0.0
+    bound = kappa / largest if largest > 0 else np.inf
+    scale = float(np.clip(best, -bound, bound))
+    dual = 2 * scale * with_targets - scale**2 * residual
+    eps, moved = ROUNDINGS * float(np.finfo(settings.dtype).eps), rounding(sums, t, w, settings)
+    allowed = AGREE * objective + moved**2 / eps
+    on_gap = 2 * allowed + 2 * size * moved * float(np.sqrt(sums.norms.max(initial=0.0)))
+    return objective, dual, max(objective - dual, 0.0), allowed, on_gap
 
 
 def scale_of(rows: RowSource, points: Any, kernel: Any) -> Vector:

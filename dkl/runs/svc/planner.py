@@ -40,11 +40,12 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
         return plan_machines(place, kernels_for_plans(settings), _machines(found, settings), 1, settings)
 
     def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
-        """Two states of all machines, and the model if every row were a support vector."""
+        """Two states of all machines, and the model if every row were a support vector; that without held-out rows too."""
         pairs, rows = _machines(found, settings), found.rows
         vectors = STATE_VECTORS + (min(settings.max_iter, CUTS) if settings.solver == "level" else 0)
         states = 2 * 8 * vectors * sum(len(pair.rows) for pair in pairs)
-        return states + rows.n * (8 * (len(pairs) + 1) + rows.row_bytes)
+        models = 2 if settings.holdout else 1
+        return states + rows.n * (models * 8 * (len(pairs) + 1) + rows.row_bytes)
 
     def estimate(self, found: ClassInputs, settings: SVCSettings, plan: Plan, session: Session) -> Estimate:
         """Sizes before the plan, seconds after it: of kernels whose width no value of the rows has to tell."""

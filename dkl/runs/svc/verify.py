@@ -16,37 +16,22 @@ Of rho="scale" the number is recomputed: max_i C_i max over P of |alpha|^2 / (2 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
+from dkl.estimators.common.samples import read_rows
 from dkl.estimators.svc.decisions import Model
 from dkl.estimators.svc.model import load_model, reported_rho
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.comparison import Comparison, named
-from dkl.runs.recomputed import Vector, expansions, least_charge, unit_traces
+from dkl.runs.recomputed import Vector, expansions, unit_traces
 from dkl.runs.report import MOST_OUTPUTS
+from dkl.runs.svc import verify_held_out
+from dkl.runs.svc.verify_machine import AGREE, Machine, scaled_rho
 from dkl.stores.run import RunStore
-
-AGREE = 1e-9
-"""Relative to the sizes that are summed up."""
-SHARE = 0.25
-"""Of the margin, by which rho="scale" is a number. Runs keep the word: with another share it would have to be another."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The rows of a machine, their labels, bounds and alpha; its b, and the shares of the kernels in its K."""
-
-    rows: NDArray[np.intp]
-    y: Vector
-    C: Vector
-    alpha: Vector
-    b: float
-    shares: Vector
 
 
 def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: int) -> Iterator[Comparison]:
@@ -58,9 +43,14 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
     if len(outputs) != len(machines):
         raise StoreError("model and report do not fit together", where=str(run.path), got=len(outputs))
     decided, rows = model.machines, inputs.rows
-    scores, apart = expansions(decided.kernels, decided.coefficients, decided.points, model.support, rows, budget)
-    if not apart == 0:
+    support, coefficients, held = model.support, decided.coefficients, verify_held_out.model(run)
+    if held is not None:
+        support, coefficients = verify_held_out.joined(support, coefficients, held, rows.n, f"{run.path}/held_out")
+    is_precomputed = decided.kernels[0].is_precomputed
+    points = support if is_precomputed else read_rows(rows, support)
+    if not is_precomputed and not abs(points[np.searchsorted(support, model.support)] - decided.points).max() == 0:
         raise StoreError("a stored support vector is not that row of the data", where=f"{run.path}/model")
+    scores = expansions(decided.kernels, coefficients, points, rows, budget)
     scales = unit_traces(decided.kernels, rows) if len(decided.kernels) > 1 else np.ones(1)
     for number, (machine, output) in enumerate(zip(machines, outputs, strict=True)):
         which = "" if len(machines) == 1 else f" of machine {number + 1}"
@@ -68,6 +58,8 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
         claim["rho"] = reported_rho(output, settings.rho)
         found = _of_machine(machine, claim, scores[:, number][:, machine.rows], scales, settings)
         yield from named(found, which, quiet=number >= MOST_OUTPUTS)
+    if held is not None:
+        yield from verify_held_out.claims(run, inputs, settings, held, machines, scores[:, len(machines) :])
 
 
 def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSettings) -> list[Machine]:
@@ -94,37 +86,18 @@ def _of_machine(
     """rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
     alpha, y, C = machine.alpha, machine.y, machine.C
     rho = scaled_rho(y, C) if isinstance(settings.rho, str) else settings.rho
-    product, square = y * (machine.shares @ scores), float(alpha @ alpha)
-    quadratic, linear, quartic = float(alpha @ product), 2 * float(alpha.sum()), square**2 / (4 * rho)
-    gradient = 2 * (product - 1) + square / rho * alpha
+    objective, gap, gap_at_b, allowed = machine.proven(scores, rho)
     slack = _weights_gap(scores @ (y * alpha), machine.shares, scales)
-    inner = float(alpha @ gradient)
-    objective, gap = quadratic - linear + quartic, max(inner + least_charge(gradient, y, C), 0.0) + slack
-    gap_at_b = inner + float(C @ np.maximum(0.0, -gradient - 2 * machine.b * y)) + slack
     outside = float(max(0.0, -alpha.min(), (alpha - C).max()))
-    allowed = AGREE * (float(np.abs(alpha) @ np.abs(gradient)) + quadratic + linear + quartic)
     # A gap may be larger than it need be: the claim holds all the same. The level method has a bound and an
     # intercept of all its cuts, of which the last alpha does not tell.
     on_gap = np.inf if settings.solver == "level" else allowed
     yield Comparison("rho", claim["rho"], rho, AGREE * rho)
     yield Comparison("objective", claim["objective"], objective, allowed)
-    yield Comparison("gap", claim["gap"], gap, on_gap, "above")
-    yield Comparison("gap at the intercept", gap, gap_at_b, on_gap, "above")
+    yield Comparison("gap", claim["gap"], gap + slack, on_gap, "above")
+    yield Comparison("gap at the intercept", gap + slack, gap_at_b + slack, on_gap, "above")
     yield Comparison("y'alpha", 0.0, float(y @ alpha), allowed)
     yield Comparison("outside of [0, C]", 0.0, outside, AGREE * settings.C)
-
-
-def scaled_rho(y: Vector, C: Vector) -> float:
-    """rho="scale" of labels and bounds. |alpha|^2 is largest in P where the largest bounds are full, as far as the class of the
-    smaller sum has what the other needs."""
-    unit, square = C / C.max(), 0.0  # C^3 may be beyond every double
-    most = min(unit[y > 0].sum(), unit[y < 0].sum())
-    for side in (np.sort(unit[y > 0])[::-1], np.sort(unit[y < 0])[::-1]):
-        before = np.append(0.0, np.cumsum(side)[:-1])
-        square += float((np.clip(most - before, 0.0, side) ** 2).sum())
-    limits = np.finfo(float)
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.clip(C.max() ** 3 * (square / (2 * SHARE)), limits.tiny, limits.max))
 
 
 def _weights_gap(q: Vector, shares: Vector, scales: Vector) -> float:

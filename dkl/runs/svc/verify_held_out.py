@@ -1,0 +1,121 @@
+"""`dkl verify` of a classifier's accuracy on held-out rows, from the stored machines of the other rows.
+
+The rows are drawn once more. A machine without them is feasible, and its gap at its intercept is small, over the other rows, or over
+those of them that are support vectors of the fit where all of its own are: it was solved on these alone where the kernel matrix was
+not in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.errors import StoreError
+from dkl.estimators.common.plain_models import linear_predictions
+from dkl.estimators.common.samples import pool_rows, read_rows, some_rows
+from dkl.estimators.svc.decisions import Scheme
+from dkl.estimators.svc.quality import STEP
+from dkl.estimators.svc.settings import SVCSettings
+from dkl.quality import Quality, held_out
+from dkl.runs.class_inputs import ClassInputs
+from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
+from dkl.runs.svc.verify_machine import AGREE, Machine, scaled_rho
+from dkl.stores.run import RunStore
+
+ROUNDINGS = 16
+"""Of the kernel's precision: relative to the coefficients' norm, a decision value nearer to 0 may be of either class."""
+
+Matrix = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+
+def model(run: RunStore) -> dict[str, Any] | None:
+    """Return the stored machines of the rows that were not held out; None where there are none to compare."""
+    if run.report().get("quality") is None or not (run.path / "held_out").is_dir():
+        return None
+    return run.read_arrays("held_out")
+
+
+def joined(support: Rows, coefficients: Matrix, held: dict[str, Any], n: int, where: str) -> tuple[Rows, Matrix]:
+    """Return rows (u,) with a coefficient in the fit's machines or those without the held-out rows, and both's coefficients (2 M, u)."""
+    other, count = held["support"], len(coefficients)
+    is_whole = (
+        held["coefficients"].shape == (count, len(other)) and held["intercepts"].shape == (count,) == held["gaps"].shape
+    )
+    if not is_whole or len(np.unique(other)) != len(other) or not ((other >= 0) & (other < n)).all():
+        raise StoreError("not machines of the other rows", where=where)
+    numbers = np.union1d(support, other)
+    found = np.zeros((2 * count, len(numbers)))
+    found[:count, np.searchsorted(numbers, support)] = coefficients
+    found[count:, np.searchsorted(numbers, other)] = held["coefficients"]
+    return numbers, found
+
+
+def claims(
+    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: dict[str, Any], machines: list[Machine], scores: Matrix
+) -> Iterator[Comparison]:  # fmt: skip
+    """Compare balanced accuracy, that of the alternative, and gaps. machines (M): of the fit; scores (kernels, M, n): without b."""
+    report, n = run.report(), inputs.rows.n
+    quality = Quality.from_dict(report["quality"], "report.json")
+    assert quality is not None
+    tests = held_out(n, settings.holdout, 0, STEP, inputs.numbers)
+    is_test, decided, ambiguous = (
+        np.isin(np.arange(n), tests),
+        np.empty((len(tests), len(machines))),
+        np.zeros(len(tests), bool),
+    )
+    for number, machine in enumerate(machines):
+        signed = np.zeros(n)
+        signed[held["support"]] = held["coefficients"][number]
+        b = float(held["intercepts"][number])
+        decided[:, number] = machine.shares @ scores[:, number, tests] + b
+        moved = ROUNDINGS * float(np.finfo(settings.dtype).eps) * float(np.linalg.norm(signed))
+        ambiguous |= np.abs(decided[:, number]) <= moved
+        yield from _of_machine(
+            machine, signed, b, is_test, scores[:, number], float(held["gaps"][number]), settings, number
+        )
+    truth = inputs.numbers[tests]
+    weights = 1.0 / (len(np.unique(truth)) * np.bincount(truth)[truth])
+    found = Scheme(len(inputs.classes), settings.multi_class).classes(decided)
+    on_value = AGREE + float(weights[ambiguous].sum())
+    yield Comparison(QUALITY, quality.value, float(weights @ (found == truth)), on_value)
+    plain = _alternative(inputs, settings, quality.alternative, report["settings"]["memory_limit"], tests)
+    yield Comparison(ALTERNATIVE, quality.alternative_value, float(weights @ (plain == truth)), AGREE)
+
+
+def _of_machine(
+    machine: Machine, signed: Matrix, b: float, is_test: NDArray[np.bool_], scores: Matrix, gap: float, settings: SVCSettings,
+    number: int,
+) -> Iterator[Comparison]:  # fmt: skip
+    """Compare the gap of the machine with coefficients (n,) that learned from the rows of `machine` that are no test."""
+    is_left, y = ~is_test[machine.rows], machine.y
+    rho = scaled_rho(y[is_left], machine.C[is_left]) if isinstance(settings.rho, str) else settings.rho
+    alpha, support = y * signed[machine.rows], is_left & (machine.alpha > 0)
+    is_among = not alpha[~support].any() and len(np.unique(y[support])) == 2
+    used = support if is_among else is_left
+    rows = machine.rows[used]
+    rest = replace(machine, rows=rows, y=y[used], C=machine.C[used], alpha=alpha[used], b=b)
+    _, _, found, allowed = rest.proven(scores[:, rows], rho)
+    allowed *= max(
+        1.0, ROUNDINGS * float(np.finfo(settings.dtype).eps) / AGREE
+    )  # nothing refines this machine in double precision
+    outside = max(0.0, -float(alpha.min()), float((alpha - np.where(used, machine.C, 0.0)).max()))
+    beyond = float(np.abs(signed).sum() - np.abs(alpha).sum())
+    which = f" of machine {number + 1}"
+    yield Comparison(f"gap without held-out rows{which}", gap, found, allowed, "above", quiet=number > 0)
+    apart = max(outside, beyond, abs(float(rest.y @ rest.alpha)))
+    yield Comparison(f"feasible without held-out rows{which}", 0.0, apart, allowed, quiet=True)
+
+
+def _alternative(inputs: ClassInputs, settings: SVCSettings, name: str, memory_limit: int | None, tests: Rows) -> Rows:
+    """Return the class numbers of the tests by the alternative of this name."""
+    weights = inputs.weights(settings.class_weight)
+    if name == "the largest class":
+        return np.full(len(tests), int(np.bincount(inputs.numbers, weights=weights).argmax()))
+    pool = np.setdiff1d(some_rows(inputs.rows, pool_rows(inputs.rows, memory_limit)), tests)
+    X, others = read_rows(inputs.rows, pool), read_rows(inputs.rows, tests)
+    return linear_predictions(X, inputs.numbers[pool], weights[pool] / weights.max(), others, of_classes=True)

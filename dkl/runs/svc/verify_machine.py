@@ -1,0 +1,52 @@
+"""A machine's numbers for `dkl verify`, from labels, bounds, alpha and scores alone: see verify.py beside this file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl.runs.recomputed import Vector, least_charge
+
+AGREE = 1e-9
+"""Relative to the sizes that are summed up."""
+SHARE = 0.25
+"""Of the margin, by which rho="scale" is a number. Runs keep the word: with another share it would have to be another."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The rows of a machine, their labels, bounds and alpha; its b, and the shares of the kernels in its K."""
+
+    rows: NDArray[np.intp]
+    y: Vector
+    C: Vector
+    alpha: Vector
+    b: float
+    shares: Vector
+
+    def proven(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float, float, float]:
+        """Return (f, its least gap over b, its gap at the stored b, how far rounding may move them), from scores (kernels, rows)."""
+        alpha, y, square = self.alpha, self.y, float(self.alpha @ self.alpha)
+        product = y * (self.shares @ scores)
+        quadratic, linear, quartic = float(alpha @ product), 2 * float(alpha.sum()), square**2 / (4 * rho)
+        gradient = 2 * (product - 1) + square / rho * alpha
+        inner = float(alpha @ gradient)
+        gap = max(inner + least_charge(gradient, y, self.C), 0.0)
+        gap_at_b = inner + float(self.C @ np.maximum(0.0, -gradient - 2 * self.b * y))
+        allowed = AGREE * (float(np.abs(alpha) @ np.abs(gradient)) + quadratic + linear + quartic)
+        return quadratic - linear + quartic, gap, gap_at_b, allowed
+
+
+def scaled_rho(y: Vector, C: Vector) -> float:
+    """rho="scale" of labels and bounds. |alpha|^2 is largest in P where the largest bounds are full, as far as the class of the
+    smaller sum has what the other needs."""
+    unit, square = C / C.max(), 0.0  # C^3 may be beyond every double
+    most = min(unit[y > 0].sum(), unit[y < 0].sum())
+    for side in (np.sort(unit[y > 0])[::-1], np.sort(unit[y < 0])[::-1]):
+        before = np.append(0.0, np.cumsum(side)[:-1])
+        square += float((np.clip(most - before, 0.0, side) ** 2).sum())
+    limits = np.finfo(float)
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.clip(C.max() ** 3 * (square / (2 * SHARE)), limits.tiny, limits.max))
