@@ -159,6 +159,16 @@ def held_out(n: int, share: float, seed: int, step: int, strata: NDArray[np.inte
     return chosen if len(chosen) >= MIN_HELD_OUT else chosen[:0]
 
 
+def too_few(n: int, things: str) -> str:
+    """Return why none of n rows, pairs or triplets are held out.
+
+    >>> too_few(60, "rows")
+    '60 rows are too few to hold 10 out; give more, or a larger holdout'
+    """
+    more = " of both kinds that do not follow from the others" if things == "pairs" else ""
+    return f"{n:,} {things} are too few to hold {MIN_HELD_OUT} out{more}; give more, or a larger holdout"
+
+
 def paired_error(differences: ArrayLike, weights: ArrayLike | None = None) -> float:
     """Return the standard error of the weighted mean of paired differences (m,), with weights w_i that sum to 1:
 

@@ -80,10 +80,14 @@ def proven(relative_gap: float) -> str:
 
 
 def quality(report: dict[str, Any]) -> dict[str, str]:
-    """Return the line on held-out data, with further measures; {} where a report has none. StoreError for an invalid one."""
+    """Return the line on held-out data, with further measures, or why there is none; {} where none was asked for.
+
+    Raises StoreError for an invalid quality.
+    """
     measured = Quality.from_dict(report.get("quality"), "report.json")
     if measured is None:
-        return {}
+        reason = report.get("no_quality")
+        return {"quality": f"none: {reason}"} if reason else {}
     others = "".join(f", {name} {value:.3f}" for name, value in measured.others.items())
     return {"quality": f"{measured}{others}"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -67,6 +67,7 @@ class Result:
     proven      the relative gap of what was handed out; None where the learner says no single one
     wrong_pairs pairs that look wrong (`WrongPairs`), of a learner that looked for them; else None
     quality     a number on held-out data, next to that of the plainest alternative; None where nothing was held out
+    no_quality  why there is none, where one was asked for and the fit was not stopped
     """
 
     outcome: Outcome
@@ -80,6 +81,12 @@ class Result:
     proven: float | None = None
     wrong_pairs: Any = field(default=None, repr=False)
     quality: Quality | None = None
+    no_quality: str = ""
+
+    def with_quality(self, quality: Quality | None, seconds: float, no_quality: str) -> Result:
+        """Return the result with a quality that took so many seconds; no_quality: why there is none, where it is None."""
+        times = self.seconds | {"quality": seconds, "total": self.seconds["total"] + seconds}
+        return replace(self, quality=quality, no_quality="" if quality else no_quality, seconds=times)
 
     @property
     def ended(self) -> str:

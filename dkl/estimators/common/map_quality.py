@@ -41,6 +41,8 @@ MIN_ROWS, MAX_ROWS = 300, 1000
 ROWS_PART = 6
 """Of the sets between, one row in so many is measured: the measure then takes about a tenth of a quick fit's time."""
 N_NEIGHBORS = 10
+FEWEST_ROWS = 2 * MIN_HELD_OUT + 2
+"""Minimum number of rows to measure."""
 ADVICE = "MaximumVarianceUnfolding for a map"
 FEW_COLUMNS = 64
 """Columns up to which distances are sums of squared differences, which do not cancel; by products they are faster."""
@@ -59,25 +61,28 @@ def with_quality(
     """Return the result with the quality of an embedding, and warn where principal components are better.
 
     embedding   returns the coordinates (m, k) of the rows with these numbers
-    most        maximum number of rows to measure; None: MAX_ROWS
+    most        maximum number of rows to measure; None: MAX_ROWS; 0: none are asked for
     warns       whether to warn
     stacklevel  as in `warnings.warn`, from the caller of this function
 
-    Nothing is measured where the fit was stopped or rows are too few.
+    Nothing is measured where the fit was stopped or rows, or those that memory holds, are too few.
     """
     start = time.perf_counter()
     is_stopped = result.outcome.is_wanted and not result.outcome.converged
     most = MAX_ROWS if most is None else most
-    if is_stopped or min(source.n, most) < 2 * MIN_HELD_OUT + 2:
+    if is_stopped or not most:
         return result
+    if min(source.n, most) < FEWEST_ROWS:
+        whose = "rows are" if source.n < FEWEST_ROWS else "rows that memory holds are"
+        return replace(
+            result, no_quality=f"{min(source.n, most):,} {whose} too few to rank neighbors among; {FEWEST_ROWS} are not"
+        )
     chosen = rows_of(source.n, most)
     with one_blas_thread():
         quality = measured(read_rows(source, chosen), np.asarray(embedding(chosen)), source.n, advice)
     if warns:
         warn_if_worse(quality, stacklevel=stacklevel + 1)
-    took = time.perf_counter() - start
-    seconds = result.seconds | {"quality": took, "total": result.seconds["total"] + took}
-    return replace(result, quality=quality, seconds=seconds)
+    return result.with_quality(quality, time.perf_counter() - start, "")
 
 
 def rows_to_measure(source: RowSource, holdout: float, memory_limit: int | None) -> int:

@@ -73,6 +73,7 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
         "n_iter": result.n_iter,
         **own,
         "quality": None if result.quality is None else result.quality.as_dict(),
+        "no_quality": result.no_quality,
         "seconds": result.seconds,
         "peak_bytes": result.peak_bytes,
         "restarts": result.restarts,
@@ -96,6 +97,7 @@ def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Res
             int(report.get("restarts", 0)),
             dict(report.get("plan", {})),
             quality=Quality.from_dict(report.get("quality"), f"{run.path}/report.json"),
+            no_quality=str(report.get("no_quality", "")),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         got = f"{type(error).__name__}: {error}"

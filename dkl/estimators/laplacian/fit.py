@@ -25,6 +25,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.pairs import Pairs
 from dkl.problems.laplacian_kernels import propagation
 from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.quality import too_few
 from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.qsdp_problem import QSDPSolution
 
@@ -125,7 +126,8 @@ class PosedPropagation:
         is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
         held = None if is_stopped else self.held_out
         if held is None:
-            return found
+            reason = "" if is_stopped or not self.holdout else too_few(len(self.pairs.i), "pairs")
+            return replace(found, result=replace(found.result, no_quality=reason))
         start, tests = time.perf_counter(), np.flatnonzero(held.tests)
         scores = np.full(len(held.tests), np.nan)
         with one_blas_thread():
@@ -133,9 +135,8 @@ class PosedPropagation:
         scores[tests] = np.einsum("pr,pr->p", first, second)
         quality = quality_of_pairs(scores, similarities(rows, self.pairs, held.tests), self.pairs.sign > 0, DISTANCES)
         warn_if_worse(quality, stacklevel=3)
-        took = held.seconds + time.perf_counter() - start
-        seconds = found.result.seconds | {"quality": took, "total": found.result.seconds["total"] + took}
-        return replace(found, result=replace(found.result, quality=quality, seconds=seconds), held_out=held.arrays)
+        result = found.result.with_quality(quality, held.seconds + time.perf_counter() - start, "")
+        return replace(found, result=result, held_out=held.arrays)
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:

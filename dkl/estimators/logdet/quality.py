@@ -24,7 +24,7 @@ from dkl.estimators.logdet.fit import Posed
 from dkl.linalg.neighbors import nearest_rows
 from dkl.pairs import Pairs
 from dkl.problems.pair_folds import follows
-from dkl.quality import Quality, auc_error, auc_of, held_out, paired_error
+from dkl.quality import Quality, auc_error, auc_of, held_out, paired_error, too_few
 from dkl.solvers.logdet import LogDetSolution, solve_logdet
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -214,6 +214,7 @@ class HeldOut:
     start: tuple[LogDetSolution, ...] = ()
     seconds: float = 0.0
     arrays: Arrays = field(default_factory=dict, repr=False)
+    no_quality: str = ""
 
     @classmethod
     def of(
@@ -224,15 +225,19 @@ class HeldOut:
         began, share = time.perf_counter(), posed.settings.holdout
         part = part_of(posed, side, share) if share and watch.outcome is None else None
         if part is None:
-            return cls()
+            things = "labeled rows" if side.codes is not None else "triplets" if side.triplets is not None else "pairs"
+            count = side.n_constraints if side.codes is None else int(np.count_nonzero(side.codes >= 0))
+            return cls(no_quality=too_few(count, things) if share else "")
         found = measured(posed, part, gamma, watch.quiet()) if call is None else call(measured, part, gamma)
         quality, start, arrays = found
-        return cls(quality, () if start is None else (start,), time.perf_counter() - began, arrays)
+        reason = "there is no solution without the held-out part"
+        return cls(quality, () if start is None else (start,), time.perf_counter() - began, arrays, reason)
 
     def added_to(self, result: Result, watch: Watch) -> Result:
         """Return the result with the quality, and warn where the alternative is better; unchanged where the fit was stopped."""
-        if self.quality is None or watch.outcome is not None:
+        if watch.outcome is not None:
             return result
+        if self.quality is None:
+            return replace(result, no_quality=self.no_quality)
         warn_if_worse(self.quality, stacklevel=3)
-        seconds = result.seconds | {"quality": self.seconds, "total": result.seconds["total"] + self.seconds}
-        return replace(result, quality=self.quality, seconds=seconds)
+        return result.with_quality(self.quality, self.seconds, "")

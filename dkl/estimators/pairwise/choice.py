@@ -35,6 +35,7 @@ from dkl.problems.fold_problems import pair_folds
 from dkl.problems.pair_folds import n_contradictions, split_folds
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.problems.pairwise_terms import on_targets
+from dkl.quality import too_few
 from dkl.solvers.gamma_path import follow_path
 from dkl.solvers.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.result import Outcome
@@ -44,6 +45,7 @@ from dkl.stores.run import RunStore
 Vector = NDArray[np.float64]
 CV_GAP = 0.1
 """Relative gap that is enough on the folds."""
+NOT_LEARNED = "a kernel without the held-out pairs does not fit into memory, or is not finite"
 
 
 def problem_of(laplacian: sparse.csr_array, pairs: Pairs, settings: PairwiseSettings) -> PairwiseKernel:
@@ -74,6 +76,7 @@ def fit_pairs(
     given: dict[str, Any] = {"run": run, "scratch": scratch}
     watch, seconds = watch or Watch(), dict(seconds or {})
     folds = Folds.of(problem, pairs, settings, session)
+    reason = "" if not settings.holdout else too_few(len(pairs.i), "pairs") if held is None else NOT_LEARNED
     if folds is None:
         fold = None if held is None else OneFold.of(problem, held, settings, session, run)
         scores = None
@@ -84,7 +87,7 @@ def fit_pairs(
             if warm_start is None and solver_of(problem, settings, session, run) == "factored":
                 warm_start = factor
         fitted = fit_problem(problem, settings, session, **given, warm_start=warm_start, watch=watch, seconds=seconds)
-        return _measured(fitted, held, scores, None, run)
+        return _measured(fitted, held, scores, None, run, reason)
     start, choosing = time.perf_counter(), watch.stage()
     choice, found = folds.compared(session, run, choosing)
     seconds["cv"] = time.perf_counter() - start
@@ -99,14 +102,21 @@ def fit_pairs(
     fitted.result = replace(fitted.result, history=history, wrong_pairs=found)
     at = int(np.argmin(np.abs(choice.gammas - gamma)))
     scores = None if held is None else choice.scores[at, held.numbers]
-    return _measured(fitted, held, scores, settings.cv, run)
+    return _measured(fitted, held, scores, settings.cv, run, reason)
 
 
 def _measured(
-    fitted: Fitted, held: HeldOutPairs | None, scores: NDArray | None, n_folds: int | None, run: RunStore | None
+    fitted: Fitted,
+    held: HeldOutPairs | None,
+    scores: NDArray | None,
+    n_folds: int | None,
+    run: RunStore | None,
+    reason: str,
 ) -> Fitted:
-    """Add the quality by `scores` (p,) of held-out pairs, if all have one; warn where the plain alternative is better."""
+    """Add the quality by `scores` (p,) of held-out pairs, or the reason why there is none; warn where the plain alternative is better."""
     if held is None or scores is None or not np.isfinite(scores).all():
+        is_stopped = fitted.result.outcome.is_wanted and not fitted.result.outcome.converged
+        fitted.result = replace(fitted.result, no_quality="" if is_stopped else reason)
         return fitted
     if run is not None:
         held.store(run, scores)

@@ -12,7 +12,7 @@ and the lasso of the others starts at the final weights. The final fit does not 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.column_gram import CenteredGram, DenseGram
 from dkl.problems.column_lasso import output_problems
 from dkl.problems.column_pass import ColumnJob
-from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of
+from dkl.quality import MIN_HELD_OUT, Quality, held_out, paired_error, r2_of, too_few
 from dkl.solvers.lasso_path import solve_outputs
 from dkl.solvers.watch import Watch
 
@@ -73,9 +73,10 @@ def assess(
             if fold_of is None:
                 fold_of = random_folds(len(y), sample_weight, settings.n_folds, settings.seed)
             quality = _by_folds(data, fitted, y, sample_weight, fold_of)
-    seconds = fitted.result.seconds | {"quality": time.perf_counter() - start}
-    seconds["total"] += seconds["quality"]
-    fitted.result = replace(fitted.result, seconds=seconds, quality=quality)
+    reason = too_few(len(data.numbers), "rows")
+    if fitted.cv is None and not isinstance(fitted.shared.gram, DenseGram):
+        reason = "the Gram matrix is on disk and there are no folds; give nu='cv', or more memory"
+    fitted.result = fitted.result.with_quality(quality, time.perf_counter() - start, reason)
     warn_if_worse(quality, stacklevel=stacklevel + 1)
 
 

@@ -27,7 +27,7 @@ from dkl.linalg.kernel_operators import HeldKernel, RowsOf
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems.neighborhood_rho import rho_of
 from dkl.problems.neighborhood_svm import NeighborhoodSVM
-from dkl.quality import Quality, held_out, paired_error
+from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.kernel_combination import CombinedKernel
 from dkl.solvers.result import Result
 from dkl.solvers.svm_gradient import Accelerated
@@ -149,6 +149,6 @@ def with_quality(result: Result, held: HeldOut) -> Result:
     """Return the result with its quality, and the seconds that it took."""
     start = time.perf_counter()
     quality = held.quality()
-    took = held.seconds + time.perf_counter() - start
-    seconds = result.seconds | {"quality": took, "total": result.seconds["total"] + took}
-    return replace(result, quality=quality, seconds=seconds)
+    is_wanted = held.settings.holdout > 0 and held.watch.outcome is None
+    reason = too_few(held.training.source.n, "rows") if is_wanted else ""
+    return result.with_quality(quality, held.seconds + time.perf_counter() - start, reason)
