@@ -169,5 +169,5 @@ def test_an_affinity_is_its_own_alternative(digits):
 
 def test_distances_of_small_integers_do_not_wrap_around():
     X = np.array([[0, 3], [255, 1], [7, 9]], np.uint8)
-    found = similarities(X, dkl.Pairs([[0, 1]], [[1, 2]]), np.ones(2, bool))
+    found = similarities(X, np.array([[0, 1], [1, 2]]))
     assert found.tolist() == [-(255.0**2 + 2**2), -(248.0**2 + 8**2)]

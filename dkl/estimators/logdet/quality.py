@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from dkl.errors import DklError
 from dkl.estimators.common.outcomes import warn_if_worse
+from dkl.estimators.common.pair_quality import hold_out, quality_of_pairs
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.fit import Posed
 from dkl.linalg.neighbors import nearest_rows
-from dkl.pairs import Pairs
-from dkl.problems.pair_folds import follows
-from dkl.quality import Quality, auc_error, auc_of, held_out, paired_error, too_few
+from dkl.quality import Quality, held_out, paired_error, too_few
 from dkl.solvers.logdet import LogDetSolution, solve_logdet
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
@@ -78,24 +77,17 @@ def part_of(posed: Posed, side: SideInformation, share: float) -> Part | None:
         part = Part(~np.isin(np.arange(len(rows)), out), None, rows[out])
     else:
         assert side.pairs is not None
-        pairs, (tests, is_left) = side.pairs, _pairs_out(side.n, side.pairs, share)
+        pairs, masks = side.pairs, hold_out(side.n, side.pairs, share, STEP)
+        if masks is None:
+            return None
+        is_left, is_test = masks
         ends = np.stack([pairs.i, pairs.j], axis=1)
         is_off = constraints.rows != constraints.columns
         keys = (points[constraints.rows] * side.n + points[constraints.columns])[is_off]
         used = np.isin(ends.min(axis=1) * side.n + ends.max(axis=1), keys)  # a loss may leave pairs of equal rows out
-        tests = tests[np.isin(ends[tests], points).all(axis=1)]
+        tests = np.flatnonzero(is_test & np.isin(ends, points).all(axis=1))
         part = Part(is_left[used], None, np.searchsorted(points, ends[tests]), is_must=pairs.sign[tests] > 0)
     return part if len(part.tests) and part.chosen.any() else None
-
-
-def _pairs_out(n: int, pairs: Pairs, share: float) -> tuple[Rows, Flags]:
-    """(numbers of the held-out pairs that do not follow from the others, which pairs (m,) are left)."""
-    strata = (pairs.sign > 0).astype(np.intp)
-    out = held_out(len(strata), share, 0, STEP, strata)
-    is_left = ~np.isin(np.arange(len(strata)), out)
-    out = out[~follows(n, pairs, is_left)[out]]
-    has_both = len(np.unique(strata[out])) == 2
-    return (out if has_both else out[:0]), is_left
 
 
 def measured(
@@ -195,9 +187,7 @@ def _compared(part: Part, own: Distances, plain: Distances, name: str) -> Qualit
         return _quality("held-out triplets that hold", [one.holds(tests) for one in (own, plain)],
                         f"{len(tests):,} triplets", name, {})  # fmt: skip
     scores = [-one.between(tests[:, 0], tests[:, 1]) for one in (own, plain)]
-    (value, first), (other, second) = (auc_of(one, part.is_must) for one in scores)
-    error, how = auc_error(first, second, part.is_must), f"{len(tests):,} pairs"
-    return Quality("held-out AUC of pairs", value, len(tests), how, name, other, error, {}, ADVICE)
+    return quality_of_pairs(scores[0], scores[1], part.is_must, f"{len(tests):,} pairs", name, ADVICE)
 
 
 def _quality(measure: str, right: list[Matrix], how: str, name: str, others: dict[str, float]) -> Quality:

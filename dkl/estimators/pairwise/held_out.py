@@ -15,13 +15,13 @@ from scipy.sparse import issparse
 
 from dkl.blocks.row_sources import row_source
 from dkl.errors import StoreError
-from dkl.estimators.common.pair_quality import ADVICE, DISTANCES, similarities
+from dkl.estimators.common.pair_quality import DISTANCES, quality_of_pairs, similarities
 from dkl.estimators.common.samples import MAX_POOL_BYTES, read_rows
 from dkl.estimators.pairwise.checks import gammas_to_compare, looks_for_wrong_pairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.pairs import Pairs
 from dkl.problems.pair_folds import Flags, one_fold, split_folds
-from dkl.quality import MAX_HELD_OUT, MIN_HELD_OUT, Quality, auc_error, auc_of
+from dkl.quality import MAX_HELD_OUT, MIN_HELD_OUT, Quality
 from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]
@@ -67,8 +67,8 @@ class HeldOutPairs:
             return None
         if is_affinity:
             return cls(pairs, numbers, learn, _affinities(rows, pairs.i[numbers], pairs.j[numbers]), AFFINITIES)
-        chosen = np.isin(np.arange(len(pairs.i)), numbers)
-        return cls(pairs, numbers, learn, similarities(rows, pairs, chosen)[numbers], DISTANCES)
+        ends = np.stack([pairs.i, pairs.j], axis=1)[numbers]
+        return cls(pairs, numbers, learn, similarities(rows, ends), DISTANCES)
 
     @classmethod
     def load(cls, run: RunStore, pairs: Pairs, n: int, settings: PairwiseSettings, scale: float) -> HeldOutPairs | None:
@@ -97,10 +97,8 @@ class HeldOutPairs:
     def quality(self, scores: Vector, n_folds: int | None = None) -> Quality:
         """Return the quality of a kernel with these `scores` (p,); n_folds: of the folds that scored them, None: one was held out."""
         is_must = self.numbers < self.pairs.n_must
-        (value, first), (other, second) = auc_of(scores, is_must), auc_of(self.plain, is_must)
         how = f"{len(scores):,} of {len(self.pairs.i):,} pairs" + ("" if n_folds is None else f", {n_folds} folds")
-        error = auc_error(first, second, is_must)
-        return Quality("held-out AUC of pairs", value, len(scores), how, self.by, other, error, {}, ADVICE)
+        return quality_of_pairs(scores, self.plain, is_must, how, self.by)
 
 
 def _fold_of(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float) -> tuple[Flags | None, Flags]:

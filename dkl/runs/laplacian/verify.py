@@ -16,6 +16,7 @@ from scipy import sparse
 from dkl.errors import DataWarning, StoreError
 from dkl.estimators.common.pair_quality import hold_out
 from dkl.estimators.common.rules import width_rule
+from dkl.estimators.laplacian.fit import STEP
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.pairs import Pairs
 from dkl.quality import Quality
@@ -68,7 +69,7 @@ def _held_out(run: RunStore, rows: Any, basis: dict[str, Any], settings: Propaga
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported
         pairs = Pairs(basis["must_link"], basis["cannot_link"], weights=basis["weights"]).check(len(Q), "keep")
-    parts, R = hold_out(len(Q), pairs, settings.holdout), held["factor"]
+    parts, R = hold_out(len(Q), pairs, settings.holdout, STEP), held["factor"]
     if parts is None:
         raise StoreError("a quality without held-out pairs", where=f"{run.path}/report.json")
     learn, tests = parts
