@@ -221,7 +221,8 @@ class GaussianPoints:
             self._right[:-2, part] = (2 * gamma * shifted).T
             self._right[-1, part] = -gamma * np.einsum("md,md->m", shifted, shifted)
         self._right[-2] = -gamma
-        self._by_differences = bool(self._right[-1].min(initial=0.0) < -MOST_BY_PRODUCTS)
+        # Squares that overflow stay products: these are then no numbers, and are refused.
+        self._by_differences = bool(-np.inf < self._right[-1].min(initial=0.0) < -MOST_BY_PRODUCTS)
         if self._by_differences:
             self._right = np.ascontiguousarray(points.T)
 

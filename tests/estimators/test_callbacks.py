@@ -32,6 +32,7 @@ from dkl.estimators.pairwise.stage import FACTORED_REMEDIES
 from dkl.estimators.pairwise.stage import REMEDIES as PAIRWISE_REMEDIES
 from dkl.estimators.regression.fit import REMEDIES as REGRESSION_REMEDIES
 from dkl.estimators.svc.fit import REMEDIES as SVC_REMEDIES
+from dkl.solvers import svm_start
 from dkl.solvers.result import Outcome
 from dkl.stores.run import RunStore
 
@@ -162,7 +163,8 @@ def test_true_stops_with_the_result_so_far_and_no_warning(case, share):
         assert (np.atleast_1d(model.relative_gap_) >= 0).all()
 
 
-def test_machines_that_were_not_begun_are_zero():
+def test_machines_that_were_not_begun_are_zero(monkeypatch):
+    monkeypatch.setattr(svm_start, "MAX_ROWS", 0)  # a machine of few rows is solved before its tenth step
     learner, y = LEARNERS["svc"]
     model = clone(learner).set_params(callbacks=lambda row: row["stage"] == "machine 2 of 3" and row["iteration"] >= 10)
     model.fit(X, y)
