@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,8 @@ def _run(
     streams: list[str],
 ) -> None:
     os.setsid()
+    # The server of a process whose first use of it was by workers of its own, which never see these, blocks them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
