@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM: commit the iteration that is under way and go, within ten seconds whatever happens.
 
 Nothing is raised while this thread compiles or loads a Numba function: an exception in the midst of LLVM's callbacks is printed
-and lost, or leaves a function half made, which then fails for a reason that looks like a bug.
+and lost, or leaves a function half made, which then fails for a reason that looks like a bug. What is raised while a compiled function
+runs comes out of it as a SystemError, which is taken back.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 INTERRUPTED = 4
@@ -29,6 +30,12 @@ def is_compiling() -> bool:
     """Whether this thread is in Numba's compiler, or loads what it has kept: both are under its lock."""
     module = sys.modules.get("numba.core.compiler_lock")
     return module is not None and module.global_compiler_lock.is_locked()
+
+
+def require_no_interrupt(error: BaseException | None) -> None:
+    """Raise the KeyboardInterrupt that came while a compiled function ran: Python makes it the cause of a SystemError."""
+    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+        raise error.__cause__
 
 
 @contextmanager
@@ -49,6 +56,9 @@ def between_compiles() -> Iterator[None]:
     signal.signal(signal.SIGINT, asked)
     try:
         yield
+    except SystemError as error:
+        require_no_interrupt(error)
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,13 +104,16 @@ class Interrupt:
             self.before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.watchdog is not None:
             self.watchdog.cancel()
         if self.before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        require_no_interrupt(error)
 
     def line(self, what: str) -> str:
         """What is said of an interruption, with the command that resumes."""

@@ -5,9 +5,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from command_line import FIT, N, call, factor_bytes
@@ -122,6 +126,27 @@ def test_outside_the_loop_the_first_signal_is_answered_at_once() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(PATIENCE)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("entered", [lambda: Interrupt("dkl resume run.zarr", 10), between_compiles])
+def test_a_signal_in_a_compiled_function_is_no_bug(entered: Callable[[], Any]) -> None:
+    """What its handler raises there comes out of the function as a SystemError."""
+
+    @numba.njit(nogil=True)
+    def work(x: Any, rounds: int) -> Any:
+        for _ in range(rounds):
+            for i in range(len(x)):
+                x[i] = 0.999 * x[i] + 1e-9
+        return x
+
+    row = np.ones(1000)
+    work(row, 1)
+    comes = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt), entered():
+        comes.start()
+        work(row, 10**6)
+    comes.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_inside_the_loop_it_is_answered_after_the_iteration() -> None:
