@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 KEPT_SECONDS = 5.0
-"""For which a limit is not looked up again: a dozen files take as long as a prediction of one row, and a limit may change."""
+"""Seconds for which a limit is not looked up again: a dozen files take as long as a prediction of one row, and a limit may change."""
 
 Limit = Callable[..., int | None]
 

@@ -15,7 +15,7 @@ from dkl.errors import InputError
 QUERIES = 512
 """Anchors whose distances to all labelled rows are held at a time."""
 PAIR_BYTES = 2**24
-"""Of differences of two rows that are held at a time."""
+"""Size of the differences of two rows that are held at a time."""
 
 Matrix = npt.NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from dkl.errors import InputError, StateLost
 TAKE_SECONDS = 900.0
 """How long to wait for another owner: a slow disk is no failure, and the driver notices a dead worker long before."""
 ASK_SECONDS = 1.0
-"""How long to wait for a part before its owner is asked whether it still has the run, and between two such questions."""
+"""Seconds to wait for a part before its owner is asked whether it still has the run, and between two such questions."""
 OP = "dkl_exchange"
 """Name of our handler among the worker's own."""
 QUESTION = -1

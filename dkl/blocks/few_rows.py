@@ -18,11 +18,11 @@ from dkl.resources import parse_bytes
 FEW, FEW_BYTES = 64, 2 * 10**6
 """Rows, and bytes of theirs: one block of a pass, whose bytes they have."""
 KEPT_BYTES = 256 * 10**6
-"""Of points that are kept prepared beside a model's own."""
+"""Largest size of prepared points that a model keeps beside its own."""
 
 
 MAX_KERNELS = 8
-"""For which points are kept prepared."""
+"""Most kernels for which a model keeps its points prepared."""
 
 
 class FewRows:
@@ -74,7 +74,7 @@ class KeptPoints:
         return self.remembered(kernel, lambda: kernel.prepared(self.points))
 
     def remembered(self, kernel: Kernel, make: Callable[[], Any]) -> Any:
-        """What `make` has made of the points for this kernel, or makes now; it is kept unless it is large."""
+        """Return what `make` has made of the points for this kernel, or makes now, and keep it unless it is large."""
         for of, prepared in self._prepared:
             if of is kernel or of == kernel:
                 return prepared

@@ -14,7 +14,7 @@ from dkl.resources import format_bytes, machine_memory
 WORKER_SHARE = 0.75
 """Of a Dask worker's limit: it pauses at 0.8 of it."""
 OWN_SHARE = 0.25
-"""Of this machine's memory, which this process may take for work that workers would do no sooner."""
+"""Share of this machine's memory that this process may take for work that workers would do no sooner."""
 ROUND_SECONDS = 0.001
 """Time of an exchange between workers, however small (benchmarks/million.md)."""
 BYTES_A_SECOND = 5e8

@@ -21,7 +21,7 @@ from dkl.estimators.svc.learner import OptimalNeighborhoodSVC
 N = 160
 """Rows of each fit: enough for more than one cluster, fold and neighborhood."""
 RANKS = (4, 8, 16, 32)
-"""Of ADMM, whose kernels are compiled for each width of a slab."""
+"""Ranks of ADMM, whose kernels are compiled for each width of a slab."""
 Fit = tuple[Any, Any, dict[str, Any]]
 """(estimator, rows, what else its fit is given)."""
 

@@ -21,8 +21,8 @@ from dkl.linalg.middle_row import middle_row
 TILE_BYTES = 4_000_000
 """Of columns computed at a time: they stay in the cache between the product and the exponential."""
 MOST_BY_PRODUCTS = 1e3
-"""Of gamma |z|^2 about a point amid them: beyond, an exponent by products is off by 1e-12 in double precision, and by differences it is
-as dear as it is then worth."""
+"""Largest gamma |z|^2, about a point amid them, for exponents by products: beyond, an exponent by products is off by 1e-12 in double
+precision, and by differences it is as dear as it is then worth."""
 POINTS_AT_A_TIME = 1024
 """Points prepared together in double precision, whatever dtype they are kept in."""
 DENSE_POINTS_BYTES = 64_000_000
@@ -263,7 +263,7 @@ class GaussianPoints:
         return out
 
     def _of_differences(self, rows: NDArray[np.floating], out: NDArray[np.floating]) -> NDArray[np.floating]:
-        """The same columns, each exponent exact to the rounding of its own sum."""
+        """Return the columns with each exponent exact to the rounding of its own sum."""
         from dkl.linalg.differences import squared_distances  # compiled
 
         for lo, hi in _tiles(out):

@@ -1,4 +1,4 @@
-"""How far the nearest neighbors of one space are in another, by ranks of distances."""
+"""Count how far the nearest neighbors of one space are in another, by ranks of distances."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ from dkl.linalg.smooth_work import factor_work, filter_work, graph_levels, pass_
 
 Array = NDArray[np.float64]
 SHIFT, DEEP = 1e-4, 1000
-"""Of the mean of L's diagonal: what makes L definite. Of a graph of more than DEEP levels it is 0.1 over their square, below its lowest
-eigenvalues: far above them it hides what tells them apart, and Lanczos takes ten times the steps."""
+"""Share of the mean of L's diagonal that is added to make L definite. Of a graph of more than DEEP levels it is 0.1 over their square,
+below its lowest eigenvalues: far above them it hides what tells them apart, and Lanczos takes ten times the steps."""
 PASSES = 60
 RESTARTS = 200
-"""Of Lanczos at most. An eigenvalue that is there hundreds of times, as 0 where duplicates are components of their own, takes it
+"""Most restarts of Lanczos. An eigenvalue that is there hundreds of times, as 0 where duplicates are components of their own, takes it
 thousands."""
 LOOK = 0.25
 """Share of a factor's work that the filter spends before it may hand over."""
@@ -154,7 +154,8 @@ def _factored(laplacian: sparse.csr_array, count: int, share: float) -> Array | 
 def _filtered(
     laplacian: sparse.csr_array, count: int, tol: float, make: MakePasses, work: float, allowed: int
 ) -> SmoothBasis | None:
-    """As near as PASSES come; None where a factor, of this work and within the allowed bytes, is sooner done than the passes to come."""
+    """Return the basis as near as PASSES come; None where a factor, of this work and within the allowed bytes, is sooner done than the
+    passes to come."""
     norm, columns = _norm(laplacian), count + smooth_bytes.guards(count)
     passes, each, before = make(laplacian, columns), pass_work(laplacian.nnz, columns), np.inf
     try:

@@ -24,7 +24,7 @@ PRODUCTS = (60.0, 16.0)
 """Products with the matrix to a residual of 1e-8: at least, and a level over the root of the columns. At most twice off but for chains,
 where it is too many."""
 PASSES = 5e6
-"""What its passes take of any graph, however small."""
+"""Nanoseconds that its passes take of any graph, however small."""
 ENTRY = 3.5
 """An entry of the matrix times a slab's row."""
 ORDER, FLOP = 4000.0, 0.23
@@ -32,7 +32,7 @@ ORDER, FLOP = 4000.0, 0.23
 FILL_FLOPS = 4.0
 """Products by the cube of a part's width, and by its rows times its width: between 1 and 7 of them."""
 FACTOR_ENTRY, STEP, BASIS = 2.5, 60.0, 1.0
-"""Of a step of Lanczos: a number of the factor, a row, a row's number in one vector of Lanczos' basis."""
+"""Nanoseconds of a step of Lanczos: for a number of the factor, a row, a row's number in one vector of Lanczos' basis."""
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ def work(
     callbacks: tuple[Any, ...] = (),
     show: bool = True,
 ) -> Result:
-    """From where the (locked) run stands to its report, and picture where it is asked for, which are written."""
+    """Continue the locked run from its last commit to its report, and to a picture where one is asked for, and write both."""
     from dkl.runs.columns import standardized_inputs
 
     spending, given = Spending(session), inputs

@@ -18,7 +18,8 @@ from dkl.blocks.session import Session
 Vector = NDArray[np.float64]
 BLOCK_BYTES = 64_000_000
 MOST_BY_PRODUCTS = 64.0
-"""Of gamma |z|^2 about the first point: beyond, exponents are summed from differences, three times as slow at 50 features."""
+"""Largest gamma |z|^2, about the first point, for exponents by products: beyond, exponents are summed from differences, three times as
+slow at 50 features."""
 DIAGONAL_ROWS = 256
 
 

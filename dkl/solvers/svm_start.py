@@ -14,14 +14,14 @@ from dkl.linalg.svm_pair_steps import pair_steps
 from dkl.solvers.svm_problem import SVMProblem
 
 MAX_ROWS = 1000
-"""Of a machine whose kernel matrix is copied for it: 8 MB."""
+"""Most rows of a machine whose kernel matrix is copied for it: 8 MB."""
 MAX_ROUNDS = 10
-"""Of as many steps as there are rows; where fewer are allowed none is taken, so that a run with a higher limit begins alike. Hard machines
-take thousands, where second derivatives of many rows at once are faster."""
+"""Most rounds, of as many steps as there are rows; where fewer are allowed none is taken, so that a run with a higher limit begins
+alike. Hard machines take thousands, where second derivatives of many rows at once are faster."""
 
 
 def takes_pairs(n: int, max_iter: int) -> bool:
-    """Whether a machine of n rows starts by pairs."""
+    """Return whether a machine of n rows starts by pairs."""
     return n <= MAX_ROWS and max_iter >= MAX_ROUNDS
 
 

@@ -39,7 +39,7 @@ FEW = 0.01
 LOOSE, TIGHTER, TIGHTEST = 0.1, 0.1, 0.3
 """Relative gaps of a round: in the first ones; of the gap over all rows, later; of the accuracy wanted, in the end."""
 START = 1e-3
-"""Of the accuracy wanted, that a start of few rows is solved to: it takes a round more than the accuracy itself."""
+"""Share of the wanted accuracy to which a start of few rows is solved: it takes a round more than the accuracy itself."""
 SURE = 10
 """Times the accuracy wanted: a round that is solved no better than that looks at all rows in the precision of parts."""
 MAX_IDLE = 4

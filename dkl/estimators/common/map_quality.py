@@ -39,7 +39,7 @@ Rows = NDArray[np.intp]
 MIN_ROWS, MAX_ROWS = 300, 1000
 """Rows that are measured of larger sets: by default the one of small sets, the other of sets of 6,000 rows and more."""
 ROWS_PART = 6
-"""Of the sets between, one row in so many is measured: the measure then takes about a tenth of a quick fit's time."""
+"""Rows to one that is measured, of sets in between: the measure then takes about a tenth of a quick fit's time."""
 N_NEIGHBORS = 10
 FEWEST_ROWS = 2 * MIN_HELD_OUT + 2
 """Minimum number of rows to measure."""

@@ -187,7 +187,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         )  # fmt: skip
 
     def _kept(self) -> KeptPoints | None:
-        """What is kept prepared of X_fit_; None of a pickle by an earlier version, or of rows set by hand."""
+        """Return what is kept prepared of X_fit_; None of a pickle by an earlier version, or of rows set by hand."""
         kept: KeptPoints | None = self.__dict__.get("_kept_points")
         return kept if kept is not None and kept.points is self.X_fit_ else None
 

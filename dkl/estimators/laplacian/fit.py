@@ -52,7 +52,7 @@ class HeldOut:
 
     @property
     def arrays(self) -> dict[str, Matrix]:
-        """What a run keeps of it."""
+        """Return the arrays that a run keeps of it."""
         gap = np.array([self.solution.certificate.relative_gap])
         return {"factor": np.ascontiguousarray(self.factor), "dual": self.solution.dual, "relative_gap": gap}
 
@@ -100,7 +100,7 @@ class PosedPropagation:
 
     @cached_property
     def held_out(self) -> HeldOut | None:
-        """What is learned without the held-out pairs; None where too few are, or nothing is to be held out."""
+        """Learn without the held-out pairs, once; None where too few are, or nothing is to be held out."""
         began = time.perf_counter()
         masks = hold_out(len(self.basis.Q), self.pairs, self.holdout, STEP) if self.holdout else None
         if masks is None or np.count_nonzero(masks[1]) < MIN_HELD_OUT:

@@ -198,7 +198,7 @@ def _quality(measure: str, right: list[Matrix], how: str, name: str, others: dic
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What came of the held-out part: the quality, where the fit of all begins, none or one, how long it took, and arrays to keep."""
+    """Outcome of the held-out part: the quality, where the fit of all begins, none or one, how long it took, and arrays to keep."""
 
     quality: Quality | None = None
     start: tuple[LogDetSolution, ...] = ()

@@ -1,4 +1,4 @@
-"""How well an unfolding keeps neighbors, next to principal components of the same number (`common/map_quality.py`)."""
+"""Measure how well an unfolding keeps neighbors, next to principal components of the same number (`common/map_quality.py`)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ GRAPH = "the graph, before that"
 AHEAD = 1
 """Slabs of a state on disk that are on their way while others are computed, where memory allows. Two bring no more."""
 EXCHANGES, CELL_SECONDS, ROW_SECONDS = 2, 1.5e-9, 3.4e-7
-"""Of an iteration of ADMM: exchanges of sums; seconds of a thread for an entry of L or T in a column, and for the small system of a
+"""Costs of an iteration of ADMM: exchanges of sums; seconds of a thread for an entry of L or T in a column, and for the small system of a
 pattern (benchmarks/million.md). Workers share out the systems only where these are many."""
 
 

@@ -42,7 +42,8 @@ STEP = 4
 TOL = 1e-2
 """Relative gap of the machines without the held-out rows."""
 START = 1e-3
-"""Of it, that a start by pairs is solved to: in few rounds, where the number would not be that of the solution by a row or two."""
+"""Share of that gap to which a start by pairs is solved: in few rounds, where the number would not be that of the solution by a row or
+two."""
 ADVICE = "try standardized features, another gamma, kernel or C"
 
 
@@ -55,7 +56,7 @@ class HeldOut:
         self.rows = held_out(training.source.n, settings.holdout, 0, STEP, strata)
         self.machines: list[FittedMachine] = []
         self.arrays: dict[str, NDArray[Any]] = {}
-        """What a run keeps of them: rows with a coefficient (s,), coefficients (M, s), intercepts (M,) and gaps (M,)."""
+        """Arrays that a run keeps of them: rows with a coefficient (s,), coefficients (M, s), intercepts (M,) and gaps (M,)."""
         self.seconds = 0.0
 
     def solve(self, whole: list[Any], found: list[FittedMachine]) -> None:

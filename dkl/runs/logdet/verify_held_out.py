@@ -26,7 +26,7 @@ from dkl.stores.run import RunStore
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
 NEAR = 1e-7
-"""Of the largest squared distance: two distances that differ by less may be in either order."""
+"""Share of the largest squared distance: two distances that differ by less may be in either order."""
 ROUNDED = 1e-9
 
 

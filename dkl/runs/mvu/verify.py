@@ -31,7 +31,7 @@ from dkl.stores.run import RunStore
 AGREE = 1e-12
 """Relative, of numbers that are summed anew."""
 TIES = 1e-13
-"""Of the largest squared distance: others that differ by less may be ranked in either order."""
+"""Share of the largest squared distance: others that differ by less may be ranked in either order."""
 ROUNDED = 1e-9
 SPANNING = 1e-6
 """Of the longest edge: rounding of distances by products."""

@@ -28,7 +28,7 @@ from dkl.runs.regression.verify_sums import AGREE, Matrix, Sums, Vector, bounds,
 from dkl.stores.run import RunStore
 
 ROUNDED = 1e-6
-"""Of an alternative's R2: scikit-learn's ridges, of rows in another order in memory."""
+"""Rounding allowed in an alternative's R2: scikit-learn's ridges, of rows in another order in memory."""
 
 
 def model(run: RunStore, report: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ from dkl.runs.svc.verify_machine import AGREE, Machine, scaled_rho
 from dkl.stores.run import RunStore
 
 ROUNDINGS = 16
-"""Of the kernel's precision: relative to the coefficients' norm, a decision value nearer to 0 may be of either class."""
+"""Multiple of the kernel's precision: relative to the coefficients' norm, a decision value nearer to 0 may be of either class."""
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
