@@ -1,7 +1,8 @@
 """Quality of a kernel of pairs: the AUC of K_ij on pairs that it did not learn from, next to that of the rows' own distances.
 
 Where folds of pairs have been scored before the fit, to choose gamma or to find wrong pairs, their scores are used. Otherwise one fold is
-held out: a kernel is learned without it, to a loose gap, and the fit of all pairs starts from that kernel, which repays most of its cost.
+held out: a kernel is learned without it, to a loose gap, and the fit of all pairs starts from that kernel, which repays a part of its cost
+(benchmarks/quality_cost.md).
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
 
 FOLD_GAP = 0.3
-"""Relative gap of the kernel without the fold: its AUC is that of a gap of 0.1 to .003, and it takes a third to a half of a fit's time."""
+"""Relative gap of the kernel without the fold: its AUC is that of a gap of 0.1 to .003, and it takes from a third of a fit's time to all of
+it."""
 MAX_STEPS = 10_000
 HELD_FACTORS = 2
 """Factors in memory next to the solver's own: the start of the fit, and a copy of it on its way to disk."""
