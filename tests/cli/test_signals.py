@@ -128,6 +128,7 @@ def test_outside_the_loop_the_first_signal_is_answered_at_once() -> None:
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("entered", [lambda: Interrupt("dkl resume run.zarr", 10), between_compiles])
 def test_a_signal_in_a_compiled_function_is_no_bug(entered: Callable[[], Any]) -> None:
     """What its handler raises there comes out of the function as a SystemError."""
