@@ -1,13 +1,9 @@
-"""Arrays in files: .npy, .npz, .csv and svmlight. Nothing is unpickled, and whatever is wrong is an `InputError`."""
+"""Arrays in files: .npy, .npz, .csv, .tsv and svmlight. Nothing is unpickled, and whatever is wrong is an `InputError`."""
 
 from __future__ import annotations
 
-import csv
-import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,70 +11,46 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dkl._csv_files import labels_from_csv, numbers_from_csv
+from dkl._csv_files import labels_from_csv
 from dkl._npy_headers import check_npy, member_header
-from dkl._object_paths import AnyPath, ObjectPath
-from dkl._paths import as_source, require_file
-from dkl.errors import DklError, InputError
+from dkl._object_paths import AnyPath
+from dkl._paths import as_source
+from dkl._reading import reading
+from dkl._table_lines import TABLES, table_suffix
+from dkl._tables import TableOptions, read_table
+from dkl.errors import InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
-_UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, OverflowError, NotImplementedError, MemoryError, RuntimeError),
-    *(csv.Error, zipfile.BadZipFile, zlib.error),
-)
-"""What libraries raise on damaged files; encrypted members of archives are RuntimeErrors."""
 _SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
 
 
-@contextmanager
-def reading(path: str | AnyPath) -> Iterator[None]:
-    """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError` that names it.
-
-    DklErrors pass unchanged. Only ordinary files are read: of a pipe or a device there may be no end.
-    """
-    require_file(path)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message=".*required additional header parsing"
-            )  # it was read all the same
-            with path.telling() if isinstance(path, ObjectPath) else nullcontext():
-                yield
-    except DklError:
-        raise
-    except _UNREADABLE as error:
-        # NumPy refuses to unpickle with a ValueError, told from others by its text alone.
-        objects = "pickle" in str(error) or "Python objects" in str(error)
-        remedy = "arrays of objects are never read; store numbers" if objects else None
-        raise InputError("the file cannot be read", where=str(path), got=error, remedy=remedy) from error
-
-
-def read_array(path: str | AnyPath, key: str | None = None) -> Any:
+def read_array(path: str | AnyPath, key: str | None = None, *, header: bool | None = None) -> Any:
     """The array in a file, by the file's suffix.
 
     .npy : memory-mapped, read-only; of an object in a store (s3://bucket/key) in memory.
     .npz : the array `key`; without a key X, else the CSR matrix in data, indices, indptr and shape (also as
         `scipy.sparse.save_npz` writes it), else the only array there is.
-    .csv : (n, d) float64, comma-separated, with or without a first line of names, none of them a number.
+    .csv, .tsv, .csv.gz, .tsv.gz : (n, d) float64, with or without a first line of names; by the rule of `read_table`, which chooses
+        columns too. header: whether there is such a line, where both is possible.
     .svmlight, .svm, .libsvm : (n, d) csr_array of float64; with key="y" the labels (n,).
 
     A zarr array is not read here: it stays where it is, open it and pass it as it is.
     Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
     """
     path = as_source(path)
-    suffix = path.suffix.lower()
-    if suffix not in {".npy", ".npz", ".csv"} | _SVMLIGHT:
+    suffix = table_suffix(path) or path.suffix.lower()
+    if suffix not in {".npy", ".npz", *TABLES} | _SVMLIGHT:
         remedy = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
-        wanted = ".npy, .npz, .csv, " + ", ".join(sorted(_SVMLIGHT))
+        wanted = ".npy, .npz, .csv, .tsv, " + ", ".join(sorted(_SVMLIGHT))
         raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted, remedy=remedy)
     if key is not None and suffix != ".npz" and not (suffix in _SVMLIGHT and key == "y"):
         raise InputError("no keys in such a file", where=str(path), got=repr(key))
     if suffix == ".npz":
         return _from_npz(path, key)
     with reading(path):
-        if suffix == ".npy":
-            return _numbers(_from_npy(path), path)
-        return numbers_from_csv(path) if suffix == ".csv" else _from_svmlight(path, key)
+        if suffix in TABLES:
+            return read_table(path, TableOptions(header=header)).values
+        return _numbers(_from_npy(path), path) if suffix == ".npy" else _from_svmlight(path, key)
 
 
 def read_labels(path: str | AnyPath, n: int) -> NDArray[Any]:

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._array_files import read_npz, reading
-from dkl._csv_files import WITHOUT_INDEX, is_unnamed
+from dkl._array_files import read_npz
 from dkl._object_paths import AnyPath
 from dkl._pair_checks import Integers
 from dkl._paths import as_source
 from dkl._plain_arrays import refuse_masked
+from dkl._reading import reading
+from dkl._table_lines import WITHOUT_INDEX, is_unnamed
 from dkl.datasets import generator
 from dkl.errors import InputError
 

@@ -23,6 +23,8 @@ from dkl._pair_checks import (
 )
 from dkl._pair_sources import encode_labels
 from dkl._paths import as_source
+from dkl._reading import reading
+from dkl._table_lines import TABLES, is_text, table_suffix
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
 from dkl.pairs import Pairs
 
@@ -193,21 +195,26 @@ class Triplets:
         return Triplets, (self._triplets,)
 
 
-def load_triplets(path: str | AnyPath) -> Triplets:
-    """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv of
-    whole numbers with or without a first line of names.
+def load_triplets(path: str | AnyPath, *, header: bool | None = None) -> Triplets:
+    """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv or .tsv of
+    whole numbers with or without a first line of names. header: whether there is such a line; None: where it holds text, so that
+    0,1,2 is a triplet.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
     """
-    suffix = as_source(path).suffix.lower()
-    if suffix not in (".npy", ".npz", ".csv"):
-        raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .npy or .npz")
+    source = as_source(path)
+    suffix = table_suffix(source) or source.suffix.lower()
+    if suffix not in (".npy", ".npz", *TABLES):
+        raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .tsv, .npy or .npz")
+    if suffix in TABLES and header is None:
+        with reading(source):
+            header = is_text(source)
     names = read_npz(path).keys() if suffix == ".npz" else ()
-    found = read_array(path, "triplets" if "triplets" in names else None)
+    found = read_array(path, "triplets" if "triplets" in names else None, header=header)
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != 3:
         got = f"shape {getattr(found, 'shape', None)}"
         raise InputError("not triplets", where=str(path), got=got, wanted="(m, 3): anchor, similar, dissimilar")
-    if suffix == ".csv":  # read as floats, which are whole numbers to 2^53
+    if suffix in TABLES:  # read as floats, which are whole numbers to 2^53
         wrong = np.argwhere(~((np.floor(found) == found) & (np.abs(found) < 2.0**53)))
         if len(wrong):
             row, column = wrong[0].tolist()

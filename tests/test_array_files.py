@@ -61,10 +61,10 @@ def test_csv(tmp_path: Path, header: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n\n3,x\n", r"X.csv, line 4: malformed line; got 2 cells, '3,x'; wanted 2 numbers"),
+        ("a,b\n1,2\n\n3,x\n", r"X.csv, line 4, column 2 \('b'\): not a number; got 'x'"),
         ("1,2\n3\n", "line 2: malformed line; got 1 cells"),
-        ("1,x\n3,4\n", "line 1: malformed line; got 2 cells, '1,x'"),
-        ("a,b\n1,\n", "line 2: malformed line"),
+        ("1,x\n3,4\n", "line 1: numbers and text: names of columns, or a row\\?; got '1,x'.*--no-header"),
+        ("a,b\n1,\n", r"line 2, column 2 \('b'\): a value is missing; got ''.*--drop b"),
         ("a,b\n1,2,3\n", "line 2: malformed line; got 3 cells"),
         ("a,b\n", "no rows in the file"),
         ("", "no rows in the file"),

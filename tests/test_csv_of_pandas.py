@@ -28,9 +28,9 @@ def refused(read, *words: str) -> None:
     [
         (NAMED, {}, "its first column is an index; got ',a,b,c'; write it without: to_csv(path, index=False)"),
         (NUMBERED, {}, "its first column is an index; got ',0,1,2'"),
-        (NUMBERED, {"index": False}, "its first line numbers the columns; got '0,1,2'"),
-        (FLAGS, {"index": False}, "its first line numbers the columns; got '0,1'"),
-        (NUMBERED[[0]], {"index": False}, "its first line numbers the columns; got '0'"),
+        (NUMBERED, {"index": False}, "its numbers may be names of columns, or a row; got '0,1,2'"),
+        (FLAGS, {"index": False}, "its numbers may be names of columns, or a row; got '0,1'"),
+        (NUMBERED[[0]], {"index": False}, "its numbers may be names of columns, or a row; got '0'"),
         (NAMED.rename_axis("id"), {}, "its first column counts the rows; got column 'id': 0, 1"),
         (NAMED.rename_axis("Unnamed: 0"), {}, "its first column is an index"),
     ],
@@ -63,7 +63,7 @@ def test_a_row_that_numbers_its_columns_is_read_below_names(tmp_path: Path) -> N
 
 def test_a_row_without_its_first_value_is_no_index(tmp_path: Path) -> None:
     (tmp_path / "X.csv").write_text(",1.5,2\n1,2,3\n")
-    refused(lambda: read_array(tmp_path / "X.csv"), "line 1: malformed line")
+    refused(lambda: read_array(tmp_path / "X.csv"), "line 1, column 1: a value is missing")
 
 
 def test_labels_and_pairs_with_an_index(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from dkl._spent import DISK, spending
 from dkl.errors import InputError
@@ -28,13 +29,17 @@ class RowSource:
 
     start: number of its first row in the whole, where the array is a part. own_bytes: of the array where it was read from
     a file for this work, and so counts in its memory plan; a user's own array is beside the plan. is_scaled: whether its columns
-    are standardized (blocks/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read).
+    are standardized (blocks/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read); names
+    (n_features) of columns and ids (n,) of rows, where they come from a table that has them, and a note of how that was read.
     """
 
     def __init__(self, array: Any, start: int = 0, own_bytes: int = 0, *, is_scaled: bool = False) -> None:
         self.array, self.start, self.own_bytes, self.is_scaled = array, start, own_bytes, is_scaled
         self.n, self.n_features = array.shape
         self.dtype = working_dtype(array.dtype)
+        self.names: tuple[str, ...] | None = None
+        self.ids: NDArray[np.str_] | None = None
+        self.note = ""
 
     @property
     def row_bytes(self) -> int:

@@ -70,4 +70,6 @@ def standardized(source: RowSource, scale: ColumnScale) -> RowSource:
         found = scale.applied(array, in_place=source.own_bytes > 0 and writeable)
     else:
         found = ScaledView(array, scale, dtype)
-    return RowSource(found, source.start, source.own_bytes, is_scaled=True)
+    scaled = RowSource(found, source.start, source.own_bytes, is_scaled=True)
+    scaled.names, scaled.ids = source.names, source.ids
+    return scaled

@@ -57,6 +57,7 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
     place = new_run(out, writes=False)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
+    _show_note(inputs.rows)
     planner = registry.planner(task)
     settings = planner.adapted(settings, inputs)
     with cluster.planned() as session:
@@ -67,6 +68,12 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
         lines.append(describe_picture(picture_bytes(registry.kind(task), rows.n, rows.n_features, rows.own_bytes)))
     for line in (*lines, describe_disk(disk, place.parent), *estimate.after):
         click.echo(line)
+
+
+def _show_note(rows: Any) -> None:
+    """Print how delimited text was read."""
+    if rows is not None and rows.note:
+        click.echo(f"note: {rows.note}", err=True)
 
 
 def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
@@ -114,6 +121,7 @@ def ready(
     declaration = registry.declaration(task)
     named = Files.of(declaration.files, files)
     inputs = declaration.read(named, settings, values=False)
+    _show_note(inputs.rows)
     planner = registry.planner(task)
     settings = planner.adapted(settings, inputs)
     if planned is not None:
@@ -336,6 +344,7 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
     request = looked_at(run, Request(**options, scale=read_scale(run)))
+    _show_note(request.rows)
     kind = registry.kind(task)
     with report.damages(run, "run", "."):
         prepared = kind.apply(run, request)

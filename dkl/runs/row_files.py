@@ -12,16 +12,19 @@ import zlib
 
 import numpy as np
 
-from dkl._array_files import read_array, reading
+from dkl._array_files import read_array
 from dkl._npy_headers import Header, member_header
 from dkl._object_paths import AnyPath
 from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
+from dkl._reading import reading
+from dkl._table_lines import DELIMITERS, open_bytes, table_suffix
+from dkl._tables import TableOptions, read_table
 from dkl.blocks import row_checks
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_blocks import MEMORY_SHARE
 from dkl.blocks.row_sources import RowSource, row_source
-from dkl.errors import MemoryBudgetError
+from dkl.errors import InputError, MemoryBudgetError
 from dkl.resources import format_bytes, machine_memory
 
 CHECKED_BYTES = 2_000_000
@@ -34,22 +37,47 @@ COUNTED_BYTES = 1 << 22
 """Of a text that are counted at a time."""
 
 
-def load_rows(path: AnyPath, memory_limit: int | None = None) -> RowSource:
-    """The rows in a file or zarr array. MemoryBudgetError for a file that must be read at once and does not fit."""
+def load_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
+    """Return the rows in a file or zarr array; of delimited text as `table` says, with names and ids.
+
+    Raises MemoryBudgetError for a file that must be read at once and does not fit, InputError for `table` where there is none.
+    """
+    require_table(path, table)
     if path.is_dir():
         return row_source(str(path), where=str(path))
     require_file(path)
     if _is_streamed(path):
         return row_source(_raw(path), where=str(path))
     _require_room(path, memory_limit)
+    if table_suffix(path) is not None:
+        return _table_rows(path, table)
     return _owned(row_source(read_array(path), where=str(path)))
 
 
-def peek_rows(path: AnyPath, memory_limit: int | None = None) -> RowSource:
+def _table_rows(path: AnyPath, options: TableOptions | None) -> RowSource:
+    """Return the rows of delimited text, with names, ids and a note of what was decided."""
+    found = read_table(path, options)
+    rows = _owned(row_source(found.values, where=str(path)))
+    rows.names, rows.ids, rows.note = found.names, found.ids, found.note
+    return rows
+
+
+def require_table(path: AnyPath, table: TableOptions | None) -> None:
+    """Raise InputError for options of delimited text where the file is of another kind."""
+    given = (table or TableOptions()).as_dict()
+    if given and table_suffix(path) is None:
+        got = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(
+            "options of delimited text", where=str(path), got=got, wanted="a .csv or .tsv file, or none of these"
+        )
+
+
+def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
     """As `load_rows`; of a dense array in an .npz file, whose entries are not needed, only shape and dtype are read."""
+    require_table(path, table)
     header = _npz_header(path) if path.is_file() and path.suffix.lower() == ".npz" else None
     if header is None or header.dtype.kind not in "biuf":
-        return load_rows(path, memory_limit)
+        return load_rows(path, memory_limit, table)
     if _is_streamed(path):
         return row_source(_raw(path), where=str(path))
     found = row_source(np.broadcast_to(np.zeros((), header.dtype), header.shape), where=str(path))
@@ -113,15 +141,15 @@ def reading_bytes(path: AnyPath) -> int:
     if suffix == ".npz":
         header = _npz_header(path)
         return _csr_bytes(path) if header is None else header.nbytes
-    if suffix == ".csv":
+    if table_suffix(path) is not None:
         first, count = _counted(path, b"\n")
-        return CSV_CELL * (count + 1) * (first.count(b",") + 1)
+        return CSV_CELL * (count + 1) * (max(first.count(mark.encode()) for mark in DELIMITERS) + 1)
     return SVMLIGHT_ENTRY * _counted(path, b":")[1] if suffix in (".svmlight", ".svm", ".libsvm") else 0
 
 
 def _counted(path: AnyPath, mark: bytes) -> tuple[bytes, int]:
     """(first line, how often `mark` stands in the file)."""
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         first, count = file.readline(COUNTED_BYTES), 0
         file.seek(0)
         while piece := file.read(COUNTED_BYTES):

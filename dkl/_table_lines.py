@@ -1,0 +1,251 @@
+"""Lines and cells of delimited text: which files hold it, what separates cells, and whether the first line holds names."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+from dkl._object_paths import AnyPath
+from dkl.errors import InputError
+
+TABLES = (".csv", ".tsv")
+"""Suffixes of files of delimited text, which .gz may follow."""
+MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?", "-", ".", "nat", "<na>"})
+"""Marks of a missing number, in lower case; `Na` and `Nat` are names."""
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+"""Delimiters that are recognized; any other character is used where it is given."""
+SAMPLE, SAMPLE_CHARACTERS = 1000, 1 << 18
+"""Lines below the first one that decisions look at, and about how many characters of them."""
+LARGER = 10
+"""Names such as wavelengths are larger by this factor than every number below them."""
+HEADER_REMEDY = "say which: --header or --no-header (header=True or False in Python)"
+WITHOUT_INDEX = "write it without: to_csv(path, index=False)"
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|Inf|INF|infinity|Infinity)")
+_COMMA_NUMBER = re.compile(r"[+-]?([0-9]+,?[0-9]*|,[0-9]+)([eE][+-]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
+_PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_AS_NAME = frozenset({"Na", "Nat", "None"})
+_SHOWN = 60
+
+Cells = list[str]
+
+
+def table_suffix(path: AnyPath) -> str | None:
+    """Return ".csv" or ".tsv" for a file of delimited text, also one packed by gzip; None for other files."""
+    name = path.name.lower().removesuffix(".gz")
+    return next((suffix for suffix in TABLES if name.endswith(suffix)), None)
+
+
+def is_packed(path: AnyPath) -> bool:
+    """Return whether a file is packed by gzip, by its name."""
+    return path.name.lower().endswith(".gz")
+
+
+@contextmanager
+def open_text(path: AnyPath) -> Iterator[IO[str]]:
+    """Open delimited text for reading, unpacked, without the mark that some editors put first."""
+    with open_bytes(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+        yield text
+
+
+@contextmanager
+def open_bytes(path: AnyPath) -> Iterator[IO[bytes]]:
+    """Open the bytes of delimited text, unpacked."""
+    with path.open("rb") as file:
+        if not is_packed(path):
+            yield file
+            return
+        with gzip.GzipFile(fileobj=file) as unpacked:
+            yield unpacked  # type: ignore[misc]
+
+
+def is_missing(cell: str) -> bool:
+    """Return whether a cell holds a mark of a missing number."""
+    cell = cell.strip()
+    return cell not in _AS_NAME and cell.lower() in MISSING
+
+
+def is_number(cell: str, *, comma: bool = False) -> bool:
+    """Return whether a cell holds a number; `comma`: written with a decimal comma."""
+    return (_COMMA_NUMBER if comma else _NUMBER).fullmatch(cell.strip()) is not None
+
+
+def is_unnamed(cell: str) -> bool:
+    """Return whether a cell of the first line names no column: pandas writes such a cell above an index."""
+    name = cell.strip().strip('"').lower()
+    return not name or name.startswith("unnamed:")
+
+
+def sample(path: AnyPath) -> list[str]:
+    """Return the first lines of a file, as many as decisions look at."""
+    found: list[str] = []
+    size = 0
+    with open_text(path) as text:
+        for line in text:
+            found.append(line)
+            size += len(line) if len(found) > 2 else 0
+            if len(found) > SAMPLE or size > SAMPLE_CHARACTERS:
+                break
+    return found
+
+
+def rows_of(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Cells]]:
+    """Yield (number of its last line, cells) of each row; an empty line is a row of no cells."""
+    reader = csv.reader(lines, delimiter=delimiter)
+    for cells in reader:
+        yield reader.line_num, [] if len(cells) == 1 and not cells[0].strip() else cells
+
+
+def found_delimiter(path: AnyPath, lines: list[str]) -> tuple[str, bool]:
+    """Return (delimiter, whether numbers are written with a decimal comma), by the rule of `dkl.datasets.read_table`.
+
+    Raises InputError where two readings are possible.
+    """
+    widths = {mark: _widths(lines, mark) for mark in DELIMITERS}
+    present = [mark for mark, found in widths.items() if found - {1}]
+    regular = [mark for mark in present if len(widths[mark]) == 1]
+    if table_suffix(path) == ".tsv" and ("\t" in present or not present):
+        return "\t", has_decimal_comma(path, lines, "\t")
+    for mark in (";", "\t"):
+        # Under such a delimiter a comma is a decimal comma, where all cells with one are numbers.
+        if mark in regular and (regular == [mark] or regular == [",", mark] and _commas_are_decimal(lines, mark)):
+            return mark, has_decimal_comma(path, lines, mark)
+    if len(regular) > 1:
+        got = " and ".join(DELIMITERS[mark] for mark in regular)
+        remedy = "name the delimiter: --delimiter (delimiter= in Python)"
+        raise InputError("two delimiters are possible", where=str(path), got=got, remedy=remedy)
+    found = (regular or present or [","])[0]
+    return found, has_decimal_comma(path, lines, found)
+
+
+def has_decimal_comma(path: AnyPath, lines: list[str], delimiter: str) -> bool:
+    """Return whether numbers are written with a decimal comma; raises InputError where it may separate thousands."""
+    if not _commas_are_decimal(lines, delimiter):
+        return False
+    cells = [cell for cell in _cells_with_commas(lines, delimiter) if is_number(cell, comma=True)]
+    if all(map(_THOUSANDS.fullmatch, cells)):
+        got, remedy = repr(cells[0]), "write numbers with a decimal point and without separators of thousands"
+        raise InputError("a decimal comma, or a separator of thousands?", where=str(path), got=got, remedy=remedy)
+    return True
+
+
+def first_is_header(where: str, first: Cells, below: Sequence[Cells], got: str, *, index: bool = False) -> bool:
+    """Return whether the first line holds names, by the rule of `dkl.datasets.read_table`; InputError where both is possible.
+
+    where: file and line, and got: the line, for errors; first: its cells; below: rows under it, as far as they are looked at; index:
+    whether its first column is known to hold no feature.
+    """
+    cells = [cell.strip() for cell in first]
+    numbers, missing = [is_number(cell) for cell in cells], [is_missing(cell) for cell in cells]
+    if not index:
+        _refuse_index(cells, numbers, got, where)
+    if all(numbers) and _could_be_names(cells, below):
+        what = "its numbers may be names of columns, or a row"
+        raise InputError(what, where=where, got=got, remedy=HEADER_REMEDY)
+    if any(numbers):
+        text = [k for k, cell in enumerate(cells) if not numbers[k] and not missing[k] and cell]
+        if all(_stands_below(cells[k], k, below) for k in text):
+            return False
+        raise InputError("numbers and text: names of columns, or a row?", where=where, got=got, remedy=HEADER_REMEDY)
+    return not all(missing)
+
+
+def is_text(path: AnyPath) -> bool:
+    """Return whether the first line of a file of numbers is text: none of its cells is a number or the mark of a missing one."""
+    some = sample(path)
+    delimiter, comma = found_delimiter(path, some)
+    first = next((cells for _, cells in rows_of(some, delimiter) if cells), [])
+    return not any(is_number(cell, comma=comma) or is_missing(cell) for cell in first)
+
+
+def _refuse_index(cells: Cells, numbers: list[bool], got: str, where: str) -> None:
+    """Raise InputError for a first column without a name next to others: an index would be learned from as a feature."""
+    numbered = cells[1:] == [str(k) for k in range(len(cells) - 1)]
+    # Anything else with a number in it is a row that lacks a value.
+    named = not all(map(is_missing, cells[1:])) and not any(numbers)
+    if len(cells) > 1 and is_unnamed(cells[0]) and (numbered or named):
+        remedy = f"{WITHOUT_INDEX}; or say what it is: --header, with --drop 1 or --id-column 1"
+        raise InputError("its first column is an index", where=where, got=got, remedy=remedy)
+
+
+def _could_be_names(cells: Cells, below: Sequence[Cells]) -> bool:
+    """Return whether a first line of numbers looks like names: years, wavelengths, or 0, 1, 2.
+
+    Names are different plain numbers of equally many decimals. They number the columns from 0; or they ascend, descend or are evenly
+    spaced, and no row below is; or they are whole, and no number below is; or they are LARGER times all numbers below.
+    """
+    rows = [row for row in below if len(row) == len(cells)]
+    plain = all(map(_PLAIN.fullmatch, cells)) and len({len(cell.partition(".")[2]) for cell in cells}) == 1
+    if not rows or not plain or len(set(cells)) < len(cells):
+        return False
+    if "." not in cells[0] and not any(_WHOLE.fullmatch(cell.strip()) for row in rows for cell in row):
+        return True
+    if len(cells) < 2:
+        return False
+    if cells == [str(k) for k in range(len(cells))]:
+        return True
+    first, values = [float(cell) for cell in cells], [_values(row) for row in rows]
+    for has_pattern in (_ascends, _descends, _is_even):
+        if has_pattern(first) and not any(map(has_pattern, values)):
+            return True
+    return min(first) > LARGER * max(
+        (abs(value) for row in values for value in row if value == value), default=math.inf
+    )
+
+
+def _values(row: Cells) -> list[float]:
+    """Return the cells as numbers, NaN where they are none."""
+    return [float(cell) if is_number(cell) else math.nan for cell in row]
+
+
+def _ascends(values: list[float]) -> bool:
+    return all(before < after for before, after in pairwise(values))
+
+
+def _descends(values: list[float]) -> bool:
+    return all(before > after for before, after in pairwise(values))
+
+
+def _is_even(values: list[float]) -> bool:
+    """Return whether three or more values are evenly spaced."""
+    steps = [after - before for before, after in pairwise(values)]
+    return len(steps) > 1 and all(math.isclose(step, steps[0]) for step in steps)
+
+
+def _stands_below(cell: str, column: int, below: Sequence[Cells]) -> bool:
+    """Return whether a row below has the same text in the same column: names do not."""
+    return any(len(row) > column and row[column].strip() == cell for row in below)
+
+
+def _widths(lines: list[str], delimiter: str) -> set[int]:
+    """Return the numbers of cells of the rows that are not empty."""
+    return {len(cells) for _, cells in rows_of(lines, delimiter) if any(map(str.strip, cells))}
+
+
+def _cells_with_commas(lines: list[str], delimiter: str) -> list[str]:
+    return [cell.strip() for _, cells in rows_of(lines, delimiter) for cell in cells if "," in cell]
+
+
+def _commas_are_decimal(lines: list[str], delimiter: str) -> bool:
+    """Return whether there are cells with a comma, and most of them are numbers with a decimal comma."""
+    cells = _cells_with_commas(lines, delimiter)
+    return 2 * sum(is_number(cell, comma=True) for cell in cells) > len(cells) > 0
+
+
+def shown_line(cells: Cells, delimiter: str) -> str:
+    """Return a row as an error shows it."""
+    return repr(delimiter.join(cells).strip()[:_SHOWN])
+
+
+def file_name(path: AnyPath) -> str:
+    """Return the name of a file, without its folder, for a note."""
+    return path.name if isinstance(path, Path) else str(path)

@@ -1,0 +1,342 @@
+"""Tables in delimited text (.csv, .tsv, also packed by gzip): one reader of numbers, names of columns and ids of rows for everyone."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dkl import _table_lines as lines
+from dkl._object_paths import AnyPath
+from dkl._paths import as_source
+from dkl._reading import reading
+from dkl._table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
+from dkl.errors import InputError
+
+_IS_ID = re.compile(r"(?i:id|index|key|uuid|row|.*[ _.-]id)|.*[a-z](Id|ID)")
+"""Names of columns that are taken for ids where their values are different whole numbers."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options of reading delimited text; what is None is decided by the file, or refused where two readings are possible.
+
+    header: whether the first line holds names of columns. delimiter: between cells. columns: features, in their order; None: all
+    that are not otherwise used. drop: columns to leave out. target_column: the column to learn. id_column: the column of the rows'
+    ids. Columns are given by name, or by number from 1.
+    """
+
+    header: bool | None = None
+    delimiter: str | None = None
+    columns: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    target_column: str | None = None
+    id_column: str | None = None
+    may_lack: bool = False
+    """True where columns to leave out, of targets or of ids may be absent, as in new rows."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as JSON keeps it."""
+        default = TableOptions()
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if value != getattr(default, name) and name != "may_lack"
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> TableOptions:
+        """Return the options that `as_dict` has kept."""
+        known = {field.name for field in fields(cls)}
+        found: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in known
+        }
+        return cls(**found)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values (n, d) float64; names (d) of their columns, if the file has any; ids (n,) and targets (n,) as text, if asked for.
+
+    note: what was decided, in a line.
+    """
+
+    values: NDArray[np.float64]
+    names: tuple[str, ...] | None = None
+    ids: NDArray[np.str_] | None = None
+    targets: NDArray[np.str_] | None = None
+    note: str = ""
+
+
+def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Table:
+    """Read a table of numbers from delimited text: .csv or .tsv, also .csv.gz and .tsv.gz.
+
+    Cells are separated by commas, semicolons or tabs, whichever gives all lines equally many; under the latter two numbers may have a
+    decimal comma. The first line holds names where none of its cells is a number and not all are marks of a missing value; it is a
+    row where all are numbers, or where its text occurs again below. Numbers that could be names (0, 1, 2, ..., or different plain numbers
+    that are in order, whole, or larger or smaller than all below, which no other line is), and numbers next to text that occurs once,
+    are refused without `header`.
+
+    Raises InputError for a missing, damaged or foreign file; for a cell that is missing or no number, with its line and column; for a
+    column of text, or of ids by its name, that is left among the features; and where two readings are possible.
+    """
+    path = as_source(path)
+    with reading(path):
+        layout = Layout.of(path, options or TableOptions())
+        chosen = layout.features()
+        values = layout.numbers(chosen)
+        id_column, target_column = layout.column(layout.options.id_column), layout.column(layout.options.target_column)
+        ids, targets = layout.texts([id_column, target_column])
+    names = None if layout.names is None else tuple(layout.names[k] for k in chosen)
+    layout.refuse_ids(chosen, values)
+    if ids is not None:
+        _refuse_bad_ids(path, ids, layout.title(id_column))
+    return Table(values, names, ids, targets, layout.note(values.shape, id_column, target_column))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a file: delimiter, decimal comma, and names of its `width` columns in line `header_line`, 0 for none."""
+
+    path: AnyPath
+    options: TableOptions
+    delimiter: str
+    comma: bool
+    width: int
+    names: tuple[str, ...] | None
+    header_line: int
+    below: tuple[Cells, ...]
+    """Rows below the first line, as far as decisions look at them."""
+
+    @classmethod
+    def of(cls, path: AnyPath, options: TableOptions) -> Layout:
+        """Decide how `path` is read; InputError where two readings are possible, or there are no rows."""
+        some = lines.sample(path)
+        if options.delimiter is None:
+            delimiter, comma = lines.found_delimiter(path, some)
+        else:
+            delimiter = {"tab": "\t", "\\t": "\t"}.get(options.delimiter, options.delimiter)
+            if len(delimiter) != 1 or delimiter in '"\r\n':
+                raise InputError(
+                    "not a delimiter", where=str(path), got=repr(delimiter), wanted="one character, or tab"
+                )
+            comma = lines.has_decimal_comma(path, some, delimiter)
+        rows = [(number, cells) for number, cells in lines.rows_of(some, delimiter) if cells]
+        if not rows:
+            raise InputError("no rows in the file", where=str(path))
+        (number, first), below = rows[0], tuple(cells for _, cells in rows[1:])
+        header = options.header
+        if header is None:
+            plain = [_with_points(cells, comma) for cells in (first, *below)]
+            skipped = {name for name in (*options.drop, options.id_column, options.target_column) if name}
+            index = options.columns is not None or bool(skipped & {"1", first[0].strip()})
+            got = lines.shown_line(first, delimiter)
+            header = lines.first_is_header(f"{path}, line {number}", plain[0], plain[1:], got, index=index)
+        if header and not below:
+            raise InputError("no rows in the file", where=str(path))
+        names = tuple(name.strip() for name in first) if header else None
+        return cls(path, options, delimiter, comma, len(first), names, number if header else 0, below)
+
+    def title(self, position: int | None) -> str:
+        """Name a column as errors do: column 3 ('age')."""
+        if position is None:
+            return ""
+        name = self.names[position] if self.names else ""
+        return f"column {position + 1}" + (f" ({name!r})" if name else "")
+
+    def spoken(self, position: int) -> str:
+        """Return what an option calls a column."""
+        name = self.names[position] if self.names else ""
+        return shlex.quote(name) if name and self.names and self.names.count(name) == 1 else str(position + 1)
+
+    def column(self, given: str | None, *, must: bool = False) -> int | None:
+        """Return the place of a column that is given by name or number; InputError where there is none."""
+        if given is None:
+            return None
+        if self.names is not None and self.names.count(given) == 1:
+            return self.names.index(given)
+        if self.names is not None and given in self.names:
+            remedy = "name it by its number, from 1"
+            raise InputError("two columns of one name", where=str(self.path), got=repr(given), remedy=remedy)
+        if given.isdecimal() and 1 <= int(given) <= self.width:
+            return int(given) - 1
+        if self.options.may_lack and not must:
+            return None
+        wanted = f"a number from 1 to {self.width}" if self.names is None else ", ".join(self.names)[:200]
+        raise InputError("no such column", where=str(self.path), got=repr(given), wanted=wanted)
+
+    def features(self) -> list[int]:
+        """Return the places of the columns to learn from, in their order; InputError where there are none, or a name is there twice."""
+        options = self.options
+        used = [self.column(name) for name in (*options.drop, options.target_column, options.id_column)]
+        if options.columns is None:
+            chosen = [k for k in range(self.width) if k not in used]
+        else:
+            chosen = [
+                k for name in options.columns if (k := self.column(name, must=True)) is not None and k not in used
+            ]
+        if not chosen:
+            raise InputError("no column is left to learn from", where=str(self.path), got=f"{self.width} in the file")
+        names = [self.names[k] for k in chosen] if self.names else []
+        twice = next((name for name in names if name and names.count(name) > 1), None)
+        if twice is not None:
+            remedy = "rename one, or leave one out by its number (--drop)"
+            raise InputError("two columns of one name", where=str(self.path), got=repr(twice), remedy=remedy)
+        unnamed = next((k for k in chosen if self.names and lines.is_unnamed(self.names[k])), None)
+        if unnamed is not None:
+            where, remedy = f"{self.path}, line {self.header_line}", f"name it, or leave it out: --drop {unnamed + 1}"
+            raise InputError("a column without a name", where=where, got=self.title(unnamed), remedy=remedy)
+        return chosen
+
+    def rows(self) -> Iterator[tuple[int, Cells]]:
+        """Yield (number of its line, cells) of each row below the names; InputError for one of another width.
+
+        An empty line is a missing value of a table of one column, unless it is at the end.
+        """
+        empty: list[int] = []
+        with lines.open_text(self.path) as text:
+            for number, cells in lines.rows_of(text, self.delimiter):
+                if number <= self.header_line:
+                    continue
+                if not cells:
+                    empty.append(number)
+                    continue
+                if self.width == 1:
+                    yield from ((line, [""]) for line in empty if line > self.header_line)
+                    empty.clear()
+                if len(cells) != self.width:
+                    got = f"{len(cells)} cells, {lines.shown_line(cells, self.delimiter)}"
+                    where, wanted = f"{self.path}, line {number}", f"{self.width} cells"
+                    raise InputError("malformed line", where=where, got=got, wanted=wanted)
+                yield number, cells
+
+    def numbers(self, chosen: Sequence[int]) -> NDArray[np.float64]:
+        """Return the chosen columns (n, len(chosen)) as finite numbers; InputError names the cell that is none."""
+        found = None if self.comma or self.width == 1 else self._quickly(chosen)
+        found = self._slowly(chosen) if found is None else found
+        if found is None or not np.isfinite(found).all():
+            raise self._bad_cell(chosen)
+        return found
+
+    def _quickly(self, chosen: Sequence[int]) -> NDArray[np.float64] | None:
+        """Return the chosen columns by NumPy's parser; None where it does not understand them."""
+        used = None if list(chosen) == list(range(self.width)) else list(chosen)
+        if used is not None:
+            for _ in self.rows():  # NumPy does not look at the columns that it does not read
+                pass
+        try:
+            with lines.open_text(self.path) as text:
+                # NumPy reads larger pieces of a file that it opens than of an open one.
+                source = self.path if isinstance(self.path, Path) and not is_packed(self.path) else text
+                found: NDArray[np.float64] = np.loadtxt(
+                    source, delimiter=self.delimiter, skiprows=self.header_line, ndmin=2, comments=None, quotechar='"', usecols=used,
+                    encoding="utf-8-sig",
+                )  # fmt: skip
+        except ValueError:
+            return None
+        return found if found.shape[1] == len(chosen) else None
+
+    def _slowly(self, chosen: Sequence[int]) -> NDArray[np.float64] | None:
+        """Return the chosen columns cell by cell: of decimal commas, and where an empty line is a missing value."""
+        found, n = array("d"), 0
+        for _, cells in self.rows():
+            for k in chosen:
+                if not is_number(cells[k], comma=self.comma):
+                    return None
+                found.append(float(cells[k].replace(",", ".")))
+            n += 1
+        return np.frombuffer(found, np.float64).reshape(n, len(chosen)).copy() if n else None
+
+    def texts(self, columns: Sequence[int | None]) -> list[NDArray[np.str_] | None]:
+        """Return the text (n,) of each column, None for one that is None."""
+        found: list[list[str]] = [[] for _ in columns]
+        if any(k is not None for k in columns):
+            for _, cells in self.rows():
+                for k, column in zip(columns, found, strict=True):
+                    if k is not None:
+                        column.append(cells[k].strip())
+        return [None if k is None else np.array(column, np.str_) for k, column in zip(columns, found, strict=True)]
+
+    def _bad_cell(self, chosen: Sequence[int]) -> InputError:
+        """Return the error that names the first cell among the chosen columns that is no finite number."""
+        for number, cells in self.rows():
+            for k in chosen:
+                cell = cells[k].strip()
+                if not is_number(cell, comma=self.comma):
+                    return self._error_of(cell, k, number)
+                if not np.isfinite(float(cell.replace(",", "."))):
+                    where = f"{self.path}, line {number}, {self.title(k)}"
+                    return InputError("a value is not finite", where=where, got=cell, wanted="a finite number")
+        return InputError("no rows in the file", where=str(self.path))
+
+    def _error_of(self, cell: str, k: int, number: int) -> InputError:
+        where, name = f"{self.path}, line {number}, {self.title(k)}", self.spoken(k)
+        drop = f"--drop {name}"
+        if is_missing(cell):
+            header = "; if the line holds names: --header" if self.names is None and number == 1 else ""
+            remedy = f"fill the gap, drop the row, or leave out the column ({drop}){header}"
+            return InputError("a value is missing", where=where, got=repr(cell), wanted="a number", remedy=remedy)
+        column = [row[k] for row in self.below if len(row) > k]
+        if column and not any(is_number(each) or is_number(each, comma=True) for each in column):
+            remedy = f"{drop} leaves it out; --id-column {name} takes it for ids of the rows, --target-column {name} for what to learn"
+            if self.width == 1 and all(map(is_number, cell.split())):
+                remedy = "separate cells by commas, semicolons or tabs"
+            return InputError("a column of text", where=where, got=repr(cell[:60]), wanted="numbers", remedy=remedy)
+        point = (
+            "write numbers with a decimal point, or separate cells by semicolons"
+            if is_number(cell, comma=True)
+            else None
+        )
+        return InputError("not a number", where=where, got=repr(cell[:60]), wanted="a number", remedy=point)
+
+    def refuse_ids(self, chosen: Sequence[int], values: NDArray[np.float64]) -> None:
+        """Raise InputError for a feature that is an id by its name and its values, unless it is among `columns`."""
+        if self.names is None or self.options.columns is not None or len(values) < 2:
+            return
+        for k, column in zip(chosen, values.T, strict=True):
+            name = self.names[k]
+            if _IS_ID.fullmatch(name) and (column == np.floor(column)).all() and len(np.unique(column)) == len(column):
+                counts = bool(column[0] in (0, 1) and (np.diff(column) == 1).all())
+                what = f"its {'first ' if k == 0 else ''}column " + (
+                    "counts the rows" if counts else "looks like ids of the rows"
+                )
+                got = f"column {name!r}: {column[0]:g}, {column[1]:g}, ..."
+                remedy = f"say what it is: --id-column {name}, --drop {name}, or a feature among --columns"
+                raise InputError(what, where=str(self.path), got=got, remedy=remedy)
+
+    def note(self, shape: tuple[int, ...], ids: int | None, targets: int | None) -> str:
+        """Return what was decided, in a line."""
+        first = "no line of names" if self.names is None else f"line {self.header_line} names the columns"
+        parts = [f"{shape[0]:,} x {shape[1]:,} numbers", first]
+        if self.delimiter != ",":
+            parts.append(f"cells separated by {DELIMITERS.get(self.delimiter, repr(self.delimiter))}")
+        if self.comma:
+            parts.append("numbers with a decimal comma")
+        parts += [] if ids is None else [f"ids: {self.title(ids)}"]
+        parts += [] if targets is None else [f"targets: {self.title(targets)}"]
+        return f"{lines.file_name(self.path)}: {', '.join(parts)}"
+
+
+def _with_points(cells: Cells, comma: bool) -> Cells:
+    """Return cells whose numbers have a decimal point."""
+    return [cell.replace(",", ".") if comma and is_number(cell, comma=True) else cell for cell in cells]
+
+
+def _refuse_bad_ids(path: AnyPath, ids: NDArray[np.str_], title: str) -> None:
+    """Raise InputError for an id that is missing or there twice."""
+    order = np.argsort(ids, kind="stable")
+    again = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if (ids == "").any():
+        row = int(np.flatnonzero(ids == "")[0])
+        raise InputError("an id is missing", where=f"{path}, row {row + 1}, {title}", wanted="an id in every row")
+    if again.size:
+        first, second = sorted(order[again[0] : again[0] + 2].tolist())
+        got = f"{str(ids[first])!r} in rows {first + 1} and {second + 1}"
+        raise InputError("two rows of one id", where=f"{path}, {title}", got=got, wanted="an id a row")

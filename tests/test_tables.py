@@ -1,0 +1,132 @@
+"""Tables in delimited text: what the first line is, what separates cells, and which columns are which."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dkl._tables import TableOptions, read_table
+from dkl.datasets import read_array
+from dkl.errors import InputError
+from dkl.triplets import load_triplets
+
+
+def written(folder: Path, text: str, name: str = "X.csv") -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+READ = {
+    "numbers alone": ("1.5,-2\n3,4\n", {}, [[1.5, -2], [3, 4]], None),
+    "names": ("a,b\n1,2\n", {}, [[1, 2]], ("a", "b")),
+    "names that are numbers": ("1100,1102,1104\n1,2,3\n3,1,2\n", {"header": True}, [[1, 2, 3], [3, 1, 2]], ("1100", "1102", "1104")),
+    "rows that ascend, as the first": ("1,2,3\n4,5,6\n2,4,9\n", {}, [[1, 2, 3], [4, 5, 6], [2, 4, 9]], None),
+    "a single row": ("1100,1102,1104\n", {}, [[1100, 1102, 1104]], None),
+    "semicolons": ("a;b\n1;2.5\n", {}, [[1, 2.5]], ("a", "b")),
+    "a decimal comma": ("a;b\n1,5;2\n-,25;1e-3\n", {}, [[1.5, 2], [-0.25, 1e-3]], ("a", "b")),
+    "a decimal comma in quotes": ('"1,5",2\n"0,25",4\n', {}, [[1.5, 2], [0.25, 4]], None),
+    "tabs": ("a\tb\n1\t2\n", {}, [[1, 2]], ("a", "b")),
+    "another delimiter": ("a|b\n1|2\n", {"delimiter": "|"}, [[1, 2]], ("a", "b")),
+    "columns by name": ("a,b,c\n1,2,3\n", {"columns": ("c", "a")}, [[3, 1]], ("c", "a")),
+    "columns by number": ("1,2,-3\n2,7,9\n", {"drop": ("2",)}, [[1, -3], [2, 9]], None),
+    "text that is dropped": ("a,city\n1,rome\n2,oslo\n", {"drop": ("city",)}, [[1], [2]], ("a",)),
+    "names in quotes": ('"a, b",c\n1,2\n', {}, [[1, 2]], ("a, b", "c")),
+    "text that occurs again is no name": ("1,x\n2,x\n", {"drop": ("2",)}, [[1], [2]], None),
+    "sodium is a name": ("Na,K\n1,2\n", {}, [[1, 2]], ("Na", "K")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", READ)
+def test_what_is_read(case: str, tmp_path: Path) -> None:
+    text, options, values, names = READ[case]
+    found = read_table(written(tmp_path, text), TableOptions(**options))
+    assert_array_equal(found.values, np.array(values, float))
+    assert found.names == names
+
+
+REFUSED = {
+    "wavelengths over rows": ("1100,1102,1104\n1,2,3\n3,1,2\n", {}, "line 1: its numbers may be names .*--no-header"),
+    "wavelengths over spectra": ("1100,1102,1104\n.1,.2,.3\n.2,.3,.4\n", {}, "--no-header"),
+    "whole numbers over fractions": ("7,5,2\n.1,.3,.2\n.2,.1,.4\n", {}, "--no-header"),
+    "years": ("2019,2020\n5,4\n3,1\n", {}, "--no-header"),
+    "the numbers of the columns": ("0,1\n1,0\n", {}, "--no-header"),
+    "numbers and text": ("c1,2\nc2,3\n", {}, "numbers and text.*--no-header"),
+    "a cell": ("a,b\n1,2\n3,x\n", {}, r"line 3, column 2 \('b'\): not a number; got 'x'"),
+    "a long line": (",".join("abcdefgh") + "\n1,2,3,4,5,6,7,8\n1,2,3,4,5,6,7,8x\n", {}, r"line 3, column 8 \('h'\).*'8x'"),
+    "a missing value": ("a,b\n1,2\n,3\n", {}, r"line 3, column 1 \('a'\): a value is missing.*--drop a"),
+    "infinity": ("a,b\n1,inf\n", {}, r"column 2 \('b'\): a value is not finite"),
+    "an empty line of one column": ("a\n1\n\n2\n", {}, r"line 3, column 1 \('a'\): a value is missing"),
+    "two delimiters": ("1;2\t3\n4;5\t6\n", {}, "two delimiters are possible; got semicolons and tabs.*--delimiter"),
+    "thousands": ("1,500;2\n2,750;3\n", {}, "separator of thousands"),
+    "a point among decimal commas": ("1,5;2\n1.500;2\n", {}, "line 2, column 1: not a number; got '1.500'"),
+    "a column of text": ("a,my city\n1,rome\n2,oslo\n", {}, r"column 2 \('my city'\): a column of text.*--drop 'my city'.*--id-column"),
+    "ids": ("customer_id,b\n1001,2\n1007,2\n", {}, "looks like ids.*--id-column customer_id"),
+    "an index": (",a,b\n0,1,2\n", {}, "its first column is an index.*--drop 1"),
+    "no such column": ("a,b\n1,2\n", {"drop": ("c",)}, "no such column; got 'c'; wanted a, b"),
+    "nothing left": ("a,b\n1,2\n", {"drop": ("a", "b")}, "no column is left"),
+    "a name twice": ("a,a\n1,2\n", {}, "two columns of one name"),
+    "an id twice": ("n,b\nx,2\nx,3\n", {"id_column": "n"}, "two rows of one id.*'x' in rows 1 and 2"),
+    "no id": ("n,b\nx,2\n,3\n", {"id_column": "n"}, r"row 2, column 1 \('n'\)"),
+    "blanks between cells": ("1 2\n3 4\n", {}, "separate cells by commas, semicolons or tabs"),
+}  # fmt: skip
+LACKING = ("NA,NA", "?,?", "-,-", ",", "nan,nan")
+REFUSED |= {
+    f"a line of {marks}": (f"{marks}\n1,2\n3,4\n", {}, "line 1, column 1: a value is missing.*--header")
+    for marks in LACKING
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str, tmp_path: Path) -> None:
+    text, options, words = REFUSED[case]
+    with pytest.raises(InputError, match=words) as caught:
+        read_table(written(tmp_path, text), TableOptions(**options))
+    assert "\n" not in str(caught.value)
+
+
+def test_ids_and_targets(tmp_path: Path) -> None:
+    text = "customer;age;city;spent\nc7;31,5;rome;1,25\nc2;40;oslo;2\n"
+    options = TableOptions(id_column="customer", target_column="spent", drop=("city",))
+    found = read_table(written(tmp_path, text), options)
+    assert_array_equal(found.values, [[31.5], [40]])
+    assert found.names == ("age",)
+    assert_array_equal(found.ids, ["c7", "c2"])
+    assert_array_equal(found.targets, ["1,25", "2"])
+    assert found.note == (
+        "X.csv: 2 x 1 numbers, line 1 names the columns, cells separated by semicolons, numbers with a decimal comma, "
+        "ids: column 1 ('customer'), targets: column 4 ('spent')"
+    )
+
+
+def test_ids_that_are_a_feature(tmp_path: Path) -> None:
+    found = read_table(written(tmp_path, "id,b\n11,2\n17,3\n"), TableOptions(columns=("id", "b")))
+    assert_array_equal(found.values, [[11, 2], [17, 3]])
+
+
+@pytest.mark.parametrize("name", ["X.tsv", "X.TSV", "X.tsv.gz"])
+def test_tabs(name: str, tmp_path: Path) -> None:
+    assert_array_equal(read_array(written(tmp_path, "a\tb\n1\t2\n3\t5\n", name)), [[1, 2], [3, 5]])
+
+
+def test_packed(tmp_path: Path) -> None:
+    assert_array_equal(read_array(written(tmp_path, "a,b\n1,2\n3,5\n", "X.csv.gz")), [[1, 2], [3, 5]])
+    (tmp_path / "torn.csv.gz").write_bytes((tmp_path / "X.csv.gz").read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"torn.csv.gz: the file cannot be read"):
+        read_array(tmp_path / "torn.csv.gz")
+
+
+def test_options_as_json() -> None:
+    options = TableOptions(header=False, columns=("a", "b"), id_column="a")
+    assert options.as_dict() == {"header": False, "columns": ["a", "b"], "id_column": "a"}
+    assert TableOptions.from_dict(options.as_dict()) == options
+    assert TableOptions().as_dict() == {}
+
+
+def test_a_triplet_of_the_first_rows(tmp_path: Path) -> None:
+    path = written(tmp_path, "0,1,2\n3,4,5\n", "t.csv")
+    assert_array_equal(np.asarray(load_triplets(path).triplets), [[0, 1, 2], [3, 4, 5]])
+    assert_array_equal(np.asarray(load_triplets(path, header=True).triplets), [[3, 4, 5]])
+    assert_array_equal(np.asarray(load_triplets(written(tmp_path, "i,j,k\n0,1,2\n")).triplets), [[0, 1, 2]])
