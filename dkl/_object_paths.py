@@ -30,9 +30,11 @@ _CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or GOOGLE_APPLICATION_CREDENTIALS, here and where "
     "workers run, for who may read and write there"
 )
+_PASSING = {408, 409, 425, 429}
+"""HTTP status of refusals that pass by themselves: a timeout, a conflict, too early, too many requests."""
 _REFUSED = {"NoCredentialsError", "PartialCredentialsError", "NoAuthTokenError", "TokenRetrievalError"}
 _AWAY = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "ClientError"}
-"""Errors of the packages below, which are told by their names: none of the packages need be there."""
+"""Errors of the packages below, recognized by their names: none of the packages need be installed."""
 
 
 def is_address(path: Any) -> bool:
@@ -200,6 +202,21 @@ class ObjectPath:
             raise told from error
 
 
+def status_of(error: BaseException | None) -> int | None:
+    """Return the HTTP status of the answer that an error, or one of its causes, stands for; None if there is none.
+
+    By the status alone: what stands in the body of an answer is each server's own. MinIO's and SeaweedFS' lack the
+    <Condition> by which s3fs knows a refused conditional put.
+    """
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, dict):
+            status: int | None = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            return status
+        error = error.__cause__
+    return None
+
+
 def tag_of(info: Mapping[str, Any]) -> str:
     """By what a store knows the content of an object (ETag), from what it says of it; "" where it does not."""
     return str(info.get("ETag") or info.get("etag") or "").strip('"')
@@ -222,6 +239,8 @@ def _told(error: Exception, url: str) -> DklError | None:
         return InputError("its store lets nobody in by these credentials", where=url, got=got, remedy=_CREDENTIALS)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return DiskError("no space on its store", where=url, got=got)
+    if (status := status_of(error)) is not None and 400 <= status < 500 and status not in _PASSING:
+        return InputError("its store refuses this", where=url, got=f"{got} (status {status})")
     if isinstance(error, OSError) or name in _AWAY:
         remedy = "try again once the network is there; AWS_ENDPOINT_URL names a server that is not Amazon's"
         return ResourceError("its store cannot be reached", where=url, got=f"{name}: {got}", remedy=remedy)

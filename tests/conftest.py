@@ -27,6 +27,7 @@ import preloaded
 import psutil
 import pytest
 import s3_server
+import seaweed_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
@@ -198,8 +199,18 @@ def interrupts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def s3_environment() -> Iterator[dict[str, str]]:
+def seaweed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What reaching SeaweedFS on 127.0.0.1 takes; it runs for the whole session."""
+    with seaweed_server.seaweed(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server.environment
+
+
+@pytest.fixture(scope="session", params=["moto", pytest.param("seaweedfs", marks=pytest.mark.exhaustive)])
+def s3_environment(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """What reaching a server of S3 on 127.0.0.1 takes; it runs for the whole session."""
+    if request.param == "seaweedfs":
+        yield request.getfixturevalue("seaweed_environment")
+        return
     with s3_server.s3_server() as environment:
         yield environment
 
@@ -207,11 +218,13 @@ def s3_environment() -> Iterator[dict[str, str]]:
 @pytest.fixture
 def bucket(s3_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, seed: int) -> s3_server.Bucket:
     """A new bucket there, which this process can reach for this test."""
-    for name, value in s3_environment.items():
-        monkeypatch.setenv(name, value)
-    made = s3_server.Bucket(f"test-{seed:010d}", s3_environment)
-    made.files.mkdir(made.name)
-    return made
+    return s3_server.new_bucket(f"test-{seed:010d}", s3_environment, monkeypatch)
+
+
+@pytest.fixture
+def seaweed_bucket(seaweed_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, seed: int) -> s3_server.Bucket:
+    """A new bucket of SeaweedFS, which this process can reach for this test."""
+    return s3_server.new_bucket(f"test-{seed:010d}", seaweed_environment, monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -37,6 +39,33 @@ class Bucket:
         """Of all objects below a prefix, from there on."""
         start = f"{self.name}/{below}"
         return [name[len(start) :].lstrip("/") for name in self.files.find(start)]
+
+
+_connected = [""]
+"""The server that this process has asked last."""
+
+
+def new_bucket(name: str, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """Make a bucket of the server that an environment names, and set that in this process for the test."""
+    if _connected[-1] != (endpoint := environment["AWS_ENDPOINT_URL"]):
+        _disconnect()
+        _connected[-1] = endpoint
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    made = Bucket(name, environment)
+    made.files.mkdir(name)
+    return made
+
+
+def _disconnect() -> None:
+    """Close what fsspec keeps: it is connected to another server than the environment names."""
+    import fsspec
+
+    kind = fsspec.get_filesystem_class("s3")
+    for files in kind._cache.values():
+        if files._s3 is not None:
+            kind.close_session(files.loop, files._s3)
+    kind.clear_instance_cache()
 
 
 @contextmanager

@@ -15,15 +15,15 @@ import socket
 import threading
 import time
 import uuid
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import google_crc32c
 
-from dkl._object_paths import ObjectPath
-from dkl.errors import DklError, InputError, StoreError
+from dkl._object_paths import ObjectPath, status_of
+from dkl.errors import DklError, InputError, ResourceError, StoreError
 from dkl.stores.sealed_json import parsed_json, sealed_text
 
 KIND, VERSION = "dkl-commit", 1
@@ -31,6 +31,10 @@ PLACE = re.compile(r"[0-9]{8}-[0-9a-f]{8}")
 """A folder below files/: number and attempt of the commit that its files came with."""
 PROBE = "probe-"
 """What the name of an object begins with that is made to try the store."""
+EXISTS, CONFLICT = 412, 409
+"""HTTP status of a conditional put where there is an object, and where another put is under way: that one may still fail."""
+CONFLICTS, CONFLICT_SECONDS = 10, 0.5
+"""Number of attempts at a put that conflicts with another, and the pause between them."""
 _IN_MEMORY = threading.Lock()
 """fsspec's files in memory look, and then write."""
 
@@ -76,9 +80,13 @@ class Commits:
         """InputError for a store that creates an object where there is one: of two writers both would believe that they
         had committed."""
         probe = self.root / f"{PROBE}{uuid.uuid4().hex[:8]}"
-        created = [_create(probe, b"one"), _create(probe, b"two")]
-        with self.root.telling():
-            self.root.files.rm([probe.key])
+        try:
+            created = [_create(probe, b"one"), _create(probe, b"two")]
+        except BaseException:
+            with suppress(DklError):  # the first error is the one to report
+                self._remove(probe)
+            raise
+        self._remove(probe)
         if created != [True, False]:
             raise InputError(
                 "its store cannot commit safely: it creates an object where there is one",
@@ -86,6 +94,10 @@ class Commits:
                 wanted="conditional puts (If-None-Match: *)",
                 remedy="fit to a folder of a disk and copy that",
             )
+
+    def _remove(self, path: ObjectPath) -> None:
+        with self.root.telling():
+            self.root.files.rm([path.key])
 
     def newest_number(self) -> int:
         """Of the newest commit; 0 where there is none."""
@@ -148,13 +160,27 @@ class Commits:
 
 
 def _create(path: ObjectPath, content: bytes) -> bool:
-    """Whether this was the first to create the object."""
-    with path.telling(), _IN_MEMORY if path.is_of_this_process else nullcontext():
-        try:
-            path.files.pipe_file(path.key, content, mode="create")
-        except FileExistsError:
-            return False
-    return True
+    """Create the object; return False if there is one already. ResourceError if the store cannot be reached."""
+    for _ in range(CONFLICTS):
+        with path.telling(), _IN_MEMORY if path.is_of_this_process else nullcontext():
+            try:
+                path.files.pipe_file(path.key, content, mode="create")
+                return True
+            except Exception as error:
+                status = status_of(error)
+                if isinstance(error, FileExistsError) or status == EXISTS:
+                    return False
+                if status != CONFLICT:
+                    raise
+            if path.files.exists(path.key):
+                return False
+        time.sleep(CONFLICT_SECONDS)
+    raise ResourceError(
+        "its store refuses to create an object, though there is none",
+        where=str(path),
+        got=f"status {CONFLICT}, {CONFLICTS} times",
+        remedy="try again once no other process writes there",
+    )
 
 
 def _is_inside(name: str) -> bool:

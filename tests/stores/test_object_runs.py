@@ -9,10 +9,12 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from object_folders import ONE, OTHER, fetched, write
 from repeats import but_for
+from s3fs.core import ClientError
+from s3fs.errors import translate_boto_error
 
-from dkl.errors import DiskError, InputError, ResourceError
+from dkl.errors import DiskError, DklError, InputError, ResourceError
 from dkl.runs.places import found_run, new_run
-from dkl.stores import object_runs
+from dkl.stores import object_commits, object_runs
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
@@ -178,6 +180,85 @@ def test_a_store_without_conditional_puts_is_refused(root, monkeypatch):
     with pytest.raises(InputError, match="cannot commit safely.*wanted conditional puts.*fit to a folder of a disk"):
         new_run(str(root))
     assert not root.exists()
+
+
+def refusal(status, **error):
+    """What s3fs makes of an answer of a server: of a body without <Condition> no FileExistsError."""
+    answer = {"Error": {"Message": "refused", **error}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return translate_boto_error(ClientError(answer, "PutObject"))
+
+
+# https://github.com/minio/minio/blob/master/cmd/api-errors.go names the codes; it and SeaweedFS send no <Condition>.
+MINIO = {"Code": "PreconditionFailed", "Key": "run.zarr/probe", "BucketName": "bucket", "Resource": "/bucket/run.zarr"}
+
+
+@pytest.mark.parametrize("error", [MINIO, {"Code": "412"}, {"Code": "SomeNewCode"}], ids=lambda error: error["Code"])
+def test_a_store_is_believed_by_the_status_of_its_refusal(error, root, folder, monkeypatch):
+    refused = refusal(412, **error)
+    assert not isinstance(refused, FileExistsError)
+    put = MemoryFileSystem.pipe_file
+
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        if mode == "create" and self.exists(path):
+            raise refused
+        put(self, path, value, mode=mode, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    run = new_run(str(root)).create({"task": "none"})
+    run.close()
+    assert not any("probe" in name for name in root.listed())
+    with pytest.raises(InputError, match="another process works on this run; got commit 1 by pid"):
+        ObjectRun(root).publish(folder, OTHER)
+
+
+@pytest.mark.parametrize("other_wins", [True, False])
+def test_a_put_that_conflicts_with_another_is_tried_again(other_wins, root, folder, tmp_path, monkeypatch):
+    """Of two puts at once a store may refuse both, as Amazon's does with 409: then neither object is there."""
+    put, answers = MemoryFileSystem.pipe_file, []
+
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        if mode == "create" and len(answers) < 2:
+            answers.append(409)
+            if other_wins:
+                put(self, path, b"{}")
+            raise refusal(409, Code="ConditionalRequestConflict")
+        put(self, path, value, mode=mode, **options)
+
+    monkeypatch.setattr(object_commits, "CONFLICT_SECONDS", 0.0)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    if other_wins:
+        with pytest.raises(DklError):
+            ObjectRun(root).publish(folder, ONE)
+        return
+    ObjectRun(root).publish(folder, ONE)
+    assert len(answers) == 2 and fetched(root, tmp_path / "found")[1]["config.json"] == b"{}"
+
+
+def test_a_store_that_conflicts_for_ever_is_not_asked_for_ever(root, folder, monkeypatch):
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        raise refusal(409, Code="OperationAborted")
+
+    monkeypatch.setattr(object_commits, "CONFLICT_SECONDS", 0.0)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    with pytest.raises(
+        ResourceError, match="probe-.*refuses to create an object, though there is none; got status 409"
+    ):
+        new_run(str(root))
+
+
+def test_no_probe_is_left_where_the_second_put_fails(root, monkeypatch):
+    put, puts = MemoryFileSystem.pipe_file, []
+
+    def pipe_file(self, path, value, mode="overwrite", **options):
+        puts.append(path)
+        if len(puts) == 2:
+            raise TimeoutError("no answer")
+        put(self, path, value, mode=mode, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    with pytest.raises(ResourceError, match="no answer"):
+        new_run(str(root))
+    assert len(puts) == 2 and not root.exists()
 
 
 def test_nothing_that_exists_is_written_to(root, folder):
