@@ -11,7 +11,7 @@ import click
 from dkl.errors import InputError, ResourceError
 from dkl.runs import registry, report
 from dkl.runs.jobs.job import JobFiles, Recorded, recorded
-from dkl.runs.jobs.system import State, System, system
+from dkl.runs.jobs.system import Inquiry, State, System, system
 from dkl.runs.stored import open_run
 
 POLL_SECONDS = 2.0
@@ -21,11 +21,14 @@ CANCEL_SECONDS = 60.0
 
 
 def wait(run: str, *, follow: bool = False) -> int:
-    """Until the run's job has ended; its exit code. Raises ResourceError where it ended without one."""
+    """Wait until the run's job has ended; return its exit code. Raises ResourceError if it ended without one.
+
+    A system that gives no answer is asked again for PATIENCE_SECONDS.
+    """
     job = _required(run)
-    files, host, shown = job.files, system(job.system), 0
+    files, inquiry, shown = job.files, Inquiry(system(job.system), job), 0
     while True:
-        state = host.state(job)
+        state = inquiry.state()
         if follow:
             shown = _follow(files, shown)
         if state is State.ENDED:
@@ -105,9 +108,9 @@ def cancel(path: str) -> None:
 
 
 def _ends(host: System, job: Recorded) -> bool:
-    """Whether a job ends in CANCEL_SECONDS."""
-    end = time.monotonic() + CANCEL_SECONDS
-    while host.state(job) is not State.ENDED:
+    """Return whether a job ends in CANCEL_SECONDS."""
+    end, inquiry = time.monotonic() + CANCEL_SECONDS, Inquiry(host, job)
+    while inquiry.state() is not State.ENDED:
         if time.monotonic() >= end:
             return False
         time.sleep(min(POLL_SECONDS, CANCEL_SECONDS))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib
 import subprocess
+import time
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Protocol
+
+import click
 
 from dkl.errors import ResourceError
 from dkl.runs.jobs.job import Job, Recorded
 
 COMMAND_SECONDS = 120
 """For a command of the system to answer."""
+
+
+PATIENCE_SECONDS = 600.0
+"""Time for which a system that gives no answer is asked again about a job that is waited for; the job itself needs no answer."""
 
 
 class State(Enum):
@@ -44,6 +51,41 @@ def system(name: str) -> System:
     found: Any = importlib.import_module(f"dkl.runs.jobs.{name}")
     module: System = found
     return module
+
+
+class Inquiry:
+    """Repeated questions about one job, some of which may stay unanswered: a controller restarts, a network is away."""
+
+    def __init__(self, host: System, job: Recorded) -> None:
+        self._host, self._job = host, job
+        self._unanswered_since: float | None = None
+
+    def state(self) -> State | None:
+        """Return where the job stands; None if the system gives no answer now, which is said once.
+
+        Raises ResourceError if it has given none for PATIENCE_SECONDS.
+        """
+        try:
+            found = self._host.state(self._job)
+        except ResourceError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # no such command: asking again is of no use
+                raise
+            self._bear(error)
+            return None
+        if self._unanswered_since is not None:
+            click.echo(f"note: {self._job.system} answers again", err=True)
+        self._unanswered_since = None
+        return found
+
+    def _bear(self, error: ResourceError) -> None:
+        limit = f"{PATIENCE_SECONDS:g} s"
+        if self._unanswered_since is None:
+            self._unanswered_since = time.monotonic()
+            click.echo(f"note: {error}; the job may go on, asking again for up to {limit}", err=True)
+        elif time.monotonic() - self._unanswered_since >= PATIENCE_SECONDS:
+            name = f"{self._job.system} {self._job.id}"
+            remedy = "the job may go on: `dkl status` asks for it, once the system answers"
+            raise ResourceError(f"no answer for {limit}", where=name, got=str(error), remedy=remedy) from error
 
 
 def answer(command: Sequence[str], *, accept: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
