@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from dkl._csv_files import labels_from_csv
+from dkl._csv_files import read_label_text
 from dkl._npy_headers import check_npy, member_header
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl._reading import reading
 from dkl._table_lines import TABLES, table_suffix
-from dkl._tables import TableOptions, read_table
+from dkl._table_options import TableOptions
+from dkl._tables import read_table
 from dkl.errors import InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
@@ -53,16 +54,19 @@ def read_array(path: str | AnyPath, key: str | None = None, *, header: bool | No
         return _numbers(_from_npy(path), path) if suffix == ".npy" else _from_svmlight(path, key)
 
 
-def read_labels(path: str | AnyPath, n: int) -> NDArray[Any]:
+def read_labels(path: str | AnyPath, n: int, table: TableOptions | None = None) -> NDArray[Any]:
     """The (n,) class labels in a file, numbers or text.
 
-    From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv file of one column, with or without a name in
-    its first line. Labels in .csv are integers if all of them are written as integers.
+    From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv or .tsv file: of one column, with or without a name in
+    its first line; or of several, of which `table.target_column` names one. Labels in text are integers if all of them are written as
+    integers. With as many lines as labels the first is a label, with one more a name; but a line that occurs again, or a number
+    above numbers, is no name, and text above numbers alone is no label: what has two readings is refused without `table.header`. An
+    empty line is a missing label, but not at the end.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but n labels.
     """
     path = as_source(path)
-    suffix = path.suffix.lower()
+    suffix = table_suffix(path) or path.suffix.lower()
     if suffix in _SVMLIGHT:
         found = read_array(path, "y")
     elif suffix == ".npz":
@@ -75,11 +79,11 @@ def read_labels(path: str | AnyPath, n: int) -> NDArray[Any]:
     elif suffix == ".npy":
         with reading(path):
             found = np.array(_from_npy(path))
-    elif suffix == ".csv":
+    elif suffix in TABLES:
         with reading(path):
-            found = labels_from_csv(path, n)
+            found = read_label_text(path, n, table or TableOptions())
     else:
-        wanted = ".npy, .npz, .csv, " + ", ".join(sorted(_SVMLIGHT))
+        wanted = ".npy, .npz, .csv, .tsv, " + ", ".join(sorted(_SVMLIGHT))
         raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted)
     found = found[:, 0] if getattr(found, "ndim", 0) == 2 and found.shape[1] == 1 else found
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "biufU":

@@ -1,8 +1,7 @@
-"""Comma-separated files of labels."""
+"""Class labels in delimited text: a file of one column, or one column of a table."""
 
 from __future__ import annotations
 
-import csv
 import re
 from contextlib import suppress
 from typing import Any
@@ -11,24 +10,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
-from dkl._table_lines import WITHOUT_INDEX, is_unnamed
+from dkl._table_lines import (
+    WITHOUT_INDEX,
+    found_delimiter,
+    is_number,
+    is_unnamed,
+    named_delimiter,
+    open_text,
+    rows_of,
+    sample,
+)
+from dkl._table_options import TableOptions
+from dkl._tables import read_texts
 from dkl.errors import InputError
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name, not a number
 
 
-def labels_from_csv(path: AnyPath, n: int) -> NDArray[Any]:
-    """The labels of a one-column file; one line more than n is a header."""
-    with path.open("r", encoding="utf-8-sig", newline="") as text:
-        rows = [row for row in csv.reader(text) if row]
-    for number, row in enumerate(rows, 1):
-        if len(row) != 1:
-            remedy = WITHOUT_INDEX if number == 1 and len(row) == 2 and is_unnamed(row[0]) else None
-            got = f"{len(row)} cells"
-            raise InputError("malformed line", where=f"{path}, label {number}", got=got, wanted="1", remedy=remedy)
-    cells = [row[0].strip() for row in rows]
-    # A header cannot be told from a label of text, but the number of rows is known.
-    cells = cells[1:] if len(cells) == n + 1 else cells
+def read_label_text(path: AnyPath, n: int, options: TableOptions) -> NDArray[Any]:
+    """Return the n labels in delimited text, by the rule of `dkl.datasets.read_labels`: integers if all are, else text; "" is missing."""
+    if options.target_column is not None:
+        return _typed(read_texts(path, options).tolist())
+    delimiter = named_delimiter(path, options.delimiter) or found_delimiter(path, sample(path))[0]
+    return _typed(_labels(_only_column(path, delimiter), n, options.header, path))
+
+
+def _only_column(path: AnyPath, delimiter: str) -> list[str]:
+    """Return the cells of a file of one column, empty ones too, but not at the end. InputError for a line of several cells."""
+    found: list[str] = []
+    with open_text(path) as text:
+        for number, cells in rows_of(text, delimiter):
+            if len(cells) > 1:
+                index = WITHOUT_INDEX if not found and len(cells) == 2 and is_unnamed(cells[0]) else None
+                remedy = index or "name the column of labels by --target-column (TableOptions.target_column in Python)"
+                where, got = f"{path}, line {number}", f"{len(cells)} cells"
+                raise InputError("malformed line", where=where, got=got, wanted="1", remedy=remedy)
+            found.append(cells[0].strip() if cells else "")
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _labels(cells: list[str], n: int, header: bool | None, path: AnyPath) -> list[str]:
+    """Return the cells that are labels of n rows; InputError where they are not n, or the first may be a name or a label."""
+    if header is None:
+        header = _is_name(cells, n, path)
+    found = cells[1:] if header else cells
+    if len(found) != n:
+        below = " below its name" if header else ""
+        got, wanted = f"{len(found):,} labels{below}", f"{n:,}"
+        raise InputError("not labels of these rows", where=str(path), got=got, wanted=wanted)
+    return found
+
+
+def _is_name(cells: list[str], n: int, path: AnyPath) -> bool:
+    """Return whether the first cell is the name of the labels below it; InputError where both is possible."""
+    if not cells or len(cells) not in (n, n + 1):
+        return False
+    first, below = cells[0], [cell for cell in cells[1:] if cell]
+    above_others = bool(below) and is_number(first) != is_number(below[0]) and len(set(map(is_number, below))) == 1
+    above_numbers = above_others and not is_number(first)
+    remedy = "leave out what is no label, or say whether the line is a name: --header or --no-header"
+    where, got = f"{path}, line 1", f"{first!r} above {len(cells) - 1:,} lines, of {n:,} rows"
+    if len(cells) == n:
+        if above_numbers:
+            raise InputError("text above numbers: a name, or a label?", where=where, got=got, remedy=remedy)
+        return False
+    # An empty line that separates labels would shift those below it, were it taken for one that is missing.
+    is_certain = above_others or (not is_number(first) and len(below) == len(cells) - 1)
+    if not first or first in below or not is_certain:
+        raise InputError("one label too many, or a name above them?", where=where, got=got, remedy=remedy)
+    return True
+
+
+def _typed(cells: list[str]) -> NDArray[Any]:
+    """Return labels as integers if all are written as such, else as text."""
     if all(map(_INTEGER.fullmatch, cells)):
         with suppress(OverflowError):
             return np.array([int(cell) for cell in cells], np.int64)

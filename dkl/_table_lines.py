@@ -105,6 +105,14 @@ def rows_of(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Cells]]
         yield reader.line_num, [] if len(cells) == 1 and not cells[0].strip() else cells
 
 
+def named_delimiter(path: AnyPath, given: str | None) -> str | None:
+    """Return the character that a delimiter is given by, as "tab"; InputError where it is none."""
+    found = {"tab": "\t", "\\t": "\t"}.get(given or "", given)
+    if found is not None and (len(found) != 1 or found in '"\r\n'):
+        raise InputError("not a delimiter", where=str(path), got=repr(given), wanted="one character, or tab")
+    return found
+
+
 def found_delimiter(path: AnyPath, lines: list[str]) -> tuple[str, bool]:
     """Return (delimiter, whether numbers are written with a decimal comma), by the rule of `dkl.datasets.read_table`.
 

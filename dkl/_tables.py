@@ -6,9 +6,8 @@ import re
 import shlex
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,47 +17,11 @@ from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl._reading import reading
 from dkl._table_lines import DELIMITERS, Cells, is_missing, is_number, is_packed
+from dkl._table_options import TableOptions
 from dkl.errors import InputError
 
 _IS_ID = re.compile(r"(?i:id|index|key|uuid|row|.*[ _.-]id)|.*[a-z](Id|ID)")
 """Names of columns that are taken for ids where their values are different whole numbers."""
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Options of reading delimited text; what is None is decided by the file, or refused where two readings are possible.
-
-    header: whether the first line holds names of columns. delimiter: between cells. columns: features, in their order; None: all
-    that are not otherwise used. drop: columns to leave out. target_column: the column to learn. id_column: the column of the rows'
-    ids. Columns are given by name, or by number from 1.
-    """
-
-    header: bool | None = None
-    delimiter: str | None = None
-    columns: tuple[str, ...] | None = None
-    drop: tuple[str, ...] = ()
-    target_column: str | None = None
-    id_column: str | None = None
-    may_lack: bool = False
-    """True where columns to leave out, of targets or of ids may be absent, as in new rows."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as JSON keeps it."""
-        default = TableOptions()
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-            if value != getattr(default, name) and name != "may_lack"
-        }
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> TableOptions:
-        """Return the options that `as_dict` has kept."""
-        known = {field.name for field in fields(cls)}
-        found: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in given.items() if name in known
-        }
-        return cls(**found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +64,35 @@ def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Tabl
     return Table(values, names, ids, targets, layout.note(values.shape, id_column, target_column))
 
 
+def read_numbers(path: AnyPath, options: TableOptions) -> NDArray[np.float64]:
+    """Return the numbers (n, k) of targets: those of the target column, or of all columns; a first line without text is a row.
+
+    Raises InputError as `read_table`.
+    """
+    with reading(path):
+        header = lines.is_text(path) if options.header is None else options.header
+        layout = Layout.of(path, replace(options, header=header))
+        target = layout.column(options.target_column)
+        return layout.numbers(layout.features() if target is None else [target])
+
+
+def read_texts(path: AnyPath, options: TableOptions) -> NDArray[np.str_]:
+    """Return the cells (n,) of the target column as text; InputError as `read_table`."""
+    with reading(path):
+        layout = Layout.of(path, options)
+        (found,) = layout.texts([layout.column(options.target_column)])
+        assert found is not None
+        return found
+
+
+def has_column(path: AnyPath, options: TableOptions, name: str | None) -> bool:
+    """Return whether a table has a column of that name or number."""
+    if name is None:
+        return False
+    with reading(path):
+        return Layout.of(path, replace(options, may_lack=True)).column(name) is not None
+
+
 @dataclass(frozen=True)
 class Layout:
     """Layout of a file: delimiter, decimal comma, and names of its `width` columns in line `header_line`, 0 for none."""
@@ -119,15 +111,11 @@ class Layout:
     def of(cls, path: AnyPath, options: TableOptions) -> Layout:
         """Decide how `path` is read; InputError where two readings are possible, or there are no rows."""
         some = lines.sample(path)
-        if options.delimiter is None:
+        named = lines.named_delimiter(path, options.delimiter)
+        if named is None:
             delimiter, comma = lines.found_delimiter(path, some)
         else:
-            delimiter = {"tab": "\t", "\\t": "\t"}.get(options.delimiter, options.delimiter)
-            if len(delimiter) != 1 or delimiter in '"\r\n':
-                raise InputError(
-                    "not a delimiter", where=str(path), got=repr(delimiter), wanted="one character, or tab"
-                )
-            comma = lines.has_decimal_comma(path, some, delimiter)
+            delimiter, comma = named, lines.has_decimal_comma(path, some, named)
         rows = [(number, cells) for number, cells in lines.rows_of(some, delimiter) if cells]
         if not rows:
             raise InputError("no rows in the file", where=str(path))
@@ -136,7 +124,7 @@ class Layout:
         if header is None:
             plain = [_with_points(cells, comma) for cells in (first, *below)]
             skipped = {name for name in (*options.drop, options.id_column, options.target_column) if name}
-            index = options.columns is not None or bool(skipped & {"1", first[0].strip()})
+            index = options.features is not None or bool(skipped & {"1", first[0].strip()})
             got = lines.shown_line(first, delimiter)
             header = lines.first_is_header(f"{path}, line {number}", plain[0], plain[1:], got, index=index)
         if header and not below:
@@ -176,11 +164,11 @@ class Layout:
         """Return the places of the columns to learn from, in their order; InputError where there are none, or a name is there twice."""
         options = self.options
         used = [self.column(name) for name in (*options.drop, options.target_column, options.id_column)]
-        if options.columns is None:
+        if options.features is None:
             chosen = [k for k in range(self.width) if k not in used]
         else:
             chosen = [
-                k for name in options.columns if (k := self.column(name, must=True)) is not None and k not in used
+                k for name in options.features if (k := self.column(name, must=True)) is not None and k not in used
             ]
         if not chosen:
             raise InputError("no column is left to learn from", where=str(self.path), got=f"{self.width} in the file")
@@ -297,8 +285,8 @@ class Layout:
         return InputError("not a number", where=where, got=repr(cell[:60]), wanted="a number", remedy=point)
 
     def refuse_ids(self, chosen: Sequence[int], values: NDArray[np.float64]) -> None:
-        """Raise InputError for a feature that is an id by its name and its values, unless it is among `columns`."""
-        if self.names is None or self.options.columns is not None or len(values) < 2:
+        """Raise InputError for a feature that is an id by its name and its values, unless it is among the `features` that are given."""
+        if self.names is None or self.options.features is not None or len(values) < 2:
             return
         for k, column in zip(chosen, values.T, strict=True):
             name = self.names[k]
@@ -308,7 +296,7 @@ class Layout:
                     "counts the rows" if counts else "looks like ids of the rows"
                 )
                 got = f"column {name!r}: {column[0]:g}, {column[1]:g}, ..."
-                remedy = f"say what it is: --id-column {name}, --drop {name}, or a feature among --columns"
+                remedy = f"say what it is: --id-column {name}, --drop {name}, or a feature among --features"
                 raise InputError(what, where=str(self.path), got=got, remedy=remedy)
 
     def note(self, shape: tuple[int, ...], ids: int | None, targets: int | None) -> str:

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from dkl._array_files import csr_from_parts, read_npz
 from dkl._array_files import read_array as read_array  # public here
 from dkl._array_files import read_labels as read_labels
+from dkl._table_options import TableOptions as TableOptions
 from dkl._tables import Table as Table
-from dkl._tables import TableOptions as TableOptions
 from dkl._tables import read_table as read_table
 from dkl.errors import InputError
 

@@ -180,7 +180,7 @@ def test_labels_in_arrays(tmp_path: Path) -> None:
         ("y.npy", np.arange(3), r"not labels of these rows; got shape \(3,\); wanted \(2,\)"),
         ("y.npy", np.zeros((2, 2), int), "not labels of these rows"),
         ("y.npz", {"a": np.arange(2), "b": np.arange(2)}, "no such array"),
-        ("y.csv", "red,blue\nred,blue\n", "label 1: malformed line"),
+        ("y.csv", "red,blue\nred,blue\n", "line 1: malformed line"),
         ("y.csv", "", "not labels of these rows"),
         ("y.txt", "red\nblue\n", "not a kind of file"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dkl._tables import TableOptions, read_table
-from dkl.datasets import read_array
+from dkl.datasets import read_array, read_labels
 from dkl.errors import InputError
 from dkl.triplets import load_triplets
 
@@ -30,7 +30,7 @@ READ = {
     "a decimal comma in quotes": ('"1,5",2\n"0,25",4\n', {}, [[1.5, 2], [0.25, 4]], None),
     "tabs": ("a\tb\n1\t2\n", {}, [[1, 2]], ("a", "b")),
     "another delimiter": ("a|b\n1|2\n", {"delimiter": "|"}, [[1, 2]], ("a", "b")),
-    "columns by name": ("a,b,c\n1,2,3\n", {"columns": ("c", "a")}, [[3, 1]], ("c", "a")),
+    "columns by name": ("a,b,c\n1,2,3\n", {"features": ("c", "a")}, [[3, 1]], ("c", "a")),
     "columns by number": ("1,2,-3\n2,7,9\n", {"drop": ("2",)}, [[1, -3], [2, 9]], None),
     "text that is dropped": ("a,city\n1,rome\n2,oslo\n", {"drop": ("city",)}, [[1], [2]], ("a",)),
     "names in quotes": ('"a, b",c\n1,2\n', {}, [[1, 2]], ("a, b", "c")),
@@ -102,7 +102,7 @@ def test_ids_and_targets(tmp_path: Path) -> None:
 
 
 def test_ids_that_are_a_feature(tmp_path: Path) -> None:
-    found = read_table(written(tmp_path, "id,b\n11,2\n17,3\n"), TableOptions(columns=("id", "b")))
+    found = read_table(written(tmp_path, "id,b\n11,2\n17,3\n"), TableOptions(features=("id", "b")))
     assert_array_equal(found.values, [[11, 2], [17, 3]])
 
 
@@ -119,8 +119,8 @@ def test_packed(tmp_path: Path) -> None:
 
 
 def test_options_as_json() -> None:
-    options = TableOptions(header=False, columns=("a", "b"), id_column="a")
-    assert options.as_dict() == {"header": False, "columns": ["a", "b"], "id_column": "a"}
+    options = TableOptions(header=False, features=("a", "b"), id_column="a")
+    assert options.as_dict() == {"header": False, "features": ["a", "b"], "id_column": "a"}
     assert TableOptions.from_dict(options.as_dict()) == options
     assert TableOptions().as_dict() == {}
 
@@ -130,3 +130,54 @@ def test_a_triplet_of_the_first_rows(tmp_path: Path) -> None:
     assert_array_equal(np.asarray(load_triplets(path).triplets), [[0, 1, 2], [3, 4, 5]])
     assert_array_equal(np.asarray(load_triplets(path, header=True).triplets), [[3, 4, 5]])
     assert_array_equal(np.asarray(load_triplets(written(tmp_path, "i,j,k\n0,1,2\n")).triplets), [[0, 1, 2]])
+
+
+LABELS = {
+    "as many as rows": ("red\nblue\nred\n", None, ["red", "blue", "red"]),
+    "a name of text above": ("colour\nred\nblue\nred\n", None, ["red", "blue", "red"]),
+    "a name above numbers": ("species\n0\n1\n1\n", None, [0, 1, 1]),
+    "a number above text": ("0\nred\nblue\nred\n", None, ["red", "blue", "red"]),
+    "a name that is a number": ("0\n1\n0\n1\n", True, [1, 0, 1]),
+    "an empty line at the end": ("1\n0\n1\n\n\n", None, [1, 0, 1]),
+    "text that is a label": ("none\n0\n1\n", False, ["none", "0", "1"]),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+def test_labels(case: str, tmp_path: Path) -> None:
+    text, header, wanted = LABELS[case]
+    found = read_labels(written(tmp_path, text, "y.csv"), 3, TableOptions(header=header))
+    assert_array_equal(found, wanted)
+    assert found.dtype.kind == np.array(wanted).dtype.kind
+
+
+def test_an_empty_line_is_no_label_and_shifts_none(tmp_path: Path) -> None:
+    found = read_labels(written(tmp_path, "species\n0\n\n1\n1\n", "y.csv"), 4)
+    assert [str(label or "") for label in found] == ["0", "", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "red\nred\nblue\nred\n",
+            "one label too many, or a name above them.; got 'red' above 3 lines, of 3 rows.*--header",
+        ),
+        ("2\n0\n1\n1\n", "one label too many"),
+        ("species\n0\n1\n", "text above numbers: a name, or a label"),
+        ("red\n\nblue\n\nred\n", "not labels of these rows; got 5 labels"),
+        ("red\n\nblue\nred\n", "one label too many"),
+        ("1;2\n3;4\n5;6\n", "line 1: malformed line; got 2 cells.*--target-column"),
+    ],
+)
+def test_labels_that_are_refused(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        read_labels(written(tmp_path, text, "y.csv"), 3)
+
+
+def test_labels_of_a_column(tmp_path: Path) -> None:
+    path = written(tmp_path, "id;kind;x\n7;1;a\n9;0;b\n", "y.csv")
+    assert_array_equal(read_labels(path, 2, TableOptions(target_column="kind")), [1, 0])
+    assert_array_equal(read_labels(path, 2, TableOptions(target_column="x")), ["a", "b"])
+    with pytest.raises(InputError, match="not labels of these rows"):
+        read_labels(path, 3, TableOptions(target_column="x"))

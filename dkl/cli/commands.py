@@ -48,7 +48,7 @@ class Tasks(click.Group):
 
 def _fit_command(declaration: Declaration) -> click.Command:
     def run(out: str, picture: bool, **given: Any) -> None:
-        files = {file.name: given.pop(file.name) for file in declaration.files}
+        files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
 
@@ -59,7 +59,7 @@ def _fit_command(declaration: Declaration) -> click.Command:
 
 def _plan_command(declaration: Declaration) -> click.Command:
     def run(out: str, picture: bool, **given: Any) -> None:
-        files = {file.name: given.pop(file.name) for file in declaration.files}
+        files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
 
@@ -70,7 +70,7 @@ def _plan_command(declaration: Declaration) -> click.Command:
 
 def _submit_command(declaration: Declaration) -> click.Command:
     def run(out: str, picture: bool, **given: Any) -> None:
-        files = {file.name: given.pop(file.name) for file in declaration.files}
+        files = options.given_files(declaration, given)
         how = options.pop(given, options.JOB_NAMES)
         placing, chosen = options.split(given)
         from dkl.runs.jobs import submit
@@ -83,7 +83,13 @@ def _submit_command(declaration: Declaration) -> click.Command:
 def _command(
     declaration: Declaration, run: Callable[..., None], help: str, place: Iterable[options.Command] = options.PLACE
 ) -> click.Command:
-    given = [*options.files(declaration), *options.settings(declaration.settings), options.PICTURE, *place]
+    given = [
+        *options.files(declaration),
+        *options.columns(declaration),
+        *options.settings(declaration.settings),
+        options.PICTURE,
+        *place,
+    ]
     text = help.format(help=declaration.help, task=declaration.task)
     return click.command(declaration.task, help=text)(options.together(given)(run))
 
@@ -171,32 +177,38 @@ def info(run: str, as_json: bool, picture: str | None) -> None:
 @click.command()
 @click.argument("run")
 @click.option("--data", required=True, metavar="FILE", help="Patterns, as many features as those learned from.")
+@options.together(options.COLUMNS)
 @click.option("--out", required=True, metavar="FILE", help=".npz (key factor) or .npy; must not exist.")
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def transform(run: str, data: str, out: str, **given: Any) -> None:
     """Rows of a learned factor for patterns: for those learned from their own, for others from their neighbors; of other
     learners coordinates of any rows."""
+    table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
 
-    driver.apply("transform", run, out, {"data": data, "memory_limit": rest.get("memory_limit")}, placing)
+    request = {"data": data, "table": table, "memory_limit": rest.get("memory_limit")}
+    driver.apply("transform", run, out, request, placing)
 
 
 @click.command()
 @click.argument("run")
 @click.option("--data", required=True, metavar="FILE", help="Rows, as many features as those learned from.")
 @click.option("--targets", metavar="FILE", help="What is known of them, to compare with [y beside the rows].")
+@options.together([*options.COLUMNS, options.TARGET_COLUMN])
 @click.option("--out", required=True, metavar="FILE", help=".npy, .npz (key y) or .csv; must not exist.")
 @click.option("--decision", is_flag=True, help="Of a classifier: decision values in place of labels.")
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def predict(run: str, data: str, targets: str | None, out: str, decision: bool, **given: Any) -> None:
     """Predictions for rows, in their order; with targets also how good they are."""
+    table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
 
-    request = {"data": data, "targets": targets, "decision": decision, "memory_limit": rest.get("memory_limit")}
+    known = {"data": data, "targets": targets, "table": table}
+    request = {**known, "decision": decision, "memory_limit": rest.get("memory_limit")}
     driver.apply("predict", run, out, request, placing)
 
 

@@ -3,11 +3,13 @@ reported at once."""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 
+from dkl._table_options import TableOptions
 from dkl.errors import InputError
 from dkl.estimators.common.rules import Either, Flag, Folder, Integer, ListOf, Rule, Size, Word
 from dkl.estimators.common.settings import Declared, Settings, declared
@@ -56,6 +58,11 @@ def files(declaration: Declaration) -> list[Command]:
     """--data, --pairs and the like, and --out."""
     found = [_file(file) for file in declaration.files]
     return [*found, click.option("--out", required=True, metavar="RUN", help="Folder for the run; must not exist.")]
+
+
+def given_files(declaration: Declaration, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the files of a command and how delimited text among them is read, taken out of its keyword arguments."""
+    return {file.name: given.pop(file.name) for file in declaration.files} | {"table": table(given)}
 
 
 def _file(file: InputFile) -> Command:
@@ -136,6 +143,45 @@ def _limit(known: list[tuple[str, Declared]]) -> Command:
     )
     first = known[0][1]
     return click.option(first.flag, first.name, type=_type(first.rule), help=text)
+
+
+def _names(context: Any, option: Any, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of columns that were given with commas between them, or by several options; those with a comma in quotes."""
+    return tuple(name.strip() for text in given for row in csv.reader([text], skipinitialspace=True) for name in row)
+
+
+COLUMNS = (
+    click.option(
+        "--header/--no-header", default=None, help="Of .csv and .tsv: whether line 1 holds names [by its content]."
+    ),
+    click.option("--delimiter", metavar="CHARACTER", help="Of .csv and .tsv: between cells [comma, semicolon or tab]."),
+    click.option(
+        "--features",
+        multiple=True,
+        metavar="NAME,...",
+        callback=_names,
+        help="Columns to learn from, by name or number from 1 [all columns].",
+    ),
+    click.option("--drop", multiple=True, metavar="NAME,...", callback=_names, help="Columns that are no features."),
+    click.option("--id-column", metavar="NAME", help="Column of ids of the rows, which is no feature."),
+)
+TARGET_COLUMN = click.option(
+    "--target-column", metavar="NAME", help="Column of what is learned, of --data or of the file of --targets."
+)
+TABLE = ("header", "delimiter", "features", "drop", "id_column", "target_column")
+"""Names of the options of delimited text."""
+
+
+def columns(declaration: Declaration) -> list[Command]:
+    """Return the options of delimited text that a learner takes."""
+    has_targets = any(file.name == "targets" for file in declaration.files)
+    return [*COLUMNS, *([TARGET_COLUMN] if has_targets else [])]
+
+
+def table(given: dict[str, Any]) -> TableOptions:
+    """Return the options of delimited text, taken out of a command's keyword arguments."""
+    found = {name: given.pop(name, None) for name in TABLE}
+    return TableOptions(**{name: value for name, value in found.items() if value not in (None, ())})
 
 
 PICTURE = click.option(

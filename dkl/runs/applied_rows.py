@@ -7,11 +7,14 @@ from typing import Any
 
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
+from dkl._table_lines import table_suffix
+from dkl._table_options import TableOptions
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError
+from dkl.runs.files import stored_table
 from dkl.runs.output import Request
-from dkl.runs.row_files import check_values, is_peeked, load_rows, peek_rows
+from dkl.runs.row_files import check_values, is_peeked, load_rows, peek_rows, require_table
 from dkl.stores.run import RunStore
 
 
@@ -21,14 +24,17 @@ def looked_at(run: RunStore, request: Request) -> Request:
     InputError for what cannot be read, has another number of features, or a value that is not finite; MemoryBudgetError for what
     must be read at once and does not fit.
     """
+    given, request = request.table, replace(request, table=_new_table(run, request))
     file, known = as_source(request.data, "--data").absolute(), _learned_from(run)
+    require_table(file, replace(given, header=None, delimiter=None, target_column=None))
     if file.is_file() and file.stat().st_size == known.get("size"):
         return request
-    rows, shape = peek_rows(file, request.memory_limit), known.get("shape")
+    table = table_of(request, file)
+    rows, shape = peek_rows(file, request.memory_limit, table), known.get("shape")
     if isinstance(shape, list) and len(shape) == 2:
         require_features(rows, shape[1], file)
     if is_peeked(rows):
-        rows = load_rows(file, request.memory_limit)
+        rows = load_rows(file, request.memory_limit, table)
     check_values(rows)
     return replace(request, rows=rows)
 
@@ -38,9 +44,29 @@ def read_rows(request: Request, file: AnyPath) -> RowSource:
     `looked_at`."""
     rows = request.rows
     if rows is None:
-        rows = load_rows(file, request.memory_limit)
+        rows = load_rows(file, request.memory_limit, table_of(request, file))
         check_values(rows)
     return rows if request.scale is None else standardized(rows, request.scale)
+
+
+def _new_table(run: RunStore, request: Request) -> TableOptions:
+    """Return how delimited text is read that a run is applied to: as what it learned from, unless the request says otherwise.
+
+    A column of targets is one of the file that it was named for: of the data, or of the file of targets.
+    """
+    given, stored = request.table, stored_table(run)
+    found = stored.for_new_rows(given)
+    inputs = run.config.get("inputs")
+    targets = inputs.get("targets") if isinstance(inputs, dict) else None
+    in_data = not isinstance(targets, dict) or bool(targets.get("beside_rows"))
+    if given.target_column is not None or stored.target_column is None or (request.targets is None) == in_data:
+        return found
+    return replace(found, target_column=None, drop=(*found.drop, stored.target_column) if in_data else found.drop)
+
+
+def table_of(request: Request, file: AnyPath) -> TableOptions | None:
+    """Return how the rows of a request are read, where they are delimited text."""
+    return request.table if table_suffix(file) is not None else None
 
 
 def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:

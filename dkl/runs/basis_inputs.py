@@ -31,7 +31,7 @@ class BasisInputs:
 
 def read_rows(files: Files, settings: BasisSettings, *, values: bool, least: int) -> RowSource:
     """The rows; without `values` their shape is enough. InputError for sizes that no fit can take."""
-    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit)
+    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit, files.data_table)
     if rows.n < least:
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("too few rows", where=str(files["data"]), got=got, wanted=f"{least} or more")

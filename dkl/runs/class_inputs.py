@@ -13,7 +13,7 @@ from dkl.errors import InputError
 from dkl.estimators.common.classes import checked_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
+from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, target_table, where_targets
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ClassInputs(SupervisedInputs):
 
 def read_class_labels(files: Files, n: int) -> NDArray:
     """(n,) labels: from their own file, or those that stand beside the rows."""
-    found = read_labels(file_of_targets(files), n)
+    found = read_labels(file_of_targets(files), n, target_table(files))
     bad = np.flatnonzero(~np.isfinite(found)) if found.dtype.kind == "f" else np.empty(0, int)
     if bad.size:
         raise InputError("not finite", where=f"{where_targets(files)} [{bad[0]}]", got=found[bad[0]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,15 @@ import numpy as np
 
 from dkl._object_paths import AnyPath, ObjectPath, tag_of
 from dkl._paths import as_path, as_source
+from dkl._table_lines import table_suffix
+from dkl._table_options import TableOptions
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.runs.kind import InputFile
 from dkl.stores.beginnings import is_unbegun
 from dkl.stores.run import RunStore
 
+TABLE = "table"
+"""Key of the options of delimited text, next to the fingerprint of the data."""
 HASHED_BYTES = 1 << 22
 """Of a file that are read at a time for its checksum."""
 PIECES, PIECE_BYTES = 64, 1 << 20
@@ -32,20 +36,23 @@ class Files:
 
     declared: tuple[InputFile, ...]
     paths: Mapping[str, AnyPath | None]
+    table: TableOptions = TableOptions()
+    """How delimited text among them is read."""
 
     @classmethod
-    def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, str | AnyPath | None]) -> Files:
-        """From what was typed."""
+    def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, Any]) -> Files:
+        """Return the files that were typed; `given` may have TableOptions as "table"."""
         paths = {file.name: given.get(file.name) for file in declared}
         found = {
             name: None if path is None else as_source(path, f"--{name}").absolute() for name, path in paths.items()
         }
-        return cls(declared, found)
+        return cls(declared, found, given.get("table") or TableOptions())
 
     @classmethod
     def again(cls, run: RunStore, declared: tuple[InputFile, ...]) -> Files:
         """Those that a run was begun with, if they are still what they were; InputError names the first that is not."""
         known: Any = run.config.get("inputs")
+        table = stored_table(run)
         found: dict[str, AnyPath | None] = {}
         for file in declared:
             try:
@@ -61,7 +68,17 @@ class Files:
                     remedy="fit again, with the data in files",
                 ) from error
             found[file.name] = None if beside else check_unchanged(entry, file.what)
-        return cls(declared, found)
+        return cls(declared, found, table)
+
+    @property
+    def data_table(self) -> TableOptions:
+        """How the data is read, where it is delimited text: options that are for other files are left out."""
+        targets, data = self.paths.get("targets"), self["data"]
+        table = self.table if targets is None else replace(self.table, target_column=None)
+        is_for_others = table_suffix(data) is None and any(
+            path is not None and table_suffix(path) is not None for path in self.paths.values()
+        )
+        return replace(table, header=None, delimiter=None) if is_for_others else table
 
     def __getitem__(self, name: str) -> AnyPath:
         found = self.paths[name]
@@ -77,12 +94,25 @@ class Files:
                 found[file.name] = None  # not given
                 continue
             entry = dict(found[str(file.beside)]) if path is None else fingerprint(path)
+            if file.name == "data" and (options := self.table.as_dict()):
+                entry[TABLE] = options
             if file.name in shapes:
                 entry["shape"] = [int(size) for size in shapes[file.name]]
             if file.beside is not None:
                 entry["beside_rows"] = path is None
             found[file.name] = entry
         return found
+
+
+def stored_table(run: RunStore) -> TableOptions:
+    """Return how a run reads delimited text; StoreError for options that nobody gave."""
+    inputs: Any = run.config.get("inputs")
+    data = inputs.get("data") if isinstance(inputs, dict) else None
+    kept = data.get(TABLE, {}) if isinstance(data, dict) else {}
+    try:
+        return TableOptions.from_dict(kept)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise StoreError("damaged options of a table", where=run.name, got=str(kept)[:200]) from error
 
 
 def check_new(path: str | Path, *, may_be_empty_folder: bool = False, option: str = "--out") -> Path:

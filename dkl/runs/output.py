@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
+from dkl._table_options import TableOptions
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -36,7 +37,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 @dataclass(frozen=True)
 class Request:
     """Which rows, beside which targets, and how. decision: decision values in place of labels; rows: themselves, where they
-    were read and looked at already; scale: by which their columns are standardized before anything is computed of them."""
+    were read and looked at already; scale: by which their columns are standardized before anything is computed of them; table:
+    how delimited text is read."""
 
     data: str | AnyPath
     targets: str | AnyPath | None = None
@@ -44,6 +46,7 @@ class Request:
     memory_limit: int | None = None
     rows: RowSource | None = None
     scale: ColumnScale | None = None
+    table: TableOptions = TableOptions()
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Predictor:
 
 def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
     """Of all rows of the request; InputError for rows that are not for the predictor, or not finite."""
-    files = Files.of(declared, {"data": request.data, "targets": request.targets})
+    files = Files.of(declared, {"data": request.data, "targets": request.targets, "table": request.table})
     rows = read_rows(request, files["data"])
     require_features(rows, predictor.features(rows.n_features), files["data"])
     if predictor.of_kernel:

@@ -19,7 +19,8 @@ from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl._reading import reading
 from dkl._table_lines import DELIMITERS, open_bytes, table_suffix
-from dkl._tables import TableOptions, read_table
+from dkl._table_options import TableOptions
+from dkl._tables import read_table
 from dkl.blocks import row_checks
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_blocks import MEMORY_SHARE

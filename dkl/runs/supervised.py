@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
+from dkl._table_lines import table_suffix
+from dkl._table_options import TableOptions
+from dkl._tables import has_column, read_numbers
 from dkl.blocks.kernel_checks import check_matrix
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
 from dkl.runs.files import Files
-from dkl.runs.row_files import CHECKED_BYTES, load_rows, peek_rows
+from dkl.runs.row_files import CHECKED_BYTES, load_rows, peek_rows, require_table
 
 if TYPE_CHECKING:
     from dkl.linalg.kernel_columns import Kernel
@@ -42,7 +45,7 @@ class SupervisedInputs:
 
 def read_rows(files: Files, memory_limit: int | None, *, values: bool, is_kernel: bool) -> RowSource:
     """The rows; without `values` their shape is enough. is_kernel: they are a kernel matrix (n, n)."""
-    rows = (load_rows if values else peek_rows)(files["data"], memory_limit)
+    rows = (load_rows if values else peek_rows)(files["data"], memory_limit, files.data_table)
     if is_kernel and rows.n != rows.n_features:
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("a precomputed kernel must be square", where=str(files["data"]), got=got, wanted="(n, n)")
@@ -60,22 +63,49 @@ def require_dense(rows: RowSource, file: AnyPath) -> None:
 def file_of_targets(files: Files) -> AnyPath:
     """The file that has the targets; InputError where there can be none."""
     targets, data = files.paths["targets"], files["data"]
-    if targets is None and data.suffix.lower() not in WITH_LABELS:
-        raise InputError("no targets", where=str(data), remedy="name their file by --targets")
+    if targets is None and data.suffix.lower() not in WITH_LABELS and files.table.target_column is None:
+        column = ", or their column by --target-column" if table_suffix(data) is not None else ""
+        raise InputError("no targets", where=str(data), remedy=f"name their file by --targets{column}")
     if targets is not None and targets.exists() and not targets.is_file():
         raise InputError("not a file", where=str(targets), wanted=".csv, .npy or .npz")
     return targets or data
 
 
 def where_targets(files: Files) -> str:
-    """Where the targets are, for messages."""
+    """Return where the targets are, for messages."""
+    if files.paths["targets"] is None and files.table.target_column is not None:
+        return f"column {files.table.target_column!r} of {files['data']}"
     return f"y of {files['data']}" if files.paths["targets"] is None else str(files["targets"])
+
+
+def target_table(files: Files) -> TableOptions:
+    """Return how the file of targets is read, where it is delimited text."""
+    return files.table if files.paths["targets"] is None else files.table.for_targets()
+
+
+def target_numbers(files: Files) -> Any:
+    """Return the array of numbers in the file of targets, or next to the rows. Errors as of `read_array`."""
+    file = file_of_targets(files)
+    if table_suffix(file) is not None:
+        return read_numbers(file, target_table(files))
+    require_table(file, None if files.paths["targets"] is None else files.table.for_targets())
+    if files.paths["targets"] is None:
+        return read_array(file, "y")
+    try:
+        return read_array(file, "y" if file.suffix.lower() == ".npz" else None)
+    except InputError as error:
+        # Of several arrays none is called X for us: what is missing is y.
+        if error.what != "no such array" or len(str(error.wanted).split(", ")) > 1:
+            raise
+        return read_array(file)
 
 
 def may_have_targets(files: Files) -> bool:
     """Whether targets are named, or there is a y beside the rows."""
     if files.paths["targets"] is not None:
         return True
+    if table_suffix(files["data"]) is not None:
+        return has_column(files["data"], files.table, files.table.target_column)
     suffix = files["data"].suffix.lower()
     if suffix != ".npz":
         return suffix in WITH_LABELS

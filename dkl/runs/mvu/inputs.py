@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.datasets import read_array
 from dkl.errors import InputError
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs.basis_inputs import BasisInputs, read_rows
 from dkl.runs.class_inputs import read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, may_have_targets, where_targets
+from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers, where_targets
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,8 @@ def _side(files: Files, n: int) -> NDArray[Any]:
 
 def _numbers(files: Files) -> NDArray[Any] | None:
     """An array of numbers in the file of targets; None for anything else."""
-    file = file_of_targets(files)
     try:
-        found = read_array(file, "y" if file.suffix.lower() == ".npz" else None)
+        found = target_numbers(files)
     except InputError:
         return None
     return found if isinstance(found, np.ndarray) else None

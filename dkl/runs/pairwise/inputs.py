@@ -28,7 +28,7 @@ class PairwiseInputs:
 
 def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseInputs:
     """Patterns with their pairs; without `values` the patterns' shape is enough. InputError for sizes that no fit can take."""
-    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit)
+    rows = (load_rows if values else peek_rows)(files["data"], settings.memory_limit, files.data_table)
     n = rows.n
     if n < 2:
         got = f"shape {(n, rows.n_features)}"

@@ -12,6 +12,7 @@ from dkl.estimators.common.views import MOST_PATTERNS
 from dkl.estimators.pairwise.history import history
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.runs.comparison import Comparison
+from dkl.runs.files import stored_table
 from dkl.runs.interrupt import Interrupt
 from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
@@ -67,7 +68,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         learner, known = load_learner(run, history(run)), transform.training_data(run)
         if known is not None:  # new patterns are placed among those learned from, which are read when that is asked for
             learner.n_features_in_, learner.graph_.similarity = int(known["shape"][1]), transform.similarity_of(run)
-            learner._fit_rows = transform.Patterns(known, None, learner.scale_)
+            learner._fit_rows = transform.Patterns(known, None, learner.scale_, stored_table(run))
         return learner
 
     def apply(self, run: RunStore, request: Request) -> Output:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
+from dkl._table_lines import table_suffix
+from dkl._table_options import TableOptions
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.standardized_rows import standardized
@@ -21,7 +23,7 @@ from dkl.linalg.column_scale import ColumnScale
 from dkl.linalg.similarity import Similarity
 from dkl.resources import machine_memory
 from dkl.runs.applied_rows import read_rows
-from dkl.runs.files import check_unchanged, fingerprint
+from dkl.runs.files import check_unchanged, fingerprint, stored_table
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.facts import factor_blocks, graph_notes, open_factor
@@ -44,7 +46,7 @@ def transformed(run: RunStore, request: Request) -> Output:
     if known is None:
         remedy = "use the learner's transform"
         raise StoreError("the run does not say what it was learned from", where=run.name, remedy=remedy)
-    learned = Patterns(known, request.memory_limit, request.scale)()
+    learned = Patterns(known, request.memory_limit, request.scale, stored_table(run))()
     if rows.n_features == learned.n_features and is_same(rows, learned):
         return _as_stored(run, stored)
     return predictions(
@@ -107,10 +109,12 @@ class Patterns:
     known: dict[str, Any]
     memory_limit: int | None = None
     scale: ColumnScale | None = None
+    table: TableOptions | None = None
 
     def __call__(self) -> RowSource:
         """Where they stand, read by blocks, and standardized by `scale`. InputError for a file that is gone or has changed."""
-        rows = load_rows(check_unchanged(self.known, "patterns"), self.memory_limit)
+        path = check_unchanged(self.known, "patterns")
+        rows = load_rows(path, self.memory_limit, self.table if table_suffix(path) is not None else None)
         return rows if self.scale is None else standardized(rows, self.scale)
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._object_paths import AnyPath
-from dkl.datasets import read_array
+from dkl._table_lines import table_suffix
 from dkl.errors import InputError, StoreError
 from dkl.estimators.columns.targets import LEAST, are_too_small
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, where_targets
+from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, target_numbers, where_targets
 
 
 class RegressionInputs(SupervisedInputs):
@@ -56,11 +55,11 @@ def read(files: Files, settings: RegressionSettings, *, values: bool) -> Regress
 def read_targets(files: Files, n: int) -> NDArray[np.float64]:
     """(n,) or (n, T) finite numbers: from their own file, or those that stand beside the rows. One column is (n,)."""
     file, where = file_of_targets(files), where_targets(files)
-    found = read_array(file, "y") if files.paths["targets"] is None else _own_file(file)
+    found = target_numbers(files)
     if not isinstance(found, np.ndarray) or found.ndim not in (1, 2) or len(found) != n or 0 in found.shape:
         shape = getattr(found, "shape", None)
-        one_more = file.suffix.lower() == ".csv" and shape is not None and shape[0] == n + 1
-        remedy = "is its first line a header? One of numbers is read as a row" if one_more else None
+        one_more = table_suffix(file) is not None and shape is not None and shape[0] == n + 1
+        remedy = "a first line of numbers is read as a row; if it holds names: --header" if one_more else None
         wanted = f"({n},) or ({n}, T)"
         raise InputError("not targets of these rows", where=where, got=f"shape {shape}", wanted=wanted, remedy=remedy)
     y = np.array(found, dtype=np.float64)
@@ -72,14 +71,3 @@ def read_targets(files: Files, n: int) -> NDArray[np.float64]:
     if are_too_small(y):
         raise InputError("too small to square", where=where, wanted=f"|y| >= {LEAST:.2g}", remedy="scale them")
     return y
-
-
-def _own_file(path: AnyPath) -> Any:
-    """y where an archive has it, else its only array."""
-    try:
-        return read_array(path, "y" if path.suffix.lower() == ".npz" else None)
-    except InputError as error:
-        # Of several arrays none is called X for us: what is missing is y.
-        if error.what != "no such array" or len(str(error.wanted).split(", ")) > 1:
-            raise
-        return read_array(path)

@@ -1,0 +1,180 @@
+"""Tables in text by the command: what was decided is said in a line, kept with the run, and what has two readings is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Answer, call, tree
+from command_runs import refused
+from numpy.testing import assert_array_equal
+
+RNG = np.random.default_rng(3)
+N = 40
+KIND = np.arange(N) % 2
+POINTS = (RNG.standard_normal((N, 2)) + 3 * np.eye(2)[KIND]).round(3)
+PAIRS = "".join(f"{i},{i + 2},must\n{i},{i + 1},cannot\n" for i in range(12))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a fresh folder with a table of customers, their pairs, and the same points without names."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"c{i:03d};{x:.3f};{city};{y:.3f};{'gold' if kind else 'basic'}".replace(".", ",") for i, ((x, y), kind, city) in enumerate(
+        zip(POINTS.tolist(), KIND.tolist(), ["rome", "oslo"] * (N // 2), strict=True))]  # fmt: skip
+    Path("customers.csv").write_text("\n".join(["customer;age;city;spent;tier", *rows]) + "\n")
+    np.savetxt("X.csv", POINTS, delimiter=",", fmt="%.3f")
+    np.savez("X.npz", X=POINTS, y=KIND)
+    Path("pairs.csv").write_text(PAIRS)
+    return tmp_path
+
+
+CUSTOMERS = ("--data", "customers.csv", "--id-column", "customer", "--drop", "city")
+
+
+def fit(task: str, *more: str) -> Answer:
+    return call("fit", task, *more, "--out", "run.zarr")
+
+
+def test_a_classifier_of_a_column(folder: Path) -> None:
+    answer = fit("svc", *CUSTOMERS, "--target-column", "tier")
+    assert answer.code == 0, answer.err
+    assert answer.err.startswith(
+        "note: customers.csv: 40 x 2 numbers, line 1 names the columns, cells separated by semicolons, numbers with a decimal "
+        "comma, ids: column 1 ('customer'), targets: column 5 ('tier')\n"
+    )
+    config = json.loads((folder / "run.zarr" / "config.json").read_text())
+    assert config["inputs"]["data"]["table"] == {"drop": ["city"], "target_column": "tier", "id_column": "customer"}
+    assert config["inputs"]["data"]["shape"] == [N, 2]
+    again = call("verify", "run.zarr")
+    assert again.code == 0, again.err
+    answer = call("predict", "run.zarr", "--data", "customers.csv", "--out", "labels.npy")
+    assert answer.code == 0, answer.err
+    assert "accuracy" in answer.out
+    assert np.mean(np.load("labels.npy") == np.where(KIND, "gold", "basic")) > 0.9
+
+
+def test_new_rows_may_lack_what_is_not_needed(folder: Path) -> None:
+    assert fit("svc", *CUSTOMERS, "--target-column", "tier").code == 0
+    assert call("predict", "run.zarr", "--data", "customers.csv", "--out", "all.npy").code == 0
+    lines = Path("customers.csv").read_text().splitlines()
+    Path("new.csv").write_text("\n".join(";".join(line.split(";")[i] for i in (1, 3)) for line in lines) + "\n")
+    answer = call("predict", "run.zarr", "--data", "new.csv", "--out", "new.npy")
+    assert answer.code == 0, answer.err
+    assert "accuracy" not in answer.out
+    assert_array_equal(np.load("new.npy"), np.load("all.npy"))
+
+
+def test_a_regression_of_a_column(folder: Path) -> None:
+    options = ("--data", "customers.csv", "--features", "age", "--target-column", "spent", "--n-columns", "10")
+    assert fit("regression", *options).code == 0
+    np.savez("same.npz", X=POINTS[:, :1], y=POINTS[:, 1])
+    assert call("fit", "regression", "--data", "same.npz", "--n-columns", "10", "--out", "same.zarr").code == 0
+    assert call("verify", "run.zarr").code == 0
+    for name in ("run", "same"):
+        assert call("predict", f"{name}.zarr", "--data", "same.npz", "--out", f"{name}.npy").code == 0
+    assert_array_equal(np.load("run.npy"), np.load("same.npy"))
+
+
+def test_pairs_and_the_other_columns(folder: Path) -> None:
+    options = ("--pairs", "pairs.csv", "--n-neighbors", "5")
+    assert fit("pairwise", *CUSTOMERS, "--drop", "tier", *options).code == 0
+    assert call("fit", "pairwise", "--data", "X.npz", *options, "--out", "same.zarr").code == 0
+    for name, data in (("run", "customers.csv"), ("same", "X.npz")):
+        answer = call("transform", f"{name}.zarr", "--data", data, "--out", f"{name}.npy")
+        assert answer.code == 0, answer.err
+    assert_array_equal(np.load("run.npy"), np.load("same.npy"))
+    Path("new.csv").write_text("".join(Path("customers.csv").read_text().splitlines(keepends=True)[:9]))
+    answer = call("transform", "run.zarr", "--data", "new.csv", "--out", "new.npy")
+    assert answer.code == 0, answer.err
+    assert np.load("new.npy").shape[0] == 8
+
+
+def test_a_resumed_run_reads_as_it_did(folder: Path) -> None:
+    answer = fit("svc", *CUSTOMERS, "--target-column", "tier", "--max-iter", "1")
+    assert answer.code == 3, answer.err
+    answer = call("resume", "run.zarr", "--max-iter", "10000")
+    assert answer.code == 0, answer.err
+    assert "customers.csv" not in answer.err  # said when it began
+
+
+TARGETS = {
+    "a label too many": ("svc", "0\n" + "".join(f"{kind}\n" for kind in KIND), "one label too many, or a name above them"),
+    "a label of text too many": ("svc", "a\n" + "".join("ab"[kind] + "\n" for kind in KIND), "one label too many"),
+    "text above numbers": ("svc", "kind\n" + "".join(f"{kind}\n" for kind in KIND[1:]), "text above numbers: a name, or a label"),
+    "several columns": ("svc", "id,kind\n" + "a,1\n" * N, "malformed line.*--target-column"),
+    "a number too many": ("regression", "1\n" + "".join(f"{x}\n" for x in POINTS[:, 0]), "not targets of these.*--header"),
+    "an empty line": ("regression", "1\n\n" + "".join(f"{x}\n" for x in POINTS[2:, 0]), "line 2, column 1: a value is missing"),
+    "a missing number": ("regression", "spent\n" + "?\n" * N, r"line 2, column 1 \('spent'\): a value is missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_targets_of_other_rows(case: str, folder: Path) -> None:
+    task, text, words = TARGETS[case]
+    Path("y.csv").write_text(text)
+    before = tree(folder)
+    answer = call("fit", task, "--data", "X.npz", "--targets", "y.csv", "--out", "run.zarr")
+    refused(answer)
+    assert re.search(words, answer.err), answer.err
+    assert tree(folder) == before
+
+
+def test_labels_of_new_rows_in_a_file_of_their_own(folder: Path) -> None:
+    assert fit("svc", *CUSTOMERS, "--target-column", "tier").code == 0
+    Path("y.csv").write_text("tier\n" + "".join("basic\n" if kind == 0 else "gold\n" for kind in KIND))
+    for data in ("customers.csv", "X.npz"):
+        answer = call("predict", "run.zarr", "--data", data, "--targets", "y.csv", "--out", f"{data}.npy")
+        assert answer.code == 0, answer.err
+        assert "accuracy" in answer.out
+    answer = call("predict", "run.zarr", "--data", "X.npz", "--drop", "city", "--out", "more.npy")
+    refused(answer)
+    assert "options of delimited text; got --drop" in answer.err
+
+
+def test_a_column_of_a_file_of_targets(folder: Path) -> None:
+    rows = [f"{kind},{x},{'gb'[kind]}" for x, kind in zip(POINTS[:, 1].tolist(), KIND.tolist(), strict=True)]
+    Path("y.csv").write_text("\n".join(["n,spent,tier", *rows]) + "\n")
+    options = ("--data", "X.npz", "--targets", "y.csv", "--target-column")
+    assert fit("svc", *options, "tier").code == 0
+    answer = call("predict", "run.zarr", "--data", "X.npz", "--out", "labels.npy")
+    assert answer.code == 0, answer.err
+    assert set(np.load("labels.npy")) == {"b", "g"}
+    answer = call("fit", "regression", *options, "spent", "--out", "numbers.zarr")
+    assert answer.code == 0, answer.err
+
+
+REFUSED = {
+    "wavelengths": (("X.csv", "1100,1102\n1,5\n3,2\n" + "4,1\n" * 5), [], "X.csv, line 1: its numbers may be names.*--no-header"),
+    "missing in line 1": (("X.csv", "NA,NA\n" + "1,2\n" * N), [], "line 1, column 1: a value is missing"),
+    "a question mark": (("X.csv", "?\n" + "1\n" * N), [], "line 1, column 1: a value is missing"),
+    "a dash": (("X.csv", "-,-\n" + "1,2\n" * N), [], "line 1, column 1: a value is missing"),
+    "commas alone": (("X.csv", ",,\n" + "1,2,3\n" * N), [], "line 1, column 1: a value is missing"),
+    "text": (("X.csv", "a,city\n" + "1,rome\n" * N), [], "line 2, column 2 .'city'.: a column of text.*--drop city.*--id-column city"),
+    "two delimiters": (("X.csv", "1;2\t3\n" * N), [], "two delimiters are possible"),
+    "no such column": (("X.csv", "a,b\n" + "1,2\n" * N), ["--drop", "c"], "no such column; got 'c'; wanted a, b"),
+    "no table": (("X.csv", ""), ["--data", "X.npz", "--drop", "c"], "options of delimited text; got --drop"),
+    "a delimiter of two characters": (("X.csv", "1,2\n" * N), ["--delimiter", "ab"], "not a delimiter"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["fit", "plan"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str, command: str, folder: Path) -> None:
+    (name, text), more, words = REFUSED[case]
+    Path(name).write_text(text)
+    before = tree(folder)
+    answer = call(command, "pairwise", "--data", "X.csv", "--pairs", "pairs.csv", "--out", "run.zarr", *more)
+    refused(answer)
+    assert re.search(words, answer.err), answer.err
+    assert tree(folder) == before
+
+
+def test_a_header_of_numbers(folder: Path) -> None:
+    Path("X.csv").write_text("1100,1102\n" + Path("X.csv").read_text())
+    answer = call("plan", "pairwise", "--data", "X.csv", "--header", "--pairs", "pairs.csv", "--out", "run.zarr")
+    assert answer.code == 0, answer.err
+    assert answer.err.startswith("note: X.csv: 40 x 2 numbers, line 1 names the columns\n")
+    answer = call("plan", "pairwise", "--data", "X.csv", "--no-header", "--pairs", "pairs.csv", "--out", "run.zarr")
+    assert answer.err.startswith("note: X.csv: 41 x 2 numbers, no line of names\n")
