@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
 from dkl._array_files import read_npz
+from dkl._labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
 from dkl._object_paths import AnyPath
 from dkl._pair_checks import Integers
 from dkl._paths import as_source
@@ -33,56 +34,42 @@ _COLUMNS = ["i", "j", "label", "weight"]
 def encode_labels(y: Any) -> Integers:
     """Return class numbers (n,) from 0 in sorted order of the labels `y` (n,), -1 for unlabeled rows.
 
-    Unlabeled is -1 in numbers and in text, and None among objects, such as a list of strings. Raises InputError for NaN,
-    fractional or incomparable labels, and where y holds -1 and only one label besides.
+    Unlabeled rows have one of the marks of `dkl._labels.is_unlabeled`: None, NaN, NA, "?", -1 and others. Raises InputError for
+    fractional or incomparable labels, for y of -1 and only one label besides, and where all labels of many rows differ.
     """
     codes = label_codes(y)
-    if codes.min(initial=0) < 0 and codes.max(initial=-1) == 0:
+    n_classes, n_labeled = int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0))
+    if n_classes == 1 and n_labeled < len(codes):
+        refuse_signs(y, codes)
+    refuse_all_distinct(n_classes, n_labeled)
+    return codes
+
+
+def refuse_signs(y: Any, codes: Integers) -> None:
+    """Raise InputError where the rows without one of the codes are called -1, and all others are of one class."""
+    signs = as_labels(y)[codes < 0].astype(object)
+    if any(value in (-1, "-1", b"-1") for value in signs.tolist() if isinstance(value, (int, float, str, bytes))):
         remedy = "if -1 is a class here, recode the labels (to 0 and 1, say): -1 means unlabeled"
         raise InputError("all labeled rows are of one class", where="y", got="-1 and one label", remedy=remedy)
-    return codes
 
 
 def label_codes(y: Any) -> Integers:
     """Return the codes of `encode_labels` whatever the number of classes, for labels that are only shown."""
-    wanted = "one class label a row, -1 (or None among objects) for unlabeled"
     refuse_masked(y, "y")
-    try:
-        labels = np.asarray(y)
-    except ValueError as error:
-        raise InputError("labels of different lengths", where="y", wanted=wanted) from error
-    if labels.dtype.kind not in "biufUSO":
-        raise InputError("not class labels", where="y", got=f"dtype {labels.dtype}", wanted=wanted)
-    if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
-        labels = np.asarray(y, dtype=object)  # NumPy has made a string of a -1 among strings
-    if labels.ndim != 1:
-        raise InputError("labels are not one-dimensional", where="y", got=f"shape {labels.shape}", wanted=wanted)
-    invalid = np.flatnonzero(_not_labels(labels))
-    if len(invalid):
-        got = f"y[{invalid[0]}] = {labels[invalid[0]]}"
-        raise InputError("not a class label", where="y", got=got, wanted=wanted)
-    if labels.dtype.kind == "O":
-        unlabeled = np.array([label is None or label == -1 or label == "-1" for label in labels], dtype=bool)
-    elif labels.dtype.kind in "US":
-        unlabeled = labels == ("-1" if labels.dtype.kind == "U" else b"-1")
-    else:
-        unlabeled = labels == -1 if labels.dtype.kind in "iuf" else np.zeros(len(labels), dtype=bool)
+    labels = as_labels(y)
+    unlabeled = is_unlabeled(labels)
     codes = np.full(len(labels), -1, dtype=np.int64)
+    known = labels[~unlabeled]
+    if known.dtype.kind == "f":
+        broken = np.flatnonzero(~unlabeled & ~(np.isfinite(labels) & (labels == np.floor(labels))))
+        if len(broken):
+            got = f"y[{broken[0]}] = {labels[broken[0]]}"
+            raise InputError("not a class label", where="y", got=got, wanted=WANTED)
     try:
-        codes[~unlabeled] = np.unique(labels[~unlabeled], return_inverse=True)[1]
+        codes[~unlabeled] = np.unique(known, return_inverse=True)[1]
     except TypeError as error:
-        raise InputError("labels of types that do not compare", where="y", wanted=wanted) from error
+        raise InputError("labels of types that do not compare", where="y", wanted=WANTED) from error
     return codes
-
-
-def _not_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which entries are NaN, infinite or fractional."""
-    if labels.dtype.kind == "f":
-        return ~np.isfinite(labels) | (labels != np.floor(labels))
-    if labels.dtype.kind == "O":
-        # The value of pandas.NA == pandas.NA is neither true nor false.
-        return np.array([type(label).__name__ == "NAType" or label != label for label in labels], dtype=bool)
-    return np.zeros(len(labels), dtype=bool)
 
 
 def most_pairs_of_labels(n_labeled: int) -> int:

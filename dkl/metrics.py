@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import adjusted_rand_score, rand_score
 
+from dkl._labels import require_labels
 from dkl.errors import InputError
 
 
@@ -54,6 +55,8 @@ def _labels(labels_true: Any, labels_pred: Any, subset: Any) -> tuple[np.ndarray
     if subset is not None:
         rows = _rows(subset, len(true))
         true, pred = true[rows], pred[rows]
+    for name, labels in (("labels_true", true), ("labels_pred", pred)):
+        require_labels(labels, name)
     if len(true) < 2:  # scikit-learn returns 1 then
         raise InputError("no pairs to count", where="labels_true", got=f"{len(true)} patterns", wanted="at least 2")
     return true, pred

@@ -73,14 +73,14 @@ class Pairs:
     ) -> Pairs:
         """Random pairs of labeled rows, uniform among all valid ones, distinct and never of a row with itself.
 
-        y : (n,) labels: integers, floats with whole values, booleans or strings; -1, and None among objects,
-            mean unlabeled.
+        y : (n,) labels: integers, floats with whole values, booleans or strings. Unlabeled are None, NaN and pandas' NA; in text, in
+            any case: nothing, NA, N/A, NaN, null, none, ?, ., and "-" where no label is "+"; and -1, in numbers and in text.
         n_must, n_cannot : how many; by default round(0.6 n) each for n labeled rows (admm_hu_kwok_2013, section 4),
             or all the pairs there are where they are fewer.
         random_state : None, an integer, a NumPy Generator or RandomState.
 
-        Errors: `InputError` for NaN or fractional labels, for more pairs than exist, and where y holds -1 and only
-        one label besides (labels -1/+1 would be half unlabeled).
+        Errors: `InputError` for fractional labels, for more pairs than exist, where y holds -1 and only one label besides
+        (labels -1/+1 would be half unlabeled), and where each of more than ten rows has a label of its own.
         """
         return cls(*sample_pairs(encode_labels(y), n_must, n_cannot, random_state))
 

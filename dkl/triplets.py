@@ -67,7 +67,7 @@ class Triplets:
 
         X : (n, d) rows, dense or sparse; with kernel="precomputed" a kernel matrix (n, n), of which the distances are
             K_ii + K_jj - 2 K_ij.
-        y : (n,) labels as in `Pairs.from_labels`: -1, and None among objects, mean unlabeled.
+        y : (n,) labels as in `Pairs.from_labels`, with the same marks of unlabeled rows: None, NaN, NA, ?, -1 and others.
         n_in, n_out : how many neighbours of either kind; by default 10 and 10, so that there are at most 100 n triplets
             for n labelled rows (trin_li_2009, section 6.2). Fewer where a class has fewer.
 

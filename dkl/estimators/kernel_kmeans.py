@@ -187,7 +187,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         """A picture of the clusters: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
         X, as `predict` takes it: rows to show in place of a sample of those learned from. y (n,), or (m,) for X: classes
-        to hold the clusters against, -1 (None among objects) for unlabeled.
+        to hold the clusters against, -1, None or NaN for unlabeled.
         """
         check_is_fitted(self)
         return drawing.plot(ax, lambda: picture.shown_of(self, X, y), picture.draw, picture.draw_one)

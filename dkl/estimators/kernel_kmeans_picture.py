@@ -79,7 +79,7 @@ def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_R
 
 def shown_of(model: Any, X: Any = None, y: Any = None) -> KMeansShown:
     """Of a fitted clustering: the rows learned from, or those of X (m, d), which are put to the nearest centres; y (n,) or
-    (m,): classes to hold the clusters against, -1 (None among objects) for unlabeled."""
+    (m,): classes to hold the clusters against, -1, None or NaN for unlabeled."""
     check_is_fitted(model)
     view: KMeansView | None = getattr(model, "_view_kept", None)
     labels: NDArray[np.int32] = model.labels_

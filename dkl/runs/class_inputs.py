@@ -33,7 +33,7 @@ class ClassInputs(SupervisedInputs):
         try:
             classes, numbers = checked_labels(labels, rows.n)
         except InputError as error:
-            raise InputError(error.what, where=where_targets(files), got=error.got, wanted=error.wanted) from error
+            raise in_file(error, files) from error
         return cls(files, rows, labels, classes, numbers)
 
     def masks(self) -> list[NDArray[np.bool_]]:
@@ -62,12 +62,16 @@ class ClassInputs(SupervisedInputs):
 
 
 def read_class_labels(files: Files, n: int) -> NDArray:
-    """(n,) labels: from their own file, or those that stand beside the rows."""
-    found = read_labels(file_of_targets(files), n, target_table(files))
-    bad = np.flatnonzero(~np.isfinite(found)) if found.dtype.kind == "f" else np.empty(0, int)
-    if bad.size:
-        raise InputError("not finite", where=f"{where_targets(files)} [{bad[0]}]", got=found[bad[0]])
-    return found
+    """Return labels (n,), of which some may be missing: from their own file, or those next to the rows."""
+    return read_labels(file_of_targets(files), n, target_table(files))
+
+
+def in_file(error: InputError, files: Files) -> InputError:
+    """Return an error about y as one about the file of labels; any other as it is."""
+    if not error.where or not error.where.startswith("y"):
+        return error
+    where = " ".join([where_targets(files), error.where.removeprefix("y")]).rstrip()
+    return InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy)
 
 
 def read(files: Files, settings: Any, *, values: bool) -> ClassInputs:

@@ -9,11 +9,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._labels import require_labels
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
 from dkl.estimators.common.classes import describe_classes
 from dkl.estimators.common.settings import Settings
-from dkl.runs.class_inputs import ClassInputs, read_class_labels
+from dkl.runs.class_inputs import ClassInputs, in_file, read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.output import Request
 from dkl.runs.prediction_plan import Needs
@@ -98,8 +99,12 @@ class ClassScore:
 
     @classmethod
     def of(cls, files: Files, n: int, classes: NDArray, decision: bool) -> ClassScore:
-        """With the labels in the files; InputError for text where classes are numbers, or the reverse."""
+        """With the labels in the files; InputError for a missing one, and for text where classes are numbers, or the reverse."""
         known = read_class_labels(files, n)
+        try:
+            require_labels(known)
+        except InputError as error:
+            raise in_file(error, files) from error
         if (known.dtype.kind == "U") != (classes.dtype.kind == "U"):
             got, wanted = ("text", "numbers") if known.dtype.kind == "U" else ("numbers", "text")
             raise InputError("labels of another kind", where=where_targets(files), got=got, wanted=wanted)

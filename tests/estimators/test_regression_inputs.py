@@ -173,7 +173,7 @@ def test_rows(case):
 
 TARGETS = {
     "None": (None, "requires y"),
-    "NaN": (np.where(Y > 2.5, np.nan, Y), "y: .*NaN"),
+    "NaN": (np.where(Y > 2.5, np.nan, Y), r"y\[\d+\]: a target is missing; got nan"),
     "infinity": (np.where(Y > 2.5, np.inf, Y), "y: .*infinity"),
     "too few": (Y[:-1], r"y: inconsistent.*wanted \(60,\)"),
     "no column": (Y[:, None][:, :0], "y: .*0 feature"),

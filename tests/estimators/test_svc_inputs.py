@@ -90,7 +90,7 @@ LABELS = {
     "one class": (lambda: np.zeros(N), "number of classes.*1 class"),
     "too few": (lambda: Y[:-1], "samples"),
     "numbers": (lambda: np.linspace(0, 1, N), "continuous"),
-    "NaN": (lambda: np.where(Y, np.nan, 1.0), "NaN"),
+    "NaN": (lambda: np.where(Y, np.nan, 1.0), r"y\[1\]: a label is missing"),
     "inf": (lambda: np.where(Y, np.inf, 1.0), "infinity"),
     "two columns": (lambda: np.column_stack([Y, Y]), "1d|shape"),
     "a number": (lambda: 3, "1d|shape"),

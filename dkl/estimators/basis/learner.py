@@ -62,7 +62,7 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the embedding: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
-        X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1 (None among objects) for none.
+        X (l, d): rows to show in place of those that were learned from; y (l,): their labels, -1, None or NaN for none.
         """
         check_is_fitted(self)
         return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)

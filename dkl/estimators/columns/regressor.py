@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from dkl._labels import require_targets
 from dkl._plain_arrays import refuse_masked, refuse_text
 from dkl.blocks.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.row_sources import RowSource
@@ -140,6 +141,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
             raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
         refuse_masked(y, "y")
         refuse_text(y, "y")
+        require_targets(y)
         try:
             found = np.asarray(y)
             if found.dtype.kind in "mMV":

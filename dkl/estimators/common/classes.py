@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._labels import refuse_all_distinct, require_labels
 from dkl._plain_arrays import refuse_masked
 from dkl.errors import InputError, StoreError
 from dkl.stores.run import RunStore
@@ -21,6 +22,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
         what = f"{learner} requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass the labels")
     refuse_masked(y, "y")
+    require_labels(y)
     is_plain = _is_plain(y)
     given = y if is_plain else _as_sklearn_has_it(y)
     if len(given) != n:
@@ -29,6 +31,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
     if len(classes) < 2:
         got = f"{len(classes)} class"
         raise InputError("The number of classes has to be greater than one", where="y", got=got)
+    refuse_all_distinct(len(classes), n)
     if is_plain and 2 * len(classes) > len(given):
         _as_sklearn_has_it(y)  # it warns of as many
     return classes, numbers

@@ -224,7 +224,7 @@ def titled(quality: Quality | None, text: str) -> str:
 
 
 def classes_of(labels: Sequence[Any] | NDArray) -> tuple[NDArray[np.intp], tuple[str, ...]]:
-    """Return (class numbers (n,), names of the classes); -1, and None among objects, are unlabeled: class number -1."""
+    """Return (class numbers (n,), names of the classes); unlabeled rows have number -1."""
     from dkl._pair_sources import label_codes
 
     labels = labels if isinstance(labels, list) else np.asarray(labels)

@@ -104,7 +104,7 @@ def _of_labels(learner: str, rows: Any, y: Any, n_in: int, n_out: int, is_kernel
     if y is None:
         raise InputError(
             f"{learner} requires y to be passed, but the target y is None",
-            remedy="pass labels y with -1 (None among objects) for unlabeled, or triplets, or must_link and cannot_link",
+            remedy="pass labels y with -1, None or NaN for unlabeled, or triplets, or must_link and cannot_link",
         )
     codes = encode_labels(y)
     if codes.shape != (n,):

@@ -132,7 +132,7 @@ class LaplacianKernelLearner(BasisLearner):
         sample_ids: Any = None,
     ) -> LaplacianKernelLearner:
         """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`,
-        with weights of at most 1e12 or without, or labels y (n,), -1 (None among objects) for unlabeled. With `sample_ids` in
+        with weights of at most 1e12 or without, or labels y (n,), -1, None or NaN for unlabeled. With `sample_ids` in
         cross-validation. Beside pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
         """
         check_parameters(self, PropagationSettings)
@@ -142,7 +142,7 @@ class LaplacianKernelLearner(BasisLearner):
             if all(given is None for given in (y, must_link, cannot_link, pairs)):
                 raise InputError(
                     "LaplacianKernelLearner requires y to be passed, but the target y is None",
-                    remedy="pass must_link and cannot_link, or pairs, or y with -1 (None among objects) for unlabeled",
+                    remedy="pass must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled",
                 )
             note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
             known = resolve_pairs(

@@ -173,7 +173,7 @@ class LogDetKernelLearner(KernelLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LogDetKernelLearner:
-        """Learn from rows X (n, d) and one of: labels y (n,), -1 (None among objects) for unlabeled; triplets,
+        """Learn from rows X (n, d) and one of: labels y (n,), -1, None or NaN for unlabeled; triplets,
         a `dkl.Triplets` or an (m, 3) array; `must_link` and `cannot_link`, (m, 2) arrays, or `pairs`, a `dkl.Pairs`. With
         `sample_ids` in cross-validation.
         """
@@ -223,7 +223,7 @@ class LogDetKernelLearner(KernelLearner):
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
 
-        X (m, d): rows to show in place of those that were learned from; y (m,): their labels, -1 (None among objects) for none.
+        X (m, d): rows to show in place of those that were learned from; y (m,): their labels, -1, None or NaN for none.
         """
         check_is_fitted(self)
         return drawing.plot(ax, lambda: self._shown(X, y), picture.draw, picture.draw_one)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
+from dkl._labels import require_targets
 from dkl._pair_sources import encode_labels
 from dkl._plain_arrays import refuse_masked
 from dkl.blocks.graph import Graph, build_graph
@@ -111,18 +112,18 @@ class PosedUnfolding:
 
 
 def label_factor(y: Any, n: int) -> Matrix:
-    """Return a factor (n, k) of the kernel of labels y (n,), -1 (None among objects) for unlabeled, or y (n, k) itself.
+    """Return a factor (n, k) of the kernel of labels y (n,), -1, None or NaN for unlabeled, or y (n, k) itself.
 
     Unlabeled rows have the mean of the others, so that they do not count in H L H. Raises InputError for no labels, or for those
     that distinguish no rows.
     """
     if y is None:
         what = "MaximumVarianceUnfolding(colored=True) requires y to be passed, but the target y is None"
-        raise InputError(what, remedy="pass y with -1 (None among objects) for unlabeled, or numbers (n, k)")
+        raise InputError(what, remedy="pass y with -1, None or NaN for unlabeled, or numbers (n, k)")
     refuse_masked(y, "y")
     values = np.asarray(y)
     if values.ndim < 2 or values.shape[1] == 1:
-        codes = encode_labels(y if values.ndim < 2 else values[:, 0])
+        codes = encode_labels(y)
         if len(codes) != n:
             raise InputError("inconsistent numbers of samples", where="y", got=f"shape {codes.shape}", wanted=f"({n},)")
         if codes.max(initial=-1) < 1:
@@ -131,6 +132,7 @@ def label_factor(y: Any, n: int) -> Matrix:
         one_hot = np.eye(codes.max() + 1)[codes]
         one_hot[codes < 0] = one_hot[codes >= 0].mean(axis=0)
         return one_hot
+    require_targets(values)
     try:
         side = np.asarray(check_array(values, dtype=np.float64, input_name="y"))
     except ValueError as error:

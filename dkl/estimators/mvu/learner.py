@@ -42,7 +42,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         Whether columns are brought to mean 0 and spread 1 (of sparse rows to spread 1), in `fit` and for all later rows. "auto" does
         so, with a warning, where columns of far larger spread than the others would decide all distances.
     colored : bool
-        Whether y is learned from: labels (n,), alike or not, -1 (None among objects) for unlabeled, or numbers (n, k) with L = y y'.
+        Whether y is learned from: labels (n,), alike or not, -1, None or NaN for unlabeled, or numbers (n, k) with L = y y'.
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter

@@ -202,7 +202,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         """Learn the kernel of the rows of X.
 
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
-        `dkl.Pairs`, which may have weights, with `sample_ids` in cross-validation; or `y` with -1 (None among objects) for
+        `dkl.Pairs`, which may have weights, with `sample_ids` in cross-validation; or `y` with -1, None or NaN for
         unlabeled, from which pairs are drawn: all of few labeled rows, else 5 of each kind a labeled row. Beside pairs y is not
         learned from, and a DataWarning says so, except in cross-validation, where scores need it.
 
@@ -218,7 +218,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         if all(given is None for given in (y, must_link, cannot_link, pairs)):
             raise InputError(
                 "PairwiseKernelLearner requires y to be passed, but the target y is None",
-                remedy="pass must_link and cannot_link, or pairs, or y with -1 (None among objects) for unlabeled",
+                remedy="pass must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled",
             )
         note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
         resolved = resolve_pairs(
@@ -299,7 +299,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the kernel: a new matplotlib Figure with all panels, or `ax` with the patterns in two dimensions.
 
-        y (n,): labels of the patterns, -1 (None among objects) for unlabeled; without them the patterns are clustered by
+        y (n,): labels of the patterns, -1, None or NaN for unlabeled; without them the patterns are clustered by
         k-means on the factor, in as many clusters as K has eigenvalues before the largest drop. X (m, d): rows to show in
         place of those that were learned from, transformed; y (m,) are theirs then.
         """

@@ -78,7 +78,7 @@ def make_shown(
 ) -> PairwiseShown:
     """From a factor (n, r) and what else is known of its patterns; arrays may stand in memory, in dask or zarr.
 
-    rows (n, d): the raw patterns; labels (n,): classes, -1 (None among objects) for unlabeled; must_link, cannot_link
+    rows (n, d): the raw patterns; labels (n,): classes, -1, None or NaN for unlabeled; must_link, cannot_link
     (p, 2): row numbers. Without labels the patterns are clustered by k-means on the factor, in as many clusters as K has
     eigenvalues before the largest drop from one to the next.
     """

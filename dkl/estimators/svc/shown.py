@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from dkl._labels import require_labels
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
@@ -142,6 +143,7 @@ def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given"
 
 def _class_numbers(classes: NDArray, y: Any, n: int) -> NDArray[np.intp]:
     """(n,) places of labels among the classes learned."""
+    require_labels(y)
     labels = np.asarray(y)
     if labels.shape != (n,):
         raise InputError("not a class a row", where="y", got=f"shape {labels.shape}", wanted=f"({n},)")

@@ -12,7 +12,7 @@ DECLARATION = Declaration(
     settings=LogDetRunSettings,
     files=(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr; or a kernel matrix."),
-        replace(targets_file("Class labels, numbers or text, -1 for unlabeled: .csv, .npy, .npz."), one_of=True),
+        replace(targets_file("Class labels, numbers or text, -1 or NA for unlabeled: .csv, .npy, .npz."), one_of=True),
         InputFile(
             "triplets",
             "triplets",

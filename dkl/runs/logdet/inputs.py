@@ -16,7 +16,7 @@ from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.pairs import load_pairs
 from dkl.resolved_pairs import refuse_weights
-from dkl.runs.class_inputs import read_class_labels
+from dkl.runs.class_inputs import in_file, read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import file_of_targets, read_rows, where_targets
@@ -110,7 +110,7 @@ def _codes(files: Files, n: int, settings: LogDetRunSettings) -> NDArray[np.int6
     try:
         codes = encode_labels(labels)
     except InputError as error:
-        raise InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
+        raise in_file(error, files) from error
     counts = np.bincount(codes[codes >= 0], minlength=1)
     if len(counts) < 2:
         got = f"{np.count_nonzero(counts)} class among {counts.sum()} labelled rows"

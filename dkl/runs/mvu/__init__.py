@@ -11,7 +11,7 @@ DECLARATION = Declaration(
     files=(
         InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
         targets_file(
-            "Labels, -1 for unlabeled, or rows of numbers, that --colored learns from; else for the picture: .csv, .npy, .npz."
+            "Labels, -1 or NA for unlabeled, or rows of numbers, that --colored learns from; else for the picture: .csv, .npy, .npz."
         ),
     ),
     reader="dkl.runs.mvu.inputs:read",

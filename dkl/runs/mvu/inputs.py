@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from dkl.errors import InputError
 from dkl.estimators.mvu.settings import UnfoldingSettings
 from dkl.runs.basis_inputs import BasisInputs, read_rows
-from dkl.runs.class_inputs import read_class_labels
+from dkl.runs.class_inputs import in_file, read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers, where_targets
+from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,7 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
     try:
         return UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
     except InputError as error:
-        where = where_targets(files) if error.where == "y" else error.where
-        raise InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy) from error
+        raise in_file(error, files) from error
 
 
 def labels(files: Files, n: int) -> Any:
