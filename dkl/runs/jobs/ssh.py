@@ -1,8 +1,13 @@
-"""Machines that ssh reaches without asking: the client on the first, workers in turn on all of them."""
+"""Machines that ssh reaches without asking: the client on the first, workers in turn on all of them.
+
+What a shell's start-up files print comes before the answer of a command, and is not taken for it.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from dkl.errors import ResourceError
@@ -11,35 +16,74 @@ from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import SshSettings
 from dkl.runs.jobs.system import State, answer
 
-SSH = ["ssh", "-o", "BatchMode=yes"]
-NOT_THERE = 255
-"""The code of ssh itself, where it does not reach the machine."""
+CONNECT_SECONDS = 10
+"""For a machine to let ssh in."""
+SSH = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
+NOT_THERE, UNSEEN, NO_PYTHON = 255, 91, 92
+"""Exit codes: of ssh itself if it does not reach the machine, and of a machine that lacks the job's folder or its Python."""
+TRIED_AT_ONCE = 32
+"""Machines."""
 
 
 def write(job: Job) -> dict[str, str]:
     """The script: the client starts the workers by ssh; they end when its scheduler ends."""
-    hosts = cast(SshSettings, job.settings).hosts
     called = shlex.quote(shlex.join(["bash", str(job.files.script), "worker"]))
-    turns = [hosts[k % len(hosts)] for k in range(job.workers or 0)]
-    launch = "\n".join(f'{shlex.join([*SSH, host])} {called} </dev/null >>"$job/workers.log" 2>&1 &' for host in turns)
+    launch = "\n".join(
+        f'{shlex.join([*SSH, host])} {called} </dev/null >>"$job/workers.log" 2>&1 &' for host in _turns(job)
+    )
     return {job.files.script.name: script(job, launch=launch, tries=1)}
 
 
+def _turns(job: Job) -> list[str]:
+    """Return the machine of each worker."""
+    hosts = cast(SshSettings, job.settings).hosts
+    return [hosts[k % len(hosts)] for k in range(job.workers or 0)]
+
+
 def submit(job: Job) -> str:
-    """Start the client in the background; host:pid."""
+    """Try every machine, start the client in the background; host:pid."""
     host = cast(SshSettings, job.settings).hosts[0]
-    started = f"nohup bash {shlex.quote(str(job.files.script))} </dev/null >/dev/null 2>&1 & echo $!"
-    number = answer([*SSH, host, started]).stdout.strip()
-    if not number.isdigit():
-        raise ResourceError("gave no number of a process", where=f"ssh {host}", got=repr(number[:100]))
-    return f"{host}:{number}"
+    _try_machines(host, list(dict.fromkeys(_turns(job))), job)
+    started = f"nohup bash {shlex.quote(str(job.files.script))} </dev/null >/dev/null 2>&1 & echo dkl-job=$!"
+    said = answer([*SSH, host, started]).stdout
+    numbers = re.findall(r"dkl-job=(\d+)\s*$", said, flags=re.MULTILINE)
+    if not numbers:
+        raise ResourceError("gave no number of a process", where=f"ssh {host}", got=repr(said.strip()[-100:]))
+    return f"{host}:{numbers[-1]}"
+
+
+def _try_machines(first: str, others: list[str], job: Job) -> None:
+    """Raise ResourceError for a machine that cannot do its part: the first from here, the workers' from the first."""
+    check = f"test -r {shlex.quote(str(job.files.script))} || exit {UNSEEN}"
+    if not job.settings.setup:  # else its lines may bring it
+        check += f"; command -v {shlex.quote(job.settings.python)} >/dev/null || exit {NO_PYTHON}"
+    check = shlex.join(["sh", "-c", check])
+    _try(first, "this machine", [*SSH, first, check], job)
+    with ThreadPoolExecutor(TRIED_AT_ONCE) as pool:
+        list(pool.map(lambda one: _try(one, first, [*SSH, first, shlex.join([*SSH, one, check])], job), others))
+
+
+def _try(host: str, source: str, command: list[str], job: Job) -> None:
+    done = answer(command, accept=(0, NOT_THERE, UNSEEN, NO_PYTHON))
+    where, said = f"ssh {host}", done.stderr.strip()[-300:]
+    if done.returncode == NOT_THERE:
+        remedy = f"have {host} let {source} in without a password (ssh-copy-id), or leave it out of `hosts`"
+        raise ResourceError(f"cannot be reached from {source}", where=where, got=said or None, remedy=remedy)
+    if done.returncode == UNSEEN:
+        remedy = f"mount its file system at the same path there, or leave {host} out of `hosts`"
+        raise ResourceError("does not see the job's folder", where=where, wanted=job.files.folder, remedy=remedy)
+    if done.returncode == NO_PYTHON:
+        raise ResourceError(
+            "has no such Python", where=where, got=job.settings.python, remedy="see `python:`, `setup:`"
+        )
 
 
 def state(job: Recorded) -> State:
     """Whether the client's process is there. Another may have its number since: it must be a job's script."""
     host, _, number = job.id.rpartition(":")
     done = answer([*SSH, host, f"ps -ww -o args= -p {int(number)}"], accept=(0, 1))
-    return State.RUNNING if "job.sh" in done.stdout else State.ENDED
+    runs = re.search(rf"bash .*/{re.escape(job.files.script.name)}$", done.stdout.rstrip())
+    return State.RUNNING if runs else State.ENDED
 
 
 def cancel(job: Recorded, *, now: bool) -> None:
