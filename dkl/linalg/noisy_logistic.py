@@ -65,6 +65,11 @@ class NoisyLogistic:
         p = np.where(labels, curve.probability(scores), 1 - curve.probability(scores))
         return cls(curve.slope, curve.intercept, curve.floor, float(weights @ np.log(p)))
 
+    @property
+    def parameters(self) -> tuple[float, float, float]:
+        """Return (slope, intercept, floor)."""
+        return self.slope, self.intercept, self.floor
+
     def _true(self, scores: Vector) -> Vector:
         """Return q (m,), the probability that the true label is 1."""
         return _sigmoid(self.slope * scores + self.intercept)

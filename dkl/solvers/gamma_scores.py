@@ -39,13 +39,15 @@ class GammaChoice:
     gammas          (k,) ascending
     scores, cosines (k, m) K_ij, and K_ij / sqrt(K_ii K_jj), of each pair under the kernel of the fold that did not learn from it;
                     NaN for pairs that no fold scores, and where a callback ended the choice before
-    log_likelihood  (k,) of the pairs by a `NoisyLogistic` of the scores; NaN where not all folds have the gamma
+    curves          (k, 3) slope, intercept and floor of a `NoisyLogistic` of the scores; NaN where not all folds have the gamma
+    log_likelihood  (k,) of the pairs by this curve; NaN likewise
     ranks, seconds  (k, folds): -1 and NaN likewise
     """
 
     gammas: Vector
     scores: Vector = field(repr=False)
     cosines: Vector = field(repr=False)
+    curves: Vector = field(repr=False)
     log_likelihood: Vector
     ranks: NDArray[np.int64]
     seconds: Vector = field(repr=False)
@@ -88,10 +90,11 @@ class GammaChoice:
             for i in range(len(path.ranks)):
                 scores[i, flags], cosines[i, flags] = path.scores[i], path.cosines[i]
         scored, likely = np.any(held_out, axis=0), np.full(len(gammas), np.nan)
+        curves = np.full((len(gammas), 3), np.nan)
         for i in range(whole):
             curve = NoisyLogistic.fit(scores[i, scored], is_must[scored], weights[scored])
-            likely[i] = curve.log_likelihood
-        return cls(np.array(gammas, dtype=float), scores, cosines, likely, *tables_of(paths, len(gammas)))
+            curves[i], likely[i] = curve.parameters, curve.log_likelihood
+        return cls(np.array(gammas, dtype=float), scores, cosines, curves, likely, *tables_of(paths, len(gammas)))
 
 
 def tables_of(paths: Sequence[FoldPath], count: int) -> tuple[NDArray[np.int64], Vector]:

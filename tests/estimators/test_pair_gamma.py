@@ -75,7 +75,15 @@ def test_the_last_gamma_is_chosen_unless_another_is_likelier_by_the_margin():
     def choice(*likely):
         k = len(likely)
         empty = np.empty((k, 0))
-        return GammaChoice(np.geomspace(1, 100, k), empty, empty, np.array(likely), np.empty((k, 0), int), empty)
+        return GammaChoice(
+            np.geomspace(1, 100, k),
+            empty,
+            empty,
+            np.full((k, 3), np.nan),
+            np.array(likely),
+            np.empty((k, 0), int),
+            empty,
+        )
 
     assert choice(-20.0, -10.0 + 0.9 * MARGIN, -10.0).best == 2
     assert choice(-20.0, -10.0 + 1.1 * MARGIN, -10.0).best == 1

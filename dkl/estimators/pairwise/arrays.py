@@ -90,6 +90,13 @@ ARRAYS = Arrays(
         "Pairs held out: their log-likelihood by a noisy logistic curve of the scores.",
         optional=True,
     ),
+    StoredArray(
+        "choice/curves",
+        ("gamma", "parameter"),
+        NUMBER,
+        "Pairs held out: slope, intercept and floor of this curve.",
+        optional=True,
+    ),
     _SCORES,
     _SCORES.at("choice/cosines", "Pairs held out: K_ij / sqrt(K_ii K_jj) of these."),
     replace(_TABLE.at("choice/ranks", "Pairs held out: ranks of the folds' kernels."), dtypes=INTEGERS),
@@ -114,7 +121,13 @@ ARRAYS = Arrays(
         "Quality: K_ij by a kernel that did not learn from them.",
         optional=True,
     ),
-    StoredArray("choice/share", ("one",), NUMBER, "Estimated share of wrong pairs.", optional=True),
+    StoredArray(
+        "choice/curve",
+        ("parameter",),
+        NUMBER,
+        "Slope, intercept and floor of such a curve of the cosines; the floor is the estimated share of wrong pairs.",
+        optional=True,
+    ),
     *SEARCH,
     files={
         "graph/zarr.json": "Shape, entries, row blocks and their checksums, sigma and n_neighbors; written after the "

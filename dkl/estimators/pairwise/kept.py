@@ -19,7 +19,7 @@ from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
 
 FOLDER = "choice"
-TABLES = ("gammas", "scores", "cosines", "log_likelihood", "ranks", "seconds")
+TABLES = ("gammas", "scores", "cosines", "curves", "log_likelihood", "ranks", "seconds")
 
 
 class StoredFolds:
@@ -70,7 +70,7 @@ def store_choice(run: RunStore, choice: GammaChoice, wrong: WrongPairs | None) -
     """Keep the choice, and the pairs that look wrong, if these were looked for. Raises DiskError."""
     arrays = {name: getattr(choice, name) for name in TABLES}
     if wrong is not None:
-        arrays |= {"probability": wrong.probability, "share": np.array([wrong.share])}
+        arrays |= {"probability": wrong.probability, "curve": wrong.curve}
     run.write_arrays(FOLDER, arrays)
 
 
@@ -97,11 +97,11 @@ def load_choice(run: RunStore) -> tuple[GammaChoice, WrongPairs | None] | None:
         raise StoreError("not values of gamma", where=where)
     if "probability" not in found:
         return choice, None
-    probability, share = found["probability"], found.get("share", np.empty(0))
-    if share.shape != (1,) or not np.all((probability >= 0) & (probability <= 1)):
+    probability, curve = found["probability"], found.get("curve", np.empty(0))
+    if curve.shape != (3,) or not np.all((probability >= 0) & (probability <= 1)):
         raise StoreError("not probabilities of pairs", where=where)
     count = n_contradictions(pairs)
-    return choice, WrongPairs(pairs, probability, float(share[0]), count, choice.gammas, choice.log_likelihood)
+    return choice, WrongPairs(pairs, probability, curve, count, choice.gammas, choice.log_likelihood)
 
 
 def rows_of(choice: GammaChoice) -> list[Row]:

@@ -30,7 +30,7 @@ class WrongPairs:
 
     pairs           the checked pairs, m of them, must-links first
     probability     (m,) that each is wrong, in their order; 0 where all are trusted
-    share           estimated share of wrong pairs
+    curve           (slope, intercept, floor) of the `NoisyLogistic` of the pairs' cosines; NaN where a callback ended the choice before
     contradictions  number of cannot-links whose ends the must-links join
     gammas, log_likelihood
                     (k,) gammas that were compared, and the log-likelihood of the held-out pairs under each
@@ -38,10 +38,15 @@ class WrongPairs:
 
     pairs: Pairs = field(repr=False)
     probability: Vector = field(repr=False)
-    share: float
+    curve: Vector = field(repr=False)
     contradictions: int
     gammas: Vector = field(repr=False)
     log_likelihood: Vector = field(repr=False)
+
+    @property
+    def share(self) -> float:
+        """Estimated share of wrong pairs."""
+        return float(np.nan_to_num(self.curve[2]))
 
     @property
     def flagged(self) -> NDArray[np.bool_]:
@@ -106,14 +111,14 @@ class WrongPairs:
 def wrong_pairs_of(choice: GammaChoice, pairs: Pairs, contradictions: int) -> WrongPairs:
     """Return what the scores of held-out pairs say of each; nothing is flagged unless a gamma before the last is the best."""
     is_must = pairs.sign > 0
-    probability, share = np.zeros(len(is_must)), 0.0
+    probability, parameters = np.zeros(len(is_must)), np.full(3, np.nan)
     if choice.is_whole:
         cosines = choice.cosines[choice.best]
         curve = NoisyLogistic.fit(cosines, is_must, even_weights(pairs))
-        share = curve.floor
+        parameters[:] = curve.parameters
         if choice.best < len(choice.gammas) - 1:
             probability = curve.wrong(cosines, is_must)
-    return WrongPairs(pairs, probability, share, contradictions, choice.gammas, choice.log_likelihood)
+    return WrongPairs(pairs, probability, parameters, contradictions, choice.gammas, choice.log_likelihood)
 
 
 def even_weights(pairs: Pairs) -> Vector:

@@ -2,7 +2,8 @@
 
     P(must | s) = e + (1 - 2 e) / (1 + exp(-a s - b)),   a >= 0,   0 < e <= 0.45
 
-The maximum over a, b and e is searched for by the simplex method, so that it shares no derivative with the fit.
+There may be several maxima over a, b and e. Of the stored one the likelihood is computed again, and it must be a maximum: from there
+the simplex method, which shares no derivative with the fit, must find nothing better.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ Vector = NDArray[np.float64]
 NATS = 1.0
 """By which a gamma has to be more likely than the last of the path."""
 CLOSE = 1e-3
-"""How far both searches may end from the maximum: of a log-likelihood, for each pair, and of a probability."""
+"""How far both searches may end from the maximum: of a log-likelihood, for each pair."""
+RIDGE, LEAST_FLOOR, FLOOR = 5e-5, 1e-6, 0.45
+"""Weight of a^2, of scores with variance 1, and the bounds of e."""
 LEAST_TRUST = 1e-4
 ROUNDED = 1e-9
 """How far two areas under the same curve may lie apart."""
@@ -35,15 +38,16 @@ def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Compari
     is_must = np.repeat([True, False], [len(must), len(cannot)])
     weights = run.read_pair_weights()
     even = np.ones(len(is_must)) if weights is None else weights / weights.mean()
-    likely, gammas = held["log_likelihood"], held["gammas"]
-    if held["scores"].shape != (len(gammas), len(is_must)) or len(likely) != len(gammas):
+    likely, gammas, curves = held["log_likelihood"], held["gammas"], held["curves"]
+    if held["scores"].shape != (len(gammas), len(is_must)) or not len(likely) == len(curves) == len(gammas):
         raise StoreError("scores that are not of these pairs", where=f"{run.path}/choice")
     whole = np.flatnonzero(~np.isnan(likely))
     for place in whole:
         scored = ~np.isnan(held["scores"][place])
-        found = _fitted(held["scores"][place, scored], is_must[scored], even[scored])
-        mean, count = float(likely[place]) / len(is_must), len(is_must)
-        yield Comparison(f"log-likelihood at gamma {gammas[place]:.4g}", mean, found[3] / count, CLOSE)
+        here, best = _likelihoods(curves[place], held["scores"][place, scored], is_must[scored], even[scored])
+        mean, which = float(likely[place]) / len(is_must), f" at gamma {gammas[place]:.4g}"
+        yield Comparison(f"log-likelihood{which}", mean, here / len(is_must), ROUNDED)
+        yield Comparison(f"most likely curve near it{which}", mean, best / len(is_must), CLOSE, quiet=True)
     chosen = len(gammas) - 1
     if len(whole):
         best, last = int(whole[np.argmax(likely[whole])]), int(whole[-1])
@@ -54,11 +58,17 @@ def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Compari
     yield Comparison("gamma", float(report["gamma"]), float(gammas[chosen]), 0.0)
     if "probability" in held:
         wrong = np.zeros(len(is_must))
-        if is_whole and chosen < len(gammas) - 1:
-            cosines = held["cosines"][chosen]
-            wrong = _wrong(_fitted(cosines, is_must, even), cosines, is_must)
+        if is_whole:
+            curve, cosines = held["curve"], held["cosines"][chosen]
+            here, best = _likelihoods(curve, cosines, is_must, even)
+            yield Comparison(
+                "likelihood of the cosines' curve", here / len(is_must), best / len(is_must), CLOSE, quiet=True
+            )
+            yield Comparison("share of wrong pairs", float(report["wrong_pairs"]["share"]), float(curve[2]), ROUNDED)
+            if chosen < len(gammas) - 1:
+                wrong = _wrong(curve, cosines, is_must)
         apart = float(np.abs(held["probability"] - wrong).max(initial=0.0))
-        yield Comparison("probabilities of wrong pairs, apart by", 0.0, apart, 30 * CLOSE)
+        yield Comparison("probabilities of wrong pairs, apart by", 0.0, apart, ROUNDED)
         yield Comparison("pairs that look wrong", *_flags(report, held["probability"]), 0.0)
 
 
@@ -86,8 +96,10 @@ def _flags(report: dict[str, Any], probability: Vector) -> tuple[float, float]:
     return float(report["wrong_pairs"]["flagged"]), float(np.count_nonzero(probability > 0.5))
 
 
-def _fitted(scores: Vector, is_must: NDArray[np.bool_], weights: Vector) -> tuple[float, float, float, float]:
-    """Return (a, b, e, log-likelihood) of the curve that makes the pairs most likely."""
+def _likelihoods(curve: Vector, scores: Vector, is_must: NDArray[np.bool_], weights: Vector) -> tuple[float, float]:
+    """Return the log-likelihoods of the pairs by the curve (a, b, e) and by the most likely one that is found from there."""
+    if curve.shape != (3,) or not (np.isfinite(curve).all() and curve[0] >= 0 and 0 < curve[2] <= FLOOR):
+        return float("nan"), float("nan")
     total = float(weights.sum())
     mean = float(weights @ scores) / total
     spread = float(np.sqrt(weights @ (scores - mean) ** 2 / total)) or 1.0
@@ -99,21 +111,17 @@ def _fitted(scores: Vector, is_must: NDArray[np.bool_], weights: Vector) -> tupl
         return float(weights @ np.log(np.where(is_must, p, 1 - p)))
 
     def loss(x: Vector) -> float:
-        return 5e-5 * x[0] ** 2 - likelihood(x) / total
+        return RIDGE * x[0] ** 2 - likelihood(x) / total
 
-    share = float(np.clip(weights @ is_must / total, 0.01, 0.99))
-    bounds = [(0.0, None), (None, None), (1e-6, 0.45)]
+    here = np.array([curve[0] * spread, curve[1] + curve[0] * mean, curve[2]])
     options = {"xatol": 1e-7, "fatol": 1e-10, "maxiter": 4000, "maxfev": 4000}
-    starts = [(a, np.log(share / (1 - share)), e) for a in (0.5, 3.0) for e in (0.02, 0.1, 0.22)]
-    found = [minimize(loss, start, method="Nelder-Mead", bounds=bounds, options=options) for start in starts]
-    best = min(found, key=lambda one: float(one.fun)).x
-    a, b, e = (float(value) for value in best)
-    return a / spread, b - a * mean / spread, e, likelihood(best)
+    bounds = [(0.0, None), (None, None), (LEAST_FLOOR, FLOOR)]
+    return likelihood(here), likelihood(minimize(loss, here, method="Nelder-Mead", bounds=bounds, options=options).x)
 
 
-def _wrong(curve: tuple[float, float, float, float], cosines: Vector, is_must: NDArray[np.bool_]) -> Vector:
+def _wrong(curve: Vector, cosines: Vector, is_must: NDArray[np.bool_]) -> Vector:
     """Return the probability (m,) that each pair is wrong."""
-    a, b, e, _ = curve
+    a, b, e = curve
     right = 0.5 * (1 + np.tanh(0.5 * (a * cosines + b)))
     p = e + (1 - 2 * e) * right
     return np.where(is_must, e * (1 - right) / p, e * right / (1 - p))
