@@ -113,7 +113,7 @@ def read(run: RunStore, budget: int) -> tuple[Any, dict[str, Any], dict[str, Any
 def of_basis(report: dict[str, Any], basis: dict[str, Any], laplacian: Any) -> Iterator[Comparison]:
     """Q'Q = I, and L Q = Q diag(values) to the residual that is reported."""
     Q, values = basis["Q"], basis["values"]
-    m, norm = Q.shape[1], float(abs(laplacian).sum(axis=1).max())
+    m, norm = Q.shape[1], float(abs(laplacian).sum(axis=1).max()) or 1.0  # 0 of rows that are all cut off
     yield Comparison("eigenvectors", float(report["n_basis"]), float(m), 0.0)
     yield Comparison("orthonormality", 0.0, float(np.abs(Q.T @ Q - np.eye(m)).max()), ORTHONORMAL)
     residual = float(np.linalg.norm(laplacian @ Q - Q * values, axis=0).max()) / norm

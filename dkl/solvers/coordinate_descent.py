@@ -90,12 +90,14 @@ class CoordinateDescent:
                 gain, found = before - state.objective, problem.evaluate(state.weights)
             alive &= problem.may_be_active(found) | (state.mu > 0)
             told = watch.record(history_row(steps, state.mu, found))
-            solved = found.relative_gap <= self.tol if by_gap else gain < self.tol * before
+            solved = found.relative_gap <= self.tol if by_gap else gain <= self.tol * before
             stalled = idle.check(gain > NO_PROGRESS * before) and by_gap
 
     def _pass(self, state: _State, alive: NDArray[np.bool_], stream: np.random.Generator) -> int:
-        """M steps, or fewer where greedy choice finds nothing to gain."""
+        """Make M steps, or fewer where greedy choice finds nothing to gain; return their number."""
         count, rule, problem = state.problem.n_columns, RULES[self.rule], state.problem
+        if not alive.any():  # all weights are zero, and proven to be
+            return 0
         if self.sampling == "uniform":
             state.take(stream.choice(np.flatnonzero(alive), size=count), rule)
             return count

@@ -7,7 +7,7 @@ from repeats import but_for
 from sklearn.linear_model import Lasso
 
 from dkl.linalg.column_moments import add_moments, zero_moments
-from dkl.problems.column_gram import CenteredGram
+from dkl.problems.column_gram import CenteredGram, DenseGram
 from dkl.problems.column_lasso import ColumnLasso
 from dkl.solvers import slkl_paper
 from dkl.solvers.active_set import ActiveSet
@@ -147,3 +147,14 @@ def test_sums_of_single_precision_columns_take_no_more_steps(rng, kernel, gamma)
     assert found.outcome is Outcome.SOLVED
     assert found.n_iter <= 3 * exact.n_iter
     assert objective(C, y, found.weights, problem.kappa) == pytest.approx(exact.evaluation.objective, rel=1e-3)
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "greedy"])
+@pytest.mark.parametrize("stopping", ["gap", "paper"])
+@pytest.mark.parametrize("scale", [0.0, 1.0], ids=["targets of 0", "targets"])
+def test_a_nu_at_which_all_weights_are_zero_ends_at_once(sampling, stopping, scale):
+    C, y, _, _ = case(0)
+    nu = 2.0 * float(np.abs(C.T @ y).max()) ** 2
+    problem = ColumnLasso(DenseGram(C.T @ C), scale * (C.T @ y), scale * float(y @ y), 1.0, nu)
+    found = CoordinateDescent("exact", sampling, stopping=stopping).solve(problem)
+    assert found.outcome is Outcome.SOLVED and not found.weights.any()

@@ -100,15 +100,26 @@ def _of_machine(
     rows = machine.rows[used]
     rest = replace(machine, rows=rows, y=y[used], C=machine.C[used], alpha=alpha[used], b=b)
     _, _, found, allowed = rest.proven(scores[:, rows], rho)
-    allowed *= max(
-        1.0, ROUNDINGS * float(np.finfo(settings.dtype).eps) / AGREE
-    )  # nothing refines this machine in double precision
+    allowed += _rounding(rest, scores[:, rows], settings)
     outside = max(0.0, -float(alpha.min()), float((alpha - np.where(used, machine.C, 0.0)).max()))
     beyond = float(np.abs(signed).sum() - np.abs(alpha).sum())
     which = f" of machine {number + 1}"
     yield Comparison(f"gap without held-out rows{which}", gap, found, allowed, "above", quiet=number > 0)
     apart = max(outside, beyond, abs(float(rest.y @ rest.alpha)))
     yield Comparison(f"feasible without held-out rows{which}", 0.0, apart, allowed, quiet=True)
+
+
+def _rounding(machine: Machine, scores: Matrix, settings: SVCSettings) -> float:
+    """Return how far scores (kernels, rows) of the fit's precision may move the gap: nothing refines this machine in double.
+
+    A score moves by its roundings; the gap by that for each row of 0 < alpha_i, and for each whose g_i + 2 b y_i may change its sign.
+    """
+    product = machine.shares @ scores
+    eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
+    moved = eps * max(1.0, float(np.linalg.norm(machine.alpha)), float(np.abs(product).max(initial=0.0)))
+    margin = machine.y * (product + machine.b) - 1  # half of g_i + 2 b y_i, less the term of rho
+    counts = (np.abs(margin) <= 4 * moved) | (machine.alpha > 0)
+    return 2 * moved * float((machine.C + machine.alpha)[counts].sum())
 
 
 def _alternative(inputs: ClassInputs, settings: SVCSettings, name: str, memory_limit: int | None, tests: Rows) -> Rows:
