@@ -297,7 +297,7 @@ def trials(learners: list[str], seeds: range, jobs: int) -> Iterator[Trial]:
     """Yield the trials of all learners and seeds, made by `jobs` processes of one thread each."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=200) as pool:
+    with ProcessPoolExecutor(jobs, context) as pool:
         yield from pool.map(in_a_folder, *zip(*((name, seed) for name in learners for seed in seeds), strict=True))
 
 
