@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.ridged_cholesky import with_ridge
 
 FIRST_ROUND = 32
 """Candidates of the first round; later rounds draw as many as are chosen already."""
@@ -68,7 +69,7 @@ def pivoted_cholesky(
         chosen = np.concatenate([chosen, drawn[kept]])
         points = candidates[kept] if points is None else _stacked(points, candidates[kept])
         # From scratch each round: rounds are few, and an update would carry their rounding.
-        factor = _cholesky(_between(kernel, points, points, chosen))
+        factor = with_ridge(_between(kernel, points, points, chosen), 1e-14)  # chosen rows may be dependent to rounding
     return chosen
 
 
@@ -122,16 +123,6 @@ def _accepted(
 def _between(kernel: Kernel, rows: Any, points: Any, indices: NDArray[np.intp]) -> NDArray[np.float64]:
     """k(rows, points); the points are rows `indices` of the whole."""
     return np.asarray(kernel.columns(rows, indices if kernel.is_precomputed else points), np.float64)
-
-
-def _cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The lower factor, with the least ridge that makes one: chosen rows may be dependent to rounding."""
-    ridge = 1e-14 * float(np.trace(matrix)) / len(matrix)
-    while True:
-        try:
-            return np.asarray(cholesky(matrix + ridge * np.eye(len(matrix)), lower=True, check_finite=False))
-        except np.linalg.LinAlgError:
-            ridge *= 10
 
 
 def _stacked(above: Any, below: Any) -> Any:

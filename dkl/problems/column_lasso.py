@@ -47,8 +47,8 @@ class Evaluation:
 
     @property
     def relative_gap(self) -> float:
-        """gap / P, or 0 where P is 0."""
-        return self.gap / self.objective if self.objective > 0 else 0.0
+        """gap / P, or 0 where P is 0; NaN where either is."""
+        return 0.0 if self.objective <= 0 else self.gap / self.objective
 
 
 @dataclass(frozen=True)

@@ -77,4 +77,5 @@ def lloyd(
         centers[active], digests[active], n_iter[active] = update.centers, update.digests, iteration
         converged[active] = unchanged | (shifts <= tol)
         active = active[~converged[active]]
-        told = watch.record({"iteration": iteration, "moving": len(active), "shift": float(shifts.max())})
+        row = {"iteration": iteration, "moving": len(active), "shift": float(shifts.max())}
+        told = watch.record(row | {"finite": bool(np.isfinite(shifts).all())})

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from dkl.linalg.projections import project
+from dkl.linalg.ridged_cholesky import with_ridge
 from dkl.solvers.svm_problem import Point, SVMProblem, Vector
 
 DENSE = 1500
@@ -40,7 +41,10 @@ class FaceNewton:
         free = np.flatnonzero((alpha > 0) & (alpha < problem.C))
         if len(free) < 2:
             return None
-        direction = self._direction(point, free)
+        try:
+            direction = self._direction(point, free)
+        except np.linalg.LinAlgError:  # numbers that are not finite
+            return None
         steps = [0.5**k for k in range(HALVINGS)]
         first = _first_bound(alpha[free], direction, problem.C[free])
         for t in [*(t for t in steps if t > first), min(first, 1.0)]:
@@ -63,7 +67,7 @@ class FaceNewton:
         if len(free) <= DENSE:
             matrix = 2 * y[:, None] * problem.kernel.block(free) * y
             matrix[np.diag_indices(len(free))] += ridge
-            factor = factored(matrix)
+            factor = with_ridge(matrix, 1e-12), True
             inverse = with_rank_one(lambda v: cho_solve(factor, v, check_finite=False), on, 2 / problem.rho)
             return _on_plane(inverse, y)(right)
 
@@ -90,18 +94,8 @@ class FaceNewton:
         drawn = np.sort(np.random.default_rng(self.seed).choice(n, min(SKETCH, n), replace=False))
         columns = self.problem.kernel.columns(drawn)
         corner = columns[drawn]
-        lower = np.tril(factored(corner, 1e-10)[0])
+        lower = with_ridge(corner, 1e-10)
         return self.problem.y[:, None] * solve_triangular(lower, columns.T, lower=True).T
-
-
-def factored(matrix: NDArray[np.float64], share: float = 1e-12) -> tuple[NDArray[np.float64], bool]:
-    """Cholesky's factor, with as little of the mean diagonal entry added to the diagonal as it takes."""
-    size = float(np.trace(matrix)) / len(matrix) or 1.0
-    while True:
-        try:
-            return cho_factor(matrix + share * size * np.eye(len(matrix)), lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            share = max(10 * share, 1e-16)
 
 
 def _first_bound(alpha: Vector, direction: Vector, C: Vector) -> float:

@@ -72,6 +72,8 @@ class Accelerated:
                 told_of = {"face": face, "iteration": iteration, "idle": idle.idle, "newton_products": newton.products}
                 kept(walk.state() | told_of | point_state("best", best))
             point = walk.point()
+            if not np.isfinite(point.objective):
+                return solution(Outcome.NUMERICAL_ERROR)
             stalled = idle.check(point.objective < best.objective)
             best = min(best, point, key=relative_gap)
             changed, face = np.count_nonzero(walk.face() != face), walk.face()
@@ -171,7 +173,7 @@ class _Walk:
             if not d.any():  # nothing is left to take back, and rounding alone would go on for ever
                 break
             bound = value + float(gradient @ d) + 0.5 * self.lipschitz * float(d @ d)
-            if problem.objective(new, product) <= bound + ROUNDING * abs(value):
+            if not problem.objective(new, product) > bound + ROUNDING * abs(value):  # nor where either is not a number
                 break
             self.lipschitz *= 2
         weight = 0.0

@@ -18,8 +18,9 @@ from scipy.linalg import cho_solve
 
 from dkl.linalg.kernel_operators import Vector
 from dkl.linalg.projections import project
+from dkl.linalg.ridged_cholesky import with_ridge
 from dkl.solvers.result import Outcome
-from dkl.solvers.svm_face import factored, with_rank_one
+from dkl.solvers.svm_face import with_rank_one
 from dkl.solvers.svm_problem import Point, SVMProblem, SVMSolution, record_point
 from dkl.solvers.watch import Stall, Watch, verdict
 
@@ -47,9 +48,13 @@ def interior_point(problem: SVMProblem, tol: float, *, watch: Watch | None = Non
         outcome = verdict(told, solved=solved, at_limit=steps >= STEPS, stalled=stalled)
         if outcome is not None:
             break
-        with np.errstate(all="ignore"):  # at the end bounds are met to the last bit
-            alpha, v, z, u = _step(within, Q, alpha, v, z, u)
-        if not all(np.isfinite(part).all() for part in (alpha, z, u)):
+        try:
+            with np.errstate(all="ignore"):  # at the end bounds are met to the last bit
+                alpha, v, z, u = _step(within, Q, alpha, v, z, u)
+            is_finite = all(np.isfinite(part).all() for part in (alpha, z, u))
+        except np.linalg.LinAlgError:
+            is_finite = False
+        if not is_finite:
             outcome = Outcome.STALLED
             break
         steps += 1
@@ -81,7 +86,7 @@ def _step(
     gradient = problem.gradient(alpha, Q @ alpha)
     matrix = 2 * Q
     matrix[np.diag_indices(len(y))] += float(alpha @ alpha) / problem.rho + z / alpha + u / room
-    factor = factored(matrix, 0.0)
+    factor = with_ridge(matrix, 0.0), True
     inverse = with_rank_one(lambda w: cho_solve(factor, w, check_finite=False), alpha, 2 / problem.rho)
     solve = _with_plane(inverse, y)
     residual = gradient + v * y - z + u
