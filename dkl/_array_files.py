@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,15 @@ def read_array(path: str | AnyPath, key: str | None = None, *, header: bool | No
         return _numbers(_from_npy(path), path) if suffix == ".npy" else _from_svmlight(path, key)
 
 
-def read_labels(path: str | AnyPath, n: int, table: TableOptions | None = None) -> NDArray[Any]:
+def read_labels(
+    path: str | AnyPath, n: int, table: TableOptions | None = None, *, header: bool | None = None
+) -> NDArray[Any]:
     """The (n,) class labels in a file, numbers or text.
 
     From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv or .tsv file: of one column, with or without a name in
     its first line; or of several, of which `table.target_column` names one. Labels in text are integers if all of them are written as
     integers. With as many lines as labels the first is a label, with one more a name; but a line that occurs again, or a number
-    above numbers, is no name, and text above numbers alone is no label: what has two readings is refused without `table.header`. An
+    above numbers, is no name, and text above numbers alone is no label: what has two readings is refused without `header`. An
     empty line is a missing label, but not at the end.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but n labels.
@@ -81,7 +84,8 @@ def read_labels(path: str | AnyPath, n: int, table: TableOptions | None = None) 
             found = np.array(_from_npy(path))
     elif suffix in TABLES:
         with reading(path):
-            found = read_label_text(path, n, table or TableOptions())
+            options = table or TableOptions()
+            found = read_label_text(path, n, options if header is None else replace(options, header=header))
     else:
         wanted = ".npy, .npz, .csv, .tsv, " + ", ".join(sorted(_SVMLIGHT))
         raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted)

@@ -40,4 +40,6 @@ def reading(path: str | AnyPath) -> Iterator[None]:
         # NumPy refuses to unpickle with a ValueError, told from others by its text alone.
         objects = "pickle" in str(error) or "Python objects" in str(error)
         remedy = "arrays of objects are never read; store numbers" if objects else None
+        if isinstance(error, UnicodeDecodeError):
+            remedy = "save it as UTF-8"
         raise InputError("the file cannot be read", where=str(path), got=error, remedy=remedy) from error

@@ -146,17 +146,19 @@ def has_decimal_comma(path: AnyPath, lines: list[str], delimiter: str) -> bool:
     return True
 
 
-def first_is_header(where: str, first: Cells, below: Sequence[Cells], got: str, *, index: bool = False) -> bool:
+def first_is_header(
+    where: str, first: Cells, below: Sequence[Cells], got: str, *, index: bool = False, text: bool = False
+) -> bool:
     """Return whether the first line holds names, by the rule of `dkl.datasets.read_table`; InputError where both is possible.
 
     where: file and line, and got: the line, for errors; first: its cells; below: rows under it, as far as they are looked at; index:
-    whether its first column is known to hold no feature.
+    whether its first column is known to hold no feature; text: whether names, if there are any, are known to be text.
     """
     cells = [cell.strip() for cell in first]
     numbers, missing = [is_number(cell) for cell in cells], [is_missing(cell) for cell in cells]
     if not index:
         _refuse_index(cells, numbers, got, where)
-    if all(numbers) and _could_be_names(cells, below):
+    if all(numbers) and not text and _could_be_names(cells, below):
         what = "its numbers may be names of columns, or a row"
         raise InputError(what, where=where, got=got, remedy=HEADER_REMEDY)
     if any(numbers):

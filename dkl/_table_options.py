@@ -21,6 +21,8 @@ class TableOptions:
     drop: tuple[str, ...] = ()
     target_column: str | None = None
     id_column: str | None = None
+    like_before: bool = False
+    """True for new rows where those learned from were a table: their names, if any, were text, and no column was taken for ids."""
     may_lack: bool = False
     """True where columns to leave out, of targets or of ids may be absent, as in new rows."""
 
@@ -30,7 +32,7 @@ class TableOptions:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-            if value != getattr(default, name) and name != "may_lack"
+            if value != getattr(default, name) and name not in ("may_lack", "like_before")
         }
 
     @classmethod

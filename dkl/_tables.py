@@ -122,11 +122,11 @@ class Layout:
         (number, first), below = rows[0], tuple(cells for _, cells in rows[1:])
         header = options.header
         if header is None:
+            where, got = f"{path}, line {number}", lines.shown_line(first, delimiter)
             plain = [_with_points(cells, comma) for cells in (first, *below)]
             skipped = {name for name in (*options.drop, options.id_column, options.target_column) if name}
             index = options.features is not None or bool(skipped & {"1", first[0].strip()})
-            got = lines.shown_line(first, delimiter)
-            header = lines.first_is_header(f"{path}, line {number}", plain[0], plain[1:], got, index=index)
+            header = lines.first_is_header(where, plain[0], plain[1:], got, index=index, text=options.like_before)
         if header and not below:
             raise InputError("no rows in the file", where=str(path))
         names = tuple(name.strip() for name in first) if header else None
@@ -240,7 +240,7 @@ class Layout:
                     return None
                 found.append(float(cells[k].replace(",", ".")))
             n += 1
-        return np.frombuffer(found, np.float64).reshape(n, len(chosen)).copy() if n else None
+        return np.frombuffer(found, np.float64).reshape(n, len(chosen)) if n else None
 
     def texts(self, columns: Sequence[int | None]) -> list[NDArray[np.str_] | None]:
         """Return the text (n,) of each column, None for one that is None."""
@@ -286,7 +286,8 @@ class Layout:
 
     def refuse_ids(self, chosen: Sequence[int], values: NDArray[np.float64]) -> None:
         """Raise InputError for a feature that is an id by its name and its values, unless it is among the `features` that are given."""
-        if self.names is None or self.options.features is not None or len(values) < 2:
+        known = self.options.features is not None or self.options.like_before
+        if self.names is None or known or len(values) < 2:
             return
         for k, column in zip(chosen, values.T, strict=True):
             name = self.names[k]

@@ -55,13 +55,19 @@ def _new_table(run: RunStore, request: Request) -> TableOptions:
     A column of targets is one of the file that it was named for: of the data, or of the file of targets.
     """
     given, stored = request.table, stored_table(run)
-    found = stored.for_new_rows(given)
+    found = replace(stored.for_new_rows(given), like_before=_was_table(run))
     inputs = run.config.get("inputs")
     targets = inputs.get("targets") if isinstance(inputs, dict) else None
     in_data = not isinstance(targets, dict) or bool(targets.get("beside_rows"))
     if given.target_column is not None or stored.target_column is None or (request.targets is None) == in_data:
         return found
     return replace(found, target_column=None, drop=(*found.drop, stored.target_column) if in_data else found.drop)
+
+
+def _was_table(run: RunStore) -> bool:
+    """Return whether the run learned from delimited text."""
+    path = _learned_from(run).get("path")
+    return isinstance(path, str) and table_suffix(as_source(path)) is not None
 
 
 def table_of(request: Request, file: AnyPath) -> TableOptions | None:

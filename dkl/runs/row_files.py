@@ -32,8 +32,8 @@ CHECKED_BYTES = 2_000_000
 """Of rows whose values are looked at together."""
 READ_AT_ONCE = 16_000_000
 """Bytes of an archive's array up to which streaming it is not worth while."""
-CSV_CELL, SVMLIGHT_ENTRY = 10, 24
-"""Bytes that parsing takes for a number of the text, at its peak: measured 8.7 and 16.3."""
+CSV_CELL, SVMLIGHT_ENTRY, TEXT_CELL = 10, 24, 200
+"""Bytes that parsing takes for a number of the text, at its peak: measured 8.7 and 16.3; and for an id or a class: 157."""
 COUNTED_BYTES = 1 << 22
 """Of a text that are counted at a time."""
 
@@ -49,7 +49,7 @@ def load_rows(path: AnyPath, memory_limit: int | None = None, table: TableOption
     require_file(path)
     if _is_streamed(path):
         return row_source(_raw(path), where=str(path))
-    _require_room(path, memory_limit)
+    _require_room(path, memory_limit, table)
     if table_suffix(path) is not None:
         return _table_rows(path, table)
     return _owned(row_source(read_array(path), where=str(path)))
@@ -115,11 +115,11 @@ def _owned(rows: RowSource) -> RowSource:
     return rows
 
 
-def _require_room(path: AnyPath, memory_limit: int | None) -> None:
+def _require_room(path: AnyPath, memory_limit: int | None, table: TableOptions | None) -> None:
     """MemoryBudgetError where reading the file at once takes more than a process may use."""
     remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
     what = "the rows do not fit: such a file is read at once"
-    _require(reading_bytes(path), memory_limit, what, path, remedy)
+    _require(reading_bytes(path, table), memory_limit, what, path, remedy)
 
 
 def _require(needed: int, memory_limit: int | None, what: str, where: AnyPath, remedy: str) -> None:
@@ -134,7 +134,7 @@ def _too_little(what: str, where: AnyPath, limit: int, needed: int, remedy: str)
     return MemoryBudgetError(what, where=str(where), got=got, wanted=wanted, remedy=remedy)
 
 
-def reading_bytes(path: AnyPath) -> int:
+def reading_bytes(path: AnyPath, table: TableOptions | None = None) -> int:
     """Bytes that reading a file at once takes at its peak, from headers or by counting; 0 for what is streamed or refused."""
     if _is_streamed(path):
         return 0
@@ -144,7 +144,9 @@ def reading_bytes(path: AnyPath) -> int:
         return _csr_bytes(path) if header is None else header.nbytes
     if table_suffix(path) is not None:
         first, count = _counted(path, b"\n")
-        return CSV_CELL * (count + 1) * (max(first.count(mark.encode()) for mark in DELIMITERS) + 1)
+        width = max(first.count(mark.encode()) for mark in DELIMITERS) + 1
+        texts = 0 if table is None else (table.id_column is not None) + (table.target_column is not None)
+        return (count + 1) * (CSV_CELL * width + TEXT_CELL * texts)
     return SVMLIGHT_ENTRY * _counted(path, b":")[1] if suffix in (".svmlight", ".svm", ".libsvm") else 0
 
 

@@ -133,6 +133,17 @@ def test_labels_of_new_rows_in_a_file_of_their_own(folder: Path) -> None:
     assert "options of delimited text; got --drop" in answer.err
 
 
+def test_few_new_rows_are_read_as_those_before(folder: Path) -> None:
+    assert fit("svc", "--data", "X.csv", "--targets", "X.npz").code == 0
+    Path("two.csv").write_text("1,2\n2,1\n")
+    answer = call("predict", "run.zarr", "--data", "two.csv", "--out", "two.npy")
+    assert answer.code == 0, answer.err
+    assert np.load("two.npy").shape == (2,)
+    answer = call("plan", "regression", "--data", "two.csv", "--targets", "two.csv", "--out", "other.zarr")
+    refused(answer)
+    assert "--no-header" in answer.err
+
+
 def test_a_column_of_a_file_of_targets(folder: Path) -> None:
     rows = [f"{kind},{x},{'gb'[kind]}" for x, kind in zip(POINTS[:, 1].tolist(), KIND.tolist(), strict=True)]
     Path("y.csv").write_text("\n".join(["n,spent,tier", *rows]) + "\n")
