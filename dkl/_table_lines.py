@@ -106,7 +106,7 @@ def rows_of(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Cells]]
 
 
 def named_delimiter(path: AnyPath, given: str | None) -> str | None:
-    """Return the character that a delimiter is given by, as "tab"; InputError where it is none."""
+    """Return the character that a delimiter is given by, as "tab"; InputError for anything else."""
     found = {"tab": "\t", "\\t": "\t"}.get(given or "", given)
     if found is not None and (len(found) != 1 or found in '"\r\n'):
         raise InputError("not a delimiter", where=str(path), got=repr(given), wanted="one character, or tab")
@@ -213,7 +213,7 @@ def _could_be_names(cells: Cells, below: Sequence[Cells]) -> bool:
 
 
 def _values(row: Cells) -> list[float]:
-    """Return the cells as numbers, NaN where they are none."""
+    """Return the cells as numbers, NaN for other cells."""
     return [float(cell) if is_number(cell) else math.nan for cell in row]
 
 

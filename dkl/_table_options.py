@@ -57,5 +57,5 @@ class TableOptions:
         return replace(self, **{**chosen, "may_lack": True})
 
     def for_targets(self) -> TableOptions:
-        """Return the options for a file of targets of its own, which has other columns."""
+        """Return the options for a separate file of targets, which has other columns."""
         return replace(self, features=None, drop=(), id_column=None)

@@ -145,7 +145,7 @@ class Layout:
         return shlex.quote(name) if name and self.names and self.names.count(name) == 1 else str(position + 1)
 
     def column(self, given: str | None, *, must: bool = False) -> int | None:
-        """Return the place of a column that is given by name or number; InputError where there is none."""
+        """Return the place of a column that is given by name or number; InputError for an unknown one."""
         if given is None:
             return None
         if self.names is not None and self.names.count(given) == 1:
@@ -161,7 +161,7 @@ class Layout:
         raise InputError("no such column", where=str(self.path), got=repr(given), wanted=wanted)
 
     def features(self) -> list[int]:
-        """Return the places of the columns to learn from, in their order; InputError where there are none, or a name is there twice."""
+        """Return the places of the columns to learn from, in their order; InputError for no column, or equal names."""
         options = self.options
         used = [self.column(name) for name in (*options.drop, options.target_column, options.id_column)]
         if options.features is None:
@@ -206,7 +206,7 @@ class Layout:
                 yield number, cells
 
     def numbers(self, chosen: Sequence[int]) -> NDArray[np.float64]:
-        """Return the chosen columns (n, len(chosen)) as finite numbers; InputError names the cell that is none."""
+        """Return the chosen columns (n, len(chosen)) as finite numbers; InputError names the first other cell."""
         found = None if self.comma or self.width == 1 else self._quickly(chosen)
         found = self._slowly(chosen) if found is None else found
         if found is None or not np.isfinite(found).all():

@@ -89,7 +89,7 @@ def sweep_command(declaration: Declaration) -> click.Command:
     """`dkl sweep TASK`."""
 
     def run(out: str, picture: bool | None, skip: bool, **given: Any) -> None:
-        files = {file.name: given.pop(file.name) for file in declaration.files}
+        files = options.given_files(declaration, given)
         shape = options.pop(given, ("n", "repeat", "constraints", "data_seed", "shuffled"))
         placing, chosen = (_as_lists(part) for part in options.split(given))
         from dkl.runs.sweep import sweep
@@ -102,6 +102,7 @@ def sweep_command(declaration: Declaration) -> click.Command:
     found = [
         *SHAPE,
         *_varying(options.files(declaration), required=("out",)),
+        *options.columns(declaration),
         *DATA,
         *_varying(options.settings(declaration.settings), several=True),
         *PLAN,

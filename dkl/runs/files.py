@@ -37,7 +37,7 @@ class Files:
     declared: tuple[InputFile, ...]
     paths: Mapping[str, AnyPath | None]
     table: TableOptions = TableOptions()
-    """How delimited text among them is read."""
+    """Options by which delimited text among them is read."""
 
     @classmethod
     def of(cls, declared: tuple[InputFile, ...], given: Mapping[str, Any]) -> Files:
@@ -72,7 +72,7 @@ class Files:
 
     @property
     def data_table(self) -> TableOptions:
-        """How the data is read, where it is delimited text: options that are for other files are left out."""
+        """Options by which the data is read, where it is delimited text, without those for other files."""
         targets, data = self.paths.get("targets"), self["data"]
         table = self.table if targets is None else replace(self.table, target_column=None)
         is_for_others = table_suffix(data) is None and any(
@@ -105,7 +105,7 @@ class Files:
 
 
 def stored_table(run: RunStore) -> TableOptions:
-    """Return how a run reads delimited text; StoreError for options that nobody gave."""
+    """Return how a run reads delimited text; StoreError for damaged options."""
     inputs: Any = run.config.get("inputs")
     data = inputs.get("data") if isinstance(inputs, dict) else None
     kept = data.get(TABLE, {}) if isinstance(data, dict) else {}

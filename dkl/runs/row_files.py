@@ -41,7 +41,7 @@ COUNTED_BYTES = 1 << 22
 def load_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
     """Return the rows in a file or zarr array; of delimited text as `table` says, with names and ids.
 
-    Raises MemoryBudgetError for a file that must be read at once and does not fit, InputError for `table` where there is none.
+    Raises MemoryBudgetError for a file that must be read at once and does not fit, InputError for `table` with other kinds of files.
     """
     require_table(path, table)
     if path.is_dir():

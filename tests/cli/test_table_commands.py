@@ -133,6 +133,20 @@ def test_labels_of_new_rows_in_a_file_of_their_own(folder: Path) -> None:
     assert "options of delimited text; got --drop" in answer.err
 
 
+def test_a_sweep(folder: Path) -> None:
+    answer = call(
+        "sweep", "svc", *CUSTOMERS, "--target-column", "tier", "--n", "20,40", "--out", "sweep", "--no-picture"
+    )
+    assert answer.code == 0, answer.err + answer.out
+    assert_array_equal(np.load("sweep/data/n40/X.npy"), POINTS)
+    assert_array_equal(np.load("sweep/data/n40/y.npy"), np.where(KIND, "gold", "basic"))
+    answer = call(
+        "sweep", "svc", *CUSTOMERS, "--drop", "age", "--target-column", "tier", "--n", "20,40", "--out", "sweep"
+    )
+    refused(answer)
+    assert "another sweep stands there" in answer.err
+
+
 def test_few_new_rows_are_read_as_those_before(folder: Path) -> None:
     assert fit("svc", "--data", "X.csv", "--targets", "X.npz").code == 0
     Path("two.csv").write_text("1,2\n2,1\n")

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
+from dkl._table_options import TableOptions
 from dkl.blocks.row_sources import RowSource
-from dkl.datasets import read_array
+from dkl.datasets import read_labels
 from dkl.errors import InputError
 from dkl.pairs import load_pairs
-from dkl.runs.files import Files
+from dkl.runs.files import TABLE, Files
 from dkl.runs.kind import Declaration
 from dkl.runs.output import write_rows
 from dkl.runs.row_files import peek_rows
-from dkl.runs.supervised import file_of_targets, may_have_targets
+from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers, target_table
 from dkl.runs.sweep.generated import MadeUp
 from dkl.runs.sweep.request import Request
 from dkl.stores.disk import disk_errors
@@ -100,8 +101,10 @@ class GivenData:
                 raise InputError(f"no {file.what}", where=f"--{file.name}", remedy="name their file, or give no --data")
         if request.constraints:
             raise InputError("for made up data alone", where="--constraints", remedy="leave it out")
-        self.given = Files.of(declaration.files, request.files)
-        self.rows = peek_rows(self.given["data"], max(request.settings.get("memory_limit", [None]), default=None))
+        table = TableOptions.from_dict(request.table)
+        self.given = Files.of(declaration.files, {**request.files, TABLE: table})
+        limit = max(request.settings.get("memory_limit", [None]), default=None)
+        self.rows = peek_rows(self.given["data"], limit, self.given.data_table)
         most = max(request.n)
         if most > self.rows.n:
             got, where = f"{most:,}", str(self.given["data"])
@@ -133,8 +136,7 @@ class GivenData:
         if self.has_targets:
             target = found["targets"] = place / "y.npy"
             if not target.exists():
-                key = "y" if file_of_targets(self.given).suffix.lower() != ".csv" else None
-                taken = np.asarray(read_array(file_of_targets(self.given), key))[chosen]
+                taken = self._targets()[chosen]
                 write_rows(target, taken.shape, iter([taken]), taken.dtype)
         if other is not None:
             target = found[other] = place / f"{other}.npz"
@@ -143,7 +145,14 @@ class GivenData:
         return {name: str(path) for name, path in found.items()}
 
     def _is_all(self, n: int) -> bool:
-        return n == self.rows.n and not self.shuffled
+        return n == self.rows.n and not self.shuffled and not self.given.table.as_dict()
+
+    def _targets(self) -> NDArray[Any]:
+        """Return what is known of all rows: numbers, or labels of text."""
+        try:
+            return np.asarray(target_numbers(self.given))
+        except InputError:
+            return read_labels(file_of_targets(self.given), self.rows.n, target_table(self.given))
 
     def _chosen(self, n: int) -> NDArray[np.int64]:
         """(n,) numbers of rows, ascending; of two sizes the smaller's are among the larger's."""
@@ -167,7 +176,7 @@ class GivenData:
         """The rows with their entries."""
         from dkl.runs.row_files import is_peeked, load_rows
 
-        return load_rows(self.given["data"]) if is_peeked(self.rows) else self.rows
+        return load_rows(self.given["data"], None, self.given.data_table) if is_peeked(self.rows) else self.rows
 
 
 def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any]]:

@@ -54,7 +54,8 @@ class Request:
 
     settings: of the learner, name to values; options that are given as lists at once, as a path of gammas, are one value.
     place: options of the place, name to values. files: given inputs, absolute. constraints: how much side information is
-    drawn; none: by the data's own rule. shuffled: n rows are drawn of given data, not its first n.
+    drawn; none: by the data's own rule. shuffled: n rows are drawn of given data, not its first n. table: options by which
+    delimited text is read.
     """
 
     task: str
@@ -66,6 +67,7 @@ class Request:
     constraints: list[int] = field(default_factory=list)
     data_seed: int = 0
     shuffled: bool = False
+    table: dict[str, Any] = field(default_factory=dict)
 
     def checked(self) -> Request:
         """The same; InputError for a value that is there twice."""
@@ -107,7 +109,8 @@ class Request:
 
     def as_dict(self) -> dict[str, Any]:
         """As sweep.json keeps it."""
-        return {"dkl": version("dkl"), **asdict(self)}
+        found = {"dkl": version("dkl"), **asdict(self)}
+        return found if self.table else {name: value for name, value in found.items() if name != "table"}
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Request:
@@ -118,12 +121,12 @@ class Request:
 def check_same(path: Path, request: Request) -> None:
     """InputError where the sweep in a folder was asked for something else."""
     before, now = read_json(path, sealed=True), request.as_dict()
-    for name in now:
-        if before.get(name) != now[name]:
+    for name in {**now, "table": None}:
+        if before.get(name) != now.get(name):
             raise InputError(
                 "another sweep stands there",
                 where=str(path.parent),
-                got=f"{name} {_few(now[name])}",
+                got=f"{name} {_few(now.get(name))}",
                 wanted=f"{name} {_few(before.get(name))}",
                 remedy="give the command that it was begun with, or choose another --out",
             )

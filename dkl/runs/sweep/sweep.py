@@ -21,10 +21,11 @@ from typing import Any
 import click
 
 from dkl._paths import as_path, as_source
+from dkl._table_options import TableOptions
 from dkl.errors import InputError
 from dkl.estimators.common.drawing import check_matplotlib, save
 from dkl.runs import registry
-from dkl.runs.files import check_new, check_unchanged, fingerprint
+from dkl.runs.files import TABLE, check_new, check_unchanged, fingerprint
 from dkl.runs.picture import can_draw
 from dkl.runs.sweep import results
 from dkl.runs.sweep.data import Data, data_of
@@ -65,7 +66,8 @@ def sweep(
     """
     if picture:
         check_matplotlib("--picture")
-    given = {name: str(as_source(path, f"--{name}").absolute()) for name, path in files.items() if path is not None}
+    paths, table = {name: path for name, path in files.items() if name != TABLE}, files.get(TABLE) or TableOptions()
+    given = {name: str(as_source(path, f"--{name}").absolute()) for name, path in paths.items() if path is not None}
     if given and "data" not in given:
         raise InputError("for rows of --data alone", where=f"--{min(given)}", remedy="name their file, or leave it out")
     request = Request(
@@ -78,6 +80,7 @@ def sweep(
         list(shape["constraints"] or []),
         shape["data_seed"],
         shape["shuffled"],
+        table.as_dict(),
     ).checked()
     check_settings(request)
     folder = as_path(out, "--out").absolute()
