@@ -162,8 +162,8 @@ def first_is_header(
         what = "its numbers may be names of columns, or a row"
         raise InputError(what, where=where, got=got, remedy=HEADER_REMEDY)
     if any(numbers):
-        text = [k for k, cell in enumerate(cells) if not numbers[k] and not missing[k] and cell]
-        if all(_stands_below(cells[k], k, below) for k in text):
+        words = [k for k, cell in enumerate(cells) if not numbers[k] and not missing[k] and cell]
+        if all(_stands_below(cells[k], k, below) for k in words):
             return False
         raise InputError("numbers and text: names of columns, or a row?", where=where, got=got, remedy=HEADER_REMEDY)
     return not all(missing)
