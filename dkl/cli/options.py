@@ -78,10 +78,9 @@ def _setting(known: Declared) -> Command:
     rule, text = known.rule, f"{known.help}{_default(known)}"
     # None stands for an option that is not given: defaults are the declaration's.
     if isinstance(rule, Flag):
-        flag = known.off if known.off is not None else known.flag
-        # The flag of one that is on by default turns it off.
-        given = click.option(flag, known.name, is_flag=True, default=None, flag_value=known.off is None, help=text)
-        return given
+        # The flag of one that is on by default turns it off, and says what happens then.
+        flag, text = (known.flag, text) if known.off is None else (known.off.option, known.off.help)
+        return click.option(flag, known.name, is_flag=True, default=None, flag_value=known.off is None, help=text)
     if isinstance(rule, Either) and any(isinstance(part, Flag) for part in rule.rules):
         # Whether, or whether not; what else the rule takes is the default.
         return click.option(f"{known.flag}/--no-{known.flag[2:]}", known.name, default=None, help=known.help)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from dkl.quality import Quality
 
 
-class Outcome(Enum):
-    """Why a solver returned. What to do about it depends on the learner: see `remedies`.
+class Outcome(StrEnum):
+    """Why a solver returned: a string, such as "solved". What to do about it depends on the learner: see `remedies`.
 
     SOLVED: what is handed out is proven as good as was asked for. STATIONARY: the iteration has come to rest, by its own
     test of convergence, and no more than the gap that is told with it is proven.

@@ -33,7 +33,12 @@ class ColumnSettings(Settings):
         InPython(Either(Word("uniform", "rpcholesky"), AN_ARRAY)),
         Recorded("given"),
     ] = "uniform"
-    fit_intercept: Annotated[bool, Flag(), "Whether a constant is fitted.", Flagged("--no-intercept")] = True
+    fit_intercept: Annotated[
+        bool,
+        Flag(),
+        "Whether a constant is fitted.",
+        Flagged("--no-intercept", "Fit no constant [a constant is fitted]."),
+    ] = True
     dtype: Annotated[str, Word("float64", "float32"), "Of the columns."] = "float64"
     seed: Annotated[int, Integer(0), "Seed of columns, folds and coordinates."] = 0
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None

@@ -33,6 +33,11 @@ class PriorSettings(LabelSettings):
     ] = "rbf"
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph of --kernel laplacian."] = 10
     n_components: Annotated[int, Integer(1), "Principal components of transformed rows."] = 30
-    center: Annotated[bool, Flag(), "Whether components are about the mean.", Flagged("--not-centered")] = True
+    center: Annotated[
+        bool,
+        Flag(),
+        "Whether components are about the mean.",
+        Flagged("--not-centered", "Take components about 0, not about the mean [about the mean]."),
+    ] = True
 
     in_python = {"loss_params": (None, DICTIONARY), "kernel_params": (None, DICTIONARY), **EVERYWHERE}

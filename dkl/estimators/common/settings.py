@@ -45,9 +45,10 @@ class InPython:
 
 @dataclass(frozen=True)
 class Flagged:
-    """The option that turns a setting which is on by default off."""
+    """The option that turns a setting off which is on by default, and its own help: what happens then."""
 
-    off: str
+    option: str
+    help: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Recorded:
 class Declared:
     """A setting: its rule, help text and default; whether it has an option, and whether resuming may change it.
 
-    in_python: the estimator's rule. off: the option of a flag that is on by default. recorded: values beyond the rule that
+    in_python: the estimator's rule. off: the option that turns a flag off which is on by default. recorded: values beyond the rule that
     a run's folder may hold.
     """
 
@@ -72,7 +73,7 @@ class Declared:
     in_python: Rule
     has_option: bool
     resumable: bool
-    off: str | None
+    off: Flagged | None
     recorded: tuple[Any, ...]
 
     @property
@@ -139,7 +140,7 @@ def _default(field: Any) -> Any:
 def _declared(name: str, default: Any, hint: Any) -> Declared:
     rule, text, *markers = hint.__metadata__
     wider = next((marker.rule for marker in markers if isinstance(marker, InPython)), rule)
-    off = next((marker.off for marker in markers if isinstance(marker, Flagged)), None)
+    off = next((marker for marker in markers if isinstance(marker, Flagged)), None)
     recorded = tuple(marker.value for marker in markers if isinstance(marker, Recorded))
     return Declared(name, rule, text, default, wider, NO_OPTION not in markers, RESUMABLE in markers, off, recorded)
 

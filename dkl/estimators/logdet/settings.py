@@ -22,7 +22,10 @@ class LogDetSettings(LabelSettings):
         Any, LOSS_NAME, "Of triplets, or of pairs: itml, hoi, hoi_hinge.", InPython(Either(LOSS_NAME, LOSS_OBJECT))
     ] = "log"
     normalize_gamma: Annotated[
-        bool, Flag(), "Divide gamma by the number of labelled rows.", Flagged("--whole-gamma")
+        bool,
+        Flag(),
+        "Divide gamma by the number of labeled rows.",
+        Flagged("--whole-gamma", "Do not divide gamma by the number of labeled rows [divided]."),
     ] = True
     solver: Annotated[
         str, Word("auto", "pcg", "direct"), "How Newton's systems are solved; auto: by what takes less."

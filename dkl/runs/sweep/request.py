@@ -164,7 +164,7 @@ def shown(value: Any, name: str = "") -> str:
 
 def _words(known: Declared, value: Any) -> list[str]:
     if isinstance(known.rule, Flag):
-        return [known.off or known.flag]
+        return [known.off.option if known.off else known.flag]
     if isinstance(value, bool):  # of whether, or whether not, or by a rule
         return [known.flag if value else f"--no-{known.flag[2:]}"]
     values = value if isinstance(value, list) else [value]
