@@ -28,12 +28,18 @@ def require_plain_tree(folder: Path) -> None:
     except OSError as error:
         raise StoreError("a folder that cannot be read", where=str(folder), got=error.strerror) from error
     for entry in entries:
-        if entry.is_symlink():
-            raise StoreError("a link in a run's folder", where=entry.path, remedy="put the file itself there")
-        if entry.is_dir():
+        if entry.is_dir(follow_symlinks=False):
             require_plain_tree(Path(entry.path))
-        elif not entry.is_file() and _is_special(entry.path):
-            raise StoreError("a device or pipe in a run's folder", where=entry.path, remedy="remove it")
+        elif not entry.is_file(follow_symlinks=False):
+            require_plain_file(Path(entry.path))
+
+
+def require_plain_file(path: Path) -> None:
+    """Raise StoreError for a link, device or pipe at a path in a run's folder."""
+    if path.is_symlink():
+        raise StoreError("a link in a run's folder", where=str(path), remedy="put the file itself there")
+    if _is_special(str(path)):
+        raise StoreError("a device or pipe in a run's folder", where=str(path), remedy="remove it")
 
 
 def _is_special(path: str) -> bool:

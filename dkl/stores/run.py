@@ -26,7 +26,7 @@ from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
-from dkl.stores.private_files import require_plain_tree
+from dkl.stores.private_files import require_plain_file, require_plain_tree
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.unsealed import unsealed_damages
 
@@ -101,10 +101,13 @@ class RunStore(PairParts):
         folder = as_path(path, "run").absolute()
         if not folder.is_dir():
             raise InputError("no such run", where=str(folder), wanted="a folder made by `dkl fit`")
-        require_plain_tree(folder)
-        if not (folder / "zarr.json").is_file() or not (folder / "config.json").is_file():
+        # These first, each looked at without following links: any other folder may be large, and have links.
+        marks = [folder / "zarr.json", folder / "config.json"]
+        if not all(os.path.lexists(mark) for mark in marks):
             remedy = "begin it again: `dkl fit` with the same --out" if is_unbegun(folder) else None
             raise StoreError("not a run of dkl, or one that was never begun", where=str(folder), remedy=remedy)
+        for mark in marks:
+            require_plain_file(mark)
         attributes = read_json(folder / "zarr.json").get("attributes")
         attributes = attributes if isinstance(attributes, dict) else {}
         if attributes.get("kind") != KIND:
@@ -113,6 +116,7 @@ class RunStore(PairParts):
             raise StoreError(
                 "a run of another version", where=str(folder), got=attributes.get("version"), wanted=VERSION
             )
+        require_plain_tree(folder)
         run = cls(folder, read_json(folder / "config.json", sealed=True), objects)
         run.is_sealed = "seals" in attributes
         return run

@@ -188,3 +188,16 @@ def test_a_secret_in_an_address_is_not_told(option: str, work: Path) -> None:
     answer = call("fit", "svc", *(word for pair in given.items() for word in pair))
     refused(answer, 2)
     assert CANARY not in answer.out + answer.err and tree(work) == before
+
+
+@pytest.mark.parametrize("verb", ["info", "verify", "resume"])
+def test_a_folder_that_is_no_run_is_not_searched(verb: str, work: Path) -> None:
+    folder = work / "other"
+    folder.mkdir()
+    (folder / "link").symlink_to("/nowhere")
+    (folder / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+    refused(answer := call(verb, folder), 6)
+    assert "not a run of dkl" in answer.err
+    (folder / "config.json").write_text("{}")
+    refused(answer := call(verb, folder), 6)
+    assert "a zarr store, but not a run of dkl" in answer.err

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -521,3 +522,25 @@ def test_grid_search_and_pipelines():
         cv = KFold(3, shuffle=True, random_state=0)
         search = GridSearchCV(learner, {"gamma": [0.1, 1.0]}, cv=cv, error_score="raise")
         assert search.fit(X, y, triplets=triplets, sample_ids=np.arange(150)).best_params_ == {"gamma": 0.1}
+
+
+@pytest.mark.parametrize("of", [dkl.LogDetMetricLearner, dkl.baselines.ITMLMetricLearner])
+def test_pairs_of_equal_points_are_left_out_with_a_note(X, of):
+    tuples, signs = dkl.Pairs(MUST, CANNOT).to_metric_learn()
+    points, same = X[tuples], np.array([[X[0], X[0]], [X[5], X[5]]])
+    learner = partial(of, **({"random_state": 0} if "random_state" in of().get_params() else {}))
+    wanted = learner().fit(points, signs).components_
+    with pytest.warns(DataWarning, match=rf"2 of {len(points) + 2} pairs are left out: equal points.*first: X\[0\]"):
+        found = learner().fit(np.concatenate([same, points]), np.concatenate([[1, -1], signs]))
+    assert_allclose(found.components_, wanted, rtol=1e-12, atol=1e-12)
+    with pytest.raises(InputError, match="equal points in each of the pairs"):
+        learner().fit(same, [1, -1])
+
+
+def test_triplets_with_equal_points_are_left_out_with_a_note(X):
+    points = X[np.array(TRIPLETS)]
+    wanted = dkl.LogDetMetricLearner(loss="log").fit(points).components_
+    more = np.concatenate([points, [[X[0], X[0], X[1]], [X[0], X[1], X[0]], [X[0], X[1], X[1]]]])
+    with pytest.warns(DataWarning, match=f"3 of {len(more)} triplets are left out: equal points"):
+        found = dkl.LogDetMetricLearner(loss="log").fit(more)
+    assert_allclose(found.components_, wanted, rtol=1e-12, atol=1e-12)

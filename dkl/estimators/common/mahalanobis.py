@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl._plain_arrays import refuse_masked, refuse_text
-from dkl.errors import InputError
+from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.settings import Settings, check_parameters
 from dkl.estimators.common.side_information import SideInformation, side_information
@@ -153,10 +154,32 @@ def rows_of_tuples(X: Any, y: Any) -> tuple[Matrix, dict[str, Any]] | None:
     if size == 3:
         if y is not None:
             raise InputError("triplets have no labels", where="y", got=type(y).__name__, wanted="None")
-        return rows, {"triplets": Triplets(tuples)}
+        return rows, {"triplets": Triplets(tuples[_of_different_points(tuples, "triplets")])}
     if y is None:
         raise InputError("pairs without their signs", where="y", got=None, wanted=f"{m} values +1 or -1")
-    return rows, {"pairs": Pairs.from_metric_learn(tuples, y)}
+    signs = np.asarray(y)
+    chosen = _of_different_points(tuples, "pairs") if signs.shape == (m,) else np.ones(m, bool)
+    return rows, {"pairs": Pairs.from_metric_learn(tuples[chosen], signs[chosen] if signs.shape == (m,) else y)}
+
+
+def _of_different_points(tuples: NDArray[np.intp], what: str) -> NDArray[np.bool_]:
+    """Return which tuples (m, 2) or (m, 3) of row numbers have no row twice; a DataWarning counts the others.
+
+    Whatever is learned, equal points are at distance 0, so such a tuple says nothing, or what cannot be. Raises InputError where
+    no tuple is left.
+    """
+    ordered = np.sort(tuples, axis=1)
+    chosen = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
+    count = int(np.count_nonzero(~chosen))
+    if count == len(tuples):
+        raise InputError(
+            f"equal points in each of the {what}", where="X", got=f"{count:,} {what}", wanted="different points"
+        )
+    if count:
+        first, rest = int(np.argmin(chosen)), "are" if count > 1 else "is"
+        text = f"{count:,} of {len(tuples):,} {what} {rest} left out: equal points, whose distance is always 0 (first: X[{first}])"
+        warnings.warn(text, DataWarning, stacklevel=4)
+    return chosen
 
 
 def prior_metric(prior: str, rows: Matrix) -> Matrix:
