@@ -177,7 +177,7 @@ def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
 
 
 def resume(path: str, changes: Given, placing: Given) -> int:
-    """Continue a run from its last commit to its end. The exit code."""
+    """Continue a run from its last commit to its end; return its exit code, of a complete run the earlier one."""
     run = open_run(path, to_work=True)
     task, settings = registry.task_of(run), settings_of(run, changes)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
@@ -187,9 +187,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
         if run.is_complete and not kind.goes_further(run, dict(changes)):
             damage = damaged_result(kind, run)
             if damage is None:
-                click.echo(f"{run.name}: complete, nothing to do")
-                click.echo(report.describe_result(kind.facts(run), run.report()))
-                return SOLVED
+                return conclude_again(kind, run)
             click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
         if kind.needs_inputs(run):
             inputs()  # an error of theirs comes before any cluster is started
@@ -288,6 +286,20 @@ def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
     click.echo(report.describe_result(kind.facts(run), run.report()))
     if not run.config.get("picture", False) and can_draw():
         click.echo(f"  draw it with: {shlex.join(['dkl', 'info', str(run.name), '--picture', 'FILE'])}")
+    return _exit_code(kind, result)
+
+
+def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
+    """Print how a complete run ended; return the exit code that it ended with, so that attempts of a job agree."""
+    from dkl.estimators.common.run_arrays import result_in
+
+    click.echo(f"{run.name}: complete, nothing to do")
+    click.echo(report.describe_result(kind.facts(run), run.report()))
+    return _exit_code(kind, result_in(run, []))
+
+
+def _exit_code(kind: RunKind[Any, Any], result: Result) -> int:
+    """Return the exit code of a result; print what to do if it did not converge."""
     if result.outcome.converged:
         return SOLVED
     remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)

@@ -290,6 +290,8 @@ def test_a_damaged_basis_is_made_again(array, complete, work):
 def test_more_steps_go_on_where_the_limit_was(complete, work):
     limited = call(*MVU, *SMALL, "--data", "X.npz", "--max-iter", "4")
     assert limited.code == 3 and "raise --max-iter" in limited.err
+    again = call("resume", "run.zarr")
+    assert again.code == 3 and "nothing to do" in again.out and "raise --max-iter" in again.err
     answer = call("resume", "run.zarr", "--max-iter", "200", "--threads", "1")
     assert answer.code == 0 and bytes_of(Path("run.zarr"), "model") == bytes_of(complete, "model")
     assert "solve 0" not in answer.err

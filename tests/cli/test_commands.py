@@ -127,7 +127,9 @@ def test_not_converged_writes_the_result_and_resume_goes_further(work: Path) -> 
     assert answer.err.splitlines()[-1].startswith("dkl: not converged: iteration_limit (relative gap ")
     assert call("verify", "run.zarr").code == 0
     made = RunStore.open("run.zarr").report()["n_iter"]
-    assert call("resume", "run.zarr").out.splitlines()[0].endswith("complete, nothing to do")
+    again = call("resume", "run.zarr")
+    assert again.code == 3 and again.out.splitlines()[0].endswith("complete, nothing to do")
+    assert again.err.startswith("dkl: not converged: iteration_limit: ")
     assert call("resume", "run.zarr", "--max-iter", "500").code == 0
     further = factor_bytes(work / "run.zarr")
     assert RunStore.open("run.zarr").report()["outcome"] == "solved"

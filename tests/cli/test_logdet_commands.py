@@ -358,6 +358,8 @@ def test_a_higher_limit_goes_further(files, work):
     words[words.index("run.zarr")] = "short.zarr"
     answer = call(*words, *given(files, "--data", "X.npz"), *PATH, "--max-iter", "1")
     assert answer.code == 3 and "--max-iter" in answer.err
+    again = call("resume", "short.zarr")
+    assert again.code == 3 and "nothing to do" in again.out and "--max-iter" in again.err
     assert call("resume", "short.zarr", "--max-iter", "200", "--threads", "1").code == 0
     assert bytes_of(work / "short.zarr", "model", "history") == bytes_
     assert np.array_equal(dkl.load("short.zarr").M_, wanted.M_)

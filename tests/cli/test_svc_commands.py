@@ -381,7 +381,9 @@ def test_not_converged_is_written_and_goes_further(work):
     assert answer.err.splitlines()[-1].startswith("dkl: not converged: iteration_limit")
     assert call("verify", "run.zarr").code == 0
     first = RunStore.open("run.zarr").report()["outputs"][0]
-    assert "complete, nothing to do" in call("resume", "run.zarr").out
+    again = call("resume", "run.zarr")
+    assert again.code == 3 and "complete, nothing to do" in again.out
+    assert again.err.startswith("dkl: not converged: iteration_limit: ") and "--max-iter" in again.err
     assert call("resume", "run.zarr", "--max-iter", "10000").code == 0
     last = RunStore.open("run.zarr").report()["outputs"][0]
     assert last["relative_gap"] <= 1e-4 < first["relative_gap"]

@@ -123,7 +123,8 @@ def test_the_command_says_the_same_and_resume_takes_a_goal(digits, tmp_path, mon
     assert told.startswith("dkl: not converged: stationary (relative gap 0.") and "--target-gap" in told
     run = RunStore.open("run.zarr")
     assert run.report()["outcome"] == "stationary" and run.report()["settings"]["target_gap"] == "none"
-    assert call("resume", "run.zarr").out.splitlines()[0].endswith("nothing to do")
+    again = call("resume", "run.zarr")
+    assert again.code == 3 and again.out.splitlines()[0].endswith("nothing to do") and "--target-gap" in again.err
     assert call("resume", "run.zarr", "--target-gap", "0.01").code == 0
     assert RunStore.open("run.zarr").report()["certificate"]["relative_gap"] <= 0.01
     assert call("verify", "run.zarr").code == 0

@@ -96,6 +96,7 @@ def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Res
             int(report["peak_bytes"]),
             int(report.get("restarts", 0)),
             dict(report.get("plan", {})),
+            str(report.get("remedy", "")),
             quality=Quality.from_dict(report.get("quality"), f"{run.path}/report.json"),
             no_quality=str(report.get("no_quality", "")),
         )

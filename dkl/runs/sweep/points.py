@@ -91,12 +91,8 @@ def _report(run: Path) -> tuple[Mapping[str, Any], str | None]:
 
 
 def _status(ended: Ended, report: Mapping[str, Any], broken: str | None) -> int:
-    """The exit code; of a run that had ended before, by its report: resuming it says 0 whatever it came to."""
-    if not report:
-        return ended.code or StoreError.exit_status
-    if ended.code in (0, 3):
-        return 0 if report["outcome"] == "solved" else 3
-    return ended.code
+    """Return the exit code; that of a damaged store if a process ended well without a report."""
+    return ended.code if report else ended.code or StoreError.exit_status
 
 
 def _last_line(log: Path) -> str | None:
