@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import click
+
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
-from dkl._table_lines import table_suffix
+from dkl._table_lines import file_name, table_suffix
 from dkl._table_options import TableOptions
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError
+from dkl.estimators.common.feature_names import order_of
 from dkl.runs.files import stored_table
 from dkl.runs.output import Request
-from dkl.runs.row_files import check_values, is_peeked, load_rows, peek_rows, require_table
+from dkl.runs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
 from dkl.stores.run import RunStore
 
 
@@ -30,7 +33,7 @@ def looked_at(run: RunStore, request: Request) -> Request:
     if file.is_file() and file.stat().st_size == known.get("size"):
         return request
     table = table_of(request, file)
-    rows, shape = peek_rows(file, request.memory_limit, table), known.get("shape")
+    rows, shape = _by_names(peek_rows(file, request.memory_limit, table), request, file), known.get("shape")
     if isinstance(shape, list) and len(shape) == 2:
         require_features(rows, shape[1], file)
     if is_peeked(rows):
@@ -44,9 +47,30 @@ def read_rows(request: Request, file: AnyPath) -> RowSource:
     `looked_at`."""
     rows = request.rows
     if rows is None:
-        rows = load_rows(file, request.memory_limit, table_of(request, file))
+        rows = _by_names(load_rows(file, request.memory_limit, table_of(request, file)), request, file)
         check_values(rows)
     return rows if request.scale is None else standardized(rows, request.scale)
+
+
+def _by_names(rows: RowSource, request: Request, file: AnyPath) -> RowSource:
+    """Return the rows of a table with their columns in the order that was learned from, by their names, and say so in a line.
+
+    Where the table or what was learned from has no names, columns are taken in their order. InputError for other names.
+    """
+    known, names = request.names, rows.names
+    if names == known or table_suffix(file) is None:
+        return rows
+    if known is None or names is None:
+        lacking = "the run has no names of columns" if known is None else "it has no names of columns"
+        click.echo(f"note: {file_name(file)}: {lacking}: its columns are taken in their order", err=True)
+        return rows
+    order, array = order_of(names, known, str(file)), rows.array
+    step = max(1, CHECKED_BYTES // rows.row_bytes)
+    for lo in range(0, rows.n, step):  # in place: a copy would take as much memory again
+        array[lo : lo + step] = array[lo : lo + step, order]
+    rows.names = known
+    click.echo(f"note: {file_name(file)}: columns matched with those learned from by their names", err=True)
+    return rows
 
 
 def _new_table(run: RunStore, request: Request) -> TableOptions:

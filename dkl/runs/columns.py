@@ -36,7 +36,8 @@ def standardized_inputs(run: RunStore, inputs: Lazy[Any], settings: Any, session
         return inputs
     scale = read_scale(run)
     if scale is None:
-        scale = find_scale(inputs().rows, settings, session, remedies=REMEDIES)
+        rows = inputs().rows
+        scale = find_scale(rows, settings, session, remedies=REMEDIES, names=rows.names)
         store_scale(run, scale)
     return scaled_inputs(inputs, scale)
 

@@ -18,6 +18,7 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.worker_checks import Needed, bytes_of, check_workers
 from dkl.errors import DklError, InputError, InterruptedRunError, MemoryBudgetError, StoreError
+from dkl.estimators.common.feature_names import describe_names, stored_names
 from dkl.estimators.common.progress import progress
 from dkl.estimators.common.standardize import check_standardize, read_scale
 from dkl.estimators.common.standardize_setting import FOLDER
@@ -145,6 +146,7 @@ def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool
         "inputs": inputs.fingerprints(),
         "settings": settings.as_dict(),
         "picture": picture,
+        **describe_names(getattr(inputs.rows, "names", None)),
         **kind.config(inputs),
     }
 
@@ -355,7 +357,7 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     run.check()
     target = check_output(out, verb)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
-    request = looked_at(run, Request(**options, scale=read_scale(run)))
+    request = looked_at(run, Request(**options, scale=read_scale(run), names=stored_names(run)))
     _show_note(request.rows)
     kind = registry.kind(task)
     with report.damages(run, "run", "."):

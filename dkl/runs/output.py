@@ -47,6 +47,8 @@ class Request:
     rows: RowSource | None = None
     scale: ColumnScale | None = None
     table: TableOptions = TableOptions()
+    names: tuple[str, ...] | None = None
+    """Names of the columns that were learned from."""
 
 
 @dataclass(frozen=True)

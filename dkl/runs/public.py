@@ -8,6 +8,7 @@ from typing import Any
 
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
+from dkl.estimators.common.feature_names import adopt_names
 from dkl.estimators.common.progress import watch_for
 from dkl.runs import driver, registry
 from dkl.runs.columns import standardized_inputs
@@ -101,7 +102,7 @@ class Run:
         require(self._store)
         self._store.check(whole=True, largest=READ_WHOLE)
         with damages(self._store, "run", "."):
-            return self._kind.load(self._store)
+            return adopt_names(self._kind.load(self._store), self._store)
 
     def _damage(self) -> StoreError | None:
         if not self._store.is_complete:  # what an unfinished run has not yet is no damage
@@ -168,4 +169,4 @@ def resume(
             run.publish()
     if not run.is_complete:
         raise StoreError("the run ended without a result", where=run.name, remedy="resume it again")
-    return kind.load(run)
+    return adopt_names(kind.load(run), run)

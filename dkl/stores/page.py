@@ -32,7 +32,7 @@ not as declared is refused when it is opened, by name, with what was found and w
 
 FILES = {
     "zarr.json": "The group: kind `dkl-run` and version.",
-    "config.json": "Parameters, inputs and their fingerprints; with a crc32c of its content.",
+    "config.json": "Parameters, inputs and their fingerprints, names of columns; with a crc32c of its content.",
     "LOCK": "Who works on the run (flock; without meaning once its holder is gone).",
     "events.jsonl": "A line an iteration and a line an event.",
     "report.json": "Outcome, certificate, plan, seconds, checksums of the manifests; written last: a run with a report, and "

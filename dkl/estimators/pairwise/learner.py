@@ -242,10 +242,11 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         if warm is not None and warm.shape[0] != n:
             warm = None
         is_affinity = self.affinity == "precomputed"
+        names = getattr(self, "feature_names_in_", None)
         held = HeldOutPairs.of(rows, resolved, settings, scale_of(graph.laplacian), is_affinity=is_affinity)
         with (
             watch,
-            kept_in(path, problem, resolved, graph, settings, session, held, self.scale_) as kept,
+            kept_in(path, problem, resolved, graph, settings, session, held, self.scale_, names) as kept,
             one_blas_thread(),
         ):
             fitted = fit_pairs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from dkl.blocks.graph import Graph
 from dkl.blocks.session import Session
+from dkl.estimators.common.feature_names import describe_names
 from dkl.estimators.common.run_arrays import report_of as common_report
 from dkl.estimators.common.standardize import store_scale
 from dkl.estimators.pairwise.arrays import FOLDS_FOLDER, SEARCH_FOLDER, SIMILARITY_FOLDER
@@ -99,6 +100,7 @@ def kept_in(
     session: Session,
     held: HeldOutPairs | None = None,
     scale: ColumnScale | None = None,
+    names: Sequence[str] | None = None,
 ) -> Iterator[Kept]:
     """A new run at `path` with its problem stored; without a path room on disk, if the state may need it.
 
@@ -111,7 +113,8 @@ def kept_in(
     with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
         run = scratch = None
         if path is not None:
-            run = RunStore.create(path, {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)})
+            config = {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)}
+            run = RunStore.create(path, config | describe_names(names))
             store_scale(run, scale)
             store_problem(run, graph, pairs, held)
         elif needs_scratch:

@@ -24,6 +24,7 @@ from dkl.estimators.columns.folds import fold_numbers
 from dkl.estimators.columns.plan import kernel_of
 from dkl.estimators.columns.regressor import KernelColumnsRegressor
 from dkl.estimators.common import drawing
+from dkl.estimators.common.feature_names import describe_names
 from dkl.estimators.common.progress import listed_callbacks, watch_for
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.regression import picture
@@ -194,7 +195,8 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
                 fitted = self._fit_here(rows, targets, weights, settings, fold_of, session, watch)
                 fitted.add(offsets)
             else:
-                run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict()})
+                names = describe_names(getattr(self, "feature_names_in_", None))
+                run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict(), **names})
                 try:
                     fitted = fit_in_run(
                         run, rows, targets, weights, offsets, settings, session,
