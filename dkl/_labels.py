@@ -83,7 +83,7 @@ def require_labels(y: Any, where: str = "y") -> None:
     """Raise InputError for the first row without a label, where every row needs one."""
     try:
         labels = as_labels(y)
-    except InputError:  # whoever needs classes says better what is wrong with others
+    except InputError:  # the checks of classes have better words for others
         return
     missing = np.flatnonzero(is_unlabeled(labels, minus_one=False))
     if missing.size:

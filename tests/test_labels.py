@@ -1,4 +1,4 @@
-"""Missing labels have one set of marks, whoever reads them; who needs every label names the row."""
+"""Missing labels have one set of marks, in all learners and formats; errors of missing labels name the row."""
 
 import numpy as np
 import pandas as pd

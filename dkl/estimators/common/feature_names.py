@@ -17,7 +17,7 @@ MOST_NAMED, MOST_CHARACTERS = 5, 200
 
 
 def describe_names(names: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return the names of columns as a run's configuration keeps them; {} where there are none."""
+    """Return the names of columns as a run's configuration keeps them; {} without names."""
     return {} if names is None else {NAMES: [str(name) for name in names]}
 
 
