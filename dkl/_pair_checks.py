@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from dkl._plain_arrays import refuse_masked
+from dkl._plain_arrays import in_memory
 from dkl.errors import InconsistentPairsError, InputError
 
 Integers = npt.NDArray[np.int64]
@@ -60,7 +60,7 @@ def as_integers(value: Any, where: str, wanted: str) -> Integers:
 
     Floats are refused even where whole: above 2^53 they may be another row number than the one that was written.
     """
-    refuse_masked(value, where)
+    value = in_memory(value, where)
     try:
         array = np.asarray(value)
     except ValueError as error:

@@ -14,7 +14,7 @@ from dkl._labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
 from dkl._object_paths import AnyPath
 from dkl._pair_checks import Integers
 from dkl._paths import as_source
-from dkl._plain_arrays import refuse_masked
+from dkl._plain_arrays import in_memory
 from dkl._reading import reading
 from dkl._table_lines import WITHOUT_INDEX, is_unnamed
 from dkl.datasets import generator
@@ -55,7 +55,7 @@ def refuse_signs(y: Any, codes: Integers) -> None:
 
 def label_codes(y: Any) -> Integers:
     """Return the codes of `encode_labels` whatever the number of classes, for labels that are only shown."""
-    refuse_masked(y, "y")
+    y = in_memory(y, "y")
     labels = as_labels(y)
     unlabeled = is_unlabeled(labels)
     codes = np.full(len(labels), -1, dtype=np.int64)

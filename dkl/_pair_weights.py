@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dkl._pair_checks import Integers, shown
-from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
 
 Weights = npt.NDArray[np.float64]
@@ -22,7 +22,7 @@ def as_weights(value: Any, n_must: int, n_cannot: int) -> Weights | None:
     if value is None:
         return None
     wanted = f"a finite number >= 0 a pair, {n_must} of must_link and then {n_cannot} of cannot_link"
-    refuse_masked(value, "weights")
+    value = in_memory(value, "weights")
     refuse_text(value, "weights")
     try:
         given = np.asarray(value)

@@ -1,4 +1,4 @@
-"""What NumPy and scikit-learn make numbers of without a word, and should not: values below a mask, and numerals."""
+"""Rejection of what NumPy and scikit-learn convert without a word: values below a mask, numerals, promises of Dask."""
 
 from __future__ import annotations
 
@@ -6,17 +6,63 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dkl.errors import InputError, InputTypeError
 
 
-def refuse_masked(values: Any, where: str) -> None:
-    """InputError for an array of which entries are masked: NumPy hands on the values below the mask without a word."""
+def in_memory(values: Any, where: str) -> Any:
+    """Return `values`; of a Dask array, Series or bag what it computes to. InputError for masked entries, a Delayed or a Future."""
+    refuse_promise(values, where)
+    if hasattr(type(values), "__dask_graph__"):
+        values = values.compute()
+    refuse_masked(values, where)
+    return values
+
+
+def refuse_promise(values: Any, where: str) -> None:
+    """Raise InputError for a Delayed or a Future, which stands for anything."""
+    kind = type(values)
+    if kind.__module__ == "dask.delayed" or (kind.__module__.startswith("distributed.") and "Future" in kind.__name__):
+        raise InputTypeError(
+            "only a promise of a value", where=where, got="a Future" if "Future" in kind.__name__ else "a Delayed", wanted="an array",
+            remedy="compute it, or name its shape and dtype: dask.array.from_delayed(value, shape, dtype)",
+        )  # fmt: skip
+
+
+def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
+    """InputError for an array of which entries are masked: NumPy hands on the values below the mask without a word.
+
+    first: the position in the whole of a part's first entry.
+    """
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        place = ", ".join(map(str, np.argwhere(np.ma.getmaskarray(values))[0]))
+        masked = np.argwhere(np.ma.getmaskarray(values))[0]
+        place = ", ".join(map(str, masked + first if first else masked))
         count = int(np.ma.count_masked(values))
         remedy = "fill them, or drop their rows"
         raise InputError("masked values", where=f"{where}[{place}]", got=f"{count} of them", remedy=remedy)
+
+
+def plain_rows(rows: Any, where: str = "X", first: tuple[int, ...] = ()) -> Any:
+    """Return rows (m, d) that another library read as an ndarray or a scipy sparse matrix of real numbers. InputError for others.
+
+    first: row and column in the whole of their first entry.
+    """
+    refuse_masked(rows, where, first)
+    if isinstance(rows, np.ma.MaskedArray):
+        rows = rows.data
+    elif not (isinstance(rows, np.ndarray) or issparse(rows)):
+        try:
+            rows = np.asarray(rows)
+        except Exception as error:  # libraries refuse in ways of their own
+            got = f"{type(rows).__name__}: {error}"
+            raise InputTypeError(
+                "a block is not an array", where=where, got=got, wanted="numpy or scipy.sparse"
+            ) from error
+    if rows.dtype.kind not in "biuf":
+        got, wanted = f"a block of dtype {rows.dtype}", "float32 or float64"
+        raise InputError("rows must be real numbers", where=where, got=got, wanted=wanted)
+    return rows
 
 
 def refuse_text(values: Any, where: str) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dkl._pair_checks import Integers
-from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
 
 QUERIES = 512
@@ -48,7 +48,7 @@ def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_ker
 
 def _rows(X: Any, n: int, is_kernel: bool) -> Any:
     """X as distances can be made of it; InputError for what has not a row a label."""
-    refuse_masked(X, "X")
+    X = in_memory(X, "X")
     refuse_text(X, "X")
     try:
         rows = sp.csr_array(X) if sp.issparse(X) and not is_kernel else np.asarray(X)

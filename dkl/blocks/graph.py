@@ -287,7 +287,7 @@ def _way(
     There is a task a thread; where rows come from memory, four, which evens out their times.
     """
     n, n_features, sparse = source.n, source.n_features, source.is_sparse
-    density = min(1.0, source.array.nnz / (n * n_features)) if sparse else 1.0
+    density = min(1.0, source.entries / (n * n_features)) if sparse else 1.0
     threads = _threads(session)
 
     def plan(index: str) -> dict[str, int]:

@@ -6,14 +6,16 @@ only this process has is sent as rows.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl._plain_arrays import plain_rows, refuse_promise
 from dkl._spent import DISK, spending
-from dkl.errors import InputError
+from dkl.errors import InputError, InputTypeError
 from dkl.stores.rows import StoredRows, held_rows, stored_rows
 
 Rows = Any
@@ -45,7 +47,7 @@ class RowSource:
     def row_bytes(self) -> int:
         """Bytes a row takes once read; of sparse rows, on average."""
         if self.is_sparse:
-            return max(1, self.array.nnz * (self.dtype.itemsize + 4) // max(1, self.n))
+            return max(1, self.entries * (self.dtype.itemsize + 4) // max(1, self.n))
         return max(1, self.n_features * self.dtype.itemsize)
 
     @property
@@ -55,15 +57,24 @@ class RowSource:
             return self.array.rows_per_chunk
         return max(self.array.chunks[0]) if self.is_dask else 1
 
+    @cached_property
+    def entries(self) -> int:
+        """Number of stored entries of sparse rows; of a Dask array found by a pass over it."""
+        if not self.is_dask:
+            return int(self.array.nnz)
+        from dkl.blocks.dask_rows import stored_entries
+
+        return stored_entries(self.array)
+
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are a scipy sparse matrix in memory."""
-        return bool(sp.issparse(self.array))
+        """Return whether rows are read as scipy sparse matrices: of one in memory, or of a Dask array of them."""
+        return bool(sp.issparse(self.array._meta if self.is_dask else self.array))
 
     @property
     def is_in_memory(self) -> bool:
         """Whether the rows are an ndarray or sparse matrix of this process."""
-        return isinstance(self.array, np.ndarray) or self.is_sparse
+        return isinstance(self.array, np.ndarray) or bool(sp.issparse(self.array))
 
     @property
     def is_in_place(self) -> bool:
@@ -97,7 +108,10 @@ class RowSource:
             with spending(DISK):
                 return tidy(self.array.read(start, stop), self.dtype)
         part = self.array[start:stop]
-        return tidy(part.compute() if self.is_dask else part, self.dtype)
+        part = part.compute() if self.is_dask else plain_rows(part, first=(start, 0))
+        if sp.issparse(part) and not self.is_sparse:  # of another library's array, which does not say so before
+            part = part.toarray()
+        return tidy(part, self.dtype)
 
     def load(self, bounds: list[tuple[int, int]]) -> RowSource:
         """The same rows, from the first bound to the last, in this process' memory; read block by block."""
@@ -116,12 +130,17 @@ class RowSource:
 
 
 def row_source(X: Any, *, where: str = "X") -> RowSource:
-    """A source on `X`: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr or the address of one
-    in a store, or any other 2-d object with shape, dtype and slices of rows; or a source already. Raises InputError when
-    it is none of these, or empty, or not real numbers.
+    """A source on `X`: ndarray, memory map, scipy sparse, dask or zarr array, dask data frame, a path to .npy or zarr or the
+    address of one in a store, or any other 2-d object with shape, dtype and slices of rows; or a source already. Raises
+    InputError when it is none of these, or empty, or not real numbers.
     """
     if isinstance(X, RowSource):
         return X
+    refuse_promise(X, where)
+    if is_dask(X):
+        from dkl.blocks.dask_rows import checked_blocks
+
+        X = checked_blocks(X, where)
     X = held_rows(X)
     # First what a worker can open by itself: a memory map is an ndarray too.
     array = stored_rows(X)
@@ -135,9 +154,6 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
         raise InputError("not an array", where=where, got=type(X).__name__, wanted=wanted)
     if len(shape) != 2:
         raise InputError("rows must be 2-d", where=where, got=f"shape {shape}", wanted="(n_samples, n_features)")
-    if any(size != size for size in shape):  # NaN: Dask does not know
-        remedy = "call X.compute_chunk_sizes() first"
-        raise InputError("dask array of unknown size", where=where, got=f"shape {shape}", remedy=remedy)
     if shape[0] == 0 or shape[1] == 0:
         got = f"shape {tuple(shape)}"
         raise InputError("no rows or no columns", where=where, got=got, wanted="a minimum of 1 is required of each")
@@ -149,7 +165,10 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
 
 def working_dtype(dtype: Any) -> np.dtype:
     """The dtype rows are read in: float32 for float16 and float32, float64 for all other real numbers; InputError for others."""
-    dtype = np.dtype(dtype)
+    try:
+        dtype = np.dtype(dtype)
+    except TypeError as error:  # another library's
+        raise InputTypeError("rows must be NumPy's numbers", where="X", got=f"dtype {dtype}") from error
     if dtype.kind not in "biuf":
         raise InputError("rows must be real numbers", where="X", got=f"dtype {dtype}", wanted="float32 or float64")
     return np.dtype(np.float32) if dtype in (np.float16, np.float32) else np.dtype(np.float64)
@@ -171,3 +190,13 @@ def is_dask_array(array: Any) -> bool:
     Decided by the name of its class: dask.array takes 0.3 s to import, and only its own arrays need it.
     """
     return type(array).__module__.startswith("dask.array") and hasattr(array, "rechunk")
+
+
+def is_dask(X: Any) -> bool:
+    """Return whether `X` is a Dask array, or a Dask data frame or a column of one."""
+    return is_dask_array(X) or is_dask_frame(X)
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return whether `X` is a Dask data frame, or a column of one; decided by the name of its class, too."""
+    return type(X).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(X, "map_partitions")

@@ -64,7 +64,11 @@ def standardized(source: RowSource, scale: ColumnScale) -> RowSource:
     elif source.is_dask:
         # The operations of `applied`, so that the bits are the same whatever the chunks.
         found = array.astype(dtype)
-        found = (found if scale.means is None else found - scale.means.astype(dtype)) / scale.spreads.astype(dtype)
+        if source.is_sparse:
+            # Whole rows, as sparse ones are divided by number of column.
+            found = found.rechunk({1: -1}).map_blocks(scale.applied, dtype=dtype, meta=found._meta)
+        else:
+            found = (found if scale.means is None else found - scale.means.astype(dtype)) / scale.spreads.astype(dtype)
     elif source.is_in_place:
         writeable = (array.data if source.is_sparse else array).flags.writeable
         found = scale.applied(array, in_place=source.own_bytes > 0 and writeable)

@@ -13,6 +13,7 @@ from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
+from dkl._plain_arrays import refuse_promise
 from dkl.blocks.few_rows import rows_to_predict
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
@@ -194,6 +195,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """What has the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
+        refuse_promise(X, "X")
         if hasattr(X, "factor_") or hasattr(X, "get_params"):
             X = self._factor_of(X)
         check = checked_rows if self._is_kernel else given_rows  # a kernel is evaluated on patterns in memory

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dkl._pair_checks import as_pairs, refuse_bad_ends
 from dkl._pair_weights import as_weights
-from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
 from dkl.linalg.symmetric_maps import SymmetricMap
 
@@ -30,7 +30,7 @@ def numbers(value: Any, where: str, wanted: str, *ndims: int) -> Array:
     """`value` as float64, as it is where it is that already; InputError unless it is a dense array of finite real numbers
     of so many dimensions. wanted: its shape, in words.
     """
-    refuse_masked(value, where)
+    value = in_memory(value, where)
     if sparse.issparse(value):
         remedy = f"convert it: {where}.toarray()"
         raise InputError("sparse", where=where, got=f"a {type(value).__name__}", wanted=wanted, remedy=remedy)

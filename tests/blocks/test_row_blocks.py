@@ -118,8 +118,6 @@ def test_what_is_refused(X, tmp_path):
     fails(X[:, :0], "no rows or no columns")
     fails(tmp_path / "none.npy", "no such file")
     fails(tmp_path / "none.zarr", "cannot open")
-    blocks = da.from_array(X)
-    fails(blocks[blocks[:, 0] > 0], "compute_chunk_sizes")
     (tmp_path / "text.npy").write_text("no array")
     fails(tmp_path / "text.npy", "cannot be read")
 

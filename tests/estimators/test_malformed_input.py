@@ -61,7 +61,6 @@ PATTERNS = {
     "a dictionary": (lambda: {"a": 1}, "dict"),
     "a generator": (lambda: (row for row in X), "generator"),
     "bytes": (lambda: b"X.npy", "X.npy"),
-    "dask of unknown size": (lambda: da.from_array(X)[da.from_array(X[:, 0]) > 0], "compute_chunk_sizes"),
     "1-d dask": (lambda: da.from_array(X[:, 0]), "2-d"),
     "one row of dask": (lambda: da.from_array(X[:1]), "few|fewer"),
     "complex dask": (lambda: da.from_array(X + 1j), "complex128"),

@@ -156,7 +156,6 @@ ROWS = {
     "ragged": (lambda: [[1.0, 2.0], [3.0]], "inhomogeneous"),
     "a dictionary": (lambda: {"a": 1}, "dict"),
     "other number of rows": (lambda: X[:7], r"y: inconsistent.*wanted \(7,\)"),
-    "dask of unknown size": (lambda: da.from_array(X)[da.from_array(X[:, 0]) > 0], "compute_chunk_sizes"),
     "1-d zarr": (lambda: "line.zarr", "2-d"),
     "no such file": (lambda: "none.npy", "none.npy"),
     "a damaged file": (lambda: "damaged.npy", "damaged.npy"),

@@ -68,7 +68,6 @@ ROWS = {
     "a dictionary": (lambda: {"a": 1}, "dict"),
     "no such file": (lambda: "none.npy", "none.npy"),
     "1-d dask": (lambda: da.from_array(X[:, 0]), "2-d"),
-    "dask of unknown size": (lambda: da.from_array(X)[da.from_array(X[:, 0]) > 0], "compute_chunk_sizes"),
 }
 
 

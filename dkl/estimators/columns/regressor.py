@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from dkl._labels import require_targets
-from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl._plain_arrays import in_memory, refuse_text
 from dkl.blocks.few_rows import KeptPoints, rows_to_predict
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -137,9 +137,9 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         return bool(getattr(self, "fit_intercept", False))
 
     def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
+        y = in_memory(y, "y")
         if sp.issparse(y):
             raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
-        refuse_masked(y, "y")
         refuse_text(y, "y")
         require_targets(y)
         try:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._labels import refuse_all_distinct, require_labels
-from dkl._plain_arrays import refuse_masked
+from dkl._plain_arrays import in_memory
 from dkl.errors import InputError, StoreError
 from dkl.stores.run import RunStore
 
@@ -21,7 +21,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
     if y is None:
         what = f"{learner} requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass the labels")
-    refuse_masked(y, "y")
+    y = in_memory(y, "y")
     require_labels(y)
     is_plain = _is_plain(y)
     given = y if is_plain else _as_sklearn_has_it(y)

@@ -12,7 +12,7 @@ from scipy.linalg import eigh
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl._plain_arrays import in_memory, refuse_promise, refuse_text
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.settings import Settings, check_parameters
@@ -109,7 +109,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
 
 def _checked_pairs(pairs: Any, d: int) -> Matrix:
     """(m, 2, d) finite points; InputError for what is none."""
-    refuse_masked(pairs, "pairs")
+    pairs = in_memory(pairs, "pairs")
     refuse_text(pairs, "pairs")
     wanted = f"(m, 2, {d}), points"
     try:
@@ -139,9 +139,10 @@ def rows_of_tuples(X: Any, y: Any) -> tuple[Matrix, dict[str, Any]] | None:
     X (m, 2, d) with y (m,) of +1 and -1 are must-link and cannot-link pairs; (m, 3, d) are triplets (anchor, similar, dissimilar).
     Equal points are one row.
     """
+    refuse_promise(X, "X")
     if getattr(X, "ndim", None) != 3 and not _is_list_of_tuples(X):
         return None
-    refuse_masked(X, "X")
+    X = in_memory(X, "X")
     refuse_text(X, "X")
     points = np.asarray(X, np.float64)
     m, size, d = points.shape

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from dkl._plain_arrays import refuse_masked, refuse_text
+from dkl._plain_arrays import in_memory, refuse_text
 from dkl.errors import InputError
 from dkl.estimators.common.validation import in_short
 
@@ -18,7 +18,7 @@ def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
     """(n,) weights, none negative, of a finite positive sum; None stays None."""
     if sample_weight is None:
         return None
-    refuse_masked(sample_weight, "sample_weight")
+    sample_weight = in_memory(sample_weight, "sample_weight")
     refuse_text(sample_weight, "sample_weight")
     try:
         found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)

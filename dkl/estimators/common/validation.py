@@ -10,10 +10,12 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from dkl._plain_arrays import refuse_masked, refuse_text
-from dkl.blocks.row_sources import RowSource, row_source
+from dkl._plain_arrays import refuse_masked, refuse_promise, refuse_text
+from dkl.blocks.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
+from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.standardize import fit_columns, scaled_columns
+from dkl.resources import parse_bytes
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 DATA_MEND = "drop the row, fill the gap or scale the column"
@@ -21,12 +23,14 @@ DATA_MEND = "drop the row, fill the gap or scale the column"
 
 def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_integers: bool = False) -> Any:
     """X (n, d) by scikit-learn's `validate_data`: ndarray or CSR of float64, float32 or small integers (images, counts),
-    C-contiguous or not. Integers are made floating a block at a time where they are worked on, not all at once here.
+    C-contiguous or not. Integers are made floating a block at a time where they are worked on, not all at once here. What is
+    elsewhere is read into this process.
 
     Standardized as the estimator's parameter asks for (reset), or as those that it has learned from (common/standardize.py).
 
     Raises InputError for whatever it refuses, and for dates and records, which it would turn into numbers.
     """
+    X = _read(estimator, X)
     refuse_masked(X, "X")
     kind = getattr(getattr(X, "dtype", None), "kind", "f")
     if kind in "mMV":
@@ -57,9 +61,16 @@ def given_rows(estimator: Any, X: Any, *, reset: bool, small_integers: bool = Fa
 
 
 def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
-    """X where it stands, its features counted as scikit-learn would; its values are checked by blocks as they are read."""
+    """X where it stands, its features counted and named as scikit-learn would; its values are checked by blocks as they are read."""
     source = row_source(X)
-    if reset:
+    if is_precomputed(estimator) and source.is_sparse:
+        raise InputError("a precomputed kernel must be dense", where="X", got="sparse blocks", remedy="make them dense")
+    if is_dask_frame(X):
+        try:
+            validate_data(estimator, X._meta, reset=reset, skip_check_array=True)
+        except ValueError as error:
+            raise InputError(in_short(error), where="X") from error
+    elif reset:
         estimator.n_features_in_ = source.n_features
         estimator.__dict__.pop("feature_names_in_", None)
     elif source.n_features != estimator.n_features_in_:
@@ -68,9 +79,24 @@ def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
     return fit_columns(estimator, source) if reset else scaled_columns(estimator, source)
 
 
+def _read(estimator: Any, X: Any) -> Any:
+    """X, or the rows of what stands elsewhere: of a Dask data frame a frame of pandas. MemoryBudgetError where they do not fit."""
+    if not is_large(X):
+        return X
+    source = row_source(X)
+    if not source.is_in_place:
+        limit = parse_bytes(getattr(estimator, "memory_limit", None))
+        check_size({"the rows": source.n * source.row_bytes}, limit, "raise memory_limit, or learn from fewer rows")
+    return X.compute() if is_dask_frame(X) else source.read(0, source.n)
+
+
 def is_large(X: Any) -> bool:
-    """Whether X is to stay where it is: on disk, in another library's array. All else is checked by scikit-learn."""
-    if isinstance(X, (str, os.PathLike, np.memmap, RowSource)):
+    """Whether X is to stay where it is: on disk, in another library's array. All else is checked by scikit-learn.
+
+    InputError for a Delayed or a Future, which has whatever it is asked for.
+    """
+    refuse_promise(X, "X")
+    if is_dask(X) or isinstance(X, (str, os.PathLike, np.memmap, RowSource)):
         return True
     if isinstance(X, np.ndarray) or sp.issparse(X):
         return False

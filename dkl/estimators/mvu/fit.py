@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 
 from dkl._labels import require_targets
 from dkl._pair_sources import encode_labels
-from dkl._plain_arrays import refuse_masked
+from dkl._plain_arrays import in_memory
 from dkl.blocks.graph import Graph, build_graph
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
@@ -120,7 +120,7 @@ def label_factor(y: Any, n: int) -> Matrix:
     if y is None:
         what = "MaximumVarianceUnfolding(colored=True) requires y to be passed, but the target y is None"
         raise InputError(what, remedy="pass y with -1, None or NaN for unlabeled, or numbers (n, k)")
-    refuse_masked(y, "y")
+    y = in_memory(y, "y")
     values = np.asarray(y)
     if values.ndim < 2 or values.shape[1] == 1:
         codes = encode_labels(y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -13,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.export import as_dask
 from dkl.blocks.graph import build_graph, graph_of
-from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common import drawing
@@ -22,7 +20,7 @@ from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.side_information import note_unused
-from dkl.estimators.common.validation import checked_rows, random_stream, rows_in_place
+from dkl.estimators.common.validation import checked_rows, is_large, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
 from dkl.estimators.pairwise.checks import check_pairs
@@ -319,19 +317,12 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """X as the graph builder takes it: arrays in memory through scikit-learn's validation, others as they are."""
-        stands_elsewhere = isinstance(X, (str, os.PathLike, np.memmap)) or type(X).__module__.split(".")[0] in (
-            "dask",
-            "zarr",
-        )
-        if not stands_elsewhere:
+        if not is_large(X):
             return checked_rows(self, X, reset=reset, least=2 if reset else 1)
-        source = row_source(X)
+        source = rows_in_place(self, X, reset=reset)
         if reset and source.n < 2:
             raise InputError("too few patterns", where="X", got=f"shape {source.array.shape}", wanted="2 or more")
-        if not reset and source.n_features != self.n_features_in_:
-            got, wanted = source.n_features, self.n_features_in_
-            raise InputError("another number of features", where="X", got=got, wanted=wanted)
-        return rows_in_place(self, source, reset=reset).array
+        return source.array
 
     def _settings(self) -> PairwiseSettings:
         seed = int(random_stream(self.random_state).randint(np.iinfo(np.int32).max))
