@@ -203,7 +203,7 @@ class ObjectPath:
 
 
 def status_of(error: BaseException | None) -> int | None:
-    """Return the HTTP status of the answer that an error, or one of its causes, stands for; None if there is none.
+    """Return the HTTP status of the answer that an error, or one of its causes, holds; None without an answer.
 
     By the status alone: what stands in the body of an answer is each server's own. MinIO's and SeaweedFS' lack the
     <Condition> by which s3fs knows a refused conditional put.

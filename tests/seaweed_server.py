@@ -26,7 +26,8 @@ class Seaweed:
     """One server with one volume, its data in `folder`. It can be killed and started again at the same ports."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._process = folder, None
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
         self._ports = free_ports(2 * len(PARTS))  # each part has one for HTTP and one for gRPC
         self._secret = f"secret-{uuid.uuid4().hex}"
 
@@ -40,6 +41,12 @@ class Seaweed:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Start it, and wait until it stores objects."""

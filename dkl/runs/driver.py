@@ -189,6 +189,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
         if run.is_complete and not kind.goes_further(run, dict(changes)):
             damage = damaged_result(kind, run)
             if damage is None:
+                run.publish()  # of one that was kept while its store was away
                 return conclude_again(kind, run)
             click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
         if kind.needs_inputs(run):
@@ -259,6 +260,9 @@ def work(
         with Watch([*callbacks, *progress(show), interrupt]) as watch:
             result = kind.fit(run, inputs, settings, session, watch, notes)
     except InterruptedRunError as stopped:
+        if run.is_behind:  # its store is away: what was committed is in the folder alone
+            known = run.name
+            interrupt.again = interrupt.again.replace(known, str(run.keep()))
         raise KeyboardInterrupt(interrupt.line(f"{stopped.what}, which is committed")) from stopped
     except KeyboardInterrupt as stopped:
         if interrupt.signal and not str(stopped):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,28 @@ from typing import Any
 
 import click
 
+OF_STORES = {"aiobotocore", "aiohttp", "botocore", "gcsfs", "s3fs"}
+"""Packages that speak to object stores."""
+
+
+def is_ours_to_tell(record: logging.LogRecord) -> bool:
+    """Return False for what asyncio logs, with a traceback, of a request to a store that nothing waits for any more.
+
+    Several are under way at once; the error of the first is the one that `dkl` reports, in a line.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None:
+        if type(error).__module__.partition(".")[0] in OF_STORES:
+            return False
+        error = error.__cause__ or error.__context__
+    return not record.getMessage().startswith("Unclosed c")  # lient session, onnector
+
 
 @contextmanager
 def notes() -> Iterator[None]:
     """Warnings as lines, each once; that of no convergence is left to the exit code and its line."""
     shown = set[str]()
+    logging.getLogger("asyncio").addFilter(is_ours_to_tell)
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = " ".join(str(message).split())

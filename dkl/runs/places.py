@@ -22,6 +22,7 @@ from dkl.estimators.common.work_folder import locked_folder
 from dkl.runs.files import check_new
 from dkl.stores.object_commits import Commit
 from dkl.stores.object_runs import ObjectRun
+from dkl.stores.published import kept_for
 from dkl.stores.run import RunStore
 
 _held = ExitStack()
@@ -71,7 +72,9 @@ def found_run(path: Any, *, to_work: bool = False) -> RunStore:
     Errors as of `RunStore.open`; StoreError for objects that are damaged.
     """
     if not is_address(path):
-        return RunStore.open(path)
+        run = RunStore.open(path)
+        run.objects = kept_for(run.path) if to_work else None
+        return run
     objects = ObjectRun(ObjectPath.of(path, "run"))
     name = str(objects)
     if to_work:

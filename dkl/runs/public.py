@@ -157,7 +157,9 @@ def resume(
     kind, settings = registry.kind(registry.task_of(run)), settings_of(run, changes)
     with damages(run, "run", "."):
         is_done = run.is_complete and not kind.goes_further(run, changes) and driver.damaged_result(kind, run) is None
-    if not is_done:
+    if is_done:
+        run.publish()  # of one that was kept while its store was away
+    else:
         inputs: Lazy[Any] = Lazy(lambda: driver.read_again(kind, run, settings))
         if kind.needs_inputs(run):
             inputs()

@@ -176,7 +176,7 @@ def _create(path: ObjectPath, content: bytes) -> bool:
                 return False
         time.sleep(CONFLICT_SECONDS)
     raise ResourceError(
-        "its store refuses to create an object, though there is none",
+        "its store refuses to create an object that is not there",
         where=str(path),
         got=f"status {CONFLICT}, {CONFLICTS} times",
         remedy="try again once no other process writes there",

@@ -39,6 +39,9 @@ IN_PIECES: dict[str, dict[str, int]] = {
 }
 """How a large file is sent."""
 
+AWAY = "store.json"
+"""File of a folder that is kept because its store could not be reached: the address, and the attempts that committed there."""
+
 Wanted = Callable[[str, Commit], bool]
 
 
@@ -212,7 +215,9 @@ def _files_of(folder: Path) -> list[str]:
         folders[:] = sorted(name for name in folders if not name.startswith(("tmp-", "del-", "scratch-")))
         place = Path(root).relative_to(folder)
         found += [
-            (place / name).as_posix() for name in sorted(names) if name != "LOCK" and not name.endswith(".partial")
+            (place / name).as_posix()
+            for name in sorted(names)
+            if name not in ("LOCK", AWAY) and not name.endswith(".partial")
         ]
     return found
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 import uuid
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from dkl.stores.generations import Generations
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
 from dkl.stores.private_files import require_plain_file, require_plain_tree
+from dkl.stores.published import how_to
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.unsealed import unsealed_damages
 
@@ -127,7 +129,13 @@ class RunStore(PairParts):
         run_lock.sign(self._lock, self.attempt)
 
     def close(self) -> None:
-        """Give up the lock; nothing where it is not held."""
+        """Give up the lock; nothing where it is not held. A folder that has what its store may lack is kept, with a warning."""
+        if self._lock is not None and self.is_behind:
+            warnings.warn(
+                f"{self.name} lacks what came since its last commit; {how_to(self.keep())}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -167,7 +175,7 @@ class RunStore(PairParts):
             for part in ("graph", "pairs", "zarr.json", "config.json"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
-        self.publish()
+        self.publish_if_reachable()
 
     # -- result -------------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class RunParts(Published):
             for name, values in arrays.items():
                 write_array(partial / name, values, declaration_of(self.arrays, f"{folder}/{name}", self.path))
             seals.seal_folder(partial, folder)
-        self.publish()
+        self.publish_if_reachable()
 
     def read_array(self, name: str) -> NDArray:
         """One of them, "folder/name", where the others are not needed. Raises StoreError."""

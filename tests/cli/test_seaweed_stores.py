@@ -6,10 +6,17 @@ All of that file, and what else needs a bucket, passes on it too: `pytest -m exh
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 import small_blocks
+import without_store
 from command_line import call
 from command_runs import bytes_of, refused
+from dask_processes import wait_until
+from patience import PATIENCE
+from preloaded import Forked
 from run_cases import CASES
+from s3_server import new_bucket
+from seaweed_server import seaweed
 
 import dkl
 from dkl._object_paths import ObjectPath
@@ -44,3 +51,69 @@ def test_of_many_who_create_an_object_one_does(seaweed_bucket):
     with ThreadPoolExecutor(12) as pool:
         created = list(pool.map(lambda k: object_commits._create(path, b"%d" % k), range(12)))
     assert created.count(True) == 1 and path.read() == b"%d" % created.index(True)
+
+
+@pytest.fixture
+def lonely(tmp_path, monkeypatch):
+    """(server, bucket): one that a test may kill. Runs are worked on in the folder `tmp`."""
+    (tmp_path / "seaweed").mkdir()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # of botocore by itself: s3fs tries again, too
+    CASE.write(tmp_path)
+    with seaweed(tmp_path / "seaweed") as server:
+        yield server, new_bucket("lonely", server.environment, monkeypatch)
+
+
+def begun(server, run, patience, monkeypatch):
+    """`dkl fit`, whose store goes away as it ends."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TMPDIR", str(Path("tmp").absolute()))
+        fit = ["fit", "regression", *CASE.files, *CASE.options, "--threads", "1", "--no-picture", "--out", run]
+        return Forked(without_store.main, str(patience), str(server.pid), *fit)
+
+
+def short(err):
+    """What a person reads: a line each, and none of the packages' own words."""
+    assert "Traceback" not in err and "exception was never retrieved" not in err and len(err.splitlines()) < 20, err
+    return err.splitlines()
+
+
+def test_a_store_that_stays_away_at_the_end_has_the_folder_kept(lonely, monkeypatch):
+    server, bucket = lonely
+    run = bucket / "run"
+    process = begun(server, run, 0, monkeypatch)
+    _, err = process.communicate(PATIENCE)
+    assert process.returncode == 5, err
+    (kept,) = Path("tmp").absolute().glob("dkl-kept-*")
+    last = short(err)[-1]
+    assert last.startswith(f"dkl: {run}") and "its store cannot be reached" in last
+    assert last.endswith(f"all is kept in {kept}: `dkl resume {kept}` commits it, and goes on, once the store is back")
+    refused(away := call("resume", kept), 5)
+    assert "its store cannot be reached" in away.err
+    server.kill()
+    server.start()
+    assert call("status", run).code == 0 and not dkl.open_run(run).is_complete
+    answer = call("resume", kept)
+    assert answer.code == 0 and f"{run}: complete" in answer.out, answer.err
+    assert dkl.open_run(run).is_complete and call("verify", run).code == 0
+    assert (
+        call(
+            "fit", "regression", *CASE.files, *CASE.options, "--threads", "1", "--no-picture", "--out", "run.zarr"
+        ).code
+        == 0
+    )
+    assert bytes_of(dkl.open_run(run).path, *CASE.result) == bytes_of(Path("run.zarr"), *CASE.result)
+
+
+@pytest.mark.exhaustive
+def test_a_store_that_comes_back_is_waited_for(lonely, monkeypatch):
+    server, bucket = lonely
+    process = begun(server, bucket / "run", PATIENCE, monkeypatch)
+    wait_until(lambda: "note: waiting for up to" in process.errors() or process.poll() is not None)
+    server.kill()
+    server.start()
+    out, err = process.communicate(PATIENCE)
+    assert process.returncode == 0 and f"{bucket / 'run'}: solved" in out, err
+    assert any(line.startswith("note: waiting for up to 240 s: ") for line in short(err)), err
+    assert call("verify", bucket / "run").code == 0 and not list(Path("tmp").glob("dkl-kept-*"))

@@ -3,6 +3,7 @@
 In fsspec's files in memory, which are as the store of tests/cli/test_object_stores.py in what commits need.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from s3fs.core import ClientError
 from s3fs.errors import translate_boto_error
 
 from dkl.errors import DiskError, DklError, InputError, ResourceError
+from dkl.runs import places
 from dkl.runs.places import found_run, new_run
-from dkl.stores import object_commits, object_runs
+from dkl.stores import object_commits, object_runs, published
 from dkl.stores.keeper import RunKeeper
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.run import RunStore
@@ -154,24 +156,113 @@ class Keeper(RunKeeper):
         return {}
 
 
+def away(self, *arguments, **options):
+    raise TimeoutError("no answer")
+
+
 def test_a_fit_goes_on_while_its_store_is_away(root, tmp_path, monkeypatch):
     run = new_run(str(root)).create({"task": "none"})
     keeper = Keeper(run)
-
-    def away(self, *arguments, **options):
-        raise TimeoutError("no answer")
 
     with monkeypatch.context() as patch:
         patch.setattr(MemoryFileSystem, "pipe_file", away)
         with pytest.warns(RuntimeWarning, match="not committed yet, the fit goes on: .*no answer"):
             keeper.commit(b"one")
-        with pytest.raises(ResourceError, match="no answer"):  # but does not end without it
-            run.publish()
+        with pytest.warns(RuntimeWarning, match="not committed yet, the fit goes on: .*no answer"):
+            run.write_arrays("model", {})
     assert "state" not in fetched(root, tmp_path / "before")[1]
     keeper.commit(b"two")
     found = fetched(root, tmp_path / "after")[1]
     assert found["state"] == b"two" and found["events.jsonl"].count(b'"commit"') == 2
     run.close()
+
+
+def test_the_end_of_a_fit_waits_for_its_store(root, tmp_path, monkeypatch):
+    run, pauses = new_run(str(root)).create({"task": "none"}), []
+    write(run.path, "state", b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "pipe_file", away)
+        patch.setattr(
+            published.time, "sleep", lambda seconds: patch.undo() if len(pauses) == 2 else pauses.append(seconds)
+        )
+        with pytest.warns(
+            RuntimeWarning, match="waiting for up to 600 s: .*its store cannot be reached; got.*no answer"
+        ) as told:
+            run.publish()
+    assert len(told) == 1 and fetched(root, tmp_path / "found")[1]["state"] == b"one"
+    run.close()
+
+
+@pytest.fixture
+def left_behind(root, monkeypatch):
+    """The folder of a run that has lost its store, whose file `state` is b"one"."""
+    run = new_run(str(root)).create({"task": "none"})
+    write(run.path, "state", b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "pipe_file", away)
+        patch.setattr(published, "STORE_SECONDS", 0.0)
+        with pytest.raises(
+            ResourceError, match="no answer; all is kept in .*`dkl resume .*dkl-kept-.*` commits it, and goes on"
+        ):
+            run.publish()
+    run.close()
+    places._held.close()
+    assert run.path.name == f"dkl-kept-run.zarr-{run.attempt}" and (run.path / "state").is_file()
+    yield run.path
+    shutil.rmtree(run.path)
+
+
+def test_what_is_kept_is_committed_once_the_store_is_back(root, left_behind, tmp_path):
+    assert "state" not in fetched(root, tmp_path / "before")[1]
+    assert found_run(left_behind).name == str(left_behind)  # to be read it is a folder as any other
+    run = found_run(left_behind, to_work=True)
+    assert run.name == str(root)
+    run.lock()
+    run.take_over()
+    run.close()
+    content = fetched(root, tmp_path / "after")[1]
+    assert content["state"] == b"one" and "store.json" not in content
+    assert (left_behind / "state").is_file() and not (left_behind / "store.json").exists()
+
+
+def test_what_is_kept_is_not_committed_over_the_work_of_another(root, left_behind):
+    other = found_run(str(root), to_work=True)
+    other.lock()
+    other.take_over()
+    other.close()
+    with pytest.raises(InputError, match="run.zarr: another process has worked on this run since; got commit 2 by pid"):
+        found_run(left_behind, to_work=True)
+
+
+def test_a_fit_that_ends_early_while_its_store_is_away_keeps_its_folder(root, monkeypatch):
+    run = new_run(str(root)).create({"task": "none"})
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", away)
+    with pytest.warns(RuntimeWarning, match="not committed yet"):
+        Keeper(run).commit(b"one")
+    with pytest.warns(
+        RuntimeWarning, match="run.zarr lacks what came since its last commit; all is kept in .*dkl-kept-"
+    ):
+        run.close()
+    assert (run.path / "state").read_bytes() == b"one"
+    shutil.rmtree(run.path)
+
+
+def test_an_interruption_of_the_wait_keeps_the_folder(root, monkeypatch):
+    run = new_run(str(root)).create({"task": "none"})
+    write(run.path, "state", b"one")
+
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", away)
+    monkeypatch.setattr(published.time, "sleep", interrupt)
+    with (
+        pytest.warns(RuntimeWarning, match="waiting for up to 600 s"),
+        pytest.raises(KeyboardInterrupt, match="interrupted while .*run.zarr could not be reached; all is kept in"),
+    ):
+        run.publish()
+    run.close()
+    shutil.rmtree(run.path)
 
 
 def test_a_store_without_conditional_puts_is_refused(root, monkeypatch):
@@ -240,9 +331,7 @@ def test_a_store_that_conflicts_for_ever_is_not_asked_for_ever(root, folder, mon
 
     monkeypatch.setattr(object_commits, "CONFLICT_SECONDS", 0.0)
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
-    with pytest.raises(
-        ResourceError, match="probe-.*refuses to create an object, though there is none; got status 409"
-    ):
+    with pytest.raises(ResourceError, match="probe-.*refuses to create an object that is not there; got status 409"):
         new_run(str(root))
 
 

@@ -17,12 +17,12 @@ from dkl.runs.jobs.settings import SshSettings
 from dkl.runs.jobs.system import State, answer
 
 CONNECT_SECONDS = 10
-"""For a machine to let ssh in."""
+"""Seconds that a machine has to let ssh in."""
 SSH = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}"]
 NOT_THERE, UNSEEN, NO_PYTHON = 255, 91, 92
 """Exit codes: of ssh itself if it does not reach the machine, and of a machine that lacks the job's folder or its Python."""
 TRIED_AT_ONCE = 32
-"""Machines."""
+"""Number of machines that are tried at a time."""
 
 
 def write(job: Job) -> dict[str, str]:

@@ -61,7 +61,7 @@ class Inquiry:
         self._unanswered_since: float | None = None
 
     def state(self) -> State | None:
-        """Return where the job stands; None if the system gives no answer now, which is said once.
+        """Return the state of the job; None if the system gives no answer now, which is said once.
 
         Raises ResourceError if it has given none for PATIENCE_SECONDS.
         """
