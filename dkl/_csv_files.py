@@ -35,6 +35,17 @@ def read_label_text(path: AnyPath, n: int, options: TableOptions) -> NDArray[Any
     return _typed(_labels(_only_column(path, delimiter), n, options.header, path))
 
 
+def first_is_name(path: AnyPath, n: int, options: TableOptions) -> bool:
+    """Return whether a file of n labels or targets, which was read, has a line of names above them: it has one line more."""
+    filled = last = width = 0
+    delimiter = named_delimiter(path, options.delimiter) or found_delimiter(path, sample(path))[0]
+    with open_text(path) as text:
+        for place, (_, cells) in enumerate(rows_of(text, delimiter), 1):
+            if cells:
+                filled, last, width = filled + 1, place, len(cells)
+    return (last if width == 1 else filled) > n  # in one column an empty line is a missing label
+
+
 def _only_column(path: AnyPath, delimiter: str) -> list[str]:
     """Return the cells of a file of one column, empty ones too, but not at the end. InputError for a line of several cells."""
     found: list[str] = []

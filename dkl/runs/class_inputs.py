@@ -13,7 +13,7 @@ from dkl.errors import InputError
 from dkl.estimators.common.classes import checked_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, target_table, where_targets
+from dkl.runs.supervised import SupervisedInputs, file_of_targets, note_targets, read_rows, target_table, where_targets
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class ClassInputs(SupervisedInputs):
             classes, numbers = checked_labels(labels, rows.n)
         except InputError as error:
             raise in_file(error, files) from error
+        note_targets(files, rows)
         return cls(files, rows, labels, classes, numbers)
 
     def masks(self) -> list[NDArray[np.bool_]]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._csv_files import first_is_name
 from dkl._object_paths import AnyPath
-from dkl._table_lines import table_suffix
+from dkl._reading import reading
+from dkl._table_lines import file_name, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import has_column, read_numbers
 from dkl.blocks.kernel_checks import check_matrix
@@ -98,6 +100,16 @@ def target_numbers(files: Files) -> Any:
         if error.what != "no such array" or len(str(error.wanted).split(", ")) > 1:
             raise
         return read_array(file)
+
+
+def note_targets(files: Files, rows: RowSource) -> None:
+    """Add to the note on the rows how a file of targets in text was read."""
+    file = files.paths["targets"]
+    if file is not None and table_suffix(file) is not None:
+        with reading(file):
+            first = "line 1 names" if first_is_name(file, rows.n, target_table(files)) else "no line of names above"
+        note = f"{file_name(file)}: {first} the {rows.n:,} targets"
+        rows.note = f"{rows.note}; {note}" if rows.note else note
 
 
 def may_have_targets(files: Files) -> bool:

@@ -133,6 +133,23 @@ def test_labels_of_new_rows_in_a_file_of_their_own(folder: Path) -> None:
     assert "options of delimited text; got --drop" in answer.err
 
 
+NOTES = {
+    "names of labels": ("svc", "species\n" + "".join(f"{kind}\n" for kind in KIND), "line 1 names the 40 targets"),
+    "labels alone": ("svc", "".join("ab"[kind] + "\n" for kind in KIND), "no line of names above the 40 targets"),
+    "a missing label": ("logdet", "species\n0\n\n" + "".join(f"{kind}\n" for kind in KIND[2:]), "line 1 names the 40 targets"),
+    "names of numbers": ("regression", "a,b\n" + "".join(f"{x},{y}\n" for x, y in POINTS.tolist()), "line 1 names the 40 targets"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_what_a_file_of_targets_is_said_to_be(case: str, folder: Path) -> None:
+    task, text, words = NOTES[case]
+    Path("y.csv").write_text(text)
+    answer = call("plan", task, "--data", "X.npz", "--targets", "y.csv", "--out", "run.zarr")
+    assert answer.code == 0, answer.err
+    assert f"note: y.csv: {words}\n" in answer.err
+
+
 def test_a_sweep(folder: Path) -> None:
     answer = call(
         "sweep", "svc", *CUSTOMERS, "--target-column", "tier", "--n", "20,40", "--out", "sweep", "--no-picture"

@@ -19,7 +19,7 @@ from dkl.resolved_pairs import refuse_weights
 from dkl.runs.class_inputs import in_file, read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, read_rows, where_targets
+from dkl.runs.supervised import file_of_targets, note_targets, read_rows, where_targets
 from dkl.triplets import Triplets, load_triplets
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetIn
         got = f"shape {(rows.n, rows.n_features)}"
         raise InputError("too few rows", where=str(files["data"]), got=got, wanted="2 or more")
     if named in ([], ["targets"]):
-        return LogDetInputs(files, rows, _codes(files, rows.n, settings), None)
+        codes = _codes(files, rows.n, settings)
+        note_targets(files, rows)
+        return LogDetInputs(files, rows, codes, None)
     is_triplets = named == ["triplets"]
     _check_loss(settings.loss, "triplets" if is_triplets else "pairs", TRIPLET_LOSSES if is_triplets else PAIR_LOSSES)
     try:

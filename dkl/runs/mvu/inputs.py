@@ -14,7 +14,7 @@ from dkl.runs.basis_inputs import BasisInputs, read_rows
 from dkl.runs.class_inputs import in_file, read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers
+from dkl.runs.supervised import file_of_targets, may_have_targets, note_targets, target_numbers
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,17 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
         if files.paths["targets"] is not None:
             require_room_for_targets(file_of_targets(files), settings.memory_limit)
             labels(files, rows.n)
+            note_targets(files, rows)
         return UnfoldingInputs(files, rows, None)
     require_room_for_targets(file_of_targets(files), settings.memory_limit)
     from dkl.estimators.mvu.fit import label_factor
 
     try:
-        return UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
+        found = UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
     except InputError as error:
         raise in_file(error, files) from error
+    note_targets(files, rows)
+    return found
 
 
 def labels(files: Files, n: int) -> Any:

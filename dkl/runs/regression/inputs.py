@@ -13,7 +13,14 @@ from dkl.estimators.columns.targets import LEAST, are_too_small
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
-from dkl.runs.supervised import SupervisedInputs, file_of_targets, read_rows, target_numbers, where_targets
+from dkl.runs.supervised import (
+    SupervisedInputs,
+    file_of_targets,
+    note_targets,
+    read_rows,
+    target_numbers,
+    where_targets,
+)
 
 
 class RegressionInputs(SupervisedInputs):
@@ -49,7 +56,9 @@ def read(files: Files, settings: RegressionSettings, *, values: bool) -> Regress
         remedy = "give --nu as a number"
         raise InputError("cross-validation needs 2 rows", where=str(files["data"]), got=f"{rows.n}", remedy=remedy)
     require_room_for_targets(file_of_targets(files), settings.memory_limit)
-    return RegressionInputs(files, rows, read_targets(files, rows.n))
+    targets = read_targets(files, rows.n)
+    note_targets(files, rows)
+    return RegressionInputs(files, rows, targets)
 
 
 def read_targets(files: Files, n: int) -> NDArray[np.float64]:
