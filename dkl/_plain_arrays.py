@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from dkl._packed_arrays import is_zarr_array, packing_of, unpacked
 from dkl.errors import InputError, InputTypeError
 
 
 def in_memory(values: Any, where: str) -> Any:
-    """Return `values`; of a Dask array, Series or bag what it computes to. InputError for masked entries, a Delayed or a Future."""
+    """Return `values`: of a Dask array, Series or bag what it computes to, of a zarr array what it holds, decoded.
+
+    Raises InputError for masked entries, a Delayed or a Future.
+    """
     refuse_promise(values, where)
     if hasattr(type(values), "__dask_graph__"):
         values = values.compute()
+    elif is_zarr_array(values):
+        values = np.asarray(unpacked(values, where))
     refuse_masked(values, where)
     return values
 
@@ -31,7 +37,7 @@ def refuse_promise(values: Any, where: str) -> None:
 
 
 def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
-    """InputError for an array of which entries are masked: NumPy hands on the values below the mask without a word.
+    """InputError for an array of which entries are masked, or packed in zarr: NumPy hands on the values below the mask without a word.
 
     first: the position in the whole of a part's first entry.
     """
@@ -41,6 +47,12 @@ def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
         count = int(np.ma.count_masked(values))
         remedy = "fill them, or drop their rows"
         raise InputError("masked values", where=f"{where}[{place}]", got=f"{count} of them", remedy=remedy)
+    if is_zarr_array(values) and packing_of(values, where) is not None:
+        got, remedy = (
+            "a zarr array with scale_factor, add_offset or _FillValue",
+            "pass the values: xarray.open_zarr(...)[name].values",
+        )
+        raise InputError("packed values", where=where, got=got, remedy=remedy)
 
 
 def plain_rows(rows: Any, where: str = "X", first: tuple[int, ...] = ()) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl._packed_arrays import unpacked
 from dkl._plain_arrays import plain_rows, refuse_promise
 from dkl._spent import DISK, spending
 from dkl.errors import InputError, InputTypeError
@@ -145,7 +146,7 @@ def row_source(X: Any, *, where: str = "X") -> RowSource:
     # First what a worker can open by itself: a memory map is an ndarray too.
     array = stored_rows(X)
     if array is None:
-        array = X.tocsr() if sp.issparse(X) else X
+        array = X.tocsr() if sp.issparse(X) else unpacked(X, where)
     if sp.issparse(array):
         array = sp.csr_array(array)
     shape = getattr(array, "shape", None)

@@ -5,10 +5,10 @@ A `StoredRows` is small to send: it carries where the rows stand, and opens them
 
 from __future__ import annotations
 
+import copy
 import math
 import mmap
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dkl._npy_headers import require_sizes
 from dkl._object_paths import AnyPath, ObjectPath, is_address
+from dkl._packed_arrays import Packing, is_zarr_array, packing_of
 from dkl._paths import as_source, require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl.errors import DklError, InputError
@@ -93,6 +94,21 @@ class StoredRows:
         return rows
 
 
+class PackedRows(StoredRows):
+    """Packed rows of a zarr array, decoded in whichever process reads them."""
+
+    def __init__(self, base: StoredRows, packing: Packing) -> None:
+        super().__init__(base.shape, np.dtype(np.float64), False, base.rows_per_chunk, base.location)
+        self.base, self.packing = base, packing
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "base": copy.copy(self.base)}  # with no open file and no window
+
+    def read(self, start: int, stop: int) -> NDArray:
+        """Return rows start to stop, decoded."""
+        return self.packing.decoded(self.base.read(start, stop))
+
+
 def stored_rows(X: Any) -> StoredRows | None:
     """`X` as rows on disk, if that is what it is: a path to a .npy file or a zarr array or the address of one in a store, a
     raw array, a memory map, a zarr array.
@@ -111,12 +127,6 @@ def stored_rows(X: Any) -> StoredRows | None:
     if is_zarr_array(X) and not _is_of_this_process(X.store):
         return _from_zarr(X, X)
     return None
-
-
-def is_zarr_array(X: Any) -> bool:
-    """Whether it is an array of zarr, which nothing can be as long as zarr is not imported, or another thread imports it."""
-    kind = getattr(sys.modules.get("zarr"), "Array", None)
-    return kind is not None and isinstance(X, kind)
 
 
 def _is_of_this_process(store: Any) -> bool:
@@ -166,7 +176,9 @@ def _from_zarr(array: Any, location: Any) -> StoredRows:
     _check_layout(array, location)
     # The unit of reading is a chunk, also where several of them lie in one shard.
     rows_per_chunk = array.chunks[0] if array.ndim else 1
-    return StoredRows(tuple(array.shape), np.dtype(array.dtype), False, max(1, rows_per_chunk), location)
+    rows = StoredRows(tuple(array.shape), np.dtype(array.dtype), False, max(1, rows_per_chunk), location)
+    packing = packing_of(array, str(location if isinstance(location, AnyPath) else array.store_path))
+    return rows if packing is None else PackedRows(rows, packing)
 
 
 def _check_layout(array: Any, location: Any) -> None:
