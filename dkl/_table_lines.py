@@ -113,7 +113,7 @@ def named_delimiter(path: AnyPath, given: str | None) -> str | None:
     return found
 
 
-def found_delimiter(path: AnyPath, lines: list[str]) -> tuple[str, bool]:
+def found_delimiter(path: AnyPath, lines: list[str], decimal: str | None = None) -> tuple[str, bool]:
     """Return (delimiter, whether numbers are written with a decimal comma), by the rule of `dkl.datasets.read_table`.
 
     Raises InputError where two readings are possible.
@@ -122,26 +122,36 @@ def found_delimiter(path: AnyPath, lines: list[str]) -> tuple[str, bool]:
     present = [mark for mark, found in widths.items() if found - {1}]
     regular = [mark for mark in present if len(widths[mark]) == 1]
     if table_suffix(path) == ".tsv" and ("\t" in present or not present):
-        return "\t", has_decimal_comma(path, lines, "\t")
+        return "\t", has_decimal_comma(path, lines, "\t", decimal)
     for mark in (";", "\t"):
         # Under such a delimiter a comma is a decimal comma, where all cells with one are numbers.
         if mark in regular and (regular == [mark] or regular == [",", mark] and _commas_are_decimal(lines, mark)):
-            return mark, has_decimal_comma(path, lines, mark)
+            return mark, has_decimal_comma(path, lines, mark, decimal)
     if len(regular) > 1:
         got = " and ".join(DELIMITERS[mark] for mark in regular)
         remedy = "name the delimiter: --delimiter (delimiter= in Python)"
         raise InputError("two delimiters are possible", where=str(path), got=got, remedy=remedy)
     found = (regular or present or [","])[0]
-    return found, has_decimal_comma(path, lines, found)
+    return found, has_decimal_comma(path, lines, found, decimal)
 
 
-def has_decimal_comma(path: AnyPath, lines: list[str], delimiter: str) -> bool:
-    """Return whether numbers are written with a decimal comma; raises InputError where it may separate thousands."""
+def has_decimal_comma(path: AnyPath, lines: list[str], delimiter: str, given: str | None = None) -> bool:
+    """Return whether numbers are written with a decimal comma; raises InputError where it may separate thousands.
+
+    given: "," or ".", where it was said.
+    """
+    if given not in (None, ",", "."):
+        raise InputError("not a decimal mark", where=str(path), got=repr(given), wanted='"," or "."')
+    if given is not None:
+        return given == ","
     if not _commas_are_decimal(lines, delimiter):
         return False
     cells = [cell for cell in _cells_with_commas(lines, delimiter) if is_number(cell, comma=True)]
     if all(map(_THOUSANDS.fullmatch, cells)):
-        got, remedy = repr(cells[0]), "write numbers with a decimal point and without separators of thousands"
+        got, remedy = (
+            repr(cells[0]),
+            'if it is a decimal comma: --decimal "," (decimal="," in Python); else leave separators out',
+        )
         raise InputError("a decimal comma, or a separator of thousands?", where=str(path), got=got, remedy=remedy)
     return True
 

@@ -10,13 +10,14 @@ from typing import Any
 class TableOptions:
     """Options of reading delimited text; what is None is decided by the file, or refused where two readings are possible.
 
-    header: whether the first line holds names of columns. delimiter: between cells. features: columns to learn from, in this order;
-    None: all that are not otherwise used. drop: columns to leave out. target_column: the column to learn. id_column: the column of
-    the rows' ids. Columns are given by name, or by number from 1.
+    header: whether the first line holds names of columns. delimiter: between cells. decimal: "," or ".", in numbers. features: columns
+    to learn from, in this order; None: all that are not otherwise used. drop: columns to leave out. target_column: the column to
+    learn. id_column: the column of the rows' ids. Columns are given by name, or by number from 1.
     """
 
     header: bool | None = None
     delimiter: str | None = None
+    decimal: str | None = None
     features: tuple[str, ...] | None = None
     drop: tuple[str, ...] = ()
     target_column: str | None = None

@@ -113,9 +113,9 @@ class Layout:
         some = lines.sample(path)
         named = lines.named_delimiter(path, options.delimiter)
         if named is None:
-            delimiter, comma = lines.found_delimiter(path, some)
+            delimiter, comma = lines.found_delimiter(path, some, options.decimal)
         else:
-            delimiter, comma = named, lines.has_decimal_comma(path, some, named)
+            delimiter, comma = named, lines.has_decimal_comma(path, some, named, options.decimal)
         rows = [(number, cells) for number, cells in lines.rows_of(some, delimiter) if cells]
         if not rows:
             raise InputError("no rows in the file", where=str(path))

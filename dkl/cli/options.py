@@ -151,9 +151,12 @@ def _names(context: Any, option: Any, given: tuple[str, ...]) -> tuple[str, ...]
 
 COLUMNS = (
     click.option(
-        "--header/--no-header", default=None, help="Of .csv and .tsv: whether line 1 holds names [by its content]."
+        "--header/--no-header",
+        default=None,
+        help="Of .csv and .tsv, also .gz: whether line 1 holds names [by its content].",
     ),
     click.option("--delimiter", metavar="CHARACTER", help="Of .csv and .tsv: between cells [comma, semicolon or tab]."),
+    click.option("--decimal", type=click.Choice([",", "."]), help="Of .csv and .tsv: in numbers [by their cells]."),
     click.option(
         "--features",
         multiple=True,
@@ -167,7 +170,7 @@ COLUMNS = (
 TARGET_COLUMN = click.option(
     "--target-column", metavar="NAME", help="Column of what is learned, of --data or of the file of --targets."
 )
-TABLE = ("header", "delimiter", "features", "drop", "id_column", "target_column")
+TABLE = ("header", "delimiter", "decimal", "features", "drop", "id_column", "target_column")
 """Names of the options of delimited text."""
 
 

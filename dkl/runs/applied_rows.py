@@ -29,7 +29,7 @@ def looked_at(run: RunStore, request: Request) -> Request:
     """
     given, request = request.table, replace(request, table=_new_table(run, request))
     file, known = as_source(request.data, "--data").absolute(), _learned_from(run)
-    require_table(file, replace(given, header=None, delimiter=None, target_column=None))
+    require_table(file, replace(given, header=None, delimiter=None, decimal=None, target_column=None))
     if file.is_file() and file.stat().st_size == known.get("size"):
         return request
     table = table_of(request, file)

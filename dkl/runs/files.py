@@ -78,7 +78,7 @@ class Files:
         is_for_others = table_suffix(data) is None and any(
             path is not None and table_suffix(path) is not None for path in self.paths.values()
         )
-        return replace(table, header=None, delimiter=None) if is_for_others else table
+        return replace(table, header=None, delimiter=None, decimal=None) if is_for_others else table
 
     def __getitem__(self, name: str) -> AnyPath:
         found = self.paths[name]

@@ -150,6 +150,30 @@ def test_what_a_file_of_targets_is_said_to_be(case: str, folder: Path) -> None:
     assert f"note: y.csv: {words}\n" in answer.err
 
 
+def test_a_triplet_of_the_first_rows(folder: Path) -> None:
+    triplets = np.array([[0, 2, 1], [0, 4, 3], [1, 3, 2], [5, 7, 6]])
+    triplets[0] = [0, 1, 2]
+    np.savetxt("t.csv", triplets, delimiter=",", fmt="%d")
+    np.save("t.npy", triplets)
+    for name in ("t.csv", "t.npy"):
+        answer = call("fit", "logdet", "--data", "X.npz", "--triplets", name, "--out", f"{name}.zarr")
+        assert answer.code == 0, answer.err
+        assert call("transform", f"{name}.zarr", "--data", "X.npz", "--out", f"{name}.out.npy").code == 0
+    assert_array_equal(np.load("t.csv.out.npy"), np.load("t.npy.out.npy"))
+
+
+def test_decimal_commas_of_three_places(folder: Path) -> None:
+    Path("X.csv").write_text("".join(f"{1 + k},125;{20 - k},375\n" for k in range(12)))
+    options = ("plan", "pairwise", "--data", "X.csv", "--pairs", "few.csv", "--n-neighbors", "3", "--out", "run.zarr")
+    Path("few.csv").write_text("0,1,must\n0,9,cannot\n")
+    answer = call(*options)
+    refused(answer)
+    assert "--decimal" in answer.err
+    answer = call(*options, "--decimal", ",")
+    assert answer.code == 0, answer.err
+    assert "12 x 2 numbers, no line of names, cells separated by semicolons, numbers with a decimal comma" in answer.err
+
+
 def test_a_sweep(folder: Path) -> None:
     answer = call(
         "sweep", "svc", *CUSTOMERS, "--target-column", "tier", "--n", "20,40", "--out", "sweep", "--no-picture"
