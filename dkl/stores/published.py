@@ -112,7 +112,7 @@ class Published:
     def _publish(self, objects: ObjectRun, *, always: bool = False) -> None:
         try:
             objects.publish(self.path, self.attempt, always=always)
-        except ResourceError:
+        except (ResourceError, KeyboardInterrupt):
             self.is_behind = not always  # taking over: there is no new work yet
             raise
         self.is_behind = False

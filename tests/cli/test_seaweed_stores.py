@@ -3,6 +3,8 @@
 All of that file, and what else needs a bucket, passes on it too: `pytest -m exhaustive -k seaweedfs`.
 """
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -104,6 +106,30 @@ def test_a_store_that_stays_away_at_the_end_has_the_folder_kept(lonely, monkeypa
         == 0
     )
     assert bytes_of(dkl.open_run(run).path, *CASE.result) == bytes_of(Path("run.zarr"), *CASE.result)
+
+
+@pytest.mark.exhaustive
+def test_a_fit_that_is_interrupted_while_its_store_is_away_has_the_folder_kept(lonely, monkeypatch):
+    server, bucket = lonely
+    run, pairs = bucket / "run", CASES["pairwise"]
+    pairs.write(Path())
+    fit = ["fit", "pairwise", *pairs.files, "--rank", "40", "--tol", "0", "--target-gap", "none", "--no-picture"]
+    fit += ["--max-iter", "1000000", "--checkpoint-every", "20", "--threads", "1", "--out", run]
+    with monkeypatch.context() as patch:
+        patch.setenv("TMPDIR", str(Path("tmp").absolute()))
+        process = Forked(small_blocks.main, "0", *fit)
+    wait_until(lambda: any("generations" in name for name in bucket.names()) or process.poll() is not None)
+    server.kill()
+    wait_until(lambda: "note: not committed yet, the fit goes on" in process.errors() or process.poll() is not None)
+    os.kill(process.pid, signal.SIGTERM)
+    _, err = process.communicate(PATIENCE)
+    assert process.returncode == 4, err
+    (kept,) = Path("tmp").absolute().glob("dkl-kept-*")
+    assert any(str(kept) in line for line in short(err)[-2:]), err
+    server.start()
+    answer = call("resume", kept, "--max-iter", "1000")
+    assert answer.code == 3 and f"{run}: iteration_limit" in answer.out, answer.err
+    assert call("verify", run).code == 0
 
 
 @pytest.mark.exhaustive
