@@ -63,6 +63,8 @@ LONGEST = [
     "runs/test_memory",
     "estimators/test_pairwise",
     "cli/test_commands",
+    "cluster/test_ssh",
+    "cli/test_seaweed_stores",
     "blocks/test_recovery",
     "cli/test_svc_commands",
     "cli/test_object_stores",

@@ -4,10 +4,13 @@ All of that file, and what else needs a bucket, passes on it too: `pytest -m exh
 """
 
 import os
+import re
+import shlex
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small_blocks
 import without_store
@@ -53,6 +56,25 @@ def test_of_many_who_create_an_object_one_does(seaweed_bucket):
     with ThreadPoolExecutor(12) as pool:
         created = list(pool.map(lambda k: object_commits._create(path, b"%d" % k), range(12)))
     assert created.count(True) == 1 and path.read() == b"%d" % created.index(True)
+
+
+@pytest.mark.exhaustive
+def test_what_the_page_says_to_type(seaweed_bucket, tmp_path, monkeypatch):
+    """The commands of cluster/README.md, in its order, of a bucket by another name."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    for name, values in {"X": rng.standard_normal((60, 4)) + 3 * np.eye(4)[y], "y": y, "new": np.eye(4)}.items():
+        np.save(f"{name}.npy", values)
+    seaweed_bucket.upload(*(Path(f"{name}.npy").absolute() for name in ("X", "y", "new")))
+    page = (Path(__file__).parents[2] / "cluster" / "README.md").read_text()
+    commands = re.findall(r"^    dkl ((?:fit|resume|predict) .*s3://bucket.*)$", page, flags=re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["fit", "resume", "predict"]
+    for command in commands:
+        words = shlex.split(command.replace("s3://bucket", f"s3://{seaweed_bucket.name}"), comments=True)
+        answer = call(*words)
+        assert answer.code == 0, answer.err
+    assert len(Path("labels.csv").read_text().split()) >= 4
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,20 @@ def wait_while_away(work: Path, server: SshServer, capfd: Any) -> None:
     assert call("cancel", "run.zarr").code == 0
     waiting.join()
     assert answers == [4]
+
+
+@pytest.mark.exhaustive
+def test_what_the_page_says_to_type(work: Path) -> None:
+    """As it is written, but for the folder, the number and size of the workers, and the network, which is that of one machine."""
+    page = Path(__file__).parents[2] / "cluster" / "ssh"
+    (command,) = re.findall(r"^    dkl (submit .*)$", (page / "README.md").read_text(), flags=re.MULTILINE)
+    (work / "submit.yaml").write_text((page / "submit.yaml").read_text() + "interface: lo\n")
+    CASES["svc"].write(work)
+    for written, here in {"/data/": f"{work}/", "16": "3", "4GB": "500MB"}.items():
+        command = command.replace(written, here)
+    answer = call(*shlex.split(command), "--wait")
+    assert answer.code == 0, answer.err + answer.out
+    assert call("verify", "run.zarr").code == 0
 
 
 @pytest.mark.exhaustive
