@@ -22,6 +22,8 @@ Out = TypeVar("Out")
 RECONNECT_SECONDS = 10.0
 """How long a scheduler whose connection broke has to answer again."""
 
+ALL = -1
+"""Number of threads that stands for all processors, as in scikit-learn."""
 LEAST_THREADS, THREADS_A_CPU = 64, 8
 """The most threads: so many on any machine, or so many a processor."""
 
@@ -36,13 +38,13 @@ ASKED_AGAIN = 3
 class Session:
     """Ordered maps on threads (client=None) or on the workers of a `distributed.Client`.
 
-    threads: of this process; by default the processors it may run on. own: whether the workers are those that the command
+    threads: of this process; by default, or where it is -1, the processors it may run on. own: whether the workers are those that the command
     started, by --workers, which errors advise by. The session does not own the client: nothing here closes it.
     """
 
     def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False) -> None:
         self.client, self.own, self._ghosts = client, own, Ghosts(client)
-        self.threads = n_cpus() if threads is None else checked_threads(threads)
+        self.threads = n_cpus() if threads is None or threads == ALL else checked_threads(threads)
 
     @classmethod
     def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
@@ -54,7 +56,7 @@ class Session:
         """
         if client is None:
             if (of_task := _threads_of_task()) is not None:
-                return cls(None, threads=threads or of_task)
+                return cls(None, threads=of_task if threads in (None, ALL) else threads)
             client = _current_client()
         elif not hasattr(client, "submit") or not hasattr(client, "scheduler_info"):
             raise InputError(
@@ -236,8 +238,10 @@ def _threads_of_task() -> int | None:
 
 
 def checked_threads(threads: int, where: str = "n_jobs") -> int:
-    """`threads`, if this process can be asked for so many; InputError, which names the argument `where`, for far more
-    than there are processors: each takes memory and a place in the system's tables, and none makes anything faster."""
+    """Return `threads`; raise InputError, which names the argument `where`, for far more than there are processors.
+
+    Each takes memory and a place in the system's tables, and none makes anything faster.
+    """
     most = max(LEAST_THREADS, THREADS_A_CPU * n_cpus())
     if threads > most:
         got, wanted = f"{threads} on {n_cpus()} processors", f"at most {most}"

@@ -13,6 +13,7 @@ from repeats import but_for
 from sklearn.model_selection import cross_val_score
 
 from dkl import KernelKMeans, LowRankKernelRegressor
+from dkl.blocks import session as session_module
 from dkl.blocks.session import Session
 from dkl.errors import InputError, WorkersLostError
 
@@ -73,3 +74,10 @@ def test_more_threads_than_help_are_refused():
     assert Session(None, threads=64).threads == 64
     with pytest.raises(InputError, match="n_jobs: too many threads; got 100000 on .* leave it out"):
         Session(None, threads=100_000)
+
+
+def test_minus_one_is_all_processors(monkeypatch):
+    monkeypatch.setattr(session_module, "n_cpus", lambda: 5)
+    assert Session(None, threads=-1).threads == Session(None).threads == 5
+    monkeypatch.setattr(session_module, "_threads_of_task", lambda: 2)
+    assert Session.find(None, threads=-1).threads == 2

@@ -201,7 +201,7 @@ PARAMETERS = [
     ("laplacian", None), ("neighbors_method", "x"), ("affinity", "x"), ("rho", 0), ("adapt_rho", "x"), ("max_iter", 1e3),
     ("tol", np.nan), ("target_gap", -1), ("dtype", np.float32), ("memory_limit", -1), ("memory_limit", [1]),
     ("work_dir", "nowhere"), ("work_dir", ""), ("work_dir", 5), ("work_dir", "nan.npy"), ("checkpoint_every", 1.5),
-    ("client", "tcp://127.0.0.1:8786"), ("n_jobs", 0), ("warm_start", 1), ("random_state", "x"), ("random_state", -1),
+    ("client", "tcp://127.0.0.1:8786"), ("n_jobs", 0), ("n_jobs", -2), ("warm_start", 1), ("random_state", "x"), ("random_state", -1),
     ("random_state", 2**40), ("callbacks", "print"), ("callbacks", [print, 1]),
 ]  # fmt: skip
 

@@ -124,6 +124,26 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class Exactly:
+    """One integer."""
+
+    value: int
+
+    @property
+    def wanted(self) -> str:
+        """What it may be, in words."""
+        return str(self.value)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether the value is of this kind."""
+        return isinstance(value, Integral) and not isinstance(value, bool) and int(value) == self.value
+
+    def parse(self, text: str) -> int:
+        """Return the value of a command's text; raise ValueError for another."""
+        return _accepted(self, int(text))
+
+
+@dataclass(frozen=True)
 class NotGiven:
     """None."""
 

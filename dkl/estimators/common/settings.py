@@ -20,7 +20,7 @@ from numbers import Real as RealNumber
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Either, Flag, Instance, Integer, NotGiven, Real, Rule
+from dkl.estimators.common.rules import Either, Exactly, Flag, Instance, Integer, NotGiven, Real, Rule
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ SHARE_HELD_OUT = Real(least=0, most=0.5)
 
 IN_ALL: dict[str, tuple[Any, Rule]] = {
     "client": (None, ANYTHING),
-    "n_jobs": (None, Either(Integer(1), NotGiven())),
+    "n_jobs": (None, Either(Integer(1), Exactly(-1), NotGiven())),
     "random_state": (None, ANYTHING),
 }
 """Parameters that every estimator has."""
