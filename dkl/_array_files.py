@@ -52,7 +52,7 @@ def read_array(path: str | AnyPath, key: str | None = None, *, header: bool | No
     with reading(path):
         if suffix in TABLES:
             return read_table(path, TableOptions(header=header)).values
-        return _numbers(_from_npy(path), path) if suffix == ".npy" else _from_svmlight(path, key)
+        return _numbers(npy_array(path), path) if suffix == ".npy" else _from_svmlight(path, key)
 
 
 def read_labels(
@@ -81,7 +81,7 @@ def read_labels(
             found = _member(archive, name, path)
     elif suffix == ".npy":
         with reading(path):
-            found = np.array(_from_npy(path))
+            found = np.array(npy_array(path))
     elif suffix in TABLES:
         with reading(path):
             options = table or TableOptions()
@@ -161,8 +161,8 @@ def _from_npz(path: AnyPath, key: str | None) -> Any:
     return _numbers(read_npz(path, wanted)[wanted], path)
 
 
-def _from_npy(path: AnyPath) -> Any:
-    """The array of a .npy file, mapped into memory where that can be."""
+def npy_array(path: AnyPath) -> Any:
+    """Return the array of a .npy file, mapped into memory where that can be."""
     check_npy(path)
     if isinstance(path, Path):
         return np.load(path, mmap_mode="r", allow_pickle=False)

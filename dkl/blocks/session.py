@@ -38,8 +38,8 @@ ASKED_AGAIN = 3
 class Session:
     """Ordered maps on threads (client=None) or on the workers of a `distributed.Client`.
 
-    threads: of this process; by default, or where it is -1, the processors it may run on. own: whether the workers are those that the command
-    started, by --workers, which errors advise by. The session does not own the client: nothing here closes it.
+    threads: of this process; by default, or where it is -1, the processors it may run on. own: whether the workers are those that
+    the command started, by --workers, which errors advise by. The session does not own the client: nothing here closes it.
     """
 
     def __init__(self, client: Any = None, *, threads: int | None = None, own: bool = False) -> None:

@@ -19,15 +19,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._array_files import npy_array
 from dkl._npy_headers import require_sizes
 from dkl._object_paths import AnyPath, ObjectPath, is_address
 from dkl._packed_arrays import Packing, is_zarr_array, packing_of
 from dkl._paths import as_source, require_file
 from dkl._raw_arrays import RawArray, raw_array
+from dkl._reading import reading
 from dkl.errors import DklError, InputError
 from dkl.resources import format_bytes, machine_memory
 
 SPARSEST = 1000
+NAMED, MOST_LISTED = 6, 1000
+"""Most arrays of a group that an error names, and that are looked at for it."""
 METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
 UNPACKED_BYTES = 1_000_000
 """Of small chunks that are unpacked together: each by a thread of zarr's, which keeps its memory afterwards."""
@@ -230,6 +234,31 @@ def _address(array: NDArray) -> int:
     return array.__array_interface__["data"][0]
 
 
+def whole_array(path: str | os.PathLike[str], where: str) -> NDArray:
+    """Return the array in a .npy file or a zarr array, of any number of dimensions, in memory. Raises InputError."""
+    source = as_source(path, where)
+    if source.suffix == ".npy":
+        require_file(source)
+        with reading(source):
+            return np.array(npy_array(source))
+    array = _open(source)
+    _check_layout(array, source)
+    return np.asarray(array[...])
+
+
+def _a_group(group: Any, path: AnyPath) -> InputError:
+    """Return the error of a zarr group where an array is wanted, which names some of the arrays in it."""
+    arrays = ((name, found.shape) for name, found in group.members(None) if hasattr(found, "shape"))
+    named = sorted(islice(arrays, MOST_LISTED), key=lambda one: (one[0].count("/"), one[0]))
+    texts = [f"{name} {tuple(shape)}" for name, shape in named[:NAMED]] + ["..."] * (len(named) > NAMED)
+    parts = {name.rpartition("/")[2] for name, _ in named}
+    remedy = f"name one of them, as {path}/{named[0][0]}" if named else None
+    if group.attrs.get("encoding-type") in ("csr_matrix", "csc_matrix") and {"data", "indices", "indptr"} <= parts:
+        remedy = "read the sparse matrix, and save it by scipy.sparse.save_npz as CSR"
+    got = f"a group of {', '.join(texts)}" if named else "a group without arrays"
+    return InputError("not a zarr array", where=str(path), got=got, wanted="a zarr array", remedy=remedy)
+
+
 def _open(location: Any) -> Any:
     """The array that stands at `location`: a path, an object's address, the five facts of a memory map, or a zarr array that
     opens itself."""
@@ -250,8 +279,12 @@ def _open(location: Any) -> Any:
         if isinstance(path, ObjectPath):
             with path.telling():
                 store = zarr.storage.FsspecStore.from_url(path.url, {"use_listings_cache": False}, read_only=True)
-                return zarr.open_array(store, mode="r")
-        return zarr.open_array(PlainFiles(path, read_only=True), mode="r")
+                found = zarr.open(store, mode="r")
+        else:
+            found = zarr.open(PlainFiles(path, read_only=True), mode="r")
+        if isinstance(found, zarr.Group):
+            raise _a_group(found, path)
+        return found
     except DklError:
         raise
     except Exception as error:  # damaged metadata fails in as many ways as it has parts

@@ -26,7 +26,7 @@ from dkl.estimators.columns.targets import LEAST, are_too_small, target_means
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import given_rows, in_short, random_stream
+from dkl.estimators.common.validation import given_labels, given_rows, in_short, random_stream
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 
@@ -137,7 +137,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         return bool(getattr(self, "fit_intercept", False))
 
     def _targets(self, y: Any, n: int) -> NDArray[np.float64]:
-        y = in_memory(y, "y")
+        y = in_memory(given_labels(y), "y")
         if sp.issparse(y):
             raise InputError("targets must be dense", where="y", remedy="call y.toarray()")
         refuse_text(y, "y")

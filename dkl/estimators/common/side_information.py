@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dkl._pair_checks import inside_cross_validation
 from dkl._pair_sources import encode_labels
 from dkl.errors import DataWarning, InputError
+from dkl.estimators.common.validation import given_labels
 from dkl.pairs import Pairs
 from dkl.resolved_pairs import resolve_pairs
 from dkl.triplets import Triplets, resolve_triplets
@@ -88,7 +89,7 @@ def side_information(
     n = int(rows.shape[0])
     has_pairs = any(given is not None for given in (must_link, cannot_link, pairs))
     if triplets is None and not has_pairs:
-        return _of_labels(learner, rows, y, n_in, n_out, is_kernel)
+        return _of_labels(learner, rows, given_labels(y), n_in, n_out, is_kernel)
     if triplets is not None and has_pairs:
         raise InputError("two kinds of side information", got="triplets and pairs", wanted="one of the two")
     note_unused(y, sample_ids, (triplets, must_link, cannot_link, pairs), "triplets or pairs", stacklevel=5)

@@ -16,6 +16,7 @@ from dkl.errors import InputError, InputTypeError
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.standardize import fit_columns, scaled_columns
 from dkl.resources import parse_bytes
+from dkl.stores.rows import whole_array
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 DATA_MEND = "drop the row, fill the gap or scale the column"
@@ -101,6 +102,11 @@ def is_large(X: Any) -> bool:
     if isinstance(X, np.ndarray) or sp.issparse(X):
         return False
     return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
+
+
+def given_labels(y: Any, where: str = "y") -> Any:
+    """Return labels or targets as they are given; of a path, the array in that .npy file or zarr array. Raises InputError."""
+    return whole_array(y, where) if isinstance(y, (str, os.PathLike)) else y
 
 
 def is_precomputed(estimator: Any) -> bool:

@@ -14,7 +14,7 @@ from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.side_information import note_unused
-from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.common.validation import checked_rows, given_labels
 from dkl.estimators.laplacian.fit import PosedPropagation
 from dkl.estimators.laplacian.settings import PropagationSettings
 from dkl.problems.qsdp_checks import refuse_large_weights
@@ -146,7 +146,7 @@ class LaplacianKernelLearner(BasisLearner):
                 )
             note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
             known = resolve_pairs(
-                n, y=y, must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
+                n, y=given_labels(y), must_link=must_link, cannot_link=cannot_link, pairs=pairs, sample_ids=sample_ids,
                 random_state=self.random_state, contradictions=self.contradictions, takes_weights=True,
             )  # fmt: skip
             refuse_large_weights(known.weights)

@@ -12,7 +12,7 @@ from dkl.estimators.basis.settings import basis_size
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import checked_rows
+from dkl.estimators.common.validation import checked_rows, given_labels
 from dkl.estimators.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.mvu.settings import UnfoldingSettings
 
@@ -122,7 +122,7 @@ class MaximumVarianceUnfolding(BasisLearner):
         with watch_for(self.callbacks, self.verbose) as watch:
             rows = checked_rows(self, X, reset=True, least=3)
             n = int(rows.shape[0])
-            side = label_factor(y, n) if self.colored else None
+            side = label_factor(given_labels(y), n) if self.colored else None
             m, settings = basis_size(self.n_basis, n), gathered(UnfoldingSettings, self, memory_limit=self._limit())
             session = Session.find(self.client, threads=self.n_jobs)
             sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)

@@ -20,7 +20,7 @@ from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.side_information import note_unused
-from dkl.estimators.common.validation import checked_rows, is_large, random_stream, rows_in_place
+from dkl.estimators.common.validation import checked_rows, given_labels, is_large, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
 from dkl.estimators.pairwise.checks import check_pairs
@@ -221,7 +221,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         note_unused(y, sample_ids, (must_link, cannot_link, pairs), "must_link, cannot_link or pairs")
         resolved = resolve_pairs(
             n,
-            y=y,
+            y=given_labels(y),
             must_link=must_link,
             cannot_link=cannot_link,
             pairs=pairs,

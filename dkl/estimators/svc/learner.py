@@ -20,7 +20,7 @@ from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import listed_callbacks, watch_for
 from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import given_rows
+from dkl.estimators.common.validation import given_labels, given_rows
 from dkl.estimators.svc import picture
 from dkl.estimators.svc.classifier import FittedClassifier, fit_classifier, fit_steps
 from dkl.estimators.svc.decisions import Machines, Scheme
@@ -199,7 +199,7 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
     def _training(self, X: Any, y: Any, sample_weight: Any, C: float) -> Training:
         """Rows, labels, weights and kernels, checked against each other."""
         source = row_source(given_rows(self, X, reset=True))
-        classes, numbers = checked_labels(y, source.n, type(self).__name__)
+        classes, numbers = checked_labels(given_labels(y), source.n, type(self).__name__)
         weights = checked_weights(sample_weight, source.n)
         kernels = kernels_of(gathered(SVCSettings, self, kernel=self.kernel), source, self.kernel_params)
         return Training.of(source, classes, numbers, kernels, C, self.class_weight, weights)
