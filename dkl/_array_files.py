@@ -17,16 +17,19 @@ from dkl._npy_headers import check_npy, member_header
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl._reading import reading
+from dkl._svmlight_files import SUFFIXES, is_svmlight, read_svmlight
 from dkl._table_lines import TABLES, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import read_table
 from dkl.errors import InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
-_SVMLIGHT = frozenset({".svmlight", ".svm", ".libsvm"})
+_KINDS = f".npy, .npz, .csv, .tsv, {', '.join(SUFFIXES)}, or lines of label index:value"
 
 
-def read_array(path: str | AnyPath, key: str | None = None, *, header: bool | None = None) -> Any:
+def read_array(
+    path: str | AnyPath, key: str | None = None, *, header: bool | None = None, n_features: int | None = None
+) -> Any:
     """The array in a file, by the file's suffix.
 
     .npy : memory-mapped, read-only; of an object in a store (s3://bucket/key) in memory.
@@ -34,25 +37,29 @@ def read_array(path: str | AnyPath, key: str | None = None, *, header: bool | No
         `scipy.sparse.save_npz` writes it), else the only array there is.
     .csv, .tsv, .csv.gz, .tsv.gz : (n, d) float64, with or without a first line of names; by the rule of `read_table`, which chooses
         columns too. header: whether there is such a line, where both is possible.
-    .svmlight, .svm, .libsvm : (n, d) csr_array of float64; with key="y" the labels (n,).
+    .svmlight, .svm, .libsvm, also with .gz, or a file of another or no suffix whose first line is of that format, as LIBSVM's own:
+        (n, d) csr_array of float64; with key="y" the labels (n,). n_features: d, where the last features are 0 in all rows.
 
     A zarr array is not read here: it stays where it is, open it and pass it as it is.
     Errors: `InputError` for a missing, damaged or foreign file, an unknown key, and anything but numbers.
     """
     path = as_source(path)
     suffix = table_suffix(path) or path.suffix.lower()
-    if suffix not in {".npy", ".npz", *TABLES} | _SVMLIGHT:
+    is_sparse_text = is_svmlight(path)
+    if suffix not in {".npy", ".npz", *TABLES} and not is_sparse_text:
         remedy = "open a zarr array with zarr.open_array(path, mode='r') and pass that" if path.is_dir() else None
-        wanted = ".npy, .npz, .csv, .tsv, " + ", ".join(sorted(_SVMLIGHT))
-        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted, remedy=remedy)
-    if key is not None and suffix != ".npz" and not (suffix in _SVMLIGHT and key == "y"):
+        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=_KINDS, remedy=remedy)
+    if key is not None and suffix != ".npz" and not (is_sparse_text and key == "y"):
         raise InputError("no keys in such a file", where=str(path), got=repr(key))
     if suffix == ".npz":
         return _from_npz(path, key)
     with reading(path):
         if suffix in TABLES:
             return read_table(path, TableOptions(header=header)).values
-        return _numbers(npy_array(path), path) if suffix == ".npy" else _from_svmlight(path, key)
+        if suffix == ".npy":
+            return _numbers(npy_array(path), path)
+        X, y = read_svmlight(path, n_features)
+        return y if key == "y" else X
 
 
 def read_labels(
@@ -70,7 +77,7 @@ def read_labels(
     """
     path = as_source(path)
     suffix = table_suffix(path) or path.suffix.lower()
-    if suffix in _SVMLIGHT:
+    if is_svmlight(path):
         found = read_array(path, "y")
     elif suffix == ".npz":
         with _archive(path) as archive:
@@ -87,8 +94,7 @@ def read_labels(
             options = table or TableOptions()
             found = read_label_text(path, n, options if header is None else replace(options, header=header))
     else:
-        wanted = ".npy, .npz, .csv, .tsv, " + ", ".join(sorted(_SVMLIGHT))
-        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=wanted)
+        raise InputError("not a kind of file to read", where=str(path), got=repr(suffix), wanted=_KINDS)
     found = found[:, 0] if getattr(found, "ndim", 0) == 2 and found.shape[1] == 1 else found
     if not isinstance(found, np.ndarray) or found.dtype.kind not in "biufU":
         got = f"dtype {found.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
@@ -168,15 +174,6 @@ def npy_array(path: AnyPath) -> Any:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     with path.open("rb") as file:
         return np.load(file, allow_pickle=False)
-
-
-def _from_svmlight(path: AnyPath, key: str | None) -> Any:
-    """X (n, d) CSR or, for key="y", the labels (n,)."""
-    from sklearn.datasets import load_svmlight_file
-
-    with path.open("rb") as file:
-        X, y = load_svmlight_file(file)
-    return y if key == "y" else csr_array(X)
 
 
 def _numbers(array: Any, where: str | AnyPath) -> Any:

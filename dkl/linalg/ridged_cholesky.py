@@ -10,7 +10,7 @@ LARGEST = 1.0
 """Largest ridge, as a share of the mean diagonal entry: a matrix that needs more is not positive semidefinite, or not finite."""
 
 
-def with_ridge(matrix: NDArray[np.floating], share: float) -> NDArray[np.floating]:
+def with_ridge(matrix: NDArray[np.float64], share: float) -> NDArray[np.float64]:
     """Return the lower factor (n, n) of `matrix` with the least ridge that makes one: `share` of the mean diagonal entry, or 10^k of it.
 
     Raises LinAlgError where a ridge of LARGEST makes none.

@@ -49,7 +49,7 @@ def pivoted_cholesky(
     """
     chosen = np.empty(0, np.intp)
     points: Any = None
-    factor = np.empty((0, 0))
+    factor: NDArray[np.float64] = np.empty((0, 0))
     first = 0.0
     while len(chosen) < count:
         residual = np.concatenate(rows.map(residual_diagonal, kernel, points, chosen, factor))

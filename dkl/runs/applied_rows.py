@@ -9,6 +9,7 @@ import click
 
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
+from dkl._svmlight_files import is_svmlight, with_features
 from dkl._table_lines import file_name, table_suffix
 from dkl._table_options import TableOptions
 from dkl.blocks.row_sources import RowSource
@@ -35,6 +36,8 @@ def looked_at(run: RunStore, request: Request) -> Request:
     table = table_of(request, file)
     rows, shape = _by_names(peek_rows(file, request.memory_limit, table), request, file), known.get("shape")
     if isinstance(shape, list) and len(shape) == 2:
+        if rows.is_sparse and is_svmlight(file):
+            rows.array, rows.n_features = with_features(rows.array, shape[1], file), shape[1]
         require_features(rows, shape[1], file)
     if is_peeked(rows):
         rows = load_rows(file, request.memory_limit, table)

@@ -18,6 +18,7 @@ from dkl._object_paths import AnyPath
 from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl._reading import reading
+from dkl._svmlight_files import is_svmlight
 from dkl._table_lines import DELIMITERS, open_bytes, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import read_table
@@ -147,7 +148,7 @@ def reading_bytes(path: AnyPath, table: TableOptions | None = None) -> int:
         width = max(first.count(mark.encode()) for mark in DELIMITERS) + 1
         texts = 0 if table is None else (table.id_column is not None) + (table.target_column is not None)
         return (count + 1) * (CSV_CELL * width + TEXT_CELL * texts)
-    return SVMLIGHT_ENTRY * _counted(path, b":")[1] if suffix in (".svmlight", ".svm", ".libsvm") else 0
+    return SVMLIGHT_ENTRY * _counted(path, b":")[1] if is_svmlight(path) else 0
 
 
 def _counted(path: AnyPath, mark: bytes) -> tuple[bytes, int]:

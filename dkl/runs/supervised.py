@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dkl._csv_files import first_is_name
 from dkl._object_paths import AnyPath
 from dkl._reading import reading
+from dkl._svmlight_files import is_svmlight
 from dkl._table_lines import file_name, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import has_column, read_numbers
@@ -28,8 +29,11 @@ NONNEGATIVE = ("chi2", "additive_chi2")
 """Kernels of histograms."""
 SMALL_MATRIX = 1000
 """Rows of a kernel matrix that is looked at before what a fit imports: a second, for some products more."""
-WITH_LABELS = (".npz", ".svmlight", ".svm", ".libsvm")
-"""Kinds of files that may have targets beside the rows."""
+
+
+def has_labels(path: AnyPath) -> bool:
+    """Return whether a file is of a kind that may have targets beside the rows."""
+    return path.suffix.lower() == ".npz" or is_svmlight(path)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def require_dense(rows: RowSource, file: AnyPath) -> None:
 def file_of_targets(files: Files) -> AnyPath:
     """The file that has the targets; InputError where there can be none."""
     targets, data = files.paths["targets"], files["data"]
-    if targets is None and data.suffix.lower() not in WITH_LABELS and files.table.target_column is None:
+    if targets is None and not has_labels(data) and files.table.target_column is None:
         column = ", or their column by --target-column" if table_suffix(data) is not None else ""
         raise InputError("no targets", where=str(data), remedy=f"name their file by --targets{column}")
     if targets is not None and targets.exists() and not targets.is_file():
@@ -120,7 +124,7 @@ def may_have_targets(files: Files) -> bool:
         return has_column(files["data"], files.table, files.table.target_column)
     suffix = files["data"].suffix.lower()
     if suffix != ".npz":
-        return suffix in WITH_LABELS
+        return is_svmlight(files["data"])
     try:
         read_array(files["data"], "y")
     except InputError as error:

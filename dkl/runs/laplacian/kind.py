@@ -16,7 +16,7 @@ from dkl.runs.laplacian.inputs import PropagationInputs
 from dkl.runs.laplacian.planner import PropagationPlanner
 from dkl.runs.lazy import Lazy
 from dkl.runs.stored import settings_of
-from dkl.runs.supervised import WITH_LABELS
+from dkl.runs.supervised import has_labels
 from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
     def labels(self, found: PropagationInputs) -> Any:
         """Those that stand beside the rows."""
         data = found.files["data"]
-        return read_labels(data, found.rows.n) if data.suffix.lower() in WITH_LABELS else None
+        return read_labels(data, found.rows.n) if has_labels(data) else None
 
     def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
         """The report's numbers beside the same recomputed, by verify.py beside this file."""
