@@ -1,22 +1,16 @@
-"""Where pairs come from besides a user's arrays: labels, signed sparse matrices, files."""
+"""Where pairs come from besides a user's arrays and files: labels, signed sparse matrices."""
 
 from __future__ import annotations
 
-import csv
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array, issparse
 
-from dkl._array_files import read_npz
 from dkl._labels import WANTED, as_labels, is_unlabeled, refuse_all_distinct
-from dkl._object_paths import AnyPath
 from dkl._pair_checks import Integers
-from dkl._paths import as_source
 from dkl._plain_arrays import in_memory
-from dkl._reading import reading
-from dkl._table_lines import WITHOUT_INDEX, is_unnamed
 from dkl.datasets import generator
 from dkl.errors import InputError
 
@@ -24,11 +18,6 @@ PAIRS_PER_PATTERN = 0.6  # admm_hu_kwok_2013, section 4: 0.6 n must-link and 0.6
 PAIRS_PER_LABEL, PAIRS_OF_FEW_LABELS = 5, 1_000
 """Pairs of each kind that learners draw, a labeled row and at least. On 7 sets of 150 to 4,000 rows, 5 to 100 % of them labeled, 10 to 50 a
 row change clusters and nearest neighbors by less than .01, and cost up to six times as much (ADMM more); 0.6 a row are up to .2 worse."""
-_MUST = frozenset({"must", "must_link", "must-link", "1", "+1"})
-_CANNOT = frozenset({"cannot", "cannot_link", "cannot-link", "0", "-1"})
-_SHOWN = 60  # characters of a malformed line
-_COLUMNS = ["i", "j", "label", "weight"]
-"""The last may be missing from a file, in all of its lines."""
 
 
 def encode_labels(y: Any) -> Integers:
@@ -146,67 +135,3 @@ def sparse_pairs(matrix: Any, form: str) -> tuple[Integers, Integers]:
         raise InputError("neither must-link nor cannot-link", where="matrix", got=got, wanted=wanted, remedy=remedy)
     apart = ends[:, 0] != ends[:, 1]  # that a row is in its own class says nothing
     return ends[must & apart], ends[cannot]
-
-
-def read_pair_file(path: str | AnyPath) -> tuple[Any, Any, Any]:
-    """(must_link, cannot_link, weights) as written in a .csv or .npz file (see `dkl.pairs.load_pairs`); None for a missing array."""
-    path = as_source(path)
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        with reading(path):
-            return _read_csv(path)
-    if suffix != ".npz":
-        raise InputError("not a file of pairs", where=str(path), got=repr(suffix), wanted=".csv or .npz")
-    arrays = read_npz(path)
-    if not arrays.keys() & {"must_link", "cannot_link"}:
-        wanted = "arrays must_link and cannot_link"
-        raise InputError("no pairs in the file", where=str(path), got=", ".join(sorted(arrays)), wanted=wanted)
-    return arrays.get("must_link"), arrays.get("cannot_link"), arrays.get("weights")
-
-
-def _read_csv(path: AnyPath) -> tuple[Any, Any, Any]:
-    """The two lists of pairs of a .csv file, in the order of its lines, and their weights; None where it has no such column."""
-    must: list[tuple[int, int]] = []
-    cannot: list[tuple[int, int]] = []
-    weights: dict[bool, list[float]] = {True: [], False: []}
-    columns: list[str] | None = None
-    with path.open("r", encoding="utf-8-sig", newline="") as text:
-        lines = csv.reader(text)
-        for line in lines:
-            cells = [cell.strip().lower() for cell in line]
-            if not any(cells):
-                continue
-            if columns is None:
-                columns = cells if sorted(cells) in (sorted(_COLUMNS), sorted(_COLUMNS[:3])) else _COLUMNS[: len(cells)]
-                if columns is cells:
-                    continue
-            row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
-            is_must = _is_must(row, path, lines.line_num, line)
-            (must if is_must else cannot).append((int(row["i"]), int(row["j"])))
-            if "weight" in row:
-                weights[is_must].append(float(row["weight"]))
-    return must, cannot, weights[True] + weights[False] if columns and "weight" in columns else None
-
-
-def _is_must(row: dict[str, str], path: AnyPath, number: int, line: list[str]) -> bool:
-    """Whether one line of a CSV file is a must-link pair. InputError, with its number, where it is malformed."""
-    ends = [row.get(name, "") for name in ("i", "j")]
-    label = row.get("label", "")
-    is_pair = all(end.removeprefix("-").isdecimal() for end in ends) and label in _MUST | _CANNOT
-    if not (is_pair and _is_weight(row.get("weight", "1"))):
-        wanted = (
-            "i,j,label or i,j,label,weight with integers i and j, a label must or cannot (or 1 and 0, or 1 and -1), "
-            "and a finite weight >= 0, in all lines or in none"
-        )
-        remedy = WITHOUT_INDEX if number == 1 and len(line) >= 4 and is_unnamed(line[0]) else None
-        got = repr(",".join(line)[:_SHOWN])
-        raise InputError("malformed line", where=f"{path}, line {number}", got=got, wanted=wanted, remedy=remedy)
-    return label in _MUST
-
-
-def _is_weight(cell: str) -> bool:
-    """Whether a cell is a finite number >= 0."""
-    try:
-        return 0 <= float(cell) < float("inf") and "_" not in cell
-    except ValueError:
-        return False

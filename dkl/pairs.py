@@ -22,8 +22,10 @@ from dkl._pair_checks import (
     refuse_bad_ends,
     renumbered,
 )
-from dkl._pair_sources import encode_labels, read_pair_file, sample_pairs, sparse_pairs
+from dkl._pair_files import read_pair_file
+from dkl._pair_sources import encode_labels, sample_pairs, sparse_pairs
 from dkl._pair_weights import Weights, as_weights, distinct, without_opposites
+from dkl._row_ids import numbered, rows_of_ids
 from dkl.errors import DataWarning, InputError
 
 
@@ -83,6 +85,21 @@ class Pairs:
         (labels -1/+1 would be half unlabeled), and where each of more than ten rows has a label of its own.
         """
         return cls(*sample_pairs(encode_labels(y), n_must, n_cannot, random_state))
+
+    @classmethod
+    def from_index(cls, index: Any, must_link: Any = None, cannot_link: Any = None, weights: Any = None) -> Pairs:
+        """From pairs of ids. index: a data frame, its index, or any sequence of distinct ids, one a row.
+
+        must_link, cannot_link: lists or arrays (m, 2) of ids; weights as in `Pairs`. The result holds row numbers.
+
+        >>> Pairs.from_index(["ann", "bob", "eve"], must_link=[("ann", "eve")]).must_link
+        array([[0, 2]])
+
+        Raises InputError for ids that are repeated, and for a pair of an id that no row has.
+        """
+        rows = rows_of_ids(index)
+        ends = (numbered(must_link, rows, 2, "must_link"), numbered(cannot_link, rows, 2, "cannot_link"))
+        return cls(*ends, weights=weights)
 
     @classmethod
     def from_metric_learn(cls, pairs: Any, y_pairs: Any) -> Pairs:
@@ -265,15 +282,19 @@ def _said_of(must: Integers, cannot: Integers, bad: Any, n: int, n_out: int, n_h
     return f"the pairs contradict each other, and are kept: {'; '.join(said)}"
 
 
-def load_pairs(path: str | AnyPath) -> Pairs:
-    """Pairs from a file; what they mean for n rows is checked later, by `check(n)`.
+def load_pairs(path: str | AnyPath, *, ids: Any = None) -> Pairs:
+    """Return the pairs in a file; what they mean for n rows is checked later, by `check(n)`.
 
-    .csv : lines i,j,label, label one of must, cannot, 1, 0, -1 (0 and -1 are both cannot-link), or i,j,label,weight in
-        all of them; a header that names the columns is optional and may order them otherwise; empty lines are passed over.
+    .csv, .tsv : lines i,j,label or, in all of them, i,j,label,weight. label: must-link or must, 1, +1; cannot-link or cannot, 0, -1;
+        words also with _, a space or nothing for the dash. The first line may hold names: these four in any order, or any others
+        where it has no number, no word for a link and no id. Empty lines are passed over.
     .npz : arrays must_link and cannot_link, (m, 2) integers each; one may be missing. weights, (n_must + n_cannot,), those
         of must_link first, may be there. Nothing is unpickled.
+    ids : (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: i and j are such ids, compared as text,
+        and no row numbers.
 
-    Errors: `InputError` that names the file, and the line of a malformed one.
+    Raises InputError that names the file and the line of a malformed one, or of an id that no row has.
     """
-    must_link, cannot_link, weights = read_pair_file(path)
+    rows = None if ids is None else rows_of_ids(ids, as_text=True)
+    must_link, cannot_link, weights = read_pair_file(path, rows)
     return Pairs(must_link, cannot_link, weights=weights)

@@ -21,9 +21,11 @@ from dkl._pair_checks import (
     renumbered,
     shown,
 )
+from dkl._pair_files import read_triplet_text
 from dkl._pair_sources import encode_labels
 from dkl._paths import as_source
 from dkl._reading import reading
+from dkl._row_ids import numbered, rows_of_ids
 from dkl._table_lines import TABLES, is_text, table_suffix
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
 from dkl.pairs import Pairs
@@ -60,6 +62,14 @@ class Triplets:
             _refuse_bad_rows(rows, len(known))
             rows = as_triplets(known[rows], "triplets")
         self._triplets = rows
+
+    @classmethod
+    def from_index(cls, index: Any, triplets: Any) -> Triplets:
+        """From triplets of ids, a list or an array (m, 3). index: a data frame, its index, or a sequence of distinct ids, one a row.
+
+        Raises InputError for ids that are repeated, and for a triplet of an id that no row has.
+        """
+        return cls(numbered(triplets, rows_of_ids(index), 3, "triplets"))
 
     @classmethod
     def from_labels(cls, X: Any, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
@@ -195,10 +205,11 @@ class Triplets:
         return Triplets, (self._triplets,)
 
 
-def load_triplets(path: str | AnyPath, *, header: bool | None = None) -> Triplets:
+def load_triplets(path: str | AnyPath, *, header: bool | None = None, ids: Any = None) -> Triplets:
     """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv or .tsv of
     whole numbers with or without a first line of names. header: whether there is such a line; None: where it holds text, so that
-    0,1,2 is a triplet.
+    0,1,2 is a triplet. ids: (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: the triplets are of ids,
+    compared as text, and a first line of text holds names where none of its cells is an id.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
     """
@@ -206,11 +217,19 @@ def load_triplets(path: str | AnyPath, *, header: bool | None = None) -> Triplet
     suffix = table_suffix(source) or source.suffix.lower()
     if suffix not in (".npy", ".npz", *TABLES):
         raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .tsv, .npy or .npz")
+    rows = None if ids is None else rows_of_ids(ids, as_text=True)
+    if rows is not None and suffix in TABLES:
+        return Triplets(read_triplet_text(source, rows))
     if suffix in TABLES and header is None:
         with reading(source):
             header = is_text(source)
     names = read_npz(path).keys() if suffix == ".npz" else ()
-    found = read_array(path, "triplets" if "triplets" in names else None, header=header)
+    key = "triplets" if "triplets" in names else None
+    if rows is not None and suffix == ".npz" and key is not None:  # ids may be text, which `read_array` does not take
+        return Triplets(numbered(read_npz(path, key)[key], rows, 3, f"{path}, triplets", as_text=True))
+    found = read_array(path, key, header=header)
+    if rows is not None:
+        return Triplets(numbered(found, rows, 3, f"{path}, triplets", as_text=True))
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != 3:
         got = f"shape {getattr(found, 'shape', None)}"
         raise InputError("not triplets", where=str(path), got=got, wanted="(m, 3): anchor, similar, dissimilar")

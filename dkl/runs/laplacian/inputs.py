@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.pairs import Pairs, load_pairs
+from dkl.pairs import Pairs
 from dkl.problems.qsdp_checks import refuse_large_weights
 from dkl.runs.basis_inputs import BasisInputs, read_rows
 from dkl.runs.files import Files
+from dkl.runs.side_files import read_pairs
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,6 @@ class PropagationInputs(BasisInputs):
 def read(files: Files, settings: PropagationSettings, *, values: bool) -> PropagationInputs:
     """Rows with their pairs; without `values` the rows' shape is enough. InputError for what does not fit together."""
     rows = read_rows(files, settings, values=values, least=2)
-    pairs = load_pairs(files["pairs"]).check(rows.n, settings.contradictions)
+    pairs = read_pairs(files["pairs"], rows).check(rows.n, settings.contradictions)
     refuse_large_weights(pairs.weights)
     return PropagationInputs(files, rows, pairs)

@@ -21,7 +21,11 @@ DECLARATION = Declaration(
             one_of=True,
         ),
         InputFile(
-            "pairs", "pairs", "In place of labels: .csv of i,j,must|cannot, or .npz.", required=False, one_of=True
+            "pairs",
+            "pairs",
+            "In place of labels: .csv of i,j,must-link|cannot-link, or .npz.",
+            required=False,
+            one_of=True,
         ),
     ),
     reader="dkl.runs.logdet.inputs:read",

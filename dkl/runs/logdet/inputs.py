@@ -14,13 +14,13 @@ from dkl.errors import InputError
 from dkl.estimators.common.losses import PAIR_LOSSES, TRIPLET_LOSSES
 from dkl.estimators.common.side_information import SideInformation
 from dkl.estimators.logdet.settings import LogDetRunSettings
-from dkl.pairs import load_pairs
 from dkl.resolved_pairs import refuse_weights
 from dkl.runs.class_inputs import in_file, read_class_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
+from dkl.runs.side_files import read_pairs, read_triplets
 from dkl.runs.supervised import file_of_targets, note_targets, read_rows, where_targets
-from dkl.triplets import Triplets, load_triplets
+from dkl.triplets import Triplets
 
 if TYPE_CHECKING:
     from dkl.estimators.logdet.plan import Sizes
@@ -81,10 +81,10 @@ def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetIn
     _check_loss(settings.loss, "triplets" if is_triplets else "pairs", TRIPLET_LOSSES if is_triplets else PAIR_LOSSES)
     try:
         if is_triplets:
-            triplets = load_triplets(files["triplets"]).check(rows.n, settings.contradictions)
+            triplets = read_triplets(files["triplets"], rows).check(rows.n, settings.contradictions)
             found = SideInformation(rows.n, triplets=triplets)
         else:
-            pairs = load_pairs(files["pairs"])
+            pairs = read_pairs(files["pairs"], rows)
             refuse_weights(pairs, str(files["pairs"]))
             found = SideInformation(rows.n, pairs=pairs.check(rows.n, settings.contradictions))
     except InputError as error:

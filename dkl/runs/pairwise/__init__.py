@@ -9,7 +9,7 @@ DECLARATION = Declaration(
     settings=PairwiseSettings,
     files=(
         InputFile("data", "patterns", "Patterns: .npz (key X), .npy, .csv, svmlight, zarr."),
-        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must|cannot[,weight], or .npz."),
+        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must-link|cannot-link[,weight], or .npz."),
     ),
     reader="dkl.runs.pairwise.inputs:read",
     kind="dkl.runs.pairwise.kind:PairwiseRuns",

@@ -8,9 +8,10 @@ from typing import Any
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.pairs import Pairs, load_pairs
+from dkl.pairs import Pairs
 from dkl.runs.files import Files
 from dkl.runs.row_files import load_rows, peek_rows
+from dkl.runs.side_files import read_pairs
 
 
 @dataclass(frozen=True)
@@ -38,4 +39,4 @@ def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseI
         raise InputError("too many neighbours", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
     if settings.rank != "auto" and int(settings.rank) > n:
         raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
-    return PairwiseInputs(files, rows, load_pairs(files["pairs"]).check(n, settings.contradictions))
+    return PairwiseInputs(files, rows, read_pairs(files["pairs"], rows).check(n, settings.contradictions))

@@ -1,0 +1,157 @@
+"""Pairs and triplets in files of text: lines of row numbers or ids, with or without a line of names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dkl import _table_lines as lines
+from dkl._array_files import read_npz
+from dkl._object_paths import AnyPath
+from dkl._pair_checks import Integers
+from dkl._paths import as_source
+from dkl._reading import reading
+from dkl._row_ids import numbered, unknown_id
+from dkl._table_lines import WITHOUT_INDEX, Cells, is_unnamed, table_suffix
+from dkl.errors import InputError
+
+_MUST = frozenset({"must", "mustlink", "1", "+1"})
+_CANNOT = frozenset({"cannot", "cannotlink", "0", "-1"})
+_SHOWN = 60  # characters of a malformed line
+_COLUMNS = ["i", "j", "label", "weight"]
+"""The last may be missing from a file, in all of its lines."""
+_TRIPLET = ["anchor", "similar", "dissimilar"]
+
+Rows = Mapping[Hashable, int] | None
+"""Row numbers by ids as text; None where the ends of a file are row numbers."""
+
+
+def read_pair_file(path: str | AnyPath, rows: Rows = None) -> tuple[Any, Any, Any]:
+    """Return (must_link, cannot_link, weights) of a file of text or .npz (see `dkl.pairs.load_pairs`), None for a missing array.
+
+    rows: row numbers of the ids that the file names rows by.
+    """
+    path = as_source(path)
+    if table_suffix(path) is not None:
+        with reading(path):
+            return _read_pairs(path, rows)
+    if path.suffix.lower() != ".npz":
+        wanted = ".csv, .tsv or .npz"
+        raise InputError("not a file of pairs", where=str(path), got=repr(path.suffix.lower()), wanted=wanted)
+    arrays = read_npz(path)
+    if not arrays.keys() & {"must_link", "cannot_link"}:
+        wanted = "arrays must_link and cannot_link"
+        raise InputError("no pairs in the file", where=str(path), got=", ".join(sorted(arrays)), wanted=wanted)
+    must, cannot = arrays.get("must_link"), arrays.get("cannot_link")
+    if rows is not None:
+        where = f"{path}, "
+        must = numbered(must, rows, 2, f"{where}must_link", as_text=True)
+        cannot = numbered(cannot, rows, 2, f"{where}cannot_link", as_text=True)
+    return must, cannot, arrays.get("weights")
+
+
+def read_triplet_text(path: AnyPath, rows: Mapping[Hashable, int]) -> Integers:
+    """Return triplets (m, 3) of ids in a file of text as row numbers; the first line holds names where none of its cells is an id."""
+    found = []
+    with reading(path):
+        for number, cells in _cells(path, lambda _, first: not any(cell in rows for cell in first)):
+            if len(cells) != len(_TRIPLET):
+                raise _malformed(path, number, cells, "3 ids: anchor, similar, dissimilar")
+            found.append([_row(cell, rows, path, number) for cell in cells])
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _cells(path: AnyPath, is_header: Callable[[int, Cells], bool]) -> Iterator[tuple[int, Cells]]:
+    """Yield (line, stripped cells) of each row that is not empty, but for a header."""
+    delimiter = lines.found_delimiter(path, lines.sample(path))[0]
+    is_first = True
+    with lines.open_text(path) as text:
+        for number, line in lines.rows_of(text, delimiter):
+            cells = [cell.strip() for cell in line]
+            if not any(cells):
+                continue
+            if not is_first or not is_header(number, cells):
+                yield number, cells
+            is_first = False
+
+
+def _read_pairs(path: AnyPath, rows: Rows) -> tuple[Any, Any, Any]:
+    """Return the pairs in the order of their lines, and their weights; None where the file has no such column."""
+    must: list[tuple[int, int]] = []
+    cannot: list[tuple[int, int]] = []
+    weights: dict[bool, list[float]] = {True: [], False: []}
+    columns: list[str] = []
+    unread: InputError | None = None
+
+    def is_header(number: int, first: Cells) -> bool:
+        nonlocal columns, unread
+        names = [cell.lower() for cell in first]
+        is_named = sorted(names) in (sorted(_COLUMNS), sorted(_COLUMNS[:3]))
+        columns = names if is_named else _COLUMNS[: len(names)]
+        is_other = not is_named and _is_header(first, rows)
+        unread = _malformed_pair(path, number, first, rows) if is_other else None
+        return is_named or is_other
+
+    for number, cells in _cells(path, is_header):
+        unread = None
+        row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
+        kind = _kind(row.get("label", ""))
+        ends = [row.get(name, "") for name in ("i", "j")]
+        is_pair = rows is not None or all(end.removeprefix("-").isdecimal() for end in ends)
+        if kind is None or not is_pair or not _is_weight(row.get("weight", "1")):
+            raise _malformed_pair(path, number, cells, rows)
+        first, second = (int(end) if rows is None else _row(end, rows, path, number) for end in ends)
+        (must if kind else cannot).append((first, second))
+        if "weight" in row:
+            weights[kind].append(float(row["weight"]))
+    if unread is not None:
+        raise unread
+    return must, cannot, weights[True] + weights[False] if "weight" in columns else None
+
+
+def _is_header(first: Cells, rows: Rows) -> bool:
+    """Return whether a first line of other names than ours is one: it has no word for a link, no number and no id of a row."""
+    if len(first) not in (3, 4) or is_unnamed(first[0]):
+        return False
+    return not any(_kind(cell) is not None or _is_weight(cell) or (rows or {}).get(cell) is not None for cell in first)
+
+
+def _kind(cell: str) -> bool | None:
+    """Return True for a must-link's word or number, False for a cannot-link's, None for any other text."""
+    word = cell.lower()
+    word = word if word[:1] in "+-" else word.replace("-", "").replace("_", "").replace(" ", "")
+    return True if word in _MUST else False if word in _CANNOT else None
+
+
+def _row(cell: str, rows: Mapping[Hashable, int], path: AnyPath, number: int) -> int:
+    """Return the row of an id; InputError names line and id."""
+    if cell not in rows:
+        raise unknown_id(cell, f"{path}, line {number}")
+    return rows[cell]
+
+
+def _malformed_pair(path: AnyPath, number: int, cells: Cells, rows: Rows) -> InputError:
+    ends = "integers i and j" if rows is None else "ids i and j"
+    wanted = (
+        f"i,j,label or i,j,label,weight with {ends}, a label must-link or cannot-link (or must and cannot, 1 and 0, or 1 "
+        "and -1), and a finite weight >= 0, in all lines or in none"
+    )
+    if rows is None and _kind(cells[2] if len(cells) > 2 else "") is not None:
+        wanted += "; rows are named by ids where the data has a column of ids: --id-column (load_pairs(path, ids=...))"
+    return _malformed(path, number, cells, wanted)
+
+
+def _malformed(path: AnyPath, number: int, cells: Cells, wanted: str) -> InputError:
+    remedy = WITHOUT_INDEX if number == 1 and len(cells) >= 4 and is_unnamed(cells[0]) else None
+    got = repr(",".join(cells)[:_SHOWN])
+    return InputError("malformed line", where=f"{path}, line {number}", got=got, wanted=wanted, remedy=remedy)
+
+
+def _is_weight(cell: str) -> bool:
+    """Return whether a cell is a finite number >= 0."""
+    try:
+        return 0 <= float(cell) < float("inf") and "_" not in cell
+    except ValueError:
+        return False
