@@ -85,6 +85,18 @@ def read_texts(path: AnyPath, options: TableOptions) -> NDArray[np.str_]:
         return found
 
 
+def read_ids(path: AnyPath, options: TableOptions) -> tuple[str, NDArray[np.str_]] | None:
+    """Return the name of the column of ids, "id" without one, and the ids (n,); None where there is no such column."""
+    with reading(path):
+        layout = Layout.of(path, options)
+        position = layout.column(options.id_column)
+        (ids,) = layout.texts([position])
+    if position is None or ids is None:
+        return None
+    _refuse_bad_ids(path, ids, layout.title(position))
+    return (layout.names[position] if layout.names else "") or "id", ids
+
+
 def has_column(path: AnyPath, options: TableOptions, name: str | None) -> bool:
     """Return whether a table has a column of that name or number."""
     if name is None:

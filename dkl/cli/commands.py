@@ -168,9 +168,12 @@ def cancel(run: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="All of it, for programs.")
 @click.option("--picture", metavar="FILE", help="Draw it too, as .png, .pdf or .svg; must not exist.")
 def info(run: str, as_json: bool, picture: str | None) -> None:
-    """What a run holds: its state, certificate, history and plan."""
-    from dkl.runs import driver
+    """What a run holds: its state, certificate, history and plan; or what a file of `dkl cluster` holds."""
+    from dkl.runs import clustering, driver
 
+    if clustering.is_clusters(run):
+        clustering.info(run, as_json=as_json, picture=picture)
+        return
     driver.info(run, as_json=as_json, picture=picture)
 
 
@@ -178,7 +181,7 @@ def info(run: str, as_json: bool, picture: str | None) -> None:
 @click.argument("run")
 @click.option("--data", required=True, metavar="FILE", help="Patterns, as many features as those learned from.")
 @options.together(options.COLUMNS)
-@click.option("--out", required=True, metavar="FILE", help=".npz (key factor) or .npy; must not exist.")
+@click.option("--out", required=True, metavar="FILE", help=".npz (key factor), .npy or .csv; must not exist.")
 @options.MEMORY_LIMIT
 @options.together(options.PLACE)
 def transform(run: str, data: str, out: str, **given: Any) -> None:
@@ -210,6 +213,42 @@ def predict(run: str, data: str, targets: str | None, out: str, decision: bool, 
     known = {"data": data, "targets": targets, "table": table}
     request = {**known, "decision": decision, "memory_limit": rest.get("memory_limit")}
     driver.apply("predict", run, out, request, placing)
+
+
+@click.command()
+@click.argument("run")
+@click.option("--k", type=options.Ruled(Integer(1)), help="Number of clusters.")
+@click.option(
+    "--out",
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="Labels as .csv or .npy; all that `dkl info`, `dkl.load` and --clusters read, as .npz. Must not exist; may be repeated.",
+)
+@click.option("--data", metavar="FILE", help="Other rows to cluster, of the same features [those learned from].")
+@options.together(options.COLUMNS)
+@click.option(
+    "--clusters", metavar="FILE.npz", help="In place of --k: label the rows by the nearest centers of an earlier --out."
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the random starts [0].")
+@click.option("--n-init", type=options.Ruled(Integer(1)), default=10, help="Starts, of which the best counts [10].")
+@click.option("--max-iter", type=options.Ruled(Integer(1)), default=300, help="Most iterations of a start [300].")
+@click.option("--picture", metavar="FILE", help="Draw the clusters, as .png, .pdf or .svg; must not exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found for programs.")
+@options.MEMORY_LIMIT
+@options.together(options.PLACE)
+def cluster(run: str, **given: Any) -> None:
+    """Cluster the rows of a run by kernel k-means: its factor's, or its coordinates of them.
+
+    A .csv file has a label (0, 1, ...) a line, in the order of the rows; of rows with ids (--id-column) a line of names and each
+    row's id before its label.
+    """
+    table = options.table(given)
+    placing, chosen = options.split(given)
+    from dkl.runs import clustering
+
+    options_given = clustering.ClusterOptions(**chosen, table=table)
+    raise click.exceptions.Exit(clustering.cluster(run, options_given, placing))
 
 
 @click.command()
@@ -269,5 +308,6 @@ COMMANDS: dict[str, click.Command] = {
     "info": info,
     "transform": transform,
     "predict": predict,
+    "cluster": cluster,
     "verify": verify,
 }

@@ -33,6 +33,8 @@ CLUSTERS = 10
 FOLDER = "dkl-demo"
 SEED = 0
 NEW_ROWS = 100
+CUSTOMERS = 150
+"""Rows of the table with ids, an even number."""
 
 
 def run_demo(out: str | None, workers: int | None) -> int:
@@ -92,10 +94,11 @@ def write_inputs(folder: Path, X: NDArray, y: NDArray, pairs: Pairs) -> None:
     lines = [
         f"{i},{j},{'must' if sign > 0 else 'cannot'}" for i, j, sign in zip(pairs.i, pairs.j, pairs.sign, strict=True)
     ]
-    (folder / "pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n", encoding="utf-8")
+    _write_table(folder / "pairs.csv", "i,j,label", lines)
     patients = load("diabetes")
     _write_halves(folder, "diabetes", patients.X, patients.y)  # for `dkl fit regression`
     _write_halves(folder, "digits", X, y)  # for `dkl fit svc`, `logdet` and `mvu`
+    _write_customers(folder)  # for `dkl cluster`
 
 
 def _write_halves(folder: Path, name: str, X: NDArray, y: NDArray) -> None:
@@ -103,6 +106,26 @@ def _write_halves(folder: Path, name: str, X: NDArray, y: NDArray) -> None:
     order = np.random.default_rng(SEED).permutation(len(y))
     for part, rows in ((name, order[NEW_ROWS:]), (f"{name}-new", order[:NEW_ROWS])):
         np.savez(folder / f"{part}.npz", X=X[rows], y=y[rows])
+
+
+def _write_customers(folder: Path) -> None:
+    """Write a table of made-up customers of three kinds, with ids and a column of text, and pairs of their ids."""
+    rng = np.random.default_rng(SEED)
+    kinds = np.arange(CUSTOMERS) % 3
+    values = np.array([[2.0, 300.0, 30.0], [9.0, 40.0, 60.0], [20.0, 120.0, 45.0]])[kinds]
+    values += rng.normal(size=values.shape) * [2.0, 30.0, 6.0]
+    ids, cities = [f"C{1000 + i}" for i in range(CUSTOMERS)], rng.choice(["Bonn", "Oslo", "Rome"], CUSTOMERS)
+    rows = [f"{name},{city},{a:.1f},{b:.1f},{c:.1f}" for name, city, (a, b, c) in zip(ids, cities, values, strict=True)]
+    _write_table(folder / "customers.csv", "customer,city,visits,spent,age", rows)
+    links = [
+        f"{ids[i]},{ids[j]},{'must-link' if kinds[i] == kinds[j] else 'cannot-link'}"
+        for i, j in rng.permutation(CUSTOMERS).reshape(-1, 2)
+    ]
+    _write_table(folder / "customer-pairs.csv", "customer_a,customer_b,link", links)
+
+
+def _write_table(path: Path, header: str, lines: list[str]) -> None:
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
 
 
 def _baselines(X: NDArray, seconds: dict[str, float]) -> dict[str, NDArray]:

@@ -154,9 +154,13 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         positive semidefinite; MemoryBudgetError when the work does not fit into memory_limit. Warns with
         ConvergenceWarning when max_iter came first, or when there are fewer distinct rows than clusters.
         """
+        return self._fit_on(X, Session.find(self.client))
+
+    def _fit_on(self, X: Any, session: Session) -> KernelKMeans:
+        """Implement `fit` on a session."""
         self._check_parameters()
         watch, started = watch_for(self.callbacks, self.verbose), time.perf_counter()
-        rows = RowBlocks(self._rows(X, reset=True), Session.find(self.client), self.memory_limit)
+        rows = RowBlocks(self._rows(X, reset=True), session, self.memory_limit)
         problem = KMeansProblem(rows)
         with watch:
             starts = self._starts(problem, watch)
@@ -180,9 +184,12 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         """Labels (m,) of the nearest centres. X is of the kind that was fitted; with "precomputed", the kernel (m, n)
         between new patterns and those fitted."""
         check_is_fitted(self)
-        rows = rows_to_predict(self._rows(X, reset=False), Session.find(self.client), self.memory_limit)
-        labels, _ = label_rows(rows, self.cluster_centers_)
-        return labels
+        return self._labeled(X, Session.find(self.client))[0]
+
+    def _labeled(self, X: Any, session: Session) -> tuple[NDArray[np.int32], float]:
+        """Return labels (m,) of the nearest centers and the sum of squared distances to these."""
+        rows = rows_to_predict(self._rows(X, reset=False), session, self.memory_limit)
+        return label_rows(rows, self.cluster_centers_)
 
     def plot(self, ax: Any = None, *, X: Any = None, y: Any = None) -> Any:
         """A picture of the clusters: a new matplotlib Figure with all panels, or `ax` with the rows in two dimensions.
@@ -269,9 +276,9 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         distinct = len(np.unique(self.labels_))
         if distinct < self.n_clusters:
             text = f"{distinct} distinct clusters found, n_clusters={self.n_clusters}: X may have duplicate rows"
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
         else:
-            warn_of(self.result_, stacklevel=3, more=f"max_iter={self.max_iter}")
+            warn_of(self.result_, stacklevel=4, more=f"max_iter={self.max_iter}")
 
     def _check_parameters(self) -> None:
         _check_number("n_clusters", self.n_clusters, Integral, 1)

@@ -12,12 +12,13 @@ from dkl._paths import as_source
 from dkl._svmlight_files import is_svmlight, with_features
 from dkl._table_lines import file_name, table_suffix
 from dkl._table_options import TableOptions
+from dkl._tables import read_ids
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError
 from dkl.estimators.common.feature_names import order_of
 from dkl.runs.files import stored_table
-from dkl.runs.output import Request
+from dkl.runs.output import Request, RowIds
 from dkl.runs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
 from dkl.stores.run import RunStore
 
@@ -29,7 +30,7 @@ def looked_at(run: RunStore, request: Request) -> Request:
     must be read at once and does not fit.
     """
     given, request = request.table, replace(request, table=_new_table(run, request))
-    file, known = as_source(request.data, "--data").absolute(), _learned_from(run)
+    file, known = as_source(request.data, "--data").absolute(), learned_from(run)
     require_table(file, replace(given, header=None, delimiter=None, decimal=None, target_column=None))
     if file.is_file() and file.stat().st_size == known.get("size"):
         return request
@@ -93,7 +94,7 @@ def _new_table(run: RunStore, request: Request) -> TableOptions:
 
 def _was_table(run: RunStore) -> bool:
     """Return whether the run learned from delimited text."""
-    path = _learned_from(run).get("path")
+    path = learned_from(run).get("path")
     return isinstance(path, str) and table_suffix(as_source(path)) is not None
 
 
@@ -102,13 +103,26 @@ def table_of(request: Request, file: AnyPath) -> TableOptions | None:
     return request.table if table_suffix(file) is not None else None
 
 
+def ids_of_request(request: Request) -> RowIds | None:
+    """Return the ids of the rows of a request, and the name of their column; None where the file has no column of ids."""
+    file = as_source(request.data, "--data").absolute()
+    table = table_of(request, file)
+    return None if table is None else ids_of_file(file, table)
+
+
+def ids_of_file(file: AnyPath, table: TableOptions) -> RowIds | None:
+    """Return the ids of the rows of a file of text; None where it has no column of ids."""
+    found = read_ids(file, table)
+    return None if found is None else RowIds(*found)
+
+
 def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:
     """InputError for rows with another number of features."""
     if rows.n_features != wanted:
         raise InputError("another number of features", where=str(file), got=rows.n_features, wanted=wanted)
 
 
-def _learned_from(run: RunStore) -> dict[str, Any]:
+def learned_from(run: RunStore) -> dict[str, Any]:
     """What the run keeps of the file that it learned from; empty for a run of Python's."""
     inputs = run.config.get("inputs")
     found = inputs.get("data") if isinstance(inputs, dict) else None

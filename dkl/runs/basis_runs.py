@@ -102,6 +102,10 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         what = f"rows of {embedding.shape[1]} coordinates"
         return predictions(kept.predictor(what), self.declaration.files, request)
 
+    def coordinates(self, run: RunStore) -> Any:
+        """See `RunKind.coordinates`."""
+        return read_model(run)[1]["embedding"]
+
     def picture(self, run: RunStore, found: Lazy[I]) -> Any:
         """The learner's, with the labels where there are any and the data is still there."""
         labels = None

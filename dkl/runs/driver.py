@@ -24,7 +24,7 @@ from dkl.estimators.common.standardize import check_standardize, read_scale
 from dkl.estimators.common.standardize_setting import FOLDER
 from dkl.resources import machine_memory
 from dkl.runs import registry, report
-from dkl.runs.applied_rows import looked_at
+from dkl.runs.applied_rows import ids_of_request, looked_at
 from dkl.runs.cluster import Cluster
 from dkl.runs.comparison import Comparison, compare
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
@@ -32,7 +32,7 @@ from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import Interrupt, resume_command
 from dkl.runs.kind import RunKind
 from dkl.runs.lazy import Lazy
-from dkl.runs.output import Request, check_output, write_rows
+from dkl.runs.output import Output, Request, check_output, write_rows
 from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
 from dkl.runs.places import new_run
 from dkl.runs.row_files import is_peeked
@@ -58,7 +58,7 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
     place = new_run(out, writes=False)
     cluster = Cluster.of(**placing, memory_limit=settings.memory_limit)
     inputs = declaration.read(Files.of(declaration.files, files), settings, values=False)
-    _show_note(inputs.rows)
+    show_note(inputs.rows)
     planner = registry.planner(task)
     settings = planner.adapted(settings, inputs)
     with cluster.planned() as session:
@@ -71,7 +71,7 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
         click.echo(line)
 
 
-def _show_note(rows: Any) -> None:
+def show_note(rows: Any) -> None:
     """Print how delimited text was read."""
     if rows is not None and rows.note:
         click.echo(f"note: {rows.note}", err=True)
@@ -122,7 +122,7 @@ def ready(
     declaration = registry.declaration(task)
     named = Files.of(declaration.files, files)
     inputs = declaration.read(named, settings, values=False)
-    _show_note(inputs.rows)
+    show_note(inputs.rows)
     planner = registry.planner(task)
     settings = planner.adapted(settings, inputs)
     if planned is not None:
@@ -356,21 +356,28 @@ def info(path: str, *, as_json: bool, picture: str | None = None) -> None:
 def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> None:
     """Write what a run's learner makes of the rows of a file: all of it, or nothing."""
     run = open_run(path)
-    task = registry.require_verb(run, verb)
+    registry.require_verb(run, verb)
     report.require(run)
     run.check()
-    target = check_output(out, verb)
+    target = check_output(out)
     cluster = Cluster.of(**placing, memory_limit=options.get("memory_limit"))
     request = looked_at(run, Request(**options, scale=read_scale(run), names=stored_names(run)))
-    _show_note(request.rows)
-    kind = registry.kind(task)
-    with report.damages(run, "run", "."):
-        prepared = kind.apply(run, request)
-    if prepared.plan is not None and cluster.address is None:  # one that runs is asked when we are connected
-        with cluster.planned() as session:
-            prepared.plan(session)
+    show_note(request.rows)
+    row_ids = ids_of_request(request) if target.suffix == ".csv" else None
+    prepared = applied(run, request, cluster)
     with cluster.session() as session:
-        write_rows(target, prepared.shape, prepared.blocks(session), prepared.dtype, prepared.name)
+        blocks = prepared.blocks(session)
+        write_rows(target, prepared.shape, blocks, prepared.dtype, prepared.name, prepared.column, row_ids)
     click.echo(f"{target}: {prepared.summary}")
     for line in prepared.remarks():
         click.echo(line)
+
+
+def applied(run: RunStore, request: Request, cluster: Cluster) -> Output:
+    """Return what a run's learner makes of the rows of a request; MemoryBudgetError where that does not fit on the cluster."""
+    with report.damages(run, "run", "."):
+        prepared = registry.kind(registry.task_of(run)).apply(run, request)
+    if prepared.plan is not None and cluster.address is None:  # one that runs is asked when we are connected
+        with cluster.planned() as session:
+            prepared.plan(session)
+    return prepared

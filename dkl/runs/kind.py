@@ -154,6 +154,10 @@ class RunKind(Planner[S, I]):
     def apply(self, run: RunStore, request: Request) -> Output:
         """What the command's verb writes for the rows of a file."""
 
+    def coordinates(self, run: RunStore) -> Any:
+        """Return the coordinates (n, r) of the rows learned from, an array or one on disk; None where the run keeps none."""
+        return None
+
     def picture(self, run: RunStore, inputs: Lazy[I]) -> Any:
         """A matplotlib figure of a complete run. Inputs may be gone, or have changed: what needs them is left out then."""
         return self.load(run).plot()

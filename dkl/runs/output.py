@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
 from dkl._object_paths import AnyPath
+from dkl._table_lines import DELIMITERS
 from dkl._table_options import TableOptions
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
@@ -26,12 +28,18 @@ from dkl.linalg.column_scale import ColumnScale
 from dkl.runs.files import check_new
 from dkl.stores.private_files import create_private
 
-SUFFIXES = {"predict": (".npy", ".npz", ".csv"), "transform": (".npz", ".npy")}
-"""Kinds of files that each verb writes."""
-
-
+SUFFIXES = (".npy", ".npz", ".csv")
+"""Kinds of files that rows are written to."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet takes for a formula."""
+
+
+@dataclass(frozen=True)
+class RowIds:
+    """The ids (n,) of rows as text, and the name of their column."""
+
+    name: str
+    ids: NDArray[np.str_]
 
 
 @dataclass(frozen=True)
@@ -55,8 +63,8 @@ class Request:
 class Output:
     """An array of `shape` and `dtype`, made block by block: rows of the first axis in their order.
 
-    name: of the array in an .npz archive. summary: what it is, in a line. remarks: asked once all is written, as how good
-    the predictions are. plan: bytes of a process, None for few; MemoryBudgetError where they do not fit.
+    name: of the array in an .npz archive; column: of its columns in a .csv file. summary: what it is, in a line. remarks: asked once
+    all is written, as how good the predictions are. plan: bytes of a process, None for few; MemoryBudgetError where they do not fit.
     """
 
     shape: tuple[int, ...]
@@ -66,34 +74,43 @@ class Output:
     blocks: Callable[[Session], Iterator[NDArray]]
     remarks: Callable[[], list[str]] = list
     plan: Callable[[Session], Plan] | None = None
+    column: str = "c"
 
 
-def check_output(out: str | Path, verb: str) -> Path:
-    """`out`, absolute, if a new file of a kind that the verb writes can be made there."""
+def check_output(out: str | Path, suffixes: tuple[str, ...] = SUFFIXES) -> Path:
+    """Return `out`, absolute, if a new file of one of these kinds can be made there."""
     target = check_new(out)
-    if target.suffix not in SUFFIXES[verb]:
-        wanted = " or ".join(SUFFIXES[verb])
+    if target.suffix not in suffixes:
+        wanted = " or ".join(suffixes)
         raise InputError("not a kind of file to write", where="--out", got=repr(target.suffix), wanted=wanted)
     return target
 
 
 def write_rows(
-    target: Path, shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any, name: str = "factor"
+    target: Path,
+    shape: tuple[int, ...],
+    blocks: Iterator[NDArray],
+    dtype: Any,
+    name: str = "factor",
+    column: str = "c",
+    row_ids: RowIds | None = None,
 ) -> None:
-    """An array from blocks of its rows into a new .npy file, as `name` into a new .npz archive, or as lines of .csv."""
-    with _appearing(target) as file:
+    """Write an array from blocks of its rows to a new file: .npy, .npz (as `name`) or .csv.
+
+    A .csv file has a line a row. With `row_ids` each begins with the row's id, and the first line holds names: that of the ids and
+    `column`, followed by a number where there are several columns; without them it has neither.
+    """
+    with appearing(target) as file:
         if target.suffix == ".npy":
             _write_array(file, shape, blocks, dtype)
-            return
-        if target.suffix == ".csv":
-            for block in blocks:
-                _write_lines(file, block)
-            return
-        with (
-            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
-            archive.open(f"{name}.npy", "w", force_zip64=True) as member,
-        ):
-            _write_array(member, shape, blocks, dtype)
+        elif target.suffix == ".csv":
+            _write_csv(file, shape, blocks, column, row_ids)
+        else:
+            with (
+                zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+                archive.open(f"{name}.npy", "w", force_zip64=True) as member,
+            ):
+                _write_array(member, shape, blocks, dtype)
 
 
 def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArray], dtype: Any) -> None:
@@ -103,29 +120,59 @@ def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArr
         file.write(np.ascontiguousarray(block).data)
 
 
-def _write_lines(file: IO[bytes], block: NDArray) -> None:
-    if block.dtype.kind != "U":
-        np.savetxt(file, block, delimiter=",", fmt="%.17g" if block.dtype.kind == "f" else "%d")
-        return
+def _write_csv(
+    file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArray], column: str, row_ids: RowIds | None
+) -> None:
+    start, formulas = 0, 0
+    if row_ids is not None:
+        names = [column] if len(shape) == 1 else [f"{column}{k}" for k in range(shape[1])]
+        _write_cells(file, [[row_ids.name, *names]])
+    for block in blocks:
+        if block.dtype.kind == "U":
+            formulas += sum(map(_is_formula, block.tolist()))
+        if row_ids is None and block.dtype.kind != "U":
+            np.savetxt(file, block, delimiter=",", fmt="%.17g" if block.dtype.kind == "f" else "%d")
+        else:
+            cells = [[_as_text(cell) for cell in row] for row in block.reshape(len(block), -1).tolist()]
+            if row_ids is not None:
+                some = row_ids.ids[start : start + len(block)].tolist()
+                cells = [[name, *row] for name, row in zip(some, cells, strict=True)]
+            _write_cells(file, cells)
+        start += len(block)
+    if formulas:
+        click.echo(
+            f"note: a spreadsheet takes {formulas:,} of these labels for formulas: import them as text", err=True
+        )
+
+
+def _write_cells(file: IO[bytes], rows: list[list[str]]) -> None:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([_as_text(cell)] for cell in block.tolist())
+    for row in rows:
+        # A cell with a character that readers take for a delimiter is put in quotes, too.
+        is_plain = not any(mark in cell for cell in row for mark in DELIMITERS)
+        csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_MINIMAL if is_plain else csv.QUOTE_ALL).writerow(row)
     file.write(text.getvalue().encode())
 
 
-def _as_text(label: str) -> str:
-    """A label as a spreadsheet shows it: one that it would run as a formula stands behind an apostrophe, as is usual."""
+def _as_text(cell: Any) -> str:
+    """Return a cell as text that reads back as the same value; labels are written unchanged."""
+    return format(cell, ".17g") if isinstance(cell, float) else str(cell)
+
+
+def _is_formula(label: str) -> bool:
+    """Return whether a spreadsheet would run a label: one that begins as a formula and is not a signed number."""
     if not label.startswith(FORMULAS):
-        return label
+        return False
     try:
-        float(label)  # a signed number is no formula
+        float(label)
     except ValueError:
-        return f"'{label}"
-    return label
+        return True
+    return False
 
 
 @contextmanager
-def _appearing(target: Path) -> Iterator[IO[bytes]]:
-    """A file that stands at `target` once all is written, unless something has come there in the meantime."""
+def appearing(target: Path) -> Iterator[IO[bytes]]:
+    """Open a file that is at `target` once all is written, unless something has come there in the meantime."""
     partial = target.with_name(f".dkl-{uuid.uuid4().hex[:12]}.partial")  # not longer for a long name
     try:
         with create_private(partial) as file:

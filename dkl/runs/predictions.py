@@ -84,6 +84,7 @@ def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: 
         blocks,
         lambda: [] if score is None else [score.describe()],
         plan,
+        ("decision" if request.decision else "prediction") if predictor.name == "y" else "c",
     )
 
 

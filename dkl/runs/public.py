@@ -10,7 +10,7 @@ from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.common.feature_names import adopt_names
 from dkl.estimators.common.progress import watch_for
-from dkl.runs import driver, registry
+from dkl.runs import clustering, driver, registry
 from dkl.runs.columns import standardized_inputs
 from dkl.runs.comparison import Comparison
 from dkl.runs.kind import Facts
@@ -129,9 +129,12 @@ def open_run(path: PathLike) -> Run:
 def load(path: PathLike) -> Any:
     """The fitted estimator that a complete run in a folder, or at an address of an object store, holds; needs no training data.
 
+    Of a file of clusters (.npz) that `dkl cluster` wrote: the fitted `KernelKMeans`, which predicts for coordinates of the run.
     A `PairwiseKernelLearner` that transforms new patterns reads those it learned from, where the run has them from a file.
     InputError, StoreError as `open_run`; StoreError where there is no result yet.
     """
+    if clustering.is_clusters(path):
+        return clustering.load(path)
     return Run(path).load()
 
 

@@ -367,6 +367,22 @@ def test_loaded_and_applied_without_training_data(finished, run):
         away.rmdir()
 
 
+def test_its_rows_are_clustered_or_it_is_named(finished, run):
+    """Kernel k-means of what the command's transform gives for the rows learned from; of what has no coordinates none."""
+    task, folder, _ = finished
+    answer = call("cluster", "run.zarr", "--k", "3", "--out", "labels.npy", "--out", "clusters.npz")
+    if registry.declaration(task).verb == "predict":
+        assert (answer.code, len(answer.err.splitlines())) == (2, 1) and "use `dkl predict` for it" in answer.err
+        return
+    assert answer.code == 0, answer.err
+    assert call("transform", "run.zarr", "--data", str(folder / "X.npz"), "--out", "rows.npy").code == 0
+    own = dkl.KernelKMeans(3, random_state=0).fit(np.load("rows.npy"))
+    loaded = dkl.load("clusters.npz")
+    assert np.array_equal(np.load("labels.npy"), own.labels_) and np.array_equal(loaded.labels_, own.labels_)
+    assert np.isclose(loaded.inertia_, own.inertia_, rtol=1e-10)
+    assert loaded.plot().axes
+
+
 def not_blank(path):
     from matplotlib.image import imread
 

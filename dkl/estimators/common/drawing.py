@@ -61,14 +61,19 @@ def plot(
     return ax
 
 
+def check_kind(path: Path) -> str:
+    """Return the kind of picture that the path's suffix names, PNG without one; InputError for an unknown one."""
+    kind = path.suffix[1:].lower() or "png"
+    if kind not in KINDS:
+        wanted = ", ".join(f".{kind}" for kind in KINDS)
+        raise InputError("a picture of an unknown kind", where=str(path), wanted=wanted)
+    return kind
+
+
 def save(figure: Any, path: str | Path) -> Path:
     """Write the figure as PNG, or as PDF or SVG by the path's suffix: the whole file or none, the same bytes every time."""
     path = Path(path)
-    kind = path.suffix[1:].lower() or "png"
-    if kind not in KINDS:
-        raise InputError(
-            "a picture of an unknown kind", where=str(path), wanted=", ".join(f".{kind}" for kind in KINDS)
-        )
+    kind = check_kind(path)
     from dkl.estimators.common.figure import write
 
     partial = path.with_name(f".dkl-{os.getpid()}.partial")  # not longer for a long name

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.common.views import MOST_PATTERNS
@@ -18,7 +20,7 @@ from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION, transform
-from dkl.runs.pairwise.facts import facts, has_problem
+from dkl.runs.pairwise.facts import factor_blocks, facts, has_problem, open_factor
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.pairwise.planner import PairwisePlanner
 from dkl.solvers.result import Result
@@ -27,6 +29,10 @@ from dkl.stores.run import RunStore
 
 if TYPE_CHECKING:
     from dkl.estimators.pairwise.learner import PairwiseKernelLearner
+
+
+IN_MEMORY = 64_000_000
+"""Bytes of a factor that is clustered in memory; a larger one is read from disk by blocks."""
 
 
 class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
@@ -74,6 +80,13 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
     def apply(self, run: RunStore, request: Request) -> Output:
         """What the command's verb writes for the rows of a file."""
         return transform.transformed(run, request)
+
+    def coordinates(self, run: RunStore) -> Any:
+        """Return the rows of the factor: all of a small one, which is read and checked at once."""
+        stored = open_factor(run)
+        if stored.nbytes > IN_MEMORY:
+            return stored
+        return np.concatenate([rows for _, rows in factor_blocks(run)])
 
     def written_by_workers(self, run: RunStore, settings: PairwiseSettings) -> list[str]:
         """The run's folder: commits, and the working arrays of a run out of core."""
