@@ -21,23 +21,11 @@ from repeats import crossed
 
 from dkl import __version__
 from dkl.errors import InputError, WorkersLostError
-from dkl.estimators.common.settings import declared
 from dkl.runs import cluster as place
 from dkl.runs import driver, registry
 from dkl.runs import files as inputs
 from dkl.runs.pairwise import fit as pairwise_fit
 from dkl.stores.run import RunStore
-
-
-@pytest.mark.parametrize("task", registry.TASKS)
-def test_an_option_that_turns_something_off_says_so(task: str) -> None:
-    known = declared(registry.declaration(task).settings)
-    turned_off = {one.off.option: one for one in known.values() if one.off}
-    assert all(one.off for one in known.values() if one.default is True and one.has_option)
-    shown = " ".join(call("fit", task, "--help").out.split())
-    for option, one in turned_off.items():
-        assert one.off is not None and re.search(r"\b(no|not)\b", one.off.help) and one.help not in shown
-        assert f"{option} {one.off.help}" in shown
 
 
 def test_version_and_help() -> None:
