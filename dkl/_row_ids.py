@@ -52,4 +52,6 @@ def numbered(tuples: Any, rows: Mapping[Hashable, int], size: int, where: str, *
 
 def unknown_id(label: Any, where: str) -> InputError:
     """Return the error of an id that no row has."""
-    return InputError("no row has this id", where=where, got=repr(label), wanted="an id of a row of the data")
+    remedy = "rows that have ids are named by these, not by number" if str(label).isdecimal() else None
+    wanted = "an id of a row of the data"
+    return InputError("no row has this id", where=where, got=repr(label), wanted=wanted, remedy=remedy)

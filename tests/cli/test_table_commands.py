@@ -79,7 +79,10 @@ def test_a_regression_of_a_column(folder: Path) -> None:
 
 def test_pairs_and_the_other_columns(folder: Path) -> None:
     options = ("--pairs", "pairs.csv", "--n-neighbors", "5")
-    assert fit("pairwise", *CUSTOMERS, "--drop", "tier", *options).code == 0
+    refused(fit("pairwise", *CUSTOMERS, "--drop", "tier", *options), 2)  # of row numbers, where the rows have ids
+    Path("by-id.csv").write_text(re.sub(r"\b(\d+)\b", lambda number: f"c{int(number[0]):03d}", PAIRS))
+    by_id = ("--pairs", "by-id.csv", "--n-neighbors", "5")
+    assert fit("pairwise", *CUSTOMERS, "--drop", "tier", *by_id).code == 0
     assert call("fit", "pairwise", "--data", "X.npz", *options, "--out", "same.zarr").code == 0
     for name, data in (("run", "customers.csv"), ("same", "X.npz")):
         answer = call("transform", f"{name}.zarr", "--data", data, "--out", f"{name}.npy")
