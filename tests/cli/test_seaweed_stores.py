@@ -113,6 +113,7 @@ def test_a_store_that_stays_away_at_the_end_has_the_folder_kept(lonely, monkeypa
     last = short(err)[-1]
     assert last.startswith(f"dkl: {run}") and "its store cannot be reached" in last
     assert last.endswith(f"all is kept in {kept}: `dkl resume {kept}` commits it, and goes on, once the store is back")
+    assert [call(verb, kept).code for verb in ("info", "verify")] == [0, 0]  # a run in a folder as any other
     refused(away := call("resume", kept), 5)
     assert "its store cannot be reached" in away.err
     server.kill()

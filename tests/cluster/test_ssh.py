@@ -116,6 +116,7 @@ def test_a_machine_that_cannot_do_its_part_is_named_at_once(work: Path, python: 
     assert tree(work) == before
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_is_away_for_a_while_does_not_end_the_wait(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
