@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dkl._packed_arrays import is_zarr_array, packing_of, unpacked
+from dkl._packed_arrays import is_zarr_array, unpacked
 from dkl.errors import InputError, InputTypeError
 
 
@@ -37,7 +37,7 @@ def refuse_promise(values: Any, where: str) -> None:
 
 
 def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
-    """InputError for an array of which entries are masked, or packed in zarr: NumPy hands on the values below the mask without a word.
+    """InputError for an array of which entries are masked: NumPy hands on the values below the mask without a word.
 
     first: the position in the whole of a part's first entry.
     """
@@ -47,12 +47,6 @@ def refuse_masked(values: Any, where: str, first: tuple[int, ...] = ()) -> None:
         count = int(np.ma.count_masked(values))
         remedy = "fill them, or drop their rows"
         raise InputError("masked values", where=f"{where}[{place}]", got=f"{count} of them", remedy=remedy)
-    if is_zarr_array(values) and packing_of(values, where) is not None:
-        got, remedy = (
-            "a zarr array with scale_factor, add_offset or _FillValue",
-            "pass the values: xarray.open_zarr(...)[name].values",
-        )
-        raise InputError("packed values", where=where, got=got, remedy=remedy)
 
 
 def plain_rows(rows: Any, where: str = "X", first: tuple[int, ...] = ()) -> Any:
