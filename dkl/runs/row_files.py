@@ -19,7 +19,7 @@ from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl._reading import reading
 from dkl._svmlight_files import is_svmlight
-from dkl._table_lines import DELIMITERS, open_bytes, table_suffix
+from dkl._table_lines import DELIMITERS, is_packed, open_bytes, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import read_table
 from dkl.blocks import row_checks
@@ -99,11 +99,14 @@ def check_values(rows: RowSource) -> None:
 
 
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
-    """MemoryBudgetError where the y of an archive, unpacked and made numbers, is more than a process may use."""
-    header = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None
+    """Raise MemoryBudgetError where the y of an archive or packed text, unpacked, is more than a process may use."""
+    header, needed = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None, 0
     if header is not None:
-        remedy = "raise memory_limit, or check the shape and type of y"
-        _require(2 * header.nbytes, memory_limit, "the targets do not fit", path, remedy)
+        needed = 2 * header.nbytes
+    elif table_suffix(path) is not None and is_packed(path) and path.is_file():
+        needed = 2 * _counted(path, b"\n")[2]
+    remedy = "raise memory_limit, or check the shape and type of y"
+    _require(needed, memory_limit, "the targets do not fit", path, remedy)
 
 
 def _owned(rows: RowSource) -> RowSource:
@@ -144,21 +147,22 @@ def reading_bytes(path: AnyPath, table: TableOptions | None = None) -> int:
         header = _npz_header(path)
         return _csr_bytes(path) if header is None else header.nbytes
     if table_suffix(path) is not None:
-        first, count = _counted(path, b"\n")
+        first, count, size = _counted(path, b"\n")
         width = max(first.count(mark.encode()) for mark in DELIMITERS) + 1
         texts = 0 if table is None else (table.id_column is not None) + (table.target_column is not None)
-        return (count + 1) * (CSV_CELL * width + TEXT_CELL * texts)
+        least = size if is_packed(path) else 0  # a line may be all that is in it
+        return max(least, (count + 1) * (CSV_CELL * width + TEXT_CELL * texts))
     return SVMLIGHT_ENTRY * _counted(path, b":")[1] if is_svmlight(path) else 0
 
 
-def _counted(path: AnyPath, mark: bytes) -> tuple[bytes, int]:
-    """(first line, how often `mark` stands in the file)."""
+def _counted(path: AnyPath, mark: bytes) -> tuple[bytes, int, int]:
+    """Return (first line, how often `mark` occurs in the file, bytes of the file, unpacked)."""
     with reading(path), open_bytes(path) as file:
-        first, count = file.readline(COUNTED_BYTES), 0
+        first, count, size = file.readline(COUNTED_BYTES), 0, 0
         file.seek(0)
         while piece := file.read(COUNTED_BYTES):
-            count += piece.count(mark)
-    return first, count
+            count, size = count + piece.count(mark), size + len(piece)
+    return first, count, size
 
 
 def _raw(path: AnyPath) -> RawArray | None:

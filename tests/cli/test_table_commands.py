@@ -1,5 +1,6 @@
 """Tables in text by the command: what was decided is said in a line, kept with the run, and what has two readings is refused."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -175,6 +176,16 @@ def test_decimal_commas_of_three_places(folder: Path) -> None:
     answer = call(*options, "--decimal", ",")
     assert answer.code == 0, answer.err
     assert "12 x 2 numbers, no line of names, cells separated by semicolons, numbers with a decimal comma" in answer.err
+
+
+def test_packed_text_that_does_not_fit_is_refused_before_it_is_read(folder: Path) -> None:
+    with gzip.open("bomb.csv.gz", "wb", compresslevel=1) as file:
+        for _ in range(40):
+            file.write(b"1" * 10_000_000)
+    for more in (("--data", "bomb.csv.gz"), ("--data", "X.npz", "--targets", "bomb.csv.gz")):
+        answer = call("plan", "svc", *more, "--target-column", "1", "--memory-limit", "500MB", "--out", "run.zarr")
+        refused(answer, 5)
+        assert "do not fit" in answer.err
 
 
 def test_a_sweep(folder: Path) -> None:

@@ -177,7 +177,7 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch, t
     (tmp_path / "X.svm").write_bytes(b"1 1:1\n" * 400)
     monkeypatch.setattr(row_files, "CSV_CELL", 8000)
     monkeypatch.setattr(row_files, "SVMLIGHT_ENTRY", 400_000)
-    for name in ("read_array", "_owned"):
+    for name in ("read_array", "read_table", "_owned"):
         monkeypatch.setattr(row_files, name, lambda *given: pytest.fail("it was read"))
     limit = ("--memory-limit", str(PROCESS_BASE + 150 * 10**6), "--out", "run.zarr", "--threads", "1")
     for verb in ("plan", "fit"):
