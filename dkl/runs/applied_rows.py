@@ -87,6 +87,8 @@ def _new_table(run: RunStore, request: Request) -> TableOptions:
     inputs = run.config.get("inputs")
     targets = inputs.get("targets") if isinstance(inputs, dict) else None
     in_data = not isinstance(targets, dict) or bool(targets.get("beside_rows"))
+    if given.target_column is not None and request.targets is not None and in_data and stored.target_column is not None:
+        return replace(found, drop=(*found.drop, stored.target_column))  # another file has the targets: no feature here
     if given.target_column is not None or stored.target_column is None or (request.targets is None) == in_data:
         return found
     return replace(found, target_column=None, drop=(*found.drop, stored.target_column) if in_data else found.drop)

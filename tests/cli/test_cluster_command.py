@@ -230,3 +230,31 @@ def test_transform_writes_ids_and_a_header(work):
     np.save("X.npy", np.array([row[2:] for row in table("new.csv")[1:]], float))
     assert call("transform", "run.zarr", "--data", "X.npy", "--out", "plain.csv").code == 0
     assert np.array_equal(np.loadtxt("plain.csv", delimiter=","), found)
+
+
+def test_predicted_labels_have_ids_and_compare_with_themselves(work):
+    """Also those that a spreadsheet would run: what is written reads back as the same."""
+    header, *rows = table("customers.csv")
+    names = ["+plus", "=eq", "@at"]
+    lines = [",".join([*row, names[kind]]) for row, kind in zip(rows, KINDS, strict=True)]
+    Path("tiers.csv").write_text("\n".join([",".join([*header, "tier"]), *lines]) + "\n")
+    chosen = (
+        "--data",
+        "tiers.csv",
+        "--id-column",
+        "customer",
+        "--drop",
+        "city",
+        "--target-column",
+        "tier",
+        "--standardize",
+    )
+    assert call("fit", "svc", *chosen, "--out", "svc.zarr").code == 0
+    answer = call("predict", "svc.zarr", "--data", "tiers.csv", "--out", "p.csv")
+    assert answer.code == 0 and "accuracy 1," in answer.out and "takes 45 of these labels for formulas" in answer.err
+    assert table("p.csv") == [["customer", "prediction"], *([IDS[i], names[KINDS[i]]] for i in range(N))]
+    own = ("--targets", "p.csv", "--target-column", "prediction")
+    answer = call("predict", "svc.zarr", "--data", "tiers.csv", *own, "--out", "q.csv")
+    assert answer.code == 0 and "accuracy 1," in answer.out, answer.err
+    assert call("predict", "svc.zarr", "--data", "tiers.csv", "--decision", "--out", "d.csv").code == 0
+    assert table("d.csv")[0] == ["customer", "decision0", "decision1", "decision2"]
