@@ -12,6 +12,7 @@ It is `job` in the run's folder, or one that the user names for a run in an obje
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,6 +29,8 @@ from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_js
 
 NANNY_BYTES = 200_000_000
 """Of the process that watches over a worker; measured 104 MB."""
+FINAL_CODES = (1, 2, 3, 5, 6)
+"""Exit codes of a client with which resuming would end again."""
 RECORD = "job.json"
 CERTIFICATES = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"}
 
@@ -82,6 +85,7 @@ class Job:
 
     workers: of one thread each, of `memory` bytes; None: none but threads of the client (None: one a processor), or those
     of a cluster that runs, which `cluster` names by options of `dkl`. changes: options of `dkl resume`.
+    on: what the user has named the system by.
     """
 
     run: str
@@ -93,6 +97,7 @@ class Job:
     threads: int | None = None
     cluster: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    on: str = ""
 
     @property
     def files(self) -> JobFiles:
@@ -134,6 +139,13 @@ class Job:
             words += ["--threads", str(self.threads)]
         return [*words, *self.cluster]
 
+    def again_words(self) -> list[str]:
+        """Return the command that submits the run again to the same system, with the same workers."""
+        words = ["dkl", "submit", "resume", self.run, "--on", self.on or self.system, *self.changes]
+        for option, count in (("--workers", self.workers), ("--threads", self.threads)):
+            words += [] if count is None else [option, str(count)]
+        return [*words, *self.cluster, *(["--job-folder", str(self.folder)] if is_address(self.run) else [])]
+
     def keys(self) -> Certificates:
         """The files that scheduler, workers and client of this job, and no others, know each other by."""
         return Certificates(**{name: str(self.files.folder / file) for name, file in CERTIFICATES.items()})
@@ -153,6 +165,7 @@ class Job:
     def record(self, number: str) -> None:
         """Keep what the system calls it. Raises DiskError, ResourceError."""
         found = {"system": self.system, "id": number, "at": round(time.time(), 3), "settings": self.settings.as_dict()}
+        found["again"] = self.again_words()
         if is_address(self.run):
             found |= {"run": self.run, "folder": str(self.folder)}
             (ObjectPath.of(self.run) / RECORD).write(sealed_text(found).encode())
@@ -168,6 +181,12 @@ class Recorded:
     at: float
     settings: JobSettings
     files: JobFiles
+    again: tuple[str, ...] = ()
+
+    @property
+    def resubmission(self) -> str:
+        """The command that submits the run again, for a shell."""
+        return shlex.join(self.again)
 
 
 def recorded(run: str) -> Recorded | None:
@@ -185,7 +204,10 @@ def recorded(run: str) -> Recorded | None:
             raise ValueError(f"id {found['id']!r}")
         if isinstance(settings, SshSettings) and found["id"].rpartition(":")[0] not in settings.hosts:
             raise ValueError(f"id {found['id']!r}, hosts {settings.hosts}")
-        return Recorded(found["system"], found["id"], float(found["at"]), settings, JobFiles(folder))
+        again = tuple(found.get("again", ("dkl", "submit", "resume", run, "--on", found["system"])))
+        if not all(isinstance(word, str) and word.isprintable() for word in again):
+            raise ValueError(f"again {again!r}")
+        return Recorded(found["system"], found["id"], float(found["at"]), settings, JobFiles(folder), again)
     except (KeyError, TypeError, ValueError, AttributeError, InputError) as error:
         raise StoreError(
             "a damaged record of a job", where=str(path), got=error, remedy="submit the run again"

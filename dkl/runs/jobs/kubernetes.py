@@ -14,13 +14,11 @@ import uuid
 from typing import Any, cast
 
 from dkl.errors import InputError, ResourceError
-from dkl.runs.jobs.job import Job, Recorded
+from dkl.runs.jobs.job import FINAL_CODES, Job, Recorded
 from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import KubernetesSettings
 from dkl.runs.jobs.system import State, answer
 
-FINAL_CODES = [1, 2, 3, 5, 6]
-"""With which resuming would end again."""
 GRACE_SECONDS = 60
 """From SIGTERM to SIGKILL; the client needs ten."""
 WORKERS_STAY_SECONDS = 15
@@ -44,7 +42,7 @@ def _manifest(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
     metadata = {"name": f"{base}-{uuid.uuid4().hex[:6]}", "labels": {"app.kubernetes.io/name": "dkl"}}
     if settings.namespace:
         metadata["namespace"] = settings.namespace
-    code = {"containerName": "dkl", "operator": "In", "values": FINAL_CODES}
+    code = {"containerName": "dkl", "operator": "In", "values": list(FINAL_CODES)}
     spec = {
         "completionMode": "Indexed",
         "completions": pods,
@@ -109,6 +107,26 @@ def state(job: Recorded) -> State:
     if found is None or _is_over(found):
         return State.ENDED
     return State.RUNNING if found.get("ready", 0) else State.WAITING
+
+
+def reason(job: Recorded) -> str:
+    """Return why pods wait: what the scheduler says, or that of a container (ImagePullBackOff)."""
+    command = ["kubectl", "get", "pods", f"--selector=job-name={job.id}", *_where(job), "--output=json"]
+    try:
+        pods = json.loads(answer(command).stdout)["items"]
+        reasons = [one.get("message") or one.get("reason", "") for pod in pods for one in _waiting(pod["status"])]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResourceError("gave no pods", where="kubectl", got=error) from error
+    return ", ".join(dict.fromkeys(" ".join(text.split()) for text in reasons if text))
+
+
+def _waiting(status: dict[str, Any]) -> list[dict[str, Any]]:
+    unscheduled = [
+        one for one in status.get("conditions", ()) if one["type"] == "PodScheduled" and one["status"] == "False"
+    ]
+    return unscheduled + [
+        one["state"]["waiting"] for one in status.get("containerStatuses", ()) if "waiting" in one["state"]
+    ]
 
 
 def _is_over(status: dict[str, Any]) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -26,9 +28,13 @@ def wait(run: str, *, follow: bool = False) -> int:
     A system that gives no answer is asked again for PATIENCE_SECONDS.
     """
     job = _required(run)
-    files, inquiry, shown = job.files, Inquiry(system(job.system), job), 0
+    host = system(job.system)
+    files, inquiry, shown, why = job.files, Inquiry(host, job), 0, ""
     while True:
         state = inquiry.state()
+        if state is State.WAITING and (now := _reason(host, job)) not in ("", why):
+            why = now
+            click.echo(f"note: {job.system} {job.id} is waiting: {why}", err=True)
         if follow:
             shown = _follow(files, shown)
         if state is State.ENDED:
@@ -36,12 +42,19 @@ def wait(run: str, *, follow: bool = False) -> int:
         time.sleep(POLL_SECONDS)
     code = files.exit_code()
     if code is None or code not in range(7):
-        remedy = f"see {files.log} and {files.workers_log.name}, then `dkl submit resume {run}`"
+        remedy = f"see {files.log} and {files.workers_log.name}, then {job.resubmission}"
         got = f"{job.system} {job.id}" + ("" if code is None else f", exit code {code}")
         raise ResourceError("the job ended before its client did", where=run, got=got, remedy=remedy)
     if not follow:
         _follow(files, _last_attempt(files))
     return code
+
+
+def _reason(host: System, job: Recorded) -> str:
+    """Return why a job waits; "" where the system does not say it."""
+    with suppress(ResourceError):
+        return host.reason(job)
+    return ""
 
 
 def _follow(files: JobFiles, shown: int) -> int:
@@ -72,8 +85,11 @@ def status(path: str, *, as_json: bool) -> None:
     job = recorded(run.name)
     found: dict[str, Any] = {"path": run.name, "state": stands, "job": None}
     if job is not None:
-        state, code = system(job.system).state(job), job.files.exit_code()
+        host = system(job.system)
+        state, code = host.state(job), job.files.exit_code()
         found["job"] = {"system": job.system, "id": job.id, "state": state.value, "exit_code": code, "at": job.at}
+        if state is State.WAITING:
+            found["job"]["reason"] = _reason(host, job)
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
@@ -87,7 +103,8 @@ def _job_line(job: dict[str, Any] | None) -> str:
     if job is None:
         return "none; submitted runs have one"
     code = "" if job["exit_code"] is None else f", exit code {job['exit_code']}"
-    return f"{job['system']} {job['id']}: {job['state']}{code}"
+    why = f" ({job['reason']})" if job.get("reason") else ""
+    return f"{job['system']} {job['id']}: {job['state']}{why}{code}"
 
 
 def cancel(path: str) -> None:
@@ -104,7 +121,8 @@ def cancel(path: str) -> None:
         click.echo(
             f"note: it had not ended after {CANCEL_SECONDS:g} s and was killed; what was committed stands", err=True
         )
-    click.echo(f"{run.name}: cancelled; `dkl submit resume {path} --on {job.system}`, or `dkl resume`, continues it")
+    here = shlex.join(["dkl", "resume", path])
+    click.echo(f"{run.name}: cancelled; continue it as a job or here:\n  {job.resubmission}\n  {here}")
 
 
 def _ends(host: System, job: Recorded) -> bool:

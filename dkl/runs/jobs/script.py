@@ -7,22 +7,48 @@ passed on to it once: it commits and ends with 4. Keys and addresses are files i
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from string import Template
 
-from dkl.runs.jobs.job import Job
+from dkl.errors import InputError
+from dkl.runs.jobs.job import FINAL_CODES, Job
 
 COMMON = Template("""\
 #!/bin/bash
 $header
 # Made by `dkl submit` for $run. By itself the client of its job; `bash job.sh worker` is one of its workers.
-set -u
 umask 077
 job=$job
 python=$python
+called=$${1:-client}
+
+# What an attempt ends with. Of a final code no attempt that is left resumes the run.
+concluded() {
+    echo "$$1" >"$$job/ended"
+    case $$1 in $final) $over ;; esac
+}
+
+if [ "$$called" != worker ]; then
+    exec >>"$$job/log" 2>&1
+    earlier=$$(cat "$$job/ended" 2>/dev/null)
+    case $$earlier in $final) exit "$$earlier" ;; esac
+    printf '=== %s on %s: %s\\n' "$$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$$(hostname)" $shown
+    rm -f "$$job/ended" "$$job/scheduler.json"
+fi
+
+# Lines of the user's, each of which must succeed: its exit code and itself.
+succeeded() {
+    [ "$$1" = 0 ] && return
+    printf 'dkl: setup: a line ended with %s on %s: %s\\n' "$$1" "$$(hostname)" "$$2" >&2
+    [ "$$called" = worker ] || concluded 5
+    exit 5
+}
 $setup
 
+set -u
 child=
 scheduler=
 ending=
@@ -54,7 +80,7 @@ await_scheduler() {
 """)
 
 WORKER = Template("""
-if [ "$${1:-client}" = worker ]; then
+if [ "$$called" = worker ]; then
     for ((tries = 0; tries < $tries; tries++)); do
         await_scheduler
         if [ -n "$$ending" ]; then break; fi
@@ -67,16 +93,13 @@ fi
 """)
 
 CLIENT = Template("""
-exec >>"$$job/log" 2>&1
-printf '=== %s on %s: %s\\n' "$$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$$(hostname)" $shown
-rm -f "$$job/ended" "$$job/scheduler.json"
 $start
 code=143
 if [ -z "$$ending" ]; then
     supervise $place"$$python" -m dkl.cli.main $words
     code=$$?
 fi
-echo "$$code" >"$$job/ended"
+concluded "$$code"
 rm -f "$$job/scheduler.json"
 if [ -n "$$scheduler" ]; then # which has its workers end
     kill "$$scheduler" 2>/dev/null
@@ -105,26 +128,44 @@ QUIET = "--no-dashboard --dashboard-address 127.0.0.1:0"
 """No pages: they know no login."""
 
 
-def script(job: Job, *, header: Sequence[str] = (), launch: str = "", tries: int = 1000) -> str:
-    """The text. header: lines of comments that the system reads; launch: shell that starts the workers; tries: times
-    that a worker looks for a scheduler, before it is taken that none will come."""
+FINAL = "|".join(map(str, (0, *FINAL_CODES)))
+
+
+def script(job: Job, *, header: Sequence[str] = (), launch: str = "", tries: int = 1000, over: str = ":") -> str:
+    """Return the text; raise InputError for lines of `setup` that are no commands.
+
+    header: lines of comments that the system reads; launch: shell that starts the workers; tries: times that a worker looks for a
+    scheduler, before it is taken that none will come; over: command that keeps the system from further attempts.
+    """
     settings = job.settings
+    words = shlex.join(job.resume_words())
     common = COMMON.substitute(
         header="\n".join(header),
         run=" ".join(job.run.split()),
         job=shlex.quote(str(job.files.folder)),
         python=shlex.quote(settings.python),
-        setup="\n".join(settings.setup),
+        setup="\n".join(map(_checked, settings.setup)),
+        shown=shlex.quote(f"dkl {words}"),
+        final=FINAL,
+        over=over,
     )
-    words = shlex.join(job.resume_words())
-    shown = shlex.quote(f"dkl {words}")
     place = 'env TMPDIR="$job" ' if job.works_in_folder else ""
     if job.workers is None:
-        return common + CLIENT.substitute(start="", place=place, words=words, shown=shown)
+        return common + CLIENT.substitute(start="", place=place, words=words)
     keys = job.keys()
     tls = DASK.substitute({name: shlex.quote(path) for name, path in asdict(keys).items()})
     network = f"--interface {settings.interface}" if settings.interface else ""
     shared = {"network": network, "quiet": QUIET}
     worker = WORKER.substitute(shared, tries=tries, memory=job.memory, local=settings.local_directory)
     start = START.substitute(shared, launch=launch)
-    return common + tls + worker + CLIENT.substitute(start=start, place=place, words=words, shown=shown)
+    return common + tls + worker + CLIENT.substitute(start=start, place=place, words=words)
+
+
+def _checked(line: str) -> str:
+    """Return a line of `setup` with a check of its exit code. Raises InputError if it is not a whole command."""
+    bash = shutil.which("bash")
+    parsed = bash and subprocess.run([bash, "-n", "-c", line], capture_output=True, text=True, check=False)
+    if line.endswith("\\") or (parsed and parsed.returncode):
+        wanted = "whole commands of shell, each in one line"
+        raise InputError("not a command of shell", where="setup", got=repr(line), wanted=wanted)
+    return f"{line}\nsucceeded $? {shlex.quote(line)}"

@@ -46,7 +46,7 @@ class JobSettings(Settings):
     """What all systems are told."""
 
     python: Annotated[str, LINE, "The Python of the job's machines, with dkl."] = sys.executable
-    setup: Annotated[list[str], LINES, "Lines of shell before it: modules, variables."] = field(default_factory=list)
+    setup: Annotated[list[str], LINES, "Commands of shell before it: modules, variables."] = field(default_factory=list)
     local_directory: Annotated[str, LINE, "Local disk of a worker's machine; a shell may expand it."] = (
         "${TMPDIR:-/tmp}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from typing import cast
@@ -15,6 +16,8 @@ from dkl.runs.jobs.system import State, answer
 WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "CONFIGURING"}
 GONE = ("Invalid job id", "already completing or completed")
 """What it says of jobs that it has forgotten, or that have ended."""
+KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
+"""Variables that name the system, and no allocation of it."""
 
 
 def write(job: Job) -> dict[str, str]:
@@ -23,7 +26,9 @@ def write(job: Job) -> dict[str, str]:
     launch = (
         f'srun --ntasks={job.workers} --cpus-per-task=1 --overlap bash "$job/job.sh" worker >>"$job/workers.log" 2>&1 &'
     )
-    return {job.files.script.name: script(job, header=_header(job), launch=launch)}
+    # The rest of an array waits for this attempt to end: none of it is started to find that nothing is left to do.
+    over = '[ -z "${SLURM_ARRAY_JOB_ID:-}" ] || scancel --state=PENDING "$SLURM_ARRAY_JOB_ID"'
+    return {job.files.script.name: script(job, header=_header(job), launch=launch, over=over)}
 
 
 def _header(job: Job) -> list[str]:
@@ -50,7 +55,9 @@ def _header(job: Job) -> list[str]:
 
 def submit(job: Job) -> str:
     """sbatch."""
-    said = answer(["sbatch", "--parsable", str(job.files.script)]).stdout.strip()
+    # What an allocation around this process has set (salloc) would go on to the job, whose srun it breaks.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name in KEPT}
+    said = answer(["sbatch", "--parsable", str(job.files.script)], environment=environment).stdout.strip()
     number = said.splitlines()[-1].partition(";")[0] if said else ""
     if not number.isdigit():
         raise ResourceError("gave no number of a job", where="sbatch", got=repr(said[:100]))
@@ -66,6 +73,12 @@ def state(job: Recorded) -> State:
     if found - WAITING:
         return State.RUNNING
     return State.WAITING if found else State.ENDED
+
+
+def reason(job: Recorded) -> str:
+    """Return why a job waits, in the words of squeue (PartitionTimeLimit, Resources)."""
+    done = answer(["squeue", "--noheader", "--states=PENDING", "--format=%r", f"--jobs={job.id}"], accept=(0, 1))
+    return ", ".join(dict.fromkeys(done.stdout.split()))
 
 
 def cancel(job: Recorded, *, now: bool) -> None:

@@ -86,6 +86,11 @@ def state(job: Recorded) -> State:
     return State.RUNNING if runs else State.ENDED
 
 
+def reason(job: Recorded) -> str:
+    """Return nothing: here no job waits."""
+    return ""
+
+
 def cancel(job: Recorded, *, now: bool) -> None:
     """kill."""
     if state(job) is State.RUNNING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from dkl.runs import driver, registry
 from dkl.runs.cluster import Unstarted
 from dkl.runs.jobs.job import Job, Recorded, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.outcome import wait
-from dkl.runs.jobs.settings import job_settings
+from dkl.runs.jobs.settings import KINDS, job_settings
 from dkl.runs.jobs.system import State, system
 from dkl.runs.places import new_run
 from dkl.runs.scheduler_address import Certificates, address_in, check_address, flag
@@ -63,7 +64,9 @@ def resubmit(path: str, changes: Given, placing: Given, how: Given) -> int:
     before = recorded(run.name)
     if before is not None and (state := system(before.system).state(before)) is not State.ENDED:
         got = f"{before.system} {before.id}, {state.value}"
-        raise InputError("a job of this run is there", where=run.name, got=got, remedy=f"`dkl cancel {path}` first")
+        raise InputError(
+            "a job of this run is there", where=run.name, got=got, remedy=f"{shlex.join(['dkl', 'cancel', path])} first"
+        )
     job = _job(run.name, settings.memory_limit, placing, how)
     words = [word for name, value in changes.items() for word in (flag(name), str(value))]
     job = replace(job, changes=tuple(words))
@@ -84,7 +87,12 @@ def _job(run: str, memory_limit: Any, placing: Given, how: Given) -> Job:
             "of workers on other machines it must be said", where="--memory-limit", wanted="a size a worker"
         )
     cluster = _cluster_words(placing)
-    return Job(run, folder, name, settings, workers, memory, placing["threads"], cluster)
+    return Job(run, folder, name, settings, workers, memory, placing["threads"], cluster, on=_on(how["on"]))
+
+
+def _on(named: str) -> str:
+    """Return what --on names, a file by its absolute path: it is typed again elsewhere."""
+    return named if named in KINDS else str(as_path(named, "--on").absolute())
 
 
 def _folder(run: str, named: str | None) -> Path:
@@ -163,9 +171,12 @@ def _after(job: Job, how: Given) -> int:
     """0 at once; where it is waited for, the exit code of the job."""
     run = job.run
     if not (how["wait"] or how["follow"]):
-        click.echo(f"dkl status {run}   says where it stands, dkl cancel {run} ends it")
+        status, ending = (shlex.join(["dkl", verb, run]) for verb in ("status", "cancel"))
+        click.echo(f"{status}   says where it stands, {ending} ends it")
         return 0
     try:
         return wait(run, follow=how["follow"])
     except KeyboardInterrupt as stopped:
-        raise KeyboardInterrupt(f"no longer waiting; the job goes on: dkl status {run}") from stopped
+        raise KeyboardInterrupt(
+            f"no longer waiting; the job goes on: {shlex.join(['dkl', 'status', run])}"
+        ) from stopped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ class State(Enum):
 
 
 class System(Protocol):
-    """A module a system: `write`, `submit`, `state` and `cancel`. Each raises ResourceError where the system refuses."""
+    """A module a system: `write`, `submit`, `state`, `reason` and `cancel`. Each raises ResourceError where the system refuses."""
 
     def write(self, job: Job) -> dict[str, str]:
         """What the job's folder holds for the system, by file name; InputError for what it cannot run."""
@@ -41,6 +41,9 @@ class System(Protocol):
 
     def state(self, job: Recorded) -> State:
         """Where the job stands."""
+
+    def reason(self, job: Recorded) -> str:
+        """Return why a job waits, in the system's words; "" where it says nothing."""
 
     def cancel(self, job: Recorded, *, now: bool) -> None:
         """Ask a job to commit and end, or (now) end it; nothing where it has ended."""
@@ -88,7 +91,9 @@ class Inquiry:
             raise ResourceError(f"no answer for {limit}", where=name, got=str(error), remedy=remedy) from error
 
 
-def answer(command: Sequence[str], *, accept: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+def answer(
+    command: Sequence[str], *, accept: tuple[int, ...] = (0,), environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """A command of the system, ended. Raises ResourceError where it is not there, or ends with another code."""
     name = command[0]
     try:
@@ -99,6 +104,7 @@ def answer(command: Sequence[str], *, accept: tuple[int, ...] = (0,)) -> subproc
             text=True,
             timeout=COMMAND_SECONDS,
             check=False,
+            env=environment,
         )
     except FileNotFoundError as error:
         remedy = "submit where the batch system's commands are"

@@ -1,0 +1,168 @@
+"""`dkl submit ... --on slurm.yaml` and cluster/slurm by Debian's own SLURM: two nodes, both of them this machine."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from command_line import call, factor_bytes
+from dask_processes import Keys, wait_until
+from quick_python import quick_python
+from run_cases import CASES
+from slurm_cluster import Slurm, slurm
+
+from dkl.runs.jobs import outcome
+from dkl.stores.run import RunStore
+
+RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"
+PAIRS = CASES["pairwise"]
+FIT = ("pairwise", *PAIRS.files, "--rank", "40", "--tol", "0", "--target-gap", "none", "--no-picture")
+TWO = ("--workers", "2", "--memory-limit", "1GB")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with quick_python(tmp_path_factory.mktemp("python")) as front:
+        yield front
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    with slurm(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
+
+
+@pytest.fixture
+def work(tmp_path: Path, machines: Slurm, python: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with inputs and the shipped submit.yaml, for the python and the network of these tests."""
+    for name, value in machines.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(outcome, "POLL_SECONDS", 0.2)
+    monkeypatch.chdir(tmp_path)
+    PAIRS.write(tmp_path)
+    settle(tmp_path, python)
+    return tmp_path
+
+
+def settle(folder: Path, python: object, **more: object) -> None:
+    """Write submit.yaml as it is shipped, with other settings."""
+    shipped = yaml.safe_load((RECIPES / "submit.yaml").read_text())
+    shipped |= {"python": str(python), "interface": "lo"} | more
+    (folder / "submit.yaml").write_text(yaml.safe_dump(shipped))
+
+
+def submit(*options: str) -> list[str]:
+    return ["submit", *FIT, "--out", "run.zarr", "--on", "submit.yaml", *options]
+
+
+def log(work: Path) -> str:
+    return "\n".join(path.read_text() for path in (work / "run.zarr" / "job").glob("*log"))
+
+
+def test_the_recipe_as_it_is_shipped_ends_with_what_the_fit_ends_with(work: Path, machines: Slurm) -> None:
+    """Five attempts on workers on both nodes, from inside an allocation: not converged is 3, and no attempt is left."""
+    for name, value in {"NTASKS": "1", "MEM_PER_NODE": "100", "JOB_ID": "77", "NNODES": "1"}.items():
+        os.environ[f"SLURM_{name}"] = value
+    try:
+        answer = call(*submit(*TWO, "--max-iter", "3", "--wait"))
+    finally:
+        for name in ("NTASKS", "MEM_PER_NODE", "JOB_ID", "NNODES"):
+            del os.environ[f"SLURM_{name}"]
+    assert answer.code == 3 and "iteration_limit" in answer.out, answer.err + log(work) + machines.logs()
+    assert machines.asked("squeue", "--noheader") == ""
+    assert (work / "run.zarr" / "job" / "log").read_text().count("=== ") == 1
+    assert RunStore.open("run.zarr").report()["plan"]["processes"] == 2
+    here = call("fit", *FIT, "--threads", "1", "--max-iter", "3", "--out", "here.zarr")
+    assert here.code == 3 and factor_bytes(work / "run.zarr") == factor_bytes(work / "here.zarr")
+    assert "ended, exit code 3" in call("status", "run.zarr").out
+
+
+def test_an_attempt_that_is_left_ends_at_once(work: Path, machines: Slurm) -> None:
+    """As it is started where the rest of the array could not be taken back: the code stays, and nothing is printed."""
+    assert call(*submit("--threads", "1", "--max-iter", "2", "--wait")).code == 3
+    job = work / "run.zarr" / "job"
+    before = (job / "log").read_text()
+    again = subprocess.run(["bash", job / "job.sh"], check=False)
+    assert again.returncode == 3 and (job / "log").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "option, reason",
+    [
+        ("--partition=short", "PartitionTimeLimit"),
+        ("--begin=now+1hour", "BeginTime"),
+    ],
+)
+def test_why_a_job_waits_and_the_command_that_submits_it_again(
+    option: str, reason: str, work: Path, python: Path
+) -> None:
+    settle(work, python, options=[option])
+    assert call(*submit("--threads", "1", "--max-iter", "3")).code == 0
+    wait_until(lambda: re.search(rf"waiting \({reason}\)", call("status", "run.zarr").out))
+    answer = call("cancel", "run.zarr")
+    assert answer.code == 0 and not answer.err, answer.err
+    command = answer.out.splitlines()[1].strip()
+    assert command.startswith("dkl submit resume ") and command.endswith(f"--on {work}/submit.yaml --threads 1")
+    settle(work, python, options=["--partition=short"], walltime="00:05:00")
+    answer = call(*command.split()[1:], "--wait")
+    assert answer.code == 3, answer.err + log(work)
+
+
+@pytest.mark.parametrize("line, code", [("false # no module", 1), ("module load nothing_at_all", 127)])
+def test_a_line_of_setup_that_fails_ends_the_job(line: str, code: int, work: Path, python: Path) -> None:
+    settle(work, python, setup=["PS1=$UNSET_NAME-; export PS1", line])
+    answer = call(*submit("--threads", "1", "--max-iter", "3", "--wait"))
+    assert answer.code == 5 and f"dkl: setup: a line ended with {code} on " in answer.out, answer.err + log(work)
+    assert line in answer.out
+
+
+def test_a_line_of_setup_that_is_no_command_is_refused(work: Path, python: Path) -> None:
+    settle(work, python, setup=["if true; then"])
+    answer = call(*submit("--threads", "1"))
+    assert answer.code == 2 and "setup: not a command of shell; got 'if true; then'" in answer.err
+    assert not (work / "run.zarr").exists()
+
+
+@pytest.mark.exhaustive
+def test_a_job_at_its_walltime_s_notice_is_continued_by_the_next_attempt(work: Path, machines: Slurm) -> None:
+    """SIGTERM as SLURM sends it, to the script alone; the second attempt resumes; `dkl cancel` ends all of them."""
+    assert call(*submit(*TWO, "--max-iter", "1000000")).code == 0
+    wait_until(lambda: "iteration" in log(work) or (work / "run.zarr" / "job" / "ended").exists())
+    number = re.search(r"slurm (\d+): running", call("status", "run.zarr").out)
+    assert number is not None, log(work) + machines.logs()
+    machines.asked("scancel", "--batch", "--signal=TERM", f"{number[1]}_1")
+    wait_until(lambda: log(work).count("=== ") == 2)
+    assert "interrupted by SIGTERM" in log(work)
+    wait_until(lambda: "resum" in (work / "run.zarr" / "job" / "log").read_text().rpartition("=== ")[2])
+    answer = call("cancel", "run.zarr")
+    assert answer.code == 0 and not answer.err, answer.err
+    assert machines.asked("squeue", "--noheader") == ""
+    assert "exit code 4" in call("status", "run.zarr").out
+
+
+@pytest.mark.exhaustive
+def test_the_client_s_job_with_workers_of_dask_jobqueue(
+    work: Path, machines: Slurm, keys: Keys, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fit.sh, workers.py and jobqueue.yaml, `~` in it: two one-core workers on a node; submitted again, it resumes."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    home = work / "home"
+    dask = home / ".config" / "dask"
+    dask.mkdir(parents=True)
+    for name, file in {"ca.pem": keys.ca, "cert.pem": keys.cert, "key.pem": keys.key}.items():
+        (dask / name).write_bytes(Path(file).read_bytes())
+    settings = yaml.safe_load((RECIPES / "jobqueue.yaml").read_text())
+    settings["jobqueue"]["slurm"] |= {"python": str(python), "interface": "lo", "memory": "1GB", "job-mem": "1200M"}
+    (dask / "jobqueue.yaml").write_text(yaml.safe_dump(settings))
+    for name, value in {"HOME": home, "DASK_CONFIG": dask, "PYTHON": python, "WORKERS": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    fit = [str(RECIPES / "fit.sh"), str(work / "run.zarr"), *FIT, "--max-iter", "3"]
+    for said in ("iteration_limit", "complete, nothing to do"):
+        command = ["sbatch", "--wait", "--mem=1G", f"--chdir={work}", f"--output={work}/client.log", *fit]
+        done = subprocess.run(command, cwd=RECIPES, check=False, capture_output=True)
+        told = (work / "client.log").read_text()
+        assert done.returncode == 3 and said in told, told + machines.logs()
+    assert RunStore.open("run.zarr").report()["plan"]["processes"] == 2
