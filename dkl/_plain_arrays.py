@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import coo_array, issparse
 
 from dkl._packed_arrays import is_zarr_array, unpacked
 from dkl.errors import InputError, InputTypeError
+
+DATA_REMEDY = "drop the row, fill the gap or scale the column"
+WORDS_REMEDY = "encode the column, as by sklearn.preprocessing.OneHotEncoder, or drop it"
 
 
 def in_memory(values: Any, where: str) -> Any:
@@ -71,22 +74,61 @@ def plain_rows(rows: Any, where: str = "X", first: tuple[int, ...] = ()) -> Any:
     return rows
 
 
+def first_not_finite(rows: Any) -> tuple[int, int, float] | None:
+    """Return row, column and value of the first NaN or infinity of numbers (m, features), None where there is none."""
+    if issparse(rows):
+        entries = coo_array(rows)
+        bad = np.flatnonzero(~np.isfinite(entries.data))
+        return (int(entries.row[bad[0]]), int(entries.col[bad[0]]), float(entries.data[bad[0]])) if bad.size else None
+    places = np.argwhere(~np.isfinite(rows))
+    return (int(places[0][0]), int(places[0][1]), float(rows[tuple(places[0])])) if places.size else None
+
+
+def not_finite(where: str, value: float) -> InputError:
+    """Return the error for a NaN or an infinity among the rows at `where`, in scikit-learn's words."""
+    return InputError(f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}", where=where, remedy=DATA_REMEDY)
+
+
 def refuse_text(values: Any, where: str) -> None:
-    """InputError for text in an array, list or table, numerals too: which of them are numbers is not for us to guess."""
-    for column in _columns_of_objects(values):
-        found = next((value for value in column if isinstance(value, (str, bytes))), None)
-        if found is not None:
-            wanted, remedy = "numbers", f"convert it: numpy.asarray({where}, dtype=float)"
-            raise InputTypeError("text, not numbers", where=where, got=repr(found)[:60], wanted=wanted, remedy=remedy)
+    """Raise InputError for text in an array, list or table, numerals too: which of them are numbers is not for us to guess.
+
+    The remedy for numerals is to convert them; words have to be encoded.
+    """
+    numeral = None
+    for name, column in _columns_of_objects(values):
+        for text in (value for value in column if isinstance(value, (str, bytes))):
+            if not _is_numeral(text):
+                remedy = WORDS_REMEDY if where == "X" else f"pass {where} as numbers"
+                raise _text(text, name, where, remedy)
+            numeral = numeral or (text, name)
+    if numeral is not None:
+        raise _text(*numeral, where, f"convert it: numpy.asarray({where}, dtype=float)")
 
 
-def _columns_of_objects(values: Any) -> Iterator[Any]:
-    """What may hold text, to be looked through; nothing of arrays of numbers."""
+def _text(text: str | bytes, column: str, where: str, remedy: str) -> InputTypeError:
+    """Return the error for a text in a column (its name, or "") of what should be numbers."""
+    got = f"{repr(text)[:60]}{f' in column {column}' if column else ''}"
+    return InputTypeError("text, not numbers", where=where, got=got, wanted="numbers", remedy=remedy)
+
+
+def _is_numeral(text: str | bytes) -> bool:
+    """Return whether NumPy reads `text` as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _columns_of_objects(values: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name or "", values) of each column that may hold text; nothing of arrays of numbers."""
     if hasattr(values, "iloc") and hasattr(values, "dtypes"):
-        tables = values.items() if hasattr(values, "columns") else [("", values)]
-        yield from (column for _, column in tables if getattr(column.dtype, "kind", "O") in "OUS")
+        columns = (
+            ((repr(name), column) for name, column in values.items()) if hasattr(values, "columns") else [("", values)]
+        )
+        yield from (one for one in columns if getattr(one[1].dtype, "kind", "O") in "OUS")
     elif isinstance(values, np.ndarray):
         if values.dtype.kind in "OUS":
-            yield values.flat
+            yield "", values.flat
     elif isinstance(values, (list, tuple)):
-        yield from (row if isinstance(row, (list, tuple)) else [row] for row in values)
+        yield from (("", row if isinstance(row, (list, tuple)) else [row]) for row in values)

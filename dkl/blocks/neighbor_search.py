@@ -55,7 +55,7 @@ class NeighborSearch:
         Raises InputError, with the entry's row and column, for NaN, infinity, or a value whose squared distances overflow.
         """
         parts = self._map(check_rows, self._ranges(), (self.source,), self.reference_rows)
-        refuse_first([fault for fault, _ in parts], self.source.n_features, self.query_rows)
+        refuse_first([fault for fault, _ in parts], self.source.n_features)
         digests = np.concatenate([np.frombuffer(digest, dtype="S16") for _, digest in parts])
         counts = np.unique(digests, return_counts=True)[1]
         return self.source.n - counts.size, int(counts.max())

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array, issparse
+from scipy.sparse import csr_array, issparse
 
+from dkl._plain_arrays import DATA_REMEDY, first_not_finite, not_finite
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.errors import InputError
@@ -23,7 +24,7 @@ Fault = tuple[int, int, float]
 
 
 def require_finite(block: Block) -> None:
-    """InputError for the first value of a block that is not finite, with its row and column in the whole."""
+    """Raise InputError for the first value of a block that is not finite, with its row and column in the whole."""
     values = block.rows.data if issparse(block.rows) else block.rows
     with np.errstate(over="ignore", invalid="ignore"):
         flat = values.reshape(-1) if values.flags.c_contiguous else None
@@ -31,38 +32,28 @@ def require_finite(block: Block) -> None:
         # overflows is no fault yet: then each value is looked at.
         if (flat is not None and np.isfinite(flat @ flat)) or np.isfinite(values).all():
             return
-    bad = coo_array(block.rows) if issparse(block.rows) else None
-    if bad is not None:
-        k = int(np.flatnonzero(~np.isfinite(bad.data))[0])
-        i, j, value = bad.coords[0][k], bad.coords[1][k], bad.data[k]
-    else:
-        i, j = np.argwhere(~np.isfinite(block.rows))[0]
-        value = block.rows[i, j]
-    raise InputError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}",
-        where=f"X[{block.start + i}, {j}]",
-        remedy="drop the row, fill the gap or scale the column",
-    )
+    found = first_not_finite(block.rows)
+    if found is not None:
+        row, column, value = found
+        raise not_finite(f"X[{block.start + row}, {column}]", value)
 
 
 def check_values(source: RowSource, rows_at_once: int) -> None:
     """InputError for the first value that is NaN, infinite, or so large that squared distances overflow."""
-    refuse_first([check_rows(np.arange(source.n), source, rows_at_once, digests=False)[0]], source.n_features, source.n)
+    refuse_first([check_rows(np.arange(source.n), source, rows_at_once, digests=False)[0]], source.n_features)
 
 
-def refuse_first(faults: Sequence[Fault | None], n_features: int, block_rows: int) -> None:
-    """InputError for the first fault, if there is any, in rows that were checked by so many in a block."""
+def refuse_first(faults: Sequence[Fault | None], n_features: int) -> None:
+    """Raise InputError for the first fault, if there is any, by its row and column."""
     fault = next((one for one in faults if one is not None), None)
     if fault is None:
         return
     row, column, value = fault
-    raise InputError(
-        "a value is not finite" if not np.isfinite(value) else "a value is so large that distances overflow",
-        where=f"X[{row}, {column}], in the block of rows from {row - row % block_rows}",
-        got=value,
-        wanted=f"|x| <= {largest_value(n_features):.3g}",
-        remedy="drop the row, fill the gap or scale the column",
-    )
+    where = f"X[{row}, {column}]"
+    if not np.isfinite(value):
+        raise not_finite(where, value)
+    what, wanted = "a value is so large that distances overflow", f"|x| <= {largest_value(n_features):.3g}"
+    raise InputError(what, where=where, got=value, wanted=wanted, remedy=DATA_REMEDY)
 
 
 def check_rows(
@@ -78,13 +69,13 @@ def check_rows(
         values = rows.data if issparse(rows) else rows
         # NaN fails the comparison too; the limit is no float32.
         if not (np.abs(values) <= largest_value(source.n_features)).all():
-            return _first_bad(rows, first, largest_value(source.n_features)), b""
+            return first_bad(rows, first, largest_value(source.n_features)), b""
         if digests:
             found.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
     return None, b"".join(found)
 
 
-def _first_bad(rows: Rows, first: int, largest: np.float64) -> Fault:
+def first_bad(rows: Rows, first: int, largest: np.float64) -> Fault:
     """(row, column, value) of the first entry, in row order, that is not within `largest`."""
     if not issparse(rows):
         i, j = np.argwhere(~(np.abs(rows) <= largest))[0]

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dkl.blocks.few_rows import FewRows
 from dkl.blocks.row_blocks import Block, RowBlocks
+from dkl.blocks.row_checks import require_finite
 from dkl.errors import InputError
 from dkl.linalg import kmeans
 from dkl.linalg.kmeans import lower, lowered_sums
@@ -131,23 +132,9 @@ def block_moments(block: Block) -> tuple[int, NDArray[np.float64], NDArray[np.fl
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         mean, spread = kmeans.moments(block.rows)
     if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
-        _refuse_non_finite(block)
-    return block.rows.shape[0], mean, spread
-
-
-def _refuse_non_finite(block: Block) -> None:
-    """InputError for the first row of a block that is not finite, or whose squares overflow."""
-    if sp.issparse(block.rows):
-        entries = block.rows.tocoo()
-        bad, values = entries.row[~np.isfinite(entries.data)], entries.data[~np.isfinite(entries.data)]
-    else:
-        bad, columns = np.nonzero(~np.isfinite(block.rows))
-        values = block.rows[bad, columns]
-    if not bad.size:
+        require_finite(block)
         raise InputError("numbers too large to square", where="X", remedy="scale the rows down")
-    kind = "NaN" if np.isnan(values[0]) else "infinity"
-    where, remedy = f"row {block.start + bad[0]}", "drop or impute the rows that have missing values"
-    raise InputError(f"Input X contains {kind}", where=where, got=values[0], wanted="finite numbers", remedy=remedy)
+    return block.rows.shape[0], mean, spread
 
 
 def centered(rows: Any, offset: Offset) -> NDArray[np.float64]:
@@ -192,7 +179,8 @@ def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArra
         labels = kmeans.assign(block.rows, centers[None], offset)
         inertia = float(kmeans.own_distances(block.rows, centers[None], labels, offset).sum())
     if not np.isfinite(inertia):
-        _refuse_non_finite(block)
+        require_finite(block)
+        raise InputError("numbers too large to square", where="X", remedy="scale the rows down")
     return labels[0], inertia
 
 

@@ -81,5 +81,5 @@ def test_a_tree_is_made_where_it_is_of_use_and_small_enough(rows, factor):
 def test_values_without_distances_are_refused(rows, factor):
     learned, new = rows
     new[70, 1] = np.nan
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(InputError, match=r"X\[70, 1\]: Input X contains NaN"):
         extend_factor(new, learned, factor, GRAPH)

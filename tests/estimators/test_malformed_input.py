@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from command_line import tree
@@ -34,15 +35,20 @@ def changed(value, array=X):
     return array
 
 
+NAN = r"X\[3, 2\]: Input X contains NaN; drop the row"
 # Patterns that both estimators refuse, and what the message says of them.
 PATTERNS = {
-    "NaN": (lambda: changed(np.nan), r"X\[3, 2\].*NaN"),
+    "NaN": (lambda: changed(np.nan), NAN),
     "inf": (lambda: changed(np.inf), r"X\[3, 2\].*infinity"),
     "-inf in sparse": (lambda: sparse.csr_array(changed(-np.inf)), r"X\[3, 2\].*infinity"),
-    "NaN in CSC": (lambda: sparse.csc_array(changed(np.nan)), r"X\[3, 2\].*NaN"),
-    "NaN in dask": (lambda: da.from_array(changed(np.nan), chunks=(13, 3)), "finite|NaN"),
-    "NaN in a memory map": (lambda: np.load("nan.npy", mmap_mode="r"), "finite|NaN"),
-    "NaN in zarr": (lambda: zarr.open_array("nan.zarr", mode="r"), "finite|NaN"),
+    "NaN in CSC": (lambda: sparse.csc_array(changed(np.nan)), NAN),
+    "NaN in dask": (lambda: da.from_array(changed(np.nan), chunks=(13, 3)), NAN),
+    "NaN in a memory map": (lambda: np.load("nan.npy", mmap_mode="r"), NAN),
+    "NaN in zarr": (lambda: zarr.open_array("nan.zarr", mode="r"), NAN),
+    "NaN in a list": (lambda: changed(np.nan).tolist(), NAN),
+    "None among objects": (lambda: changed(None, X.astype(object)), NAN),
+    "NaN in a table": (lambda: pd.DataFrame(changed(np.nan), columns=[*"abcde"]), NAN.replace("]:", "], column 'c':")),
+    "NA in a table": (lambda: pd.DataFrame(changed(np.nan)).astype("Float64"), NAN.replace("]:", "], column 2:")),
     "too large to square": (lambda: X * 1e200, "large|overflow"),
     "None": (lambda: None, "scalar"),
     "a number": (lambda: 5, "scalar"),
@@ -245,7 +251,8 @@ def test_kernel_matrices(case):
 
 NEW_ROWS = {"other features": X[:, :3], "NaN": changed(np.nan), "too large": X * 1e200, "one-dimensional": X[0],
             "no rows": X[:0], "words": np.full((3, 5), "w"), "other features in dask": da.from_array(X[:, :3]),
-            "NaN in dask": da.from_array(changed(np.nan)), "no such file": "none.npy"}  # fmt: skip
+            "NaN in dask": da.from_array(changed(np.nan)), "NaN in a list": changed(np.nan).tolist(),
+            "no such file": "none.npy"}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NEW_ROWS)

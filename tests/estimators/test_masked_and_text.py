@@ -43,7 +43,14 @@ ROWS = {
     "numerals": (X.astype(str), "X: text, not numbers; .*convert"),
     "a numeral among objects": (np.where(MASK, "1.5", X.astype(object)), "X: text, not numbers; got '1.5'"),
     "a list of numerals": (X.astype(str).tolist(), "X: text, not numbers"),
-    "a table with numerals": (pd.DataFrame({"a": X[:, 0], "b": X[:, 1].astype(str)}), "X: text, not numbers"),
+    "a table with numerals": (
+        pd.DataFrame({"a": X[:, 0], "b": X[:, 1].astype(str)}),
+        "X: text, not numbers; got .* in column 'b'.*convert",
+    ),
+    "words": (
+        pd.DataFrame({"a": X[:, 0].astype(str), "b": ["1.5", *["west"] * (N - 1)]}),
+        "X: text, not numbers; got 'west' in column 'b'; wanted numbers; encode the column, as by .*OneHotEncoder, or drop it$",
+    ),
     "bytes": (X.astype("S"), "X: text, not numbers"),
 }
 
@@ -62,8 +69,8 @@ def test_rows(learner: str, case: str) -> None:
 )
 def test_rows_to_predict(learner: str) -> None:
     fitted = FITS[learner](X)
-    for case, (rows, words) in ROWS.items():
-        if case != "a table with numerals":  # of other columns
+    for rows, words in ROWS.values():
+        if not isinstance(rows, pd.DataFrame):  # of other columns
             with pytest.raises(InputError, match=words):
                 fitted.predict(rows)
 
@@ -76,8 +83,10 @@ def test_masked_targets(learner: str) -> None:
 
 def test_text_as_targets_of_a_regression() -> None:
     for learner in ("regression", "ridge", "uniform weights", "nystrom"):
-        with pytest.raises(InputError, match="y: text, not numbers"):
+        with pytest.raises(InputError, match="y: text, not numbers.*convert"):
             FITS[learner](X, Y.astype(str))
+        with pytest.raises(InputError, match="got 'west'; wanted numbers; pass y as numbers"):
+            FITS[learner](X, np.where(Y == 1, "west", "1").astype(object))
     assert set(FITS["svc"](X, Y.astype(str)).classes_) == {"0", "1"}  # names of classes
 
 

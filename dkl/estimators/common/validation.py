@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from dkl._plain_arrays import refuse_masked, refuse_promise, refuse_text
+from dkl._plain_arrays import first_not_finite, not_finite, refuse_masked, refuse_promise, refuse_text
 from dkl.blocks.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.common.size_guard import check_size
@@ -19,7 +19,6 @@ from dkl.resources import parse_bytes
 from dkl.stores.rows import whole_array
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
-DATA_MEND = "drop the row, fill the gap or scale the column"
 
 
 def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_integers: bool = False) -> Any:
@@ -49,8 +48,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     except TypeError as error:
         raise InputTypeError(in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
     except ValueError as error:
-        place = _first_not_finite(X)
-        raise InputError(in_short(error), where=place or "X", remedy=DATA_MEND if place else None) from error
+        raise (_not_finite(X) or InputError(in_short(error), where="X")) from error
     return fit_columns(estimator, rows) if reset else scaled_columns(estimator, rows)
 
 
@@ -122,18 +120,20 @@ def in_short(error: Exception) -> str:
     return " ".join([first.rstrip(".") + names, *(line for line in rest if line.startswith("Reshape"))])
 
 
-def _first_not_finite(X: Any) -> str | None:
-    """ "X[i, j]" of the first NaN or infinity of a 2-d array."""
-    if sp.issparse(X):
-        entries = sp.coo_array(X)
-        if entries.ndim != 2 or entries.dtype.kind != "f":
-            return None
-        bad = np.flatnonzero(~np.isfinite(entries.data))
-        return f"X[{entries.coords[0][bad[0]]}, {entries.coords[1][bad[0]]}]" if bad.size else None
-    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f":
+def _not_finite(X: Any) -> InputError | None:
+    """Return the error that names the first NaN or infinity of a table, list, array or sparse matrix of numbers, if there is one."""
+    is_frame = hasattr(X, "iloc") and hasattr(X, "columns")
+    try:
+        rows = (
+            X.to_numpy(np.float64, na_value=np.nan) if is_frame else X if sp.issparse(X) else np.asarray(X, np.float64)
+        )
+    except (TypeError, ValueError, OverflowError):  # not numbers, or rows of different lengths
         return None
-    places = np.argwhere(~np.isfinite(X))
-    return f"X[{places[0][0]}, {places[0][1]}]" if places.size else None
+    found = first_not_finite(rows) if rows.ndim == 2 else None
+    if found is None:
+        return None
+    row, column, value = found
+    return not_finite(f"X[{row}, {column}]{f', column {X.columns[column]!r}' if is_frame else ''}", value)
 
 
 def random_stream(random_state: Any) -> np.random.RandomState:

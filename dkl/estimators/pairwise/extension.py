@@ -15,11 +15,10 @@ from scipy import sparse
 
 from dkl.blocks.graph_plan import TREE_FEATURES, tree_bytes
 from dkl.blocks.row_blocks import RowBlocks
-from dkl.blocks.row_checks import blocks, opened
+from dkl.blocks.row_checks import blocks, first_bad, opened, refuse_first
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.errors import InputError
 from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE, largest_value
 from dkl.linalg.similarity import Similarity
 
@@ -156,7 +155,5 @@ def _finite(rows: Any, first: int) -> Any:
     """The rows, unless a value has no distance to others: NaN, infinity, or too large to square."""
     values, largest = rows.data if sparse.issparse(rows) else rows, largest_value(rows.shape[1])
     if not (np.abs(values) <= largest).all():
-        got = values.ravel()[np.argmin(np.abs(values.ravel()) <= largest)]
-        where = f"X, in the block of rows from {first}"
-        raise InputError("a value is not finite or too large", where=where, got=got, wanted=f"|x| <= {largest:.3g}")
+        refuse_first([first_bad(rows, first, largest)], rows.shape[1])
     return rows
