@@ -163,12 +163,14 @@ class Share(click.ParamType):
 @click.command("compare")
 @click.argument("before")
 @click.argument("after")
-@click.option("--threshold", type=Share(), default=0.1, help="What counts where no point was repeated [0.1].")
+@click.option(
+    "--threshold", type=Share(), help="Share from which a change counts where no point was repeated [none counts]."
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def compare(before: str, after: str, threshold: float, as_json: bool) -> None:
+def compare(before: str, after: str, threshold: float | None, as_json: bool) -> None:
     """What two sweeps' common points differ by, beyond noise; exits with 7 where AFTER is slower, larger or ends worse.
 
-    Noise is that of repeats, pooled over all points; where nothing was repeated --threshold takes its place.
+    Noise is that of repeats, pooled over all points. Where nothing was repeated no change of costs counts, unless beyond --threshold.
     """
     from dkl.runs.sweep.compare import compare as compared
 

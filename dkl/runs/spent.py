@@ -22,11 +22,12 @@ class Spending:
     def split(self) -> dict[str, Any] | None:
         """Seconds of a slot (a thread here, or a worker), a mean over all, that add up to those since the start.
 
-        compute: processor seconds, less those of the other parts; communication: exchanging sums, and waiting for data of
-        other workers; disk: reading and writing that was waited for; other: the rest, such as waiting for the scheduler,
-        for the client, or for a part that runs on fewer slots. client: processor seconds of the process that has the
-        cluster's client, its scheduler with it where that is our own. None for a part that cannot be told, and for all
-        where workers have come or gone meanwhile.
+        disk: reading and writing that was waited for; communication: exchanging sums, and waiting for data of other workers;
+        compute: processor seconds that went into neither, up to the seconds that these leave: threads that BLAS or numba start
+        beyond the slots use more, which the processor seconds of the whole show; other: the rest, such as waiting for the
+        scheduler, for the client, or for a part that runs on fewer slots. client: processor seconds of the process that has
+        the cluster's client, its scheduler with it where that is our own, in addition. None for a part that cannot be
+        measured, and for all where workers have come or gone meanwhile.
         """
         seconds, after = time.perf_counter() - self.began, _counted(self.session)
         if not after or after.keys() != self.before.keys():
@@ -39,12 +40,10 @@ class Spending:
         client = grown.pop("client") if is_cluster else None
         slots = len(grown) if is_cluster else self.session.threads
         mean = {kind: sum(counts[kind] for counts in grown.values()) / slots for kind in ("cpu", EXCHANGE, DISK)}
-        parts = {
-            "compute": mean["cpu"],
-            "communication": mean[EXCHANGE] if is_cluster else None,
-            "disk": mean[DISK],
-        }
-        rest = max(0.0, seconds - sum(part for part in parts.values() if part is not None))
+        parts, rest = {}, seconds
+        for part, counted in (("disk", DISK), ("communication", EXCHANGE if is_cluster else None), ("compute", "cpu")):
+            parts[part] = min(mean[counted], rest) if counted else None
+            rest -= parts[part] or 0.0
         return {"seconds": seconds, "slots": slots, **parts, "other": rest, "client": client["cpu"] if client else None}
 
 

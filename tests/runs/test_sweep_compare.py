@@ -39,15 +39,28 @@ def compared(before: str, after: str, *options: str) -> tuple[int, dict[str, dic
 def test_without_repeats_a_threshold_counts(tmp_path: Path) -> None:
     before = sweep(tmp_path / "a", {100: [1.0], 1000: [10.0]})
     after = sweep(tmp_path / "b", {100: [1.09], 1000: [13.0]})
-    code, told = compared(before, after)
+    code, told = compared(before, after, "--threshold", "0.1")
     assert code == 7
     assert told["svc n 100 --C 1.0, seconds"]["verdict"] == ""
     assert told["svc n 1,000 --C 1.0, seconds"]["verdict"] == "slower"
     assert told["svc n 1,000 --C 1.0, CPU seconds"]["verdict"] == "more processor"
     assert told["svc n 1,000 --C 1.0, peak memory"]["verdict"] == ""
     assert compared(before, after, "--threshold", "0.5")[0] == 0
-    code, told = compared(after, before)  # faster is no fault
+    code, told = compared(after, before, "--threshold", "0.1")  # faster is no fault
     assert code == 0 and told["svc n 1,000 --C 1.0, seconds"]["verdict"] == "faster"
+
+
+def test_one_repeat_shows_no_spread(tmp_path: Path) -> None:
+    before, after = sweep(tmp_path / "a", {100: [1.0]}), sweep(tmp_path / "b", {100: [1.5]})
+    code, told = compared(before, after)
+    change = told["svc n 100 --C 1.0, seconds"]
+    assert code == 0 and not told["all"]["worse"]
+    assert (
+        change["growth"] == pytest.approx(0.5, rel=1e-12) and change["counts_from"] is None and change["verdict"] == ""
+    )
+    answer = call("sweep", "compare", before, after)
+    assert answer.code == 0 and "+50.0%" in answer.out and "shows no spread" in answer.out
+    assert "1 point in common: costs measured once" in answer.out
 
 
 def test_noise_is_that_of_repeats_pooled(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -88,4 +101,4 @@ def test_points_are_joined_by_all_that_was_asked_for(tmp_path: Path) -> None:
     assert answer.code == 0
     assert "only before: svc n 200" in answer.out and "only after: svc n 300" in answer.out
     assert "other processors: 2 x a processor and 8 x another" in answer.out
-    assert "1 point in common: no cost changed beyond noise" in answer.out
+    assert "1 point in common: costs measured once" in answer.out

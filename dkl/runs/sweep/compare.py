@@ -3,7 +3,8 @@
 Costs are compared as logarithms of their means. Where points were repeated, the standard deviation s of a cost's logarithm is
 pooled over all points of both sweeps, and a difference counts beyond t s sqrt(1/k + 1/l) for k and l repeats: t is Student's
 quantile for a chance of 1 % that any point of an unchanged program is called slower or faster. Repeats of one hour are more
-alike than those of two, hence a floor. Where nothing was repeated, a threshold that is given counts.
+alike than those of two, hence a floor. Where nothing was repeated nothing shows how far runs of the same program differ: a change
+is measured, and counts only beyond a threshold that is given.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dkl.runs.sweep import results
 from dkl.runs.sweep.request import CONSTRAINTS, flag, shown
 from dkl.runs.sweep.results import Line
 from dkl.runs.sweep.sweep import SWEEP
-from dkl.runs.sweep.table import number, outcome, peak
+from dkl.runs.sweep.table import NONE, number, outcome, peak
 
 WORSE = 7
 """Exit code where a point became slower or larger, or ends worse."""
@@ -38,6 +39,9 @@ GAP_FACTOR = 2.0
 """Of a proven gap that is told as changed."""
 
 Measure = Callable[[Line], float | None]
+NO_SPREAD = (
+    "one repeat a point shows no spread, so no cost counts as changed: sweep with --repeat 3, or give --threshold"
+)
 COSTS: dict[str, tuple[Measure, str, str]] = {
     "seconds": (lambda line: line.get("seconds"), "slower", "faster"),
     "CPU seconds": (lambda line: line.get("cpu_seconds"), "more processor", "less processor"),
@@ -49,20 +53,22 @@ COSTS: dict[str, tuple[Measure, str, str]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """Of one cost at one point: means before and after, the share by which it grew, what counts, and the verdict ("" for
-    what is within noise)."""
+    """Of one cost at one point: means before and after, the share by which it grew, and the verdict ("" for no change that counts).
+
+    counts_from: the share from which a change counts; None where nothing was repeated and no threshold given.
+    """
 
     point: str
     cost: str
     before: float
     after: float
     growth: float
-    counts_from: float
+    counts_from: float | None
     verdict: str
     is_worse: bool
 
 
-def compare(before: str, after: str, threshold: float, *, as_json: bool) -> int:
+def compare(before: str, after: str, threshold: float | None, *, as_json: bool) -> int:
     """Print how two sweeps' points compare. The exit code: 0, or WORSE."""
     first, second = _read(before, "BEFORE"), _read(after, "AFTER")
     common = [key for key in first if key in second]
@@ -71,6 +77,8 @@ def compare(before: str, after: str, threshold: float, *, as_json: bool) -> int:
     changes = [change for cost in COSTS for change in _changes(cost, first, second, common, threshold)]
     ends = [end for key in common if (end := _end(key, first[key], second[key])) is not None]
     notes = _notes(first, second)
+    if any(change.counts_from is None for change in changes):
+        notes.append(NO_SPREAD)
     is_worse = any(change.is_worse for change in changes) or any(end["is_worse"] for end in ends)
     if as_json:
         told = {"worse": is_worse, "changes": [asdict(change) for change in changes], "ends": ends, "notes": notes}
@@ -109,7 +117,11 @@ def _key(line: Line) -> str:
 
 
 def _changes(
-    cost: str, first: Mapping[str, list[Line]], second: Mapping[str, list[Line]], common: list[str], threshold: float
+    cost: str,
+    first: Mapping[str, list[Line]],
+    second: Mapping[str, list[Line]],
+    common: list[str],
+    threshold: float | None,
 ) -> list[Change]:
     """Of one cost at all common points that have it in both sweeps."""
     measure, rise, fall = COSTS[cost]
@@ -119,12 +131,11 @@ def _changes(
     found = []
     for key, (before, after) in logs.items():
         grown = float(after.mean() - before.mean())
+        least = threshold
         if freedom:
             quantile = float(student.ppf(1.0 - CHANCE / (2 * len(logs)), freedom))
             least = max(FLOOR, float(np.expm1(quantile * spread * np.sqrt(1 / len(before) + 1 / len(after)))))
-        else:
-            least = threshold
-        beyond = abs(grown) > np.log1p(least)
+        beyond = least is not None and abs(grown) > np.log1p(least)
         verdict = "" if not beyond else rise if grown > 0 else fall
         means = float(np.exp(before.mean())), float(np.exp(after.mean()))
         found.append(Change(key, cost, *means, float(np.expm1(grown)), least, verdict, bool(beyond and grown > 0)))
@@ -199,12 +210,14 @@ def _show(
     for note in notes:
         click.echo(f"note: {note}")
     told = [change.verdict for change in changes if change.verdict]
-    counted = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(told)) or "no cost changed beyond noise"
+    unchanged = "costs measured once" if NO_SPREAD in notes else "no cost changed beyond noise"
+    counted = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(told)) or unchanged
     counted_points = f"{len(common)} point{'s' if len(common) > 1 else ''}"
     click.echo(f"{counted_points} in common: {counted}{'; worse' if is_worse else ''}")
 
 
 def _line(change: Change) -> str:
     form = format_bytes if change.cost in ("peak memory", "disk") else number
-    figures = f"{form(change.before):>10}{form(change.after):>12}{change.growth:>+10.1%}{change.counts_from:>13.0%}"
+    least = NONE if change.counts_from is None else f"{change.counts_from:.0%}"
+    figures = f"{form(change.before):>10}{form(change.after):>12}{change.growth:>+10.1%}{least:>13}"
     return f"  {change.cost:<14}{figures}  {change.verdict}".rstrip()
