@@ -43,6 +43,16 @@ def cgroup_memory(root: Path = ROOT, own: Path = OWN) -> int | None:
     return min((value for value in found if value is not None and value > 0), default=None)
 
 
+def memory_group(root: Path = ROOT, own: Path = OWN) -> tuple[str, int] | None:
+    """Return the folder and the bytes of the tightest group around this process; None without a limit.
+
+    Processes with the same folder share these bytes; those of another job have a group of their own, of the same size perhaps.
+    """
+    files = _files(root, own, "memory", "memory.max", "limit_in_bytes")
+    found = [(value, str(folder)) for folder, name in files if (value := _number(folder / name))]
+    return min(found)[::-1] if found else None
+
+
 @_kept
 def cgroup_cpus(root: Path = ROOT, own: Path = OWN) -> int | None:
     """Processors, rounded up, that the tightest group around this process may keep busy; None without a limit."""

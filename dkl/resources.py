@@ -82,8 +82,13 @@ def n_cpus() -> int:
     return min(count, cgroup_cpus() or count)
 
 
+def physical_memory() -> int:
+    """Bytes of memory that the machine has, which all its processes share."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def machine_memory() -> int:
     """Bytes of memory that this process may use: the machine's, or what its control groups or RLIMIT_RSS leave of it."""
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    whole = physical_memory()
     limits = (cgroup_memory(), resource.getrlimit(resource.RLIMIT_RSS)[1])
     return min([whole, *(limit for limit in limits if limit is not None and limit > 0)])

@@ -16,11 +16,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dkl._cgroups import memory_group
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, DklError, InputError, MemoryBudgetError
-from dkl.resources import format_bytes, machine_memory
+from dkl.resources import format_bytes, machine_memory, physical_memory
 
 ALIKE = ("dkl", "numpy", "scipy", "zarr", "numba", "scikit-learn")
 """What workers compute, read and write with: other versions round differently, or do not understand what they are sent."""
@@ -78,6 +79,8 @@ class Seen:
     local_directory: str
     local_free: int
     memory: int
+    shared: Mapping[str, int]
+    """Bytes that it shares with others on its host, by what bounds them: the machine, or a control group."""
 
 
 def check_workers(session: Session, needed: Needed) -> None:
@@ -110,19 +113,26 @@ def _check_one(where: str, seen: Seen) -> None:
 
 
 def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, Seen]) -> None:
-    """The limits of a machine's workers together against its memory; of containers, each has its own."""
+    """Raise MemoryBudgetError for limits above what a worker has, or workers together above what they share.
+
+    A batch system bounds each job's memory, by RLIMIT_RSS or a control group: jobs of one node do not share that bound.
+    """
     for address, seen in sorted(told.items()):
-        mates = [one for one, other in told.items() if (other.host, other.memory) == (seen.host, seen.memory)]
-        limits = [int(members.get(mate, {}).get("memory_limit") or 0) for mate in mates]
-        if sum(limits) > 1.01 * seen.memory:
-            got = f"{format_bytes(sum(limits))} for {len(mates)} worker(s)"
-            raise MemoryBudgetError(
-                "workers may use more memory than there is",
-                where=f"worker {address} on {seen.host}",
-                got=got,
-                wanted=f"at most {format_bytes(seen.memory)}",
-                remedy="start them with a lower --memory-limit, or fewer of them",
+        bounds = [([address], seen.memory)]
+        for name, size in seen.shared.items():
+            bounds.append(
+                ([one for one, other in told.items() if other.host == seen.host and name in other.shared], size)
             )
+        for mates, memory in bounds:
+            limits = [int(members.get(mate, {}).get("memory_limit") or 0) for mate in mates]
+            if sum(limits) > 1.01 * memory:
+                raise MemoryBudgetError(
+                    "workers may use more memory than there is",
+                    where=f"worker {address} on {seen.host}",
+                    got=f"{format_bytes(sum(limits))} for {len(mates)} worker(s)",
+                    wanted=f"at most {format_bytes(memory)}",
+                    remedy="start them with a lower --memory-limit, or fewer of them",
+                )
 
 
 def look(needed: Needed, dask_worker: Any = None) -> Seen:
@@ -131,7 +141,12 @@ def look(needed: Needed, dask_worker: Any = None) -> Seen:
     end = time.monotonic() + LATE_SECONDS
     while (amiss := _amiss(needed)) is not None and time.monotonic() < end:
         time.sleep(0.5)
-    return Seen(socket.gethostname(), amiss, local, shutil.disk_usage(local).free, machine_memory())
+    return Seen(socket.gethostname(), amiss, local, shutil.disk_usage(local).free, machine_memory(), _shared())
+
+
+def _shared() -> dict[str, int]:
+    group = memory_group()
+    return {"machine": physical_memory(), **({} if group is None else dict([group]))}
 
 
 def _amiss(needed: Needed) -> tuple[str, str, str] | None:

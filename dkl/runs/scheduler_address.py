@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -114,6 +115,8 @@ def _check_certificates(address: str, where: str, certificates: Certificates | N
     from distributed import Security
 
     source = TLS if certificates is None else "--tls-ca, --tls-cert, --tls-key"
+    if certificates is None:
+        _expand_home()
     try:
         security = Security() if certificates is None else certificates.security()
         context = security.get_connection_args("client")["ssl_context"]
@@ -124,6 +127,17 @@ def _check_certificates(address: str, where: str, certificates: Certificates | N
         wanted = f"--tls-ca, --tls-cert and --tls-key, or {TLS}: ca-file, client.cert and client.key"
         remedy = "name your certificates there, as cluster/README.md shows"
         raise InputError("tls:// without certificates", where=where, got=address, wanted=wanted, remedy=remedy)
+
+
+def _expand_home() -> None:
+    """Expand `~` in the paths of Dask's configuration, which Dask opens as they are written."""
+    import dask
+
+    tls = dask.config.get("distributed.comm.tls", {})
+    for part in (tls, *(tls.get(role) or {} for role in ("scheduler", "worker", "client"))):
+        for name, path in part.items():
+            if isinstance(path, str) and path.startswith("~"):
+                part[name] = os.path.expanduser(path)
 
 
 def _is_loopback(host: str) -> bool:
