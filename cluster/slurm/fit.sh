@@ -14,6 +14,9 @@ workers=${WORKERS:-8}
 run=$1
 shift
 
+# A run that is complete needs no workers to say how it ended.
+if [ -e "$run/report.json" ]; then exec "$python" -m dkl.cli.main resume "$run"; fi
+
 file=$run.scheduler.json
 rm -f "$file"
 "$python" "$here/workers.py" "$file" "$workers" &
