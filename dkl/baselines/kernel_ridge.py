@@ -123,6 +123,10 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
         # Only the chosen rows are read again; the others serve the choice alone.
         kept = chosen.indices
         K = np.asarray(self._kernel().columns(blocks.take(kept), chosen.points), np.float64)
+        if not np.isfinite(K).all():
+            raise InputError(
+                "the kernel is not finite", where=f"kernel={self.kernel!r}", remedy="scale the columns of X"
+            )
         a, constants = self._solve(K, targets[kept], None if weights is None else weights[kept])
         unscaled = Candidates(kept, chosen.points, np.ones(len(kept)))  # a goes with k(., x_m) itself
         self._set_weights(unscaled, a, constants + offsets)

@@ -19,25 +19,41 @@ ROWS_AT_A_TIME = 1024
 """That are compared with columns."""
 
 
+def check_square(n: int, n_columns: int, where: str = "X") -> None:
+    """Raise InputError for a precomputed kernel of n rows that has another number of columns."""
+    if n != n_columns:
+        raise InputError(
+            "a precomputed kernel must be square", where=where, got=f"shape {(n, n_columns)}", wanted="(n, n)"
+        )
+
+
+def check_among(K: NDArray[np.floating], numbers: NDArray[np.intp]) -> None:
+    """Raise InputError for values (m, m) of a kernel among the rows of these numbers that no kernel matrix has: see `check_matrix`."""
+    values, largest = np.asarray(K, np.float64), float(np.abs(K).max())
+    for lo in range(0, len(values), ROWS_AT_A_TIME):
+        check_symmetric(values, lo, min(lo + ROWS_AT_A_TIME, len(values)), largest, numbers)
+    check_psd(values.__matmul__, values.diagonal())
+
+
 def check_matrix(K: NDArray[np.float64]) -> None:
     """InputError for a matrix (n, n) in memory that is not symmetric, or has a negative eigenvalue, which is named."""
-    largest = float(np.abs(K).max())
-    for lo in range(0, len(K), ROWS_AT_A_TIME):
-        check_symmetric(K, lo, min(lo + ROWS_AT_A_TIME, len(K)), largest)
-    check_psd(K.__matmul__, K.diagonal())
+    check_among(K, np.arange(len(K)))
 
 
-def check_symmetric(K: NDArray[np.floating], lo: int, hi: int, largest: float | None = None) -> None:
+def check_symmetric(
+    K: NDArray[np.floating], lo: int, hi: int, largest: float | None = None, numbers: NDArray[np.intp] | None = None
+) -> None:
     """InputError for the first entry of rows lo to hi of K (n, n), up to their diagonal, that differs from its mirror image.
 
-    largest: entry of K, where it is known; else of these rows.
+    largest: entry of K, where it is known; else of these rows. numbers: of K's rows in X, where it is a part of it.
     """
     below, above = K[lo:hi, :hi], K[:hi, lo:hi].T
     scale = np.maximum(np.abs(below), np.abs(above)).max() if largest is None else largest
     bad = np.abs(below - above) > ASYMMETRY * scale
     if bad.any():
         i, j = np.argwhere(bad)[0]
-        got = f"X[{lo + i}, {j}] = {below[i, j]:.9g} and X[{j}, {lo + i}] = {above[i, j]:.9g}"
+        row, column = (lo + i, j) if numbers is None else (numbers[lo + i], numbers[j])
+        got = f"X[{row}, {column}] = {below[i, j]:.9g} and X[{column}, {row}] = {above[i, j]:.9g}"
         raise InputError("not symmetric", where="X", got=got, wanted="a kernel matrix", remedy="pass (X + X.T) / 2")
 
 
@@ -63,7 +79,9 @@ def check_psd(
     """
     lowest, n = lowest_eigenvalue(times, len(diagonal)), len(diagonal)
     if lowest < -INDEFINITE * n * max(float(diagonal.max()), np.finfo(float).tiny):
+        of_distances = "its diagonal is 0, as of distances: take a kernel of these, such as numpy.exp(-gamma * X**2)"
+        remedy = "add to its diagonal, or drop negative eigenvalues" if diagonal.any() else of_distances
         raise InputError(
-            "not positive semidefinite", where=where, got=f"an eigenvalue of {lowest:.6g}",
-            wanted="a kernel matrix", remedy="add to its diagonal, or drop negative eigenvalues",
+            "not positive semidefinite", where=where, got=f"an eigenvalue of {lowest:.6g}", wanted="a kernel matrix",
+            remedy=remedy,
         )  # fmt: skip

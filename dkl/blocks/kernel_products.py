@@ -157,6 +157,10 @@ class GivenKernel:
         """K V for V (n,) or (n, b). InputError where it is not finite."""
         return np.asarray(finite(np.concatenate(self.rows.map(rows_times, V)), Kernel("precomputed")))
 
+    def diagonal(self) -> NDArray[np.float64]:
+        """Return the diagonal (n,) of K."""
+        return np.concatenate(self.rows.map(own_diagonal))
+
 
 class FactorProducts:
     """K = Y Y', Y = X - 1 shift', by the factor X (n, d), sparse or dense, in memory or stored: two passes over the rows a product.
@@ -223,6 +227,11 @@ def rows_times(block: Block, V: Matrix, shift: Matrix | None = None) -> Matrix:
     """(t,) or (t, b): the rows of a block, less `shift` where they are dense and it is given, times V, in double."""
     with OVERFLOWING():
         return np.asarray(shifted(block.rows, shift) @ V)
+
+
+def own_diagonal(block: Block) -> NDArray[np.float64]:
+    """Return the entries (t,) of a block of rows of K that are on its diagonal."""
+    return np.asarray(block.rows[np.arange(block.stop - block.start), np.arange(block.start, block.stop)], np.float64)
 
 
 def transposed_rows_times(block: Block, V: Matrix, shift: Matrix) -> tuple[Matrix]:

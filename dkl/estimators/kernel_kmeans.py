@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dkl._plain_arrays import refuse_promise
 from dkl.blocks.few_rows import rows_to_predict
+from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -211,6 +212,9 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         if reset and n < self.n_clusters:
             got = f"n_samples={n}, n_clusters={self.n_clusters}"
             raise InputError("fewer samples than clusters", where="X", got=got, wanted="n_samples >= n_clusters")
+        if reset and self._is_precomputed:
+            check_square(*rows.shape)
+            check_matrix(rows)
         return self._coordinates(rows, reset) if self._is_kernel else rows
 
     @property

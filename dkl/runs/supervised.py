@@ -15,7 +15,7 @@ from dkl._svmlight_files import is_svmlight
 from dkl._table_lines import file_name, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import has_column, read_numbers
-from dkl.blocks.kernel_checks import check_matrix
+from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
@@ -52,10 +52,8 @@ class SupervisedInputs:
 def read_rows(files: Files, memory_limit: int | None, *, values: bool, is_kernel: bool) -> RowSource:
     """The rows; without `values` their shape is enough. is_kernel: they are a kernel matrix (n, n)."""
     rows = (load_rows if values else peek_rows)(files["data"], memory_limit, files.data_table)
-    if is_kernel and rows.n != rows.n_features:
-        got = f"shape {(rows.n, rows.n_features)}"
-        raise InputError("a precomputed kernel must be square", where=str(files["data"]), got=got, wanted="(n, n)")
     if is_kernel:
+        check_square(rows.n, rows.n_features, str(files["data"]))
         require_dense(rows, files["data"])
     return rows
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.dense_place import blas_threads_for
+from dkl.blocks.kernel_checks import check_among
 from dkl.blocks.row_blocks import RowBlocks
 from dkl.errors import InputError
 from dkl.estimators.columns.plan import kernel_of
@@ -45,6 +46,8 @@ def choose_candidates(
     if not len(indices):
         raise InputError("the kernel is zero on all rows", where=kernel.where, remedy="choose another kernel")
     points = rows.take(indices)
+    if kernel.is_precomputed:
+        check_among(points[:, indices], indices)
     scale = column_scale(kernel, points, indices)
     return Candidates(indices, indices if kernel.is_precomputed else points, scale)
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from dkl._labels import require_targets
 from dkl._plain_arrays import in_memory, refuse_text
 from dkl.blocks.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.kernel_checks import check_square
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import InputError
@@ -127,9 +128,8 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
         if given is not None and given.ndim == 2 and given.shape[1] != self.n_features_in_:
             raise InputError("points of another number of features", where="columns", got=given.shape[1],
                              wanted=self.n_features_in_)  # fmt: skip
-        if self._is_precomputed and n != self.n_features_in_:
-            got = f"shape ({n}, {self.n_features_in_})"
-            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        if self._is_precomputed:
+            check_square(n, self.n_features_in_)
         return rows, targets - offsets, weights, offsets
 
     @property

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dkl.blocks.kernel_checks import check_square
 from dkl.blocks.session import Session
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.kernel_params import check_kernel_params
@@ -99,6 +100,8 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         check_parameters(self, self.SETTINGS)
         check_kernel_params(self.kernel, self.kernel_params)
         rows = checked_rows(self, X, reset=True, least=2)
+        if self._is_precomputed:
+            check_square(*rows.shape)
         side = side_information(
             type(self).__name__, rows, y=y, n_in=self.n_in, n_out=self.n_out, is_kernel=self._is_precomputed,
             contradictions=self.contradictions, **given,

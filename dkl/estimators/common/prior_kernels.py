@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dkl.blocks.graph import build_graph
-from dkl.blocks.kernel_checks import check_matrix
+from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.kernel_params import SHARPNESS
@@ -105,9 +105,7 @@ class GivenKernel:
     @classmethod
     def of(cls, X: Any) -> GivenKernel:
         """InputError for a matrix that is not square, not symmetric, or has a negative eigenvalue, which is named."""
-        if X.shape[0] != X.shape[1]:
-            got = f"shape {X.shape}"
-            raise InputError("a precomputed kernel matrix must be square", where="X", got=got, wanted="(n, n)")
+        check_square(*X.shape)
         found = cls(np.ascontiguousarray(X, np.float64))
         check_matrix(found.matrix)
         return found

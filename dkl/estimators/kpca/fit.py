@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.blocks.kernel_checks import check_symmetric_products
+from dkl.blocks.kernel_checks import check_psd, check_symmetric_products
 from dkl.blocks.kernel_products import FactorProducts, GivenKernel, KernelProducts
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
@@ -122,6 +122,7 @@ def _products(
         given = GivenKernel(source, session, rows_bytes)
         if not source.is_in_memory:
             check_symmetric_products(given)
+        check_psd(given.times, given.diagonal())
         return given, plan
     found = plan_products(source, count, settings.dtype, place, limit)
     _check(source, session, found.rows)

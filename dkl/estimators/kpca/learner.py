@@ -10,6 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.few_rows import KeptPoints, rows_to_predict
+from dkl.blocks.kernel_checks import check_square
 from dkl.blocks.kernel_products import RowsKernel, rows_times
 from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_sources import RowSource, row_source
@@ -198,9 +199,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     def _check_shape(self, source: RowSource) -> None:
         """InputError for fewer rows than components, and for a kernel matrix that is not square."""
         n = source.n
-        if self._is_precomputed and n != source.n_features:
-            got = f"shape {(n, source.n_features)}"
-            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        if self._is_precomputed:
+            check_square(n, source.n_features)
         if n < 2:
             raise InputError("a single row has no components", where="X", got="n_samples=1", wanted="a minimum of 2")
         if self.n_components > n:

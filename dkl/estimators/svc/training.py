@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.kernel_checks import check_square
 from dkl.blocks.row_sources import RowSource
-from dkl.errors import InputError
 from dkl.estimators.common.sample_weights import box_bounds
 from dkl.linalg.kernel_columns import Kernel
 
@@ -38,7 +38,6 @@ class Training:
     ) -> Training:
         """InputError for weights that are none, and for a precomputed kernel that is not square."""
         bounds, weights = box_bounds(C, class_weight, classes, numbers, sample_weight)
-        if kernels[0].is_precomputed and source.n != source.n_features:
-            got = f"shape ({source.n}, {source.n_features})"
-            raise InputError("a precomputed kernel must be square", where="X", got=got, wanted="(n, n)")
+        if kernels[0].is_precomputed:
+            check_square(source.n, source.n_features)
         return cls(source, classes, numbers, bounds, weights, kernels)

@@ -1,0 +1,282 @@
+"""Every learner, and every form in which rows, labels, targets and weights reach it: what `tests/doors.md` lists.
+
+`python tests/door_cases.py > tests/doors.md` writes the page; `tests/estimators/test_doors.py` holds it to what happens. Each case has
+the numbers of one small problem, or a fault in one of them. A form is right where the learner answers as it does to the plain array,
+and refused where it raises one line of an InputError with the words that are named.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import polars as pl
+import scipy.sparse as sp
+import zarr
+from scipy.spatial.distance import cdist
+
+import dkl
+from dkl import baselines
+
+N, D, NEW = 48, 4, 7
+"""Rows, columns, and rows that are new to the learner."""
+X = np.random.default_rng(7).standard_normal((N, D)) + 3.0 * (np.arange(N) % 2)[:, None]
+X[np.abs(X) < 0.4] = 0.0  # so that sparse forms have something to leave out
+Y = np.arange(N) % 2
+WEIGHTS = 1.0 + np.arange(N) % 3
+FRESH = np.random.default_rng(8).standard_normal((NEW, D)) + 3.0 * (np.arange(NEW) % 2)[:, None]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """make: a new one, which takes parameters; takes: "labels", "classes", "targets", "numbers" or "" for y; kernel, affinity: whether X
+    may be a matrix; weights: whether rows may be weighted."""
+
+    make: Callable[..., Any]
+    takes: str = ""
+    kernel: bool = False
+    affinity: bool = False
+    weights: bool = False
+
+    def fit(self, rows: Any, y: Any = Y, **given: Any) -> Any:
+        """Return a learner that has learned from the rows, y where it takes one."""
+        parameters = {name: given.pop(name) for name in ("kernel", "affinity") if name in given}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.make(**parameters).fit(rows, *([y] if self.takes else []), **given)
+
+
+def answer(fitted: Any, rows: Any) -> Any:
+    """Return what a fitted learner says of new rows."""
+    verb = next(name for name in ("decision_function", "predict", "transform") if hasattr(fitted, name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(getattr(fitted, verb)(rows))
+
+
+def _of(cls: Any, **fixed: Any) -> Callable[..., Any]:
+    return lambda **given: cls(**{"random_state": 0, **fixed, **given})
+
+
+LEARNERS = {
+    "KernelKMeans": Learner(_of(dkl.KernelKMeans, n_clusters=2, n_init=2, kernel="linear"), kernel=True),
+    "KernelPCA": Learner(_of(dkl.KernelPCA, n_components=2), kernel=True),
+    "LaplacianKernelLearner": Learner(_of(dkl.LaplacianKernelLearner, holdout=0), "labels"),
+    "LogDetKernelLearner": Learner(_of(dkl.LogDetKernelLearner, kernel="rbf", holdout=0), "labels", kernel=True),
+    "LogDetMetricLearner": Learner(_of(dkl.LogDetMetricLearner, holdout=0), "labels"),
+    "LowRankKernelRegressor": Learner(
+        _of(dkl.LowRankKernelRegressor, nu=0.1, holdout=0), "targets", kernel=True, weights=True
+    ),
+    "MaximumVarianceUnfolding": Learner(_of(dkl.MaximumVarianceUnfolding, colored=True, holdout=0), "numbers"),
+    "OptimalNeighborhoodSVC": Learner(_of(dkl.OptimalNeighborhoodSVC, holdout=0), "classes", kernel=True, weights=True),
+    "PairwiseKernelLearner": Learner(_of(dkl.PairwiseKernelLearner, max_iter=20, holdout=0), "labels", affinity=True),
+    "SpectralClustering": Learner(_of(dkl.SpectralClustering, n_clusters=2), affinity=True),
+    "SpectralEmbedding": Learner(_of(dkl.SpectralEmbedding, holdout=0), affinity=True),
+    "ConjugateGradientKernelLearner": Learner(
+        _of(baselines.ConjugateGradientKernelLearner, kernel="rbf", max_iter=3, n_in=2, n_out=2),
+        "labels",
+        kernel=True,
+    ),
+    "ITMLKernelLearner": Learner(_of(baselines.ITMLKernelLearner, kernel="rbf"), "labels", kernel=True),
+    "ITMLMetricLearner": Learner(_of(baselines.ITMLMetricLearner), "labels"),
+    "KernelRidgeRegressor": Learner(_of(baselines.KernelRidgeRegressor), "targets", kernel=True, weights=True),
+    "LaplacianEigenmaps": Learner(_of(baselines.LaplacianEigenmaps, n_components=2)),
+    "NystromRegressor": Learner(_of(baselines.NystromRegressor), "targets", kernel=True, weights=True),
+    "UniformWeightsRegressor": Learner(_of(baselines.UniformWeightsRegressor), "targets", kernel=True, weights=True),
+}
+
+
+def public_learners() -> set[str]:
+    """Return the names of all public classes that are fitted."""
+    places = ((dkl, dkl.__all__), (baselines, baselines.__all__))
+    found = {name: getattr(place, name) for place, names in places for name in names}
+    return {name for name, one in found.items() if isinstance(one, type) and hasattr(one, "fit")}
+
+
+RIGHT = ""
+"""What is expected of a form that is taken; of one that is refused, words of the error."""
+NAMES = list("abcd")
+HAS_FRAMES = all(importlib.util.find_spec(name) for name in ("pandas", "pyarrow"))
+"""Whether Dask has data frames, which need pyarrow."""
+_FOLDER = tempfile.TemporaryDirectory(prefix="doors-")
+
+
+def promised(rows: Any, make: Callable[..., Any], **meta: Any) -> Any:
+    """Return a Dask array of two blocks that `make` gives, whatever the array says of them."""
+    half = len(rows) // 2
+    parts = [rows[:half], rows[half:]]
+    return da.concatenate([da.from_delayed(dask.delayed(make)(part), part.shape, float, **meta) for part in parts])
+
+
+def hidden(rows: Any) -> Any:
+    """Return the rows with one of their entries masked."""
+    return np.ma.array(rows, mask=np.arange(rows.size).reshape(rows.shape) == 13)
+
+
+def changed(value: float, array: Any = X) -> Any:
+    """Return a copy of an array of which one entry is `value`."""
+    array = np.array(array)
+    array[(5, 2) if array.ndim == 2 else 5] = value
+    return array
+
+
+def _unsized(rows: Any) -> Any:
+    padded = da.from_array(np.concatenate([rows, rows[:2]]), chunks=(10, 3))
+    return padded[da.from_array(np.arange(len(rows) + 2) < len(rows), chunks=10)]
+
+
+def _stored(rows: Any, suffix: str) -> Path:
+    path = Path(_FOLDER.name) / f"{len(rows)}{suffix}"
+    if not path.exists():
+        if suffix == ".npy":
+            np.save(path, rows)
+        else:
+            zarr.create_array(path, data=rows, chunks=(10, 3))
+    return path
+
+
+def _frame(rows: Any, **columns: Any) -> Any:
+    import dask.dataframe as frames
+
+    return frames.from_pandas(pd.DataFrame(rows, columns=NAMES).assign(**columns), npartitions=3)
+
+
+ROWS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "list of lists": (lambda X: X.tolist(), RIGHT),
+    "array in columns' order": (np.asfortranarray, RIGHT),
+    "array of objects that are numbers": (lambda X: X.astype(object), RIGHT),
+    "masked array that hides nothing": (np.ma.array, RIGHT),
+    "scipy sparse, CSR": (sp.csr_array, RIGHT),
+    "scipy sparse, COO": (sp.coo_array, RIGHT),
+    "frame of pandas": (lambda X: pd.DataFrame(X), RIGHT),
+    "frame of pandas, nullable": (lambda X: pd.DataFrame(X).astype("Float64"), RIGHT),
+    "frame of polars": (lambda X: pl.DataFrame(X, schema=NAMES), RIGHT),
+    "memory map": (lambda X: np.load(_stored(X, ".npy"), mmap_mode="r"), RIGHT),
+    "path of .npy": (lambda X: _stored(X, ".npy"), RIGHT),
+    "path of zarr": (lambda X: str(_stored(X, ".zarr")), RIGHT),
+    "zarr array": (lambda X: zarr.open_array(_stored(X, ".zarr"), mode="r"), RIGHT),
+    "dask array": (lambda X: da.from_array(X, chunks=(10, 3)), RIGHT),
+    "dask array of unknown sizes": (_unsized, RIGHT),
+    "dask array of sparse blocks": (lambda X: da.from_array(X, chunks=(10, 3)).map_blocks(sp.csr_array), RIGHT),
+    "dask array that says dense, blocks sparse": (lambda X: promised(X, sp.csr_array), RIGHT),
+    "dask array that says sparse, blocks dense": (lambda X: promised(X, np.asarray, meta=sp.csr_array((0, D))), RIGHT),
+    "dask array of masks that hide nothing": (lambda X: da.from_array(np.ma.array(X), chunks=(10, 3)), RIGHT),
+    "dask frame": (_frame, RIGHT),
+    "dask frame, nullable": (lambda X: _frame(X).astype({"b": "Float64"}), RIGHT),
+    "array of dask frame": (lambda X: _frame(X).to_dask_array(), RIGHT),
+    "masked value": (hidden, "masked values"),
+    "masked value in a dask block": (lambda X: da.from_array(hidden(X), chunks=(10, 3)), r"^X\[3, 1\]: masked values"),
+    "masked value, dask says dense": (lambda X: promised(hidden(X), np.ma.asarray), "masked values"),
+    "NaN": (lambda X: changed(np.nan, X), "NaN"),
+    "infinity": (lambda X: changed(np.inf, X), "infinity"),
+    "complex": (lambda X: X + 1j, "Complex data"),
+    "complex in a dask block": (lambda X: promised(X + 1j, np.asarray), "real numbers; got a block of dtype complex"),
+    "text": (lambda X: X.astype(str), "text, not numbers"),
+    "text in a dask block": (lambda X: promised(X.astype(str), np.asarray), "real numbers; got a block of dtype <U"),
+    "text in a dask frame": (lambda X: _frame(X, b="x"), "not numbers; got dtype"),
+    "objects in a dask array": (lambda X: da.from_array(X.astype(object), chunks=9), "real numbers; got dtype object"),
+    "dask block of another shape": (lambda X: promised(X, np.transpose), "a block of another shape"),
+    "dates": (lambda X: np.zeros(X.shape, "M8[s]"), "real numbers; got dtype datetime64"),
+    "one column as a vector": (lambda X: X[:, 0], "2D array"),
+    "one column of a dask array": (lambda X: da.from_array(X)[:, 0], "2-d"),
+    "one column of a dask frame": (lambda X: _frame(X)["a"], "2-d"),
+    "no rows": (lambda X: X[:0], "0 sample"),
+    "no columns": (lambda X: X[:, :0], "0 feature"),
+    "rows of different lengths": (lambda X: [[1.0, 2.0], [3.0]], "inhomogeneous"),
+    "dask.delayed": (lambda X: dask.delayed(X), "only a promise of a value; got a Delayed"),
+    "no such file": (lambda X: str(_stored(X, ".npy")) + "x.npy", "no such file"),
+}
+K = np.exp(-(cdist(X, X) ** 2) / 8)
+KERNELS = {
+    "not square": (K[:, :5], "must be square"),
+    "not symmetric": (K + 0.3 * np.triu(K, 1), "not symmetric"),
+    "a negative eigenvalue": (K - 0.5 * np.eye(N), "not positive semidefinite"),
+    "distances": (cdist(X, X), "not positive semidefinite.*as of distances"),
+    "squared distances": (cdist(X, X) ** 2, "not positive semidefinite.*as of distances"),
+    "distances in dask": (da.from_array(cdist(X, X), chunks=20), "not positive semidefinite.*as of distances"),
+    "NaN": (changed(np.nan, K), "NaN"),
+    "masked value": (hidden(K), "masked values"),
+    "sparse": (sp.csr_array(K), "dense"),
+    "sparse dask blocks": (da.from_array(K, chunks=20).map_blocks(sp.csr_array), "dense"),
+}
+AFFINITIES = {
+    "not square": (K[:, :5], "square"),
+    "not symmetric": (K + 0.3 * np.triu(K, 1), "not symmetric"),
+    "negative": (-K, "negative"),
+    "NaN": (changed(np.nan, K), "NaN"),
+    "masked value": (hidden(K), "masked values"),
+}
+W = WEIGHTS.astype(float)
+SAMPLE_WEIGHTS = {
+    "negative": (-W, "Negative"),
+    "NaN": (changed(np.nan, W), "NaN"),
+    "infinity": (changed(np.inf, W), "infinity"),
+    "too few": (W[:5], "expected"),
+    "all zero": (0 * W, "zero"),
+    "text": (W.astype(str), "text, not numbers"),
+    "masked value": (np.ma.array(W, mask=np.arange(N) == 5), r"sample_weight\[5\]: masked values"),
+    "masked value in a dask block": (
+        da.from_array(np.ma.array(W, mask=np.arange(N) == 5), chunks=20), r"sample_weight\[5\]: masked values",
+    ),
+    "dask.delayed": (dask.delayed(W), "only a promise"),
+}  # fmt: skip
+LABELS = {
+    "dask array": (da.from_array(Y, chunks=20), RIGHT),
+    "too few": (Y[:5], r"got shape \(5,\)"),
+    "none": (None, "requires y to be passed"),
+    "masked value": (np.ma.array(Y, mask=np.arange(N) == 5), r"y\[5\]: masked values"),
+    "masked value in a dask block": (
+        da.from_array(np.ma.array(Y, mask=np.arange(N) == 5), chunks=20), r"y\[5\]: masked values",
+    ),
+    "complex": (Y + 1j, "[Cc]omplex"),
+    "infinity": (changed(np.inf, Y.astype(float)), "inf"),
+    "dask.delayed": (dask.delayed(Y), "only a promise"),
+}  # fmt: skip
+
+
+def page() -> str:
+    """Return the page that lists the forms and what comes of each."""
+    head = """# What comes in, and what becomes of it
+
+Every public learner was given every one of these forms, in `fit` and, of rows, in `predict` or `transform`. "right": the answer is that to
+the plain array; all else is refused by one line of an error that has these words. Written by `python tests/door_cases.py > tests/doors.md`;
+`tests/estimators/test_doors.py` tries each form with each learner, and fails where a learner is missing."""
+    return "\n".join([head, "", f"Learners: {', '.join(LEARNERS)}.", *_tables(), ""])
+
+
+def _tables() -> Iterator[str]:
+    everyone = f"all {len(LEARNERS)} learners"
+    some = {
+        name: sum(bool(getattr(one, name)) for one in LEARNERS.values())
+        for name in ("kernel", "affinity", "weights", "takes")
+    }
+    for title, forms, who in (
+        ("Rows", ROWS, everyone),
+        ('Kernel matrices, kernel="precomputed"', KERNELS, f"the {some['kernel']} that take one"),
+        ('Affinities, affinity="precomputed"', AFFINITIES, f"the {some['affinity']} that take one"),
+        ("Labels and targets", LABELS, f"the {some['takes']} that learn from y"),
+        ("Weights of rows", SAMPLE_WEIGHTS, f"the {some['weights']} that take them"),
+    ):
+        yield from ("", f"## {title}", "", f"| form | {who} |", "|---|---|")
+        for form, (_, words) in forms.items():
+            said = (
+                words.replace("^", "")
+                .replace("\\", "")
+                .replace(".*", " ... ")
+                .replace("[Cc]", "c")
+                .replace("|", " or ")
+            )
+            yield f"| {form} | {'refused: ' + said if words else 'right'} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
