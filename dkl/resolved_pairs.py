@@ -8,6 +8,7 @@ import numpy as np
 
 from dkl._pair_checks import as_integers, inside_cross_validation
 from dkl._pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
+from dkl._plain_arrays import in_memory
 from dkl.errors import InputError
 from dkl.pairs import Pairs
 
@@ -92,6 +93,7 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled"
         raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)
+    y = in_memory(y, "y")
     try:
         shape = np.asarray(y).shape
     except ValueError as error:
