@@ -90,7 +90,7 @@ def test_options_of_a_point_are_those_of_its_fit(task: str) -> None:
             continue
         option = next(param for param in sweep.params if param.name == known.name)
         if isinstance(known.rule, Flag) or option.secondary_opts:  # --standardize/--no-standardize
-            given = [known.off or known.flag]
+            given = [known.off.option if known.off else known.flag]
         else:
             given = [known.flag, _text(option, known.default)]
         parsed = _parsed(sweep, ["--n", "60", "--out", "x", *given])[known.name]
