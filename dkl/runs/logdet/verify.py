@@ -34,6 +34,8 @@ from dkl.runs.logdet.verify_proof import AGREE, of_multipliers, proven, root_of
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.stores.run import RunStore
 
+NEAR = 1e-9
+"""Of the largest entry of a kernel: squared distances that are closer may be told apart by rounding."""
 COMPONENTS_AGREE = 1e-6
 """Relative, of principal coordinates: weights are as large as the least eigenvalue is small."""
 SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
@@ -81,7 +83,8 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
         )
         yield from named(compared, which, quiet=k < len(outputs) - MOST_OUTPUTS)
     if codes is not None:
-        yield Comparison("error before", float(run.report()["prior_error"]), _error(K0, codes), 1.5 / p)
+        error, allowed = _error(K0, codes)
+        yield Comparison("error before", float(run.report()["prior_error"]), error, allowed)
     yield from verify_held_out.claims(run, side, points, K0, L, terms, settings, found["gammas"][-1])
     yield from _of_components(prior, at, M, found, settings.center)
 
@@ -133,15 +136,21 @@ def _of_gamma(
             "above",
         )
     if codes is not None:
-        # Rows that are as near as each other may be told apart by rounding.
-        yield Comparison("error", float(output["error"]), _error(K, codes), 1.5 / len(codes))
+        yield Comparison("error", float(output["error"]), *_error(K, codes))
 
 
-def _error(K: Matrix, codes: NDArray[np.int64]) -> float:
-    """Share of rows whose nearest other is of another class."""
-    wrong = 0
+def _error(K: Matrix, codes: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the share of rows whose nearest other is of another class, and by how much rounding may move it.
+
+    That is half a row, and the share of rows of which the nearest of their own class and of another are equally near but for rounding.
+    """
+    wrong = unsure = 0
+    rounding = NEAR * float(np.abs(K).max(initial=0.0))
     for i, row in enumerate(K):
         distances = np.diagonal(K) - 2 * row
         distances[i] = np.inf
+        is_own = codes == codes[i]
+        own, other = (float(distances[chosen].min(initial=np.inf)) for chosen in (is_own, ~is_own))
         wrong += codes[int(np.argmin(distances))] != codes[i]
-    return wrong / len(K)
+        unsure += bool(abs(own - other) <= rounding)
+    return wrong / len(K), (unsure + 0.5) / len(K)

@@ -51,7 +51,8 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
     if not is_precomputed and not abs(points[np.searchsorted(support, model.support)] - decided.points).max() == 0:
         raise StoreError("a stored support vector is not that row of the data", where=f"{run.path}/model")
     scores = expansions(decided.kernels, coefficients, points, rows, budget)
-    scales = unit_traces(decided.kernels, rows) if len(decided.kernels) > 1 else np.ones(1)
+    per_mean = unit_traces(decided.kernels, rows)
+    scales = per_mean if len(decided.kernels) > 1 else np.ones(1)
     for number, (machine, output) in enumerate(zip(machines, outputs, strict=True)):
         which = "" if len(machines) == 1 else f" of machine {number + 1}"
         claim = {name: float(output[name]) for name in ("objective", "gap")}
@@ -59,7 +60,8 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
         found = _of_machine(machine, claim, scores[:, number][:, machine.rows], scales, settings)
         yield from named(found, which, quiet=number >= MOST_OUTPUTS)
     if held is not None:
-        yield from verify_held_out.claims(run, inputs, settings, held, machines, scores[:, len(machines) :])
+        sizes = np.abs(1.0 / per_mean)
+        yield from verify_held_out.claims(run, inputs, settings, held, machines, scores[:, len(machines) :], sizes)
 
 
 def _machines(run: RunStore, inputs: ClassInputs, model: Model, settings: SVCSettings) -> list[Machine]:

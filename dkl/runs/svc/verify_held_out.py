@@ -29,7 +29,7 @@ from dkl.stores.run import RunStore
 ROUNDINGS = 16
 """Multiple of the kernel's precision: relative to the coefficients' norm, a decision value nearer to 0 may be of either class."""
 
-Matrix = NDArray[np.float64]
+Matrix = Vector = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 
@@ -56,9 +56,13 @@ def joined(support: Rows, coefficients: Matrix, held: dict[str, Any], n: int, wh
 
 
 def claims(
-    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: dict[str, Any], machines: list[Machine], scores: Matrix
+    run: RunStore, inputs: ClassInputs, settings: SVCSettings, held: dict[str, Any], machines: list[Machine], scores: Matrix,
+    sizes: Vector,
 ) -> Iterator[Comparison]:  # fmt: skip
-    """Compare balanced accuracy, that of the alternative, and gaps. machines (M): of the fit; scores (kernels, M, n): without b."""
+    """Compare balanced accuracy, that of the alternative, and gaps.
+
+    machines (M): of the fit; scores (kernels, M, n): without b; sizes (kernels,): means of the kernels' diagonals.
+    """
     report, n = run.report(), inputs.rows.n
     quality = Quality.from_dict(report["quality"], "report.json")
     assert quality is not None
@@ -73,11 +77,11 @@ def claims(
         signed[held["support"]] = held["coefficients"][number]
         b = float(held["intercepts"][number])
         decided[:, number] = machine.shares @ scores[:, number, tests] + b
-        moved = ROUNDINGS * float(np.finfo(settings.dtype).eps) * float(np.linalg.norm(signed))
+        size = max(1.0, float(machine.shares @ sizes)) * float(np.abs(signed).sum())
+        moved = ROUNDINGS * float(np.finfo(settings.dtype).eps) * max(1.0, size)
         ambiguous |= np.abs(decided[:, number]) <= moved
-        yield from _of_machine(
-            machine, signed, b, is_test, scores[:, number], float(held["gaps"][number]), settings, number
-        )
+        gap = float(held["gaps"][number])
+        yield from _of_machine(machine, signed, b, is_test, scores[:, number], gap, settings, number, moved)
     truth = inputs.numbers[tests]
     weights = 1.0 / (len(np.unique(truth)) * np.bincount(truth)[truth])
     found = Scheme(len(inputs.classes), settings.multi_class).classes(decided)
@@ -89,9 +93,12 @@ def claims(
 
 def _of_machine(
     machine: Machine, signed: Matrix, b: float, is_test: NDArray[np.bool_], scores: Matrix, gap: float, settings: SVCSettings,
-    number: int,
+    number: int, moved: float,
 ) -> Iterator[Comparison]:  # fmt: skip
-    """Compare the gap of the machine with coefficients (n,) that learned from the rows of `machine` that are no test."""
+    """Compare the gap of the machine with coefficients (n,) that learned from the rows of `machine` that are no test.
+
+    moved: how far the roundings of a score may move it.
+    """
     is_left, y = ~is_test[machine.rows], machine.y
     rho = scaled_rho(y[is_left], machine.C[is_left]) if isinstance(settings.rho, str) else settings.rho
     alpha, support = y * signed[machine.rows], is_left & (machine.alpha > 0)
@@ -100,7 +107,7 @@ def _of_machine(
     rows = machine.rows[used]
     rest = replace(machine, rows=rows, y=y[used], C=machine.C[used], alpha=alpha[used], b=b)
     _, _, found, allowed = rest.proven(scores[:, rows], rho)
-    allowed += _rounding(rest, scores[:, rows], settings)
+    allowed += _rounding(rest, scores[:, rows], moved)
     outside = max(0.0, -float(alpha.min()), float((alpha - np.where(used, machine.C, 0.0)).max()))
     beyond = float(np.abs(signed).sum() - np.abs(alpha).sum())
     which = f" of machine {number + 1}"
@@ -109,15 +116,12 @@ def _of_machine(
     yield Comparison(f"feasible without held-out rows{which}", 0.0, apart, allowed, quiet=True)
 
 
-def _rounding(machine: Machine, scores: Matrix, settings: SVCSettings) -> float:
-    """Return how far scores (kernels, rows) of the fit's precision may move the gap: nothing refines this machine in double.
+def _rounding(machine: Machine, scores: Matrix, moved: float) -> float:
+    """Return how far scores (kernels, rows) that each move by `moved` move the gap: nothing refines this machine in double.
 
-    A score moves by its roundings; the gap by that for each row of 0 < alpha_i, and for each whose g_i + 2 b y_i may change its sign.
+    By that for each row of 0 < alpha_i, and for each whose g_i + 2 b y_i may change its sign.
     """
-    product = machine.shares @ scores
-    eps = ROUNDINGS * float(np.finfo(settings.dtype).eps)
-    moved = eps * max(1.0, float(np.linalg.norm(machine.alpha)), float(np.abs(product).max(initial=0.0)))
-    margin = machine.y * (product + machine.b) - 1  # half of g_i + 2 b y_i, less the term of rho
+    margin = machine.y * (machine.shares @ scores + machine.b) - 1  # half of g_i + 2 b y_i, less the term of rho
     counts = (np.abs(margin) <= 4 * moved) | (machine.alpha > 0)
     return 2 * moved * float((machine.C + machine.alpha)[counts].sum())
 
