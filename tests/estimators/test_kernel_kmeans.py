@@ -287,7 +287,7 @@ def test_what_is_refused(blobs, tmp_path):
         with pytest.raises(InputError, match=r"X\[777, 2\]"):
             KernelKMeans(random_state=0).fit(blobs).predict(broken_file)
     fails("too large to square", da.from_array(blobs * 1e200))
-    fails("not positive semidefinite; got an eigenvalue of -2", np.diag([1.0, -2.0, 3.0]), n_clusters=2, kernel="precomputed")
+    fails("eigenvalue of -2; wanted a kernel matrix", np.diag([1.0, -2.0, 3.0]), n_clusters=2, kernel="precomputed")
     fails("not symmetric", np.arange(9.0).reshape(3, 3), n_clusters=2, kernel="precomputed")
     fails("not square", blobs, kernel="precomputed")
     fails("memory_limit", blobs, MemoryBudgetError, kernel="rbf", memory_limit="100 MB")
