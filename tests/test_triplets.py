@@ -145,7 +145,7 @@ def test_triplets_of_labels_do_not_depend_on_blocks(rng: Any, monkeypatch: Any) 
         ([[0.0], [1.0]], [0, 1], {}, "no two rows of one class; got 2 classes of one row each"),
         ([[0.0], [1.0]], [0, 1, 1], {}, r"X: labels and rows differ in number; got shape \(2, 1\); wanted \(3, d\)"),
         ([[0.0], [1.0]], [0, 1], {"kernel": "precomputed"}, r"wanted \(2, 2\), the kernel matrix"),
-        ([[0.0], [np.nan]], [0, 1], {}, "not finite"),
+        ([[0.0], [np.nan]], [0, 1], {}, "contains NaN"),
         (
             1e200 * np.eye(4),
             [0, 0, 1, 1],

@@ -105,13 +105,17 @@ def target_numbers(files: Files) -> Any:
 
 
 def note_targets(files: Files, rows: RowSource) -> None:
-    """Add to the note on the rows how a file of targets in text was read."""
+    """Add to the note on the rows that the first line of a file of targets in text was taken for their name.
+
+    Without one there are as many lines as rows, which leaves nothing to say.
+    """
     file = files.paths["targets"]
     if file is not None and table_suffix(file) is not None:
         with reading(file):
-            first = "line 1 names" if first_is_name(file, rows.n, target_table(files)) else "no line of names above"
-        note = f"{file_name(file)}: {first} the {rows.n:,} targets"
-        rows.note = f"{rows.note}; {note}" if rows.note else note
+            is_name = first_is_name(file, rows.n, target_table(files))
+        note = f"{file_name(file)}: line 1 names the {rows.n:,} targets"
+        if is_name:
+            rows.note = f"{rows.note}; {note}" if rows.note else note
 
 
 def may_have_targets(files: Files) -> bool:

@@ -175,6 +175,9 @@ class _Move(NamedTuple):
     complete: bool
 
 
+@np.errstate(
+    over="ignore", invalid="ignore"
+)  # of columns that are all but equal steps may be beyond double, and are not taken then
 def _move(
     B: NDArray[np.float64], g: Vector, on: Vector, d: Vector, image: Vector, signs: Vector, kappa: float
 ) -> _Move:

@@ -246,7 +246,7 @@ def bad_files(folder):
                 "--data",
                 "nan.npz",
             ),
-            "nan",
+            "NaN",
         ),
         (("--data", "X.npz", "--sigma", "1", "--kernel", "rbf"), "--sigma: a parameter that this kernel does not have"),
         (("--data", "X.npz", "--t", "0.5"), "--t: a parameter that this loss does not have"),

@@ -330,9 +330,9 @@ def test_groups_alone_show_help(command: list[str]) -> None:
 TRANSFORMS: dict[str, tuple[list[str], str]] = {
     "no data": (["--data", "none.npz", "--out", "new.npz"], "no such file"),
     "other features": (["--data", "narrow.npz", "--out", "new.npz"], "features"),
-    "NaN": (["--data", "nan.npz", "--out", "new.npz"], "not finite"),
+    "NaN": (["--data", "nan.npz", "--out", "new.npz"], "contains NaN"),
     "out exists": (["--data", "X.npz", "--out", "X.npz"], "never overwritten"),
-    "out of another kind": (["--data", "X.npz", "--out", "new.csv"], "kind of file"),
+    "out of another kind": (["--data", "X.npz", "--out", "new.txt"], "kind of file"),
     "out in no folder": (["--data", "X.npz", "--out", "none/new.npz"], "does not exist"),
 }
 

@@ -136,7 +136,7 @@ def test_a_kernel_that_refuses_the_rows_leaves_nothing(place, work):
 PREDICT = {
     "no data": (["--data", "none.npz", "--out", "p.npy"], "no such file"),
     "other features": (["--data", "wide.npz", "--out", "p.npy"], "features"),
-    "NaN": (["--data", "nan.npz", "--out", "p.npy"], "not finite"),
+    "NaN": (["--data", "nan.npz", "--out", "p.npy"], "contains NaN"),
     "out exists": (["--data", "new.npz", "--out", "X.npz"], "never overwritten"),
     "another kind of file": (["--data", "new.npz", "--out", "p.txt"], "kind of file"),
     "targets of other rows": (["--data", "new.npz", "--targets", "Y.npy", "--out", "p.npy"], "not targets"),

@@ -92,7 +92,7 @@ SQUARE = X @ X.T
 MATRICES = {
     "not symmetric": (with_value(SQUARE, (3, 5), 9.0), "symmetric"),
     "indefinite": (SQUARE - 3 * np.eye(N), "eigenvalue"),
-    "NaN": (with_value(SQUARE, (3, 5), np.nan), "not finite"),
+    "NaN": (with_value(SQUARE, (3, 5), np.nan), "contains NaN"),
 }
 
 
@@ -181,7 +181,7 @@ def test_the_level_method_is_for_few_rows(work):
 PREDICT = {
     "no data": (["--data", "none.npz", "--out", "p.npy"], "no such file"),
     "other features": (["--data", "wide.npz", "--out", "p.npy"], "features"),
-    "NaN": (["--data", "nan.npz", "--out", "p.npy"], "not finite"),
+    "NaN": (["--data", "nan.npz", "--out", "p.npy"], "contains NaN"),
     "out exists": (["--data", "new.npz", "--out", "X.npz"], "never overwritten"),
     "another kind of file": (["--data", "new.npz", "--out", "p.txt"], "kind of file"),
     "labels of other rows": (["--data", "new.npz", "--targets", "y.csv", "--out", "p.npy"], "not labels of these"),

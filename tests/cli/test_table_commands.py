@@ -139,7 +139,7 @@ def test_labels_of_new_rows_in_a_file_of_their_own(folder: Path) -> None:
 
 NOTES = {
     "names of labels": ("svc", "species\n" + "".join(f"{kind}\n" for kind in KIND), "line 1 names the 40 targets"),
-    "labels alone": ("svc", "".join("ab"[kind] + "\n" for kind in KIND), "no line of names above the 40 targets"),
+    "labels alone": ("svc", "".join("ab"[kind] + "\n" for kind in KIND), None),
     "a missing label": ("logdet", "species\n0\n\n" + "".join(f"{kind}\n" for kind in KIND[2:]), "line 1 names the 40 targets"),
     "names of numbers": ("regression", "a,b\n" + "".join(f"{x},{y}\n" for x, y in POINTS.tolist()), "line 1 names the 40 targets"),
 }  # fmt: skip
@@ -151,7 +151,7 @@ def test_what_a_file_of_targets_is_said_to_be(case: str, folder: Path) -> None:
     Path("y.csv").write_text(text)
     answer = call("plan", task, "--data", "X.npz", "--targets", "y.csv", "--out", "run.zarr")
     assert answer.code == 0, answer.err
-    assert f"note: y.csv: {words}\n" in answer.err
+    assert answer.err == ("" if words is None else f"note: y.csv: {words}\n")
 
 
 def test_a_triplet_of_the_first_rows(folder: Path) -> None:

@@ -289,7 +289,7 @@ def test_what_is_refused(blobs, tmp_path):
     fails("too large to square", da.from_array(blobs * 1e200))
     fails("eigenvalue of -2; wanted a kernel matrix", np.diag([1.0, -2.0, 3.0]), n_clusters=2, kernel="precomputed")
     fails("not symmetric", np.arange(9.0).reshape(3, 3), n_clusters=2, kernel="precomputed")
-    fails("not square", blobs, kernel="precomputed")
+    fails("must be square", blobs, kernel="precomputed")
     fails("memory_limit", blobs, MemoryBudgetError, kernel="rbf", memory_limit="100 MB")
     fails("own kernel", Learner(blobs), kernel="rbf")
     fails("not a fitted learner", KMeans())

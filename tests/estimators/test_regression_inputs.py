@@ -178,7 +178,7 @@ TARGETS = {
     "no column": (Y[:, None][:, :0], "y: .*0 feature"),
     "three-dimensional": (Y[:, None, None], "y: .*dim 3"),
     "a number": (3.0, "y: .*scalar"),
-    "words": (["a"] * N, "y: .*convert"),
+    "words": (["a"] * N, "y: text, not numbers; got 'a'.*pass y as numbers"),
     "complex": (Y + 1j, "y: Complex"),
     "dates": (np.zeros(N, "M8[s]"), "y: .*datetime64"),
     "spans": (np.arange(N).astype("m8[s]"), "y: .*timedelta64"),

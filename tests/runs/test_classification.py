@@ -48,7 +48,7 @@ def test_weights_of_classes(tmp_path):
 def test_labels_are_checked(tmp_path):
     with pytest.raises(InputError, match=r"y of .*X.npz: .*greater than one"):
         inputs(tmp_path, np.zeros(4))
-    with pytest.raises(InputError, match=r"y of .*X.npz \[2\]: not finite"):
+    with pytest.raises(InputError, match=r"y of .*X.npz \[2\]: a label is missing"):
         inputs(tmp_path, np.array([0, 1, np.nan]))
     with pytest.raises(InputError, match="Somebody requires y to be passed"):
         checked_labels(None, 3, "Somebody")

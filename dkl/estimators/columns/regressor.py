@@ -24,10 +24,11 @@ from dkl.estimators.columns.candidates import Candidates
 from dkl.estimators.columns.fit import predicted
 from dkl.estimators.columns.settings import ColumnSettings
 from dkl.estimators.columns.targets import LEAST, are_too_small, target_means
+from dkl.estimators.common.given_labels import given_labels
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import given_labels, given_rows, in_short, random_stream
+from dkl.estimators.common.validation import given_rows, in_short, random_stream
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dkl._pair_checks import inside_cross_validation
 from dkl._pair_sources import encode_labels
 from dkl.errors import DataWarning, InputError
-from dkl.estimators.common.validation import given_labels
+from dkl.estimators.common.given_labels import given_labels
 from dkl.pairs import Pairs
 from dkl.resolved_pairs import resolve_pairs
 from dkl.triplets import Triplets, resolve_triplets

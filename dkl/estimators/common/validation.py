@@ -16,7 +16,6 @@ from dkl.errors import InputError, InputTypeError
 from dkl.estimators.common.size_guard import check_size
 from dkl.estimators.common.standardize import fit_columns, scaled_columns
 from dkl.resources import parse_bytes
-from dkl.stores.rows import whole_array
 
 SMALL_INTEGERS = (np.uint8, np.int8, np.uint16, np.int16)
 
@@ -102,11 +101,6 @@ def is_large(X: Any) -> bool:
     return hasattr(X, "shape") and hasattr(X, "dtype") and hasattr(X, "__getitem__") and not hasattr(X, "iloc")
 
 
-def given_labels(y: Any, where: str = "y") -> Any:
-    """Return labels or targets as they are given; of a path, the array in that .npy file or zarr array. Raises InputError."""
-    return whole_array(y, where) if isinstance(y, (str, os.PathLike)) else y
-
-
 def is_precomputed(estimator: Any) -> bool:
     """Whether the estimator's rows are rows of a kernel matrix."""
     kernel = getattr(estimator, "kernel", None)
@@ -123,6 +117,8 @@ def in_short(error: Exception) -> str:
 def _not_finite(X: Any) -> InputError | None:
     """Return the error that names the first NaN or infinity of a table, list, array or sparse matrix of numbers, if there is one."""
     is_frame = hasattr(X, "iloc") and hasattr(X, "columns")
+    if getattr(getattr(X, "dtype", None), "kind", "f") == "c":
+        return None
     try:
         rows = (
             X.to_numpy(np.float64, na_value=np.nan) if is_frame else X if sp.issparse(X) else np.asarray(X, np.float64)

@@ -9,10 +9,11 @@ from dkl.estimators.basis.fit import solved
 from dkl.estimators.basis.learner import BasisLearner
 from dkl.estimators.basis.plan import Sizes, plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
+from dkl.estimators.common.given_labels import given_labels
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import checked_rows, given_labels
+from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.mvu.fit import PosedUnfolding, label_factor
 from dkl.estimators.mvu.settings import UnfoldingSettings
 

@@ -16,11 +16,12 @@ from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common import drawing
 from dkl.estimators.common.client_parameter import ClientParameter
+from dkl.estimators.common.given_labels import given_labels
 from dkl.estimators.common.progress import watch_for
 from dkl.estimators.common.rules import width_rule
 from dkl.estimators.common.settings import check_parameters, gathered
 from dkl.estimators.common.side_information import note_unused
-from dkl.estimators.common.validation import checked_rows, given_labels, is_large, random_stream, rows_in_place
+from dkl.estimators.common.validation import checked_rows, is_large, random_stream, rows_in_place
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.pairwise import picture
 from dkl.estimators.pairwise.checks import check_pairs

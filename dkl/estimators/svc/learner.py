@@ -15,12 +15,13 @@ from dkl.blocks.row_sources import row_source
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.classes import checked_labels
+from dkl.estimators.common.given_labels import given_labels
 from dkl.estimators.common.kernel_parameter import KernelParameter
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.progress import listed_callbacks, watch_for
 from dkl.estimators.common.sample_weights import checked_weights
 from dkl.estimators.common.settings import check_parameters, gathered
-from dkl.estimators.common.validation import given_labels, given_rows
+from dkl.estimators.common.validation import given_rows
 from dkl.estimators.svc import picture
 from dkl.estimators.svc.classifier import FittedClassifier, fit_classifier, fit_steps
 from dkl.estimators.svc.decisions import Machines, Scheme

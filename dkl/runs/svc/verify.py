@@ -51,7 +51,7 @@ def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: in
     if not is_precomputed and not abs(points[np.searchsorted(support, model.support)] - decided.points).max() == 0:
         raise StoreError("a stored support vector is not that row of the data", where=f"{run.path}/model")
     scores = expansions(decided.kernels, coefficients, points, rows, budget)
-    per_mean = unit_traces(decided.kernels, rows)
+    per_mean = np.ones(1) if is_precomputed else unit_traces(decided.kernels, rows)
     scales = per_mean if len(decided.kernels) > 1 else np.ones(1)
     for number, (machine, output) in enumerate(zip(machines, outputs, strict=True)):
         which = "" if len(machines) == 1 else f" of machine {number + 1}"

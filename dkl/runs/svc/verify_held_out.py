@@ -29,7 +29,8 @@ from dkl.stores.run import RunStore
 ROUNDINGS = 16
 """Multiple of the kernel's precision: relative to the coefficients' norm, a decision value nearer to 0 may be of either class."""
 
-Matrix = Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+Vector = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 

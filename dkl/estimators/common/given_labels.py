@@ -1,0 +1,13 @@
+"""Labels and targets as estimators are given them: arrays, or paths of arrays."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dkl.stores.rows import whole_array
+
+
+def given_labels(y: Any, where: str = "y") -> Any:
+    """Return labels or targets as they are given; of a path, the array in that .npy file or zarr array. Raises InputError."""
+    return whole_array(y, where) if isinstance(y, (str, os.PathLike)) else y
