@@ -14,7 +14,7 @@ NEGATED = ("Do not ", "Fit no ", "Take components about 0, not ")
 
 def commands(command, name, parent=None):
     """Yield (path, parameters) of every command below."""
-    context = click.Context(command, info_name=name, parent=parent)
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
             yield from commands(command.get_command(context, child), child, context)
