@@ -5,9 +5,11 @@ import re
 import shlex
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from command_line import call, factor_bytes, tree
 from dask_processes import wait_until
@@ -164,6 +166,16 @@ def test_what_the_page_says_to_type(work: Path) -> None:
     answer = call(*shlex.split(command), "--wait")
     assert answer.code == 0, answer.err + answer.out
     assert call("verify", "run.zarr").code == 0
+    wait_until(lambda: not sessions())
+
+
+def sessions() -> list[str]:
+    """Return the command lines of the server's sessions, and of what they run, which end a moment after the job."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found.append(" ".join(process.cmdline()))
+    return [line for line in found if "notty" in line or "job.sh" in line]
 
 
 @pytest.mark.exhaustive
