@@ -69,7 +69,7 @@ def read_labels(
 
     From y of an .npz archive or its only array, .npy, y of svmlight, or a .csv or .tsv file: of one column, with or without a name in
     its first line; or of several, of which `table.target_column` names one. Labels in text are integers if all of them are written as
-    integers. With as many lines as labels the first is a label, with one more a name; but a line that occurs again, or a number
+    integers, 1.0 too. With as many lines as labels the first is a label, with one more a name; but a line that occurs again, or a number
     above numbers, is no name, and text above numbers alone is no label: what has two readings is refused without `header`. An
     empty line is a missing label, but not at the end.
 

@@ -13,6 +13,7 @@ from dkl._object_paths import AnyPath
 from dkl._table_lines import (
     WITHOUT_INDEX,
     found_delimiter,
+    is_missing,
     is_number,
     is_unnamed,
     named_delimiter,
@@ -24,7 +25,7 @@ from dkl._table_options import TableOptions
 from dkl._tables import read_texts
 from dkl.errors import InputError
 
-_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # 007 is a name, not a number
+_INTEGER = re.compile(r"([+-]?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 007 is a name, not a number
 
 
 def read_label_text(path: AnyPath, n: int, options: TableOptions) -> NDArray[Any]:
@@ -95,8 +96,11 @@ def _is_name(cells: list[str], n: int, path: AnyPath) -> bool:
 
 
 def _typed(cells: list[str]) -> NDArray[Any]:
-    """Return labels as integers if all are written as such, else as text."""
-    if all(map(_INTEGER.fullmatch, cells)):
+    """Return labels as integers if all are written as such, 1.0 as 1, else as text; where some are missing, as text of integers."""
+    found = [None if is_missing(cell) else _INTEGER.fullmatch(cell) for cell in cells]
+    if not all(one or is_missing(cell) for one, cell in zip(found, cells, strict=True)):
+        return np.array(cells, np.str_)
+    if all(found):
         with suppress(OverflowError):
-            return np.array([int(cell) for cell in cells], np.int64)
-    return np.array(cells, np.str_)
+            return np.array([int(one[1]) for one in found if one], np.int64)
+    return np.array([one[1] if one else cell for one, cell in zip(found, cells, strict=True)], np.str_)

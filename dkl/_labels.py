@@ -15,7 +15,8 @@ WANTED = "one class label a row; None, NaN, NA, ? and the like, or -1, for unlab
 """Description of labels of which some may be missing, for errors; `is_unlabeled` has the whole rule."""
 MOST_DISTINCT = 10
 """Largest number of rows that may each have a label of their own: more are ids of rows, or numbers to predict."""
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+(\.0*)?")
+_MINUS_ONE = frozenset({"-1", "-1.", "-1.0"})
 
 
 def as_labels(y: Any) -> NDArray[Any]:
@@ -38,8 +39,8 @@ def is_unlabeled(labels: NDArray[Any], *, minus_one: bool = True) -> NDArray[np.
     """Return which of the labels (n,) are marks of a missing one.
 
     Marks are None, NaN and pandas' NA and NaT; in text, in any case: nothing, NA, N/A, #N/A, NaN, null, none, ?, ., NaT and <NA>, but
-    not Na and Nat; "-", unless "+" is a label as well; and -1, in numbers and text. minus_one: whether -1 is a mark among integers,
-    which it is not where every row needs a label; among names it is one in any case.
+    not Na and Nat; "-", unless "+" is a label as well; and -1, in numbers and in text, where it may be -1.0. minus_one: whether -1 is a
+    mark among integers, which it is not where every row needs a label; among names it is one in any case.
     """
     kind = labels.dtype.kind
     if kind in "bi":
@@ -55,7 +56,7 @@ def is_unlabeled(labels: NDArray[Any], *, minus_one: bool = True) -> NDArray[np.
     )
     signs = any(named and value.strip() == "+" for value, named in zip(text, is_text, strict=True))
     missing = [
-        (_is_mark(value) and not (signs and value.strip() == "-")) or (minus_one and value.strip() == "-1")
+        (_is_mark(value) and not (signs and value.strip() == "-")) or (minus_one and value.strip() in _MINUS_ONE)
         if named
         else _is_no_value(value) or (minus_one and value == -1)
         for value, named in zip(text, is_text, strict=True)

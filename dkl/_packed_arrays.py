@@ -27,6 +27,10 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray marks its arrays of zarr's format 2, whose fill value is its mark of missing values."""
 
 
+_SOURCE, _MOVES = "original-", ("rechunk", "getitem", "concatenate")
+"""Prefixes of the layers of Dask's graphs that hold an array of zarr, and that only move entries."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """Scale and offset of stored numbers, and those that stand for a missing value."""
@@ -72,6 +76,21 @@ def unpacked(X: Any, where: str = "X") -> Any:
     if not is_zarr_array(X) or (packing := packing_of(X, where)) is None:
         return X
     return UnpackedArray(X, packing)
+
+
+def refuse_packed_blocks(X: Any, where: str) -> None:
+    """Raise InputError for a Dask array of the stored numbers of a packed zarr array, at most cut and joined: Dask drops attributes."""
+    layers = getattr(getattr(X, "dask", None), "layers", {}) if hasattr(X, "rechunk") else {}
+    sources = {name.removeprefix(_SOURCE): layer[name] for name, layer in layers.items() if name.startswith(_SOURCE)}
+    if not all(name in sources or name.startswith((_SOURCE, *_MOVES)) for name in layers):
+        return  # computed with, as by whoever decodes it
+    for array in filter(is_zarr_array, sources.values()):
+        if packing_of(array, where) is not None:
+            got = ", ".join(name for name in (SCALE, OFFSET, *MARKS) if name in array.attrs)
+            remedy = "pass the zarr array or its path in its place, or decode it: xarray.open_zarr(...)[name].data"
+            raise InputError(
+                "stored numbers of a packed zarr array, not its values: Dask drops its attributes", where=where, got=got, remedy=remedy
+            )  # fmt: skip
 
 
 class UnpackedArray:

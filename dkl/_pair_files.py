@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
@@ -52,15 +53,47 @@ def read_pair_file(path: str | AnyPath, rows: Rows = None) -> tuple[Any, Any, An
     return must, cannot, arrays.get("weights")
 
 
-def read_triplet_text(path: AnyPath, rows: Mapping[Hashable, int]) -> Integers:
-    """Return triplets (m, 3) of ids in a file of text as row numbers; the first line holds names where none of its cells is an id."""
+def read_triplet_text(path: AnyPath, rows: Mapping[Hashable, int], header: bool | None = None) -> Integers:
+    """Return triplets (m, 3) of ids in a file of text as row numbers; the first line holds names where none of its cells is an id.
+
+    header: whether it does, where that was said. Raises InputError where a first line of other names than ours looks like unknown ids.
+    """
+
+    def is_header(number: int, first: Cells) -> bool:
+        if header is not None or any(cell in rows for cell in first):
+            return bool(header)
+        if not _names_triplets(first) and {_shape(cell) for cell in first} & {_shape(str(one)) for one in rows}:
+            where, got = f"{path}, line {number}", repr(",".join(first)[:_SHOWN])
+            remedy = f"above triplets write {','.join(_TRIPLET)}; in a triplet, ids of rows"
+            raise InputError("names of columns, or ids that no row has?", where=where, got=got, remedy=remedy)
+        return True
+
     found = []
     with reading(path):
-        for number, cells in _cells(path, lambda _, first: not any(cell in rows for cell in first)):
+        for number, cells in _cells(path, is_header):
             if len(cells) != len(_TRIPLET):
                 raise _malformed(path, number, cells, "3 ids: anchor, similar, dissimilar")
             found.append([_row(cell, rows, path, number) for cell in cells])
     return np.array(found, np.int64).reshape(-1, 3)
+
+
+def refuse_triplet_order(path: AnyPath) -> None:
+    """Raise InputError for a first line that names anchor, similar and dissimilar in another order than triplets are read in."""
+    with reading(path):
+        delimiter = lines.found_delimiter(path, some := lines.sample(path))[0]
+        number, cells = next(((n, cells) for n, cells in lines.rows_of(some, delimiter) if cells), (0, []))
+    if _names_triplets(cells) and [cell.strip().lower() for cell in cells] != _TRIPLET:
+        where, got = f"{path}, line {number}", repr(",".join(cells)[:_SHOWN])
+        raise InputError("columns in another order", where=where, got=got, wanted=", ".join(_TRIPLET))
+
+
+def _names_triplets(cells: Cells) -> bool:
+    return sorted(cell.strip().lower() for cell in cells) == sorted(_TRIPLET)
+
+
+def _shape(text: str) -> str:
+    """Return text with a letter for each run of letters and a digit for each run of digits: C1007 is written as C2 is."""
+    return re.sub(r"[0-9]+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
 def _cells(path: AnyPath, is_header: Callable[[int, Cells], bool]) -> Iterator[tuple[int, Cells]]:

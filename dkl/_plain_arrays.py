@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import coo_array, issparse
 
-from dkl._packed_arrays import is_zarr_array, unpacked
+from dkl._packed_arrays import is_zarr_array, refuse_packed_blocks, unpacked
 from dkl.errors import InputError, InputTypeError
 
 DATA_REMEDY = "drop the row, fill the gap or scale the column"
@@ -22,6 +22,7 @@ def in_memory(values: Any, where: str) -> Any:
     """
     refuse_promise(values, where)
     if hasattr(type(values), "__dask_graph__"):
+        refuse_packed_blocks(values, where)
         values = values.compute()
     elif is_zarr_array(values):
         values = np.asarray(unpacked(values, where))

@@ -32,9 +32,7 @@ def rows_of_ids(index: Any, *, as_text: bool = False) -> dict[Hashable, int]:
 
 def numbered(tuples: Any, rows: Mapping[Hashable, int], size: int, where: str, *, as_text: bool = False) -> Integers:
     """Return tuples of ids, a list or an array (m, size) of them, as row numbers (m, size); InputError names the first unknown id."""
-    if hasattr(tuples, "iloc"):
-        tuples = tuples.to_numpy()
-    given = tuples.tolist() if isinstance(tuples, np.ndarray) else [] if tuples is None else list(tuples)
+    given = [] if tuples is None else _rows_of(tuples)
     found = np.empty((len(given), size), dtype=np.int64)
     for position, one in enumerate(given):
         try:
@@ -48,6 +46,15 @@ def numbered(tuples: Any, rows: Mapping[Hashable, int], size: int, where: str, *
         except TypeError as error:
             raise InputError("not ids", where=f"{where}[{position}]", got=repr(one), wanted=f"{size} ids") from error
     return found
+
+
+def _rows_of(tuples: Any) -> list[Any]:
+    """Return the rows of a data frame, a table, an array or a sequence of tuples of ids."""
+    if hasattr(tuples, "itertuples"):  # of pandas: each column keeps its type, as timestamps
+        return list(tuples.itertuples(index=False, name=None))
+    if hasattr(tuples, "__array__"):  # other frames and tables would be listed by columns
+        tuples = np.asarray(tuples)
+    return tuples.tolist() if isinstance(tuples, np.ndarray) else list(tuples)
 
 
 def unknown_id(label: Any, where: str) -> InputError:

@@ -21,7 +21,7 @@ from dkl._pair_checks import (
     renumbered,
     shown,
 )
-from dkl._pair_files import read_triplet_text
+from dkl._pair_files import read_triplet_text, refuse_triplet_order
 from dkl._pair_sources import encode_labels
 from dkl._paths import as_source
 from dkl._reading import reading
@@ -209,7 +209,8 @@ def load_triplets(path: str | AnyPath, *, header: bool | None = None, ids: Any =
     """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv or .tsv of
     whole numbers with or without a first line of names. header: whether there is such a line; None: where it holds text, so that
     0,1,2 is a triplet. ids: (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: the triplets are of ids,
-    compared as text, and a first line of text holds names where none of its cells is an id.
+    compared as text, and a first line of text holds names where none of its cells is an id, or is refused where its
+    cells are written as ids are. Columns named anchor, similar and dissimilar must be in this order.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
     """
@@ -218,8 +219,10 @@ def load_triplets(path: str | AnyPath, *, header: bool | None = None, ids: Any =
     if suffix not in (".npy", ".npz", *TABLES):
         raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .tsv, .npy or .npz")
     rows = None if ids is None else rows_of_ids(ids, as_text=True)
+    if suffix in TABLES:
+        refuse_triplet_order(source)
     if rows is not None and suffix in TABLES:
-        return Triplets(read_triplet_text(source, rows))
+        return Triplets(read_triplet_text(source, rows, header))
     if suffix in TABLES and header is None:
         with reading(source):
             header = is_text(source)

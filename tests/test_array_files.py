@@ -146,7 +146,9 @@ LABELS = {
     "a header of names": ("colour\nred\nblue\nred\n", ["red", "blue", "red"]),
     "quoted": ('"a, b"\n"say ""c"""\nd\n', ["a, b", 'say "c"', "d"]),
     "leading zeros are names": ("007\n7\n1\n", ["007", "7", "1"]),
-    "no fractions": ("1.0\n2.0\n1\n", ["1.0", "2.0", "1"]),
+    "whole numbers": ("1.0\n-1.\n1\n", [1, -1, 1]),
+    "whole numbers and a gap": ("1.0\nNA\n-1.0\n", ["1", "NA", "-1"]),
+    "fractions": ("1.0\n2.5\n1\n", ["1.0", "2.5", "1"]),
     "beyond 64 bits": ("99999999999999999999\n1\n2\n", ["99999999999999999999", "1", "2"]),
     "a mark and Windows' ends": ("\ufeffred\r\nblue\r\nred\r\n", ["red", "blue", "red"]),
 }

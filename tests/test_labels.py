@@ -16,7 +16,7 @@ N = 30
 CLASSES = np.arange(N) % 2
 MISSING = np.arange(N) % 3 == 0
 X = np.random.default_rng(0).normal(size=(N, 3)) + 3 * CLASSES[:, None]
-MARKS = ["", "NA", "n/a", "#N/A", "NaN", "null", "None", "none", "?", "-", ".", "<NA>", "-1"]
+MARKS = ["", "NA", "n/a", "#N/A", "NaN", "null", "None", "none", "?", "-", ".", "<NA>", "-1", "-1.0"]
 
 
 def named(mark):
@@ -36,6 +36,7 @@ FORMS = {
     "floats": np.where(MISSING, -1.0, CLASSES),
     "NaN": np.where(MISSING, np.nan, CLASSES),
     "numerals": np.where(MISSING, "-1", CLASSES.astype(str)),
+    "numerals of floats": np.where(MISSING, -1.0, CLASSES).astype(str),
     **{f"text {mark!r}": named(mark) for mark in MARKS},
     "bytes": named("NA").astype("S"),
     **{f"object {mark!r}": objects(mark) for mark in (None, float("nan"), pd.NA, pd.NaT, "NA", -1)},
@@ -46,7 +47,9 @@ FORMS = {
     "category": pd.Series(objects(None).tolist()).astype("category"),
     "frame": pd.DataFrame({"bird": objects(None).tolist()}),
 }
-EVERY_MISSING = {name: y for name, y in FORMS.items() if name not in ("integers", "floats", "numerals")}
+EVERY_MISSING = {
+    name: y for name, y in FORMS.items() if name not in ("integers", "floats", "numerals", "numerals of floats")
+}
 """Forms in which -1 is not the name of a class of a classifier."""
 
 

@@ -5,6 +5,7 @@ import json
 import struct
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -132,8 +133,9 @@ def test_targets_labels_and_weights_are_values(tmp_path: Path) -> None:
     for more, packed_more in (({}, {}), ({"sample_weight": VALUES[:, 0]}, {"sample_weight": targets})):
         models = [dkl.LowRankKernelRegressor(n_columns=10, nu=0.1, random_state=0) for _ in range(2)]
         models[0].fit(VALUES, VALUES[:, 0], **more)
-        models[1].fit(VALUES, targets, **packed_more)
-        assert_allclose(models[1].predict(VALUES), models[0].predict(VALUES))
+        for y in (targets, tmp_path / "y.zarr"):
+            models[1].fit(VALUES, y, **packed_more)
+            assert_allclose(models[1].predict(VALUES), models[0].predict(VALUES))
     labels = np.where(np.arange(N) % 5, KIND, -9).astype(np.int16)
     partly = packed(tmp_path / "labels.zarr", labels, -9, version=2)
     assert dkl.Pairs.from_labels(partly, random_state=0) == dkl.Pairs.from_labels(
@@ -191,3 +193,20 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refused(answer)
         assert "[4, 2]" in answer.err and "nan" in answer.err.lower()
     assert_array_equal(np.load("y.npy"), KIND)
+
+
+def test_dask_arrays_of_stored_numbers_are_refused(tmp_path: Path) -> None:
+    """Dask has no attributes: its array of a packed one holds stored numbers, whatever is cut off or joined; decoded, it holds values."""
+    array = packed(tmp_path / "X.zarr", STORED, scale_factor=SCALE, add_offset=OFFSET)
+    raw = da.from_array(array, chunks=(9, 2))
+    forms = {"path": da.from_zarr(str(tmp_path / "X.zarr")), "array": da.from_zarr(array), "blocks": raw}
+    forms |= {"cut": raw.rechunk((20, 3))[:30], "joined": da.concatenate([raw[:5], raw[5:]])}
+    for name, given in forms.items():
+        with pytest.raises(InputError, match="^X: stored numbers of a packed zarr array.*got scale_factor, add_offset"):
+            dkl.KernelPCA(n_components=2).fit(given)
+        with pytest.raises(InputError, match="^y: stored numbers of a packed"):
+            dkl.LowRankKernelRegressor(n_columns=10, nu=0.1).fit(VALUES, given[:, 0]), name
+    source = row_source(raw * SCALE + OFFSET)
+    assert_allclose(source.read(0, N), VALUES)
+    plain = packed(tmp_path / "plain.zarr", STORED)
+    assert_array_equal(row_source(da.from_array(plain, chunks=(9, 2))).read(0, N), STORED)

@@ -114,8 +114,33 @@ def test_triplets(tmp_path: Path) -> None:
     path.write_text("ann,bob,eve\nann,bob\n")
     with pytest.raises(InputError, match="line 2: malformed line"):
         load_triplets(path, ids=IDS)
+    path.write_text("row,near,far\n1,2,3\n4,3,1\n")  # other names, of ids that are written otherwise
+    assert load_triplets(path, ids=["1", "2", "3", "4"]) == wanted
+    path.write_text("zoe,tim,ida\nann,bob,eve\n007,eve,ann\n")  # was passed over as names
+    with pytest.raises(
+        InputError, match="line 1: names of columns, or ids that no row has.*write anchor,similar,dissimilar"
+    ):
+        load_triplets(path, ids=IDS)
+    assert load_triplets(path, ids=IDS, header=True) == wanted
+    for text, ids in (("ann,bob,eve\n", IDS), ("0,1,2\n", None)):
+        path.write_text(f"similar,anchor,dissimilar\n{text}")
+        with pytest.raises(InputError, match="line 1: columns in another order"):
+            load_triplets(path, ids=ids)
     np.savez(tmp_path / "triplets.npz", triplets=np.array([["ann", "bob", "eve"], ["007", "eve", "ann"]]))
     assert load_triplets(tmp_path / "triplets.npz", ids=IDS) == wanted
     np.save(tmp_path / "triplets.npy", [[10, 20, 30]])
     assert load_triplets(tmp_path / "triplets.npy", ids=[20, 10, 30]) == Triplets([[1, 0, 2]])
     assert Triplets.from_index(pd.Index(IDS), [("ann", "bob", "eve"), ("007", "eve", "ann")]) == wanted
+
+
+def test_pairs_of_ids_in_frames_and_tables() -> None:
+    """Row by row: a frame of polars is a sequence of columns, and pandas keeps what its columns hold."""
+    polars, pyarrow = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    wanted = Pairs([[0, 2], [1, 0]])
+    for index in (pd.Index(["ann", "bob", "eve"]), pd.Index([7, 9, 8]), pd.date_range("2020-01-01", periods=3)):
+        columns = {"a": [index[0], index[1]], "b": [index[2], index[0]]}
+        assert Pairs.from_index(index, pd.DataFrame(columns, index=[5, 6])) == wanted
+        assert Pairs.from_index(index, list(zip(*columns.values(), strict=True))) == wanted
+        if not isinstance(index, pd.DatetimeIndex):
+            assert Pairs.from_index(index, polars.DataFrame(columns)) == wanted
+            assert Pairs.from_index(index, pyarrow.table(columns)) == wanted

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl._packed_arrays import refuse_packed_blocks
 from dkl._plain_arrays import plain_rows
 from dkl.errors import InputError, InputTypeError
 
@@ -30,6 +31,7 @@ def checked_blocks(X: Any, where: str = "X") -> Any:
     array = X if hasattr(X, "rechunk") else _array_of_frame(X, where)
     if array.name.startswith(PREFIX):
         return array
+    refuse_packed_blocks(array, where)
     if any(size != size for size in array.shape):
         array = _with_sizes(array)
     from dask.base import tokenize

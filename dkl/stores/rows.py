@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dkl._array_files import npy_array
 from dkl._npy_headers import require_sizes
 from dkl._object_paths import AnyPath, ObjectPath, is_address
-from dkl._packed_arrays import Packing, is_zarr_array, packing_of
+from dkl._packed_arrays import Packing, is_zarr_array, packing_of, unpacked
 from dkl._paths import as_source, require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl._reading import reading
@@ -243,7 +243,7 @@ def whole_array(path: str | os.PathLike[str], where: str) -> NDArray:
             return np.array(npy_array(source))
     array = _open(source)
     _check_layout(array, source)
-    return np.asarray(array[...])
+    return np.asarray(unpacked(array, where))
 
 
 def _a_group(group: Any, path: AnyPath) -> InputError:
