@@ -1,6 +1,5 @@
 """A sixth learner, for tests alone: kernel ridge regression of the baselines, with runs. All that a learner must supply."""
 
-import time
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -66,11 +65,10 @@ class Ridge(KernelRidgeRegressor):
         return self
 
     def _watched(self, X, y, watch: Watch, plan: dict[str, Any] | None = None):
-        start = time.perf_counter()
         KernelRidgeRegressor.fit(self, X, y)
         ended = watch.record({"iteration": 1, "of": 1, "stage": "solve", "objective": objective(self, X, y)})
         watch.raise_if_interrupted("stopped")
-        seconds, outcome = {"total": time.perf_counter() - start}, ended or Outcome.SOLVED
+        seconds, outcome = {"total": watch.seconds}, ended or Outcome.SOLVED
         self.result_ = Result(outcome, 1, watch.history, seconds, peak_rss(), plan=plan or {})
         self.n_iter_ = 1
 
@@ -107,7 +105,7 @@ class RidgeRuns(RunKind[RidgeSettings, RegressionInputs]):
         model._watched(X, y, watch, self.plan(inputs(), settings, session).as_dict())
         run.write_arrays("model", {"a": model.coef_, "support": model.support_, "points": model.support_vectors_})
         told = {"objective": model.result_.history[-1]["objective"], "history": model.result_.history}
-        run.write_report(report_of(model.result_, settings.as_dict(), **told) | notes())
+        run.write_report(notes(report_of(model.result_, settings.as_dict(), **told)))
         return model.result_
 
     def facts(self, run):

@@ -10,6 +10,7 @@ import pytest
 from dkl._spent import DISK, EXCHANGE, spending, spent
 from dkl.blocks.session import Session
 from dkl.runs.spent import Spending
+from dkl.solvers.watch import Watch
 
 WAITED = 0.02
 
@@ -48,9 +49,9 @@ def test_processor_seconds_are_counted_once() -> None:
 
 
 def test_parts_add_up_to_the_seconds_of_a_thread() -> None:
-    spending_ = Spending(Session(None, threads=2))
+    spending_, watch = Spending(Session(None, threads=2)), Watch()
     waited()
-    split = spending_.split()
+    split = spending_.split(watch.seconds)
     assert split is not None and split["slots"] == 2 and split["communication"] is None
     assert split["disk"] >= WAITED  # of both threads the mean
     assert split["compute"] + split["disk"] + split["other"] == pytest.approx(split["seconds"], rel=1e-6)
@@ -58,19 +59,19 @@ def test_parts_add_up_to_the_seconds_of_a_thread() -> None:
 
 def test_parts_add_up_where_more_threads_work_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """BLAS and numba start threads of their own: 100 processor seconds and 50 of the disk in far less time."""
-    spending_ = Spending(Session(None, threads=1))
+    spending_, watch = Spending(Session(None, threads=1)), Watch()
     for busy in ({"cpu": 100.0}, {"cpu": 100.0, DISK: 50.0}):
         monkeypatch.setattr(
             "dkl.runs.spent.spent", lambda busy=busy: spent() | {k: spent()[k] + v for k, v in busy.items()}
         )
-        split = spending_.split()
+        split = spending_.split(watch.seconds)
         assert split is not None and split["other"] >= 0 and split["compute"] <= split["seconds"]
         assert split["compute"] + split["disk"] + split["other"] == pytest.approx(split["seconds"], rel=1e-9)
 
 
 def test_workers_are_asked(client: Any) -> None:
-    spending_ = Spending(Session(client))
+    spending_, watch = Spending(Session(client)), Watch()
     client.submit(on_workers.wait_for_the_disk, 2 * WAITED, pure=False).result()
-    split = spending_.split()
+    split = spending_.split(watch.seconds)
     assert split is not None and split["slots"] == 2 and split["disk"] >= WAITED
     assert split["communication"] >= 0 and split["client"] > 0

@@ -175,7 +175,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         self.n_iter_ = int(found.n_iter[best])
         outcome = Outcome.SOLVED if found.converged[best] else found.outcome
         seconds = {"solve": solved - started, "labels": time.perf_counter() - solved}
-        seconds["total"] = sum(seconds.values())
+        seconds["total"] = watch.seconds
         self.result_ = Result(outcome, self.n_iter_, watch.history, seconds, peak_rss(), remedy=REMEDIES[outcome])
         self._view_kept = picture.view_of(rows.source, self.labels_, self.cluster_centers_)
         self._warn()

@@ -249,15 +249,18 @@ def work(
     """Continue the locked run from its last commit to its report, and to a picture where one is asked for, and write both."""
     from dkl.runs.columns import standardized_inputs
 
-    spending, given = Spending(session), inputs
-    if kind.needs_inputs(run):
-        inputs = standardized_inputs(run, given, settings, session)
+    spending, watch = Spending(session), Watch([*callbacks, *progress(show), interrupt])
 
-    def notes() -> dict[str, Any]:
-        return {"worker_peak_bytes": worker_peak(session), "spent": spending.split()}
+    def notes(report: dict[str, Any]) -> dict[str, Any]:
+        total = watch.seconds  # to the end of the fit, with what it has stored
+        spent = spending.split(total - watch.earlier)
+        seconds = report["seconds"] | {"total": total}
+        return report | {"seconds": seconds, "worker_peak_bytes": worker_peak(session), "spent": spent}
 
     try:
-        with Watch([*callbacks, *progress(show), interrupt]) as watch:
+        with watch:
+            if kind.needs_inputs(run):
+                inputs = standardized_inputs(run, inputs, settings, session)
             result = kind.fit(run, inputs, settings, session, watch, notes)
     except InterruptedRunError as stopped:
         if run.is_behind:  # its store is away: what was committed is in the folder alone

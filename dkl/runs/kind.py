@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.solvers.watch import Watch
     from dkl.stores.run import RunStore
 
-Notes = Callable[[], dict[str, Any]]
+Notes = Callable[[dict[str, Any]], dict[str, Any]]
+"""Returns a report with what the verb adds to it."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ class RunKind(Planner[S, I]):
     def fit(
         self, run: RunStore, inputs: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
     ) -> Result:
-        """From wherever the (locked) run stands to its result and report, which are stored. notes: more for the report,
-        asked at the end.
+        """From wherever the (locked) run stands to its result and report, which are stored. notes: called with
+        the report at the end.
 
         A watch that stops with `comes_back` ends in InterruptedRunError once all that is needed to resume is committed.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -17,10 +16,10 @@ class Spending:
     """Counters of all processes at the start of a fit, to be compared with those at its end."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.began, self.before = session, time.perf_counter(), _counted(session)
+        self.session, self.before = session, _counted(session)
 
-    def split(self) -> dict[str, Any] | None:
-        """Seconds of a slot (a thread here, or a worker), a mean over all, that add up to those since the start.
+    def split(self, seconds: float) -> dict[str, Any] | None:
+        """Seconds of a slot (a thread here, or a worker), a mean over all, that add up to `seconds`: those since the start.
 
         disk: reading and writing that was waited for; communication: exchanging sums, and waiting for data of other workers;
         compute: processor seconds that went into neither, up to the seconds that these leave: threads that BLAS or numba start
@@ -29,7 +28,7 @@ class Spending:
         the cluster's client, its scheduler with it where that is our own, in addition. None for a part that cannot be
         measured, and for all where workers have come or gone meanwhile.
         """
-        seconds, after = time.perf_counter() - self.began, _counted(self.session)
+        after = _counted(self.session)
         if not after or after.keys() != self.before.keys():
             return None
         grown = {

@@ -60,7 +60,7 @@ class Result:
     """What happened, for every learner alike.
 
     history     a dictionary for each check: stage, iteration, objective, gap or residuals, seconds since the start
-    seconds     wall time by stage and "total"
+    seconds     wall time by stage of this session and "total", of earlier sessions too: at least the history's last seconds
     peak_bytes  largest resident memory of this process so far
     restarts    how often lost workers sent the run back to its last commit
     remedy      what to do about the outcome, in the names of the learner's parameters
@@ -83,9 +83,9 @@ class Result:
     quality: Quality | None = None
     no_quality: str = ""
 
-    def with_quality(self, quality: Quality | None, seconds: float, no_quality: str) -> Result:
-        """Return the result with a quality that took so many seconds; no_quality: why there is none, where it is None."""
-        times = self.seconds | {"quality": seconds, "total": self.seconds["total"] + seconds}
+    def with_quality(self, quality: Quality | None, seconds: float, no_quality: str, total: float) -> Result:
+        """Return the result with a quality that took `seconds` of `total`; no_quality: why there is none, where it is None."""
+        times = self.seconds | {"quality": seconds, "total": total}
         return replace(self, quality=quality, no_quality="" if quality else no_quality, seconds=times)
 
     @property

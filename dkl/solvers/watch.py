@@ -61,6 +61,7 @@ class _Run:
 
     def __init__(self, time_limit: float | None, clock: Callable[[], float]) -> None:
         self.time_limit, self.clock, self.began = time_limit, clock, clock()
+        self.earlier = 0.0
         self.outcome: Outcome | None = None
         self.is_interrupted = False
         self.lock = threading.RLock()
@@ -159,8 +160,13 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Since the start of the run."""
-        return self._run.clock() - self._run.began
+        """Seconds since the start of the run, those of earlier sessions included: the clock of history, stages and total."""
+        return self.earlier + self._run.clock() - self._run.began
+
+    @property
+    def earlier(self) -> float:
+        """Seconds of earlier sessions of a resumed run, up to the last row that they have left."""
+        return self._run.earlier
 
     @property
     def history(self) -> list[Row]:
@@ -191,10 +197,9 @@ class Watch:
             raise InterruptedRunError(what, remedy="resume the run")
 
     def resume(self, rows: Sequence[Row]) -> None:
-        """Begin this stage with the rows of an earlier session; the clock continues from the last of them."""
+        """Begin this stage with the rows of an earlier session, whose seconds come before those of this one."""
         self._entries = [HistoryRows({**self._fields, **row} for row in rows)]
-        if rows:
-            self._run.began = self._run.clock() - rows[-1]["seconds"]
+        self._run.earlier = max(self._run.earlier, max((row["seconds"] for row in rows), default=0.0))
 
     def roll_back(self, iteration: int) -> None:
         """Forget the rows of this stage beyond an iteration: they are to be computed again."""

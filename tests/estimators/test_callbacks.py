@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from clock_checks import check_seconds
 from repeats import but_for
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -119,8 +120,32 @@ def test_callbacks_see_the_history_row_by_row_and_change_nothing(case):
     assert stages == STAGES.get(name, stages)
     seconds = [row["seconds"] for row in seen]
     assert seconds == sorted(seconds) and seconds[0] >= 0
+    check_seconds(model.result_.seconds, seen)
     assert all(1 <= row["iteration"] <= row["of"] for row in seen if "of" in row)
     np.testing.assert_array_equal(numbers(model), numbers(whole(name)))
+
+
+RESULTS = {
+    "kpca": lambda: dkl.KernelPCA(2, n_jobs=1).fit(X).result_,
+    "kpca of a factor": lambda: dkl.KernelPCA(2, kernel="linear", n_jobs=1).fit(X).result_,
+    "embedding": lambda: dkl.SpectralEmbedding(2, n_jobs=1).fit(X).result_,
+    "clustering": lambda: dkl.SpectralClustering(3, n_jobs=1).fit(X).kmeans_.result_,
+    "svc path": lambda: OptimalNeighborhoodSVC(n_jobs=1).path(X, NUMBERS, [1.0, 10.0]).model(1, 0).result_,
+    "regression path": lambda: LowRankKernelRegressor(n_columns=30, n_jobs=1).path(X, TARGETS).result,
+    "logdet path": lambda: LogDetMetricLearner(n_jobs=1).path(X, NUMBERS, [1.0, 10.0]).model(1).result_,
+}
+
+
+@pytest.mark.parametrize(
+    "result",
+    but_for(
+        ["kpca of a factor", "svc path"],
+        RESULTS,
+    ),
+)
+def test_seconds_of_what_has_no_callbacks_or_many_models_are_by_one_clock(result):
+    found = RESULTS[result]()
+    check_seconds(found.seconds, found.history)
 
 
 @pytest.mark.parametrize("share", but_for([0.0, 0.8], [0.0, 0.4, 0.8]))

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import ridge_kind
 import small_blocks
+from clock_checks import check_seconds
 from command_line import SLOW, answered_without, call, refused_without, tree
 from command_runs import bytes_of, start
 from patience import PATIENCE
@@ -101,12 +102,23 @@ def test_callbacks_see_the_history_and_stop(finished, monkeypatch):
     fitted = ALL[task].fit(folder, {"callbacks": lambda row: seen.append(row)})
     assert seen == fitted.result_.history and len(seen) >= 1
     assert all("iteration" in row and "seconds" in row for row in seen)
+    check_seconds(fitted.result_.seconds, seen)
     for last in sorted({1, (len(seen) + 1) // 2}):
         taken = []
         stopped = ALL[task].fit(folder, {"callbacks": [lambda row, to=taken: to.append(row) or len(to) == last]})  # noqa: B023
         assert len(taken) == last and stopped.result_.history[:last] == taken
+        check_seconds(stopped.result_.seconds, stopped.result_.history)
         if last < len(seen):
             assert stopped.result_.outcome is Outcome.STOPPED
+
+
+def test_seconds_of_a_run_are_by_one_clock_and_its_split_adds_up(finished):
+    opened = dkl.open_run(finished[1] / "run.zarr")
+    check_seconds(opened.report["seconds"], opened.history)
+    spent = opened.report["spent"]
+    assert spent["seconds"] == opened.report["seconds"]["total"]
+    parts = sum(spent[part] or 0.0 for part in ("compute", "communication", "disk", "other"))
+    assert parts == pytest.approx(spent["seconds"], rel=1e-9)
 
 
 def test_verbose_shows_progress(finished, capsys):
@@ -232,6 +244,8 @@ def test_a_killed_run_is_resumed_to_the_same_bytes(round, finished, tmp_path, mo
         assert call(*options(task)).code in (0, 3)
     else:
         assert call("resume", "run.zarr").code in (0, 3)
+    ended = dkl.open_run("run.zarr")
+    check_seconds(ended.report["seconds"], ended.history)
     assert learned(task, Path("run.zarr")) == learned(task, folder / "run.zarr")
     one, other = (RunStore.open(path).report().get("quality") for path in ("run.zarr", folder / "run.zarr"))
     assert one == other
@@ -243,7 +257,9 @@ def test_resume_in_python_is_the_commands(finished, run, monkeypatch):
     whole = dkl.load(run)
     assert equal(getattr(dkl.resume(run), ALL[task].attributes[0]), getattr(whole, ALL[task].attributes[0]))
     (run / "report.json").unlink()
-    again = dkl.resume(run, n_jobs=1)
+    seen = []
+    again = dkl.resume(run, n_jobs=1, callbacks=lambda row: seen.append(row))
+    check_seconds(again.result_.seconds, seen)
     for name in ALL[task].attributes:
         assert equal(getattr(again, name), getattr(whole, name)), name
 

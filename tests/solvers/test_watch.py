@@ -125,6 +125,19 @@ def test_resumed_rows_come_first_and_the_clock_continues():
     assert iterations(watch) == [("admm", 1)] and watch.n_rows == 1
 
 
+def test_seconds_of_earlier_sessions_come_before_those_of_this_one():
+    """Whenever in it stages are resumed, and in whatever order; rows of the history never come before what is done."""
+    clock = Clock()
+    watch = Watch(clock=clock)
+    clock.now += 2.0
+    watch.stage("second").resume([row(1, seconds=5.0), row(2, seconds=4.0)])
+    assert (watch.earlier, watch.seconds) == (5.0, 7.0)
+    clock.now += 1.0
+    watch.stage("first").resume([row(1, seconds=3.0)])
+    watch.stage("none").resume([])
+    assert (watch.earlier, watch.seconds, watch.stage("third").seconds) == (5.0, 8.0, 8.0)
+
+
 # -- callbacks ----------------------------------------------------------------------------------------------------------
 
 

@@ -88,7 +88,7 @@ class Posed(Protocol):
     def told(self) -> dict[str, Any]:
         """What the report says of it."""
 
-    def with_quality(self, found: Solved, rows: Any) -> Solved:
+    def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
         """Return what was solved with its quality, of rows (n, d) that were learned from; warn where an alternative is better."""
 
     @classmethod
@@ -142,7 +142,7 @@ def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper |
     more = "" if settings.solver == "low-rank" else OTHER_SOLVER.get(found.outcome, "")
     seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
     result = Result(
-        found.outcome, found.n_iter, watch.history, seconds | {"total": sum(seconds.values())}, peak_rss(),
+        found.outcome, found.n_iter, watch.history, seconds | {"total": watch.seconds}, peak_rss(),
         remedy=REMEDIES[found.outcome] + more, proven=float(found.certificate.relative_gap),
     )  # fmt: skip
     return Solved(Y, embedding, found, result)

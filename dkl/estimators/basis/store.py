@@ -46,7 +46,7 @@ def fit_in_run(
     settings: Any,
     plan: dict[str, Any],
     watch: Watch,
-    notes: Callable[[], dict[str, Any]] = dict,
+    notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> Solved:
     """A fit resumed from the basis and the solver's state that are kept: to the bytes of one that nothing disturbed.
 
@@ -58,13 +58,13 @@ def fit_in_run(
     with keeper.kept_to_the_end(watch, "stopped between two steps"):
         posed = _posed(run, kind, make, settings)
         found = solved(posed, settings, watch, keeper).planned(plan)
-    found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"))
+    found = posed.with_quality(found, read_points(run.read_arrays("rows"), f"{run.path}/rows"), watch)
     run.write_arrays("model", {"Y": found.Y, "embedding": found.embedding, "dual": found.solution.dual})
     if found.held_out:
         run.write_arrays("held_out", found.held_out)
     if not found.result.outcome.converged:
         keeper.commit_rest()  # for whoever resumes it
-    run.write_report(_report(posed, found, settings) | notes())
+    run.write_report(notes(_report(posed, found, settings)))
     if found.result.outcome.converged:
         keeper.states.drop()
     return found

@@ -32,6 +32,7 @@ from dkl.linalg.neighbor_ranks import ranks_beyond
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.quality import MIN_HELD_OUT, Quality, paired_error
 from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -55,12 +56,13 @@ PAIR_BYTES = 40
 
 
 def with_quality(
-    result: Result, source: RowSource, embedding: Callable[[Rows], Matrix], advice: str, *, most: int | None = None,
-    warns: bool = True, stacklevel: int,
+    result: Result, source: RowSource, embedding: Callable[[Rows], Matrix], advice: str, *, watch: Watch,
+    most: int | None = None, warns: bool = True, stacklevel: int,
 ) -> Result:  # fmt: skip
     """Return the result with the quality of an embedding, and warn where principal components are better.
 
     embedding   returns the coordinates (m, k) of the rows with these numbers
+    watch       the fit's, whose clock the total is by
     most        maximum number of rows to measure; None: MAX_ROWS; 0: none are asked for
     warns       whether to warn
     stacklevel  as in `warnings.warn`, from the caller of this function
@@ -82,7 +84,7 @@ def with_quality(
         quality = measured(read_rows(source, chosen), np.asarray(embedding(chosen)), source.n, advice)
     if warns:
         warn_if_worse(quality, stacklevel=stacklevel + 1)
-    return result.with_quality(quality, time.perf_counter() - start, "")
+    return result.with_quality(quality, time.perf_counter() - start, "", watch.seconds)
 
 
 def rows_to_measure(source: RowSource, holdout: float, memory_limit: int | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,13 +70,13 @@ def fit_components(
 
     InputError for rows that are not finite, or a K that is not symmetric; MemoryBudgetError where the work does not fit.
     """
-    started, place = time.perf_counter(), Place.of(session)
+    place = Place.of(session)
     if kernel.name == "linear":
         n, d = source.n, source.n_features
         if settings.n_components <= d <= min(n, MOST_COLUMNS):
             covariances = {"covariances": (place.threads + COVARIANCES) * 8 * d * d}
             plan = plan_search(source, settings.n_components, place, settings.memory_limit, covariances)
-            return _of_factor(source, settings, session, watch, plan, started)
+            return _of_factor(source, settings, session, watch, plan)
     products, plan = _products(source, kernel, settings, session, place)
     operator, size = CentredKernel(products), min(source.n, block_size(settings.n_components))
     start = (
@@ -104,7 +103,7 @@ def fit_components(
         offset = offset + products.shift @ weights  # of rows that are not shifted
     if isinstance(products, KernelProducts):
         products.forget()
-    result = _result(found.outcome, found.n_iter, watch, started, plan)
+    result = _result(found.outcome, found.n_iter, watch, plan)
     is_linear = isinstance(products, FactorProducts)
     return Components(np.where(roots > 0, values, 0.0), vectors, weights, offset, is_linear, found.residuals, result)
 
@@ -133,7 +132,7 @@ def _products(
 
 
 def _of_factor(
-    source: RowSource, settings: ComponentsSettings, session: Session, watch: Watch, plan: Plan, started: float
+    source: RowSource, settings: ComponentsSettings, session: Session, watch: Watch, plan: Plan
 ) -> Components:
     rows_bytes = settings.memory_limit and settings.memory_limit // 4
     _check(source, session, rows_bytes)
@@ -143,7 +142,7 @@ def _of_factor(
     values = np.where(np.abs(vectors).max(axis=0) > 0, found.values, 0.0)
     watch.stage("pass").record({"iteration": 1, "residual": float(found.residuals.max()), "largest": float(values[0])})
     weights = found.axes * np.where(values > 0, signs, 0.0)
-    result = _result(Outcome.SOLVED, 1, watch, started, plan)
+    result = _result(Outcome.SOLVED, 1, watch, plan)
     return Components(values, vectors, weights, found.mean @ weights, True, found.residuals, result)
 
 
@@ -153,6 +152,6 @@ def _check(source: RowSource, session: Session, rows_bytes: int | None) -> None:
         RowBlocks(source, session, rows_bytes, once=True).map(require_finite)
 
 
-def _result(outcome: Outcome, n_iter: int, watch: Watch, started: float, plan: Plan) -> Result:
-    seconds = {"total": time.perf_counter() - started}
+def _result(outcome: Outcome, n_iter: int, watch: Watch, plan: Plan) -> Result:
+    seconds = {"total": watch.seconds}
     return Result(outcome, n_iter, watch.history, seconds, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome])

@@ -28,6 +28,7 @@ from dkl.estimators.kpca.settings import ComponentsSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
+from dkl.solvers.watch import Watch
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameter):
@@ -148,7 +149,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
         self._weights, self._offset, self._is_linear = found.weights, found.offset, found.is_linear
         self.X_fit_: Any = None if self._is_precomputed or found.is_linear else rows
         self._kept_points = KeptPoints(self.X_fit_)
-        self.result_, self.n_iter_ = self._with_quality(found.result, source), found.result.n_iter
+        self.result_, self.n_iter_ = self._with_quality(found.result, source, watch), found.result.n_iter
         worst = f"the largest residual is {float(found.residual.max()):.2g} of the largest eigenvalue"
         warn_of(self.result_, stacklevel=2, more=worst)
         return self
@@ -176,13 +177,13 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
             raise InputError("the kernel is not finite", where=self._kernel.where, remedy="scale the columns of X")
         return np.asarray(found)
 
-    def _with_quality(self, result: Result, source: RowSource) -> Result:
+    def _with_quality(self, result: Result, source: RowSource, watch: Watch) -> Result:
         """The result with its quality, where there are rows that PCA would map otherwise."""
         if self._is_precomputed or self._is_linear:
             return result
         return with_quality(
             result, source, lambda chosen: self.eigenvectors_[chosen] * np.sqrt(self.eigenvalues_),
-            "try a smaller gamma, or " + ADVICE if self.kernel == "rbf" else "try " + ADVICE,
+            "try a smaller gamma, or " + ADVICE if self.kernel == "rbf" else "try " + ADVICE, watch=watch,
             most=rows_to_measure(source, self.holdout, parse_bytes(self.memory_limit)),
             warns=is_map(int(self.n_components), source.n_features), stacklevel=3,
         )  # fmt: skip

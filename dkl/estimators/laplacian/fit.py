@@ -28,6 +28,7 @@ from dkl.problems.quadratic_sdp import QuadraticSDP
 from dkl.quality import MIN_HELD_OUT, too_few
 from dkl.solvers.qsdp_low_rank import solve_low_rank
 from dkl.solvers.qsdp_problem import QSDPSolution
+from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]
 STEP = 7
@@ -123,7 +124,7 @@ class PosedPropagation:
         held = self.held_out
         return None if held is None or not np.isfinite(held.factor).all() else held.factor
 
-    def with_quality(self, found: Solved, rows: Any) -> Solved:
+    def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
         """See `Posed.with_quality`."""
         is_stopped = found.result.outcome.is_wanted and not found.result.outcome.converged
         held = None if is_stopped else self.held_out
@@ -137,7 +138,8 @@ class PosedPropagation:
         is_must = self.pairs.sign[held.tests] > 0
         quality = quality_of_pairs(scores, similarities(rows, ends), is_must, how, DISTANCES)
         warn_if_worse(quality, stacklevel=3)
-        result = found.result.with_quality(quality, held.seconds + time.perf_counter() - start, "")
+        seconds = held.seconds + time.perf_counter() - start
+        result = found.result.with_quality(quality, seconds, "", watch.seconds)
         return replace(found, result=result, held_out=held.arrays)
 
     @classmethod

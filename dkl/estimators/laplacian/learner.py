@@ -158,7 +158,7 @@ class LaplacianKernelLearner(BasisLearner):
             posed = PosedPropagation.of(
                 rows, known, m, settings, session, room=room_for_basis(sizes, settings, session)
             )
-            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows)
+            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows, watch)
             warn_of(found.result, stacklevel=2)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)
         return self

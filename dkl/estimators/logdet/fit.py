@@ -132,7 +132,7 @@ def result_of(
         outcome,
         sum(one.n_iter for one in found),
         watch.history,
-        seconds | {"total": sum(seconds.values())},
+        seconds | {"total": watch.seconds},
         peak_rss(),
         plan=plan or {},
         remedy=REMEDIES[outcome],

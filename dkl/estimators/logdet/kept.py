@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,10 @@ class Solved:
     solution: LogDetSolution
     rows: list[Row] = field(repr=False)
     error: float | None
+
+    def later(self, seconds: float) -> Solved:
+        """Return the same with rows whose clock began `seconds` after that of the run, as on a worker."""
+        return replace(self, rows=[{**row, "seconds": row["seconds"] + seconds} for row in self.rows])
 
 
 class StoredPath(HoldingKeeper[list[Solved]]):

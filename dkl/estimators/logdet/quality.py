@@ -230,4 +230,4 @@ class HeldOut:
         if self.quality is None:
             return replace(result, no_quality=self.no_quality)
         warn_if_worse(self.quality, stacklevel=3)
-        return result.with_quality(self.quality, self.seconds, "")
+        return result.with_quality(self.quality, self.seconds, "", watch.seconds)

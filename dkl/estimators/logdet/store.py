@@ -47,7 +47,8 @@ def follow(
                 one = _solve(posed, gamma, before, codes, False, stage)
         else:
             is_ended = watch.outcome is not None  # then the rest of the path is left where it begins
-            one = work.call(_solve, gamma, before, codes, is_ended)
+            began = watch.seconds
+            one = work.call(_solve, gamma, before, codes, is_ended).later(began)
             if not is_ended:
                 stage.record_all(one.rows)
         path.append(one)
@@ -93,7 +94,7 @@ class FittedPath:
 
 def fit_in_run(
     run: RunStore, rows: Any, side: SideInformation, codes: Codes, settings: LogDetRunSettings, session: Session,
-    watch: Watch, notes: Callable[[], dict[str, Any]] = dict, own_rows: int = 0,
+    watch: Watch, notes: Callable[[dict[str, Any]], dict[str, Any]] = dict, own_rows: int = 0,
 ) -> FittedPath:  # fmt: skip
     """A fit of a path in a run's folder, resumed from the gammas that are kept there: to the bytes of one that nothing disturbed.
 
@@ -140,7 +141,7 @@ def fit_in_run(
         _store_model(run, rows, fitted)
     if held.arrays and result.quality is not None:
         run.write_arrays("held_out", held.arrays)
-    run.write_report(_report(fitted, settings) | notes())
+    run.write_report(notes(_report(fitted, settings)))
     if result.outcome.converged:
         keeper.states.drop()
     return fitted

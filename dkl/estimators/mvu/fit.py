@@ -25,6 +25,7 @@ from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.problems import qsdp_checks as checks
 from dkl.problems.laplacian_kernels import default_nu, dependence, unfolding, variance
 from dkl.problems.quadratic_sdp import QuadraticSDP
+from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]
 EQUAL_WEIGHTS = 0.0
@@ -99,9 +100,9 @@ class PosedUnfolding:
         """What the report says."""
         return {"n_edges": len(self.edges), "nu": self.nu}
 
-    def with_quality(self, found: Solved, rows: Any) -> Solved:
+    def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
         """See `Posed.with_quality`."""
-        return with_quality(found, rows, self.settings.holdout)
+        return with_quality(found, rows, self.settings.holdout, watch)
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:

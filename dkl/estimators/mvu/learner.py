@@ -129,7 +129,7 @@ class MaximumVarianceUnfolding(BasisLearner):
             sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
             plan = plan_basis(sizes, settings, session).as_dict()
             posed = PosedUnfolding.of(rows, side, m, settings, session, room=room_for_basis(sizes, settings, session))
-            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows)
+            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows, watch)
             warn_of(found.result, stacklevel=2)
         self._adopt(posed)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)

@@ -8,11 +8,12 @@ from typing import Any
 from dkl.blocks.row_sources import row_source
 from dkl.estimators.basis.fit import Solved
 from dkl.estimators.common import map_quality
+from dkl.solvers.watch import Watch
 
 ADVICE = "try more n_basis, another n_neighbors or nu"
 
 
-def with_quality(solved: Solved, rows: Any, holdout: float) -> Solved:
+def with_quality(solved: Solved, rows: Any, holdout: float, watch: Watch) -> Solved:
     """Return what was solved with the quality in its result, and warn where principal components are better.
 
     rows (n, d), dense or sparse. Nothing is measured where `holdout` is 0, the fit was stopped, or rows or columns are too few.
@@ -20,5 +21,5 @@ def with_quality(solved: Solved, rows: Any, holdout: float) -> Solved:
     if not holdout or not solved.embedding.shape[1]:
         return solved
     embedding = solved.embedding.__getitem__
-    result = map_quality.with_quality(solved.result, row_source(rows), embedding, ADVICE, stacklevel=3)
+    result = map_quality.with_quality(solved.result, row_source(rows), embedding, ADVICE, watch=watch, stacklevel=3)
     return replace(solved, result=result)

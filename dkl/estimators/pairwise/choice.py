@@ -87,7 +87,7 @@ def fit_pairs(
             if warm_start is None and solver_of(problem, settings, session, run) == "factored":
                 warm_start = factor
         fitted = fit_problem(problem, settings, session, **given, warm_start=warm_start, watch=watch, seconds=seconds)
-        return _measured(fitted, held, scores, None, run, reason)
+        return _measured(fitted, held, scores, None, run, reason, watch)
     start, choosing = time.perf_counter(), watch.stage()
     choice, found = folds.compared(session, run, choosing)
     seconds["cv"] = time.perf_counter() - start
@@ -102,7 +102,7 @@ def fit_pairs(
     fitted.result = replace(fitted.result, history=history, wrong_pairs=found)
     at = int(np.argmin(np.abs(choice.gammas - gamma)))
     scores = None if held is None else choice.scores[at, held.numbers]
-    return _measured(fitted, held, scores, settings.cv, run, reason)
+    return _measured(fitted, held, scores, settings.cv, run, reason, watch)
 
 
 def _measured(
@@ -112,16 +112,18 @@ def _measured(
     n_folds: int | None,
     run: RunStore | None,
     reason: str,
+    watch: Watch,
 ) -> Fitted:
     """Add the quality by `scores` (p,) of held-out pairs, or the reason why there is none; warn where the plain alternative is better."""
     if held is None or scores is None or not np.isfinite(scores).all():
         is_stopped = fitted.result.outcome.is_wanted and not fitted.result.outcome.converged
         fitted.result = replace(fitted.result, no_quality="" if is_stopped else reason)
         return fitted
+    start = time.perf_counter()
     if run is not None:
         held.store(run, scores)
     quality = held.quality(scores, n_folds)
-    fitted.result = replace(fitted.result, quality=quality)
+    fitted.result = fitted.result.with_quality(quality, time.perf_counter() - start, "", watch.seconds)
     warn_if_worse(quality, stacklevel=4)
     return fitted
 

@@ -91,7 +91,7 @@ def fit_problem(
         stage.outcome,
         len(history),
         history,
-        clock.done(),
+        clock.seconds | {"total": watch.seconds},
         peak_rss(),
         stage.restarts,
         plan.as_dict(),

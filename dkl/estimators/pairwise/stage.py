@@ -72,7 +72,7 @@ class Context:
 
 
 class Clock:
-    """Wall time by stage."""
+    """Wall time by stage; seconds: of the stages before."""
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = dict(seconds or {})
@@ -83,7 +83,3 @@ class Clock:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self.at
         self.at = now
-
-    def done(self) -> dict[str, float]:
-        """Seconds by stage, and "total"."""
-        return {**self.seconds, "total": sum(self.seconds.values())}

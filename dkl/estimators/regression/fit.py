@@ -220,7 +220,7 @@ def threads_for(shared: CenteredGram, session: Session) -> int:
 def make_result(outcomes: list[Outcome], n_iter: int, seconds: dict[str, float], plan: Plan, watch: Watch) -> Result:
     """One result for all outputs: the first outcome that is not convergence, if any."""
     outcome = next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
-    seconds["total"] = sum(seconds.values())
+    seconds["total"] = watch.seconds
     return Result(outcome, n_iter, watch.history, seconds, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome])
 
 

@@ -76,7 +76,7 @@ def assess(
     reason = too_few(len(data.numbers), "rows")
     if fitted.cv is None and not isinstance(fitted.shared.gram, DenseGram):
         reason = "the Gram matrix is on disk and there are no folds; give nu='cv', or more memory"
-    fitted.result = fitted.result.with_quality(quality, time.perf_counter() - start, reason)
+    fitted.result = fitted.result.with_quality(quality, time.perf_counter() - start, reason, watch.seconds)
     warn_if_worse(quality, stacklevel=stacklevel + 1)
 
 

@@ -112,11 +112,11 @@ def fit_in_run(
     given: Any = None,
     fold_of: NDArray[np.intp] | None = None,
     watch: Watch | None = None,
-    notes: Callable[[], dict[str, Any]] = dict,
+    notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> FittedColumns:
     """A fit with everything on disk, resumed from what is there. `y` is less `offsets`, which the model has back.
 
-    notes: more for the report, asked at the end. Raises InterruptedRunError where the watch ends the run for it to be
+    notes: returns the report with more in it, called at the end. Raises InterruptedRunError where the watch ends the run for it to be
     resumed; ended otherwise, during the pass, it has the constant model, and the sums so far are kept.
     """
     watch = watch or Watch()
@@ -139,7 +139,7 @@ def fit_in_run(
     store_model(run, fitted, settings)
     if fitted.held_out:
         run.write_arrays("held_out", fitted.held_out)
-    run.write_report(_report(fitted, settings) | notes())
+    run.write_report(notes(_report(fitted, settings)))
     if passed.sums is not None:
         keeper.sums.drop()
     return fitted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from dkl.estimators.spectral.maps import eigenmaps
 from dkl.estimators.spectral.settings import EmbeddingSettings
 from dkl.resources import parse_bytes, peak_rss
 from dkl.solvers.result import Outcome, Result
+from dkl.solvers.watch import Watch
 
 
 class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
@@ -106,15 +106,15 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         Warns with DataWarning where PCA is a better map.
         """
         check_parameters(self, EmbeddingSettings)
-        start = time.perf_counter()
+        watch = Watch()
         found = eigenmaps(self, X, int(self.n_components) + 1, joined_above=1)
         self.embedding_, self.eigenvalues_ = found.coordinates[:, 1:], found.eigenvalues[1:]
         self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
-        seconds = {"total": time.perf_counter() - start}
-        self.result_ = self._with_quality(Result(Outcome.SOLVED, 1, [], seconds, peak_rss()))
+        result = Result(Outcome.SOLVED, 1, [], {"total": watch.seconds}, peak_rss())
+        self.result_ = self._with_quality(result, watch)
         return self
 
-    def _with_quality(self, result: Result) -> Result:
+    def _with_quality(self, result: Result, watch: Watch) -> Result:
         """The result with its quality, where there are rows."""
         if self.affinity == "precomputed":
             return result
@@ -122,7 +122,14 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         most = rows_to_measure(source, self.holdout, parse_bytes(self.memory_limit))
         warns = is_map(int(self.n_components), source.n_features)
         return with_quality(
-            result, source, self.embedding_.__getitem__, "try " + ADVICE, most=most, warns=warns, stacklevel=3
+            result,
+            source,
+            self.embedding_.__getitem__,
+            "try " + ADVICE,
+            watch=watch,
+            most=most,
+            warns=warns,
+            stacklevel=3,
         )
 
     def fit_transform(self, X: Any, y: Any = None, **given: Any) -> NDArray[np.float64]:

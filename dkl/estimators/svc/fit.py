@@ -305,14 +305,14 @@ def outcome_of(fitted: list[FittedMachine]) -> Outcome:
     return next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
 
 
-def result_of(fitted: list[FittedMachine], seconds: dict[str, float], plan: Plan) -> Result:
-    """One result for all machines."""
+def result_of(fitted: list[FittedMachine], seconds: dict[str, float], total: float, plan: Plan) -> Result:
+    """One result for all machines; total: seconds by the watch, of which those by stage are a part."""
     solutions, outcome = [machine.solution for machine in fitted], outcome_of(fitted)
     return Result(
         outcome,
         sum(solution.n_iter for solution in solutions),
         [row for solution in solutions for row in solution.history],
-        {**seconds, "total": sum(seconds.values())},
+        {**seconds, "total": total},
         peak_rss(),
         plan=plan.as_dict(),
         remedy=REMEDIES[outcome],

@@ -178,13 +178,14 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         model.class_weight_ = training.class_weight
         with watch_for(self.callbacks, self.verbose) as watch:
             found, plan, seconds = fit_steps(training, grid.steps, settings, self._session(), watch)
-        result = result_of([machine for of_step in found for machine in of_step], seconds, plan)
+        total = watch.seconds
+        result = result_of([machine for of_step in found for machine in of_step], seconds, total, plan)
         warn_of(result, stacklevel=2)
 
         def make(C: float, rho: float | str, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
             made = copy.copy(model)
             made.C, made.rho = C, rho
-            made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, seconds, plan)))
+            made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, seconds, total, plan)))
             return made
 
         return SVCPath.of(grid, found, make, training.source.n, result)

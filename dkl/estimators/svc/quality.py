@@ -152,4 +152,4 @@ def with_quality(result: Result, held: HeldOut) -> Result:
     quality = held.quality()
     is_wanted = held.settings.holdout > 0 and held.watch.outcome is None
     reason = too_few(held.training.source.n, "rows") if is_wanted else ""
-    return result.with_quality(quality, held.seconds + time.perf_counter() - start, reason)
+    return result.with_quality(quality, held.seconds + time.perf_counter() - start, reason, held.watch.seconds)

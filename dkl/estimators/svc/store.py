@@ -87,7 +87,7 @@ def fit_in_run(
     settings: SVCSettings,
     session: Session,
     watch: Watch,
-    notes: Callable[[], dict[str, Any]] = dict,
+    notes: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> FittedClassifier:
     """A fit whose machines and model are on disk, resumed from what is there: to the bytes of one that nothing disturbed.
 
@@ -95,7 +95,7 @@ def fit_in_run(
     after the last commit, and at most the round under way of a working set, or ten gradient steps, more than these 30
     seconds. Several kernels have no state that is kept: of them the machine under way begins anew.
 
-    notes: more for the report, asked at the end. Raises InterruptedRunError where the watch ends the run for it to be
+    notes: returns the report with more in it, called at the end. Raises InterruptedRunError where the watch ends the run for it to be
     resumed.
     """
     keeper = StoredMachines(run, settings.checkpoint_every)
@@ -108,7 +108,7 @@ def fit_in_run(
     store_model(run, fitted)
     if not fitted.result.outcome.converged:
         keeper.commit_rest()  # for whoever resumes it
-    run.write_report(_report(fitted, training, settings) | notes())
+    run.write_report(notes(_report(fitted, training, settings)))
     if fitted.result.outcome.converged:
         keeper.states.drop()
     return fitted

@@ -44,7 +44,7 @@ def fit(
     held = HeldOutPairs.load(run, pairs, problem.n, settings, scale_of(problem.laplacian))
     with one_blas_thread():
         fitted = fit_pairs(problem, pairs, settings, session, held=held, run=run, watch=watch, seconds=seconds)
-    write_result(run, fitted, report_of(fitted, graph_notes(run)) | notes())
+    write_result(run, fitted, notes(report_of(fitted, graph_notes(run))))
     return fitted.result
 
 
