@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -78,42 +79,68 @@ def length_faults(source: str, nodes: list[ast.AST]) -> Iterator[str]:
                 yield f"{node.lineno}: {node.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
 
 
-def faults(module: str, source: str, is_package: bool = False) -> list[str]:
-    nodes = nodes_of(source)
+def faults_of(module: str, source: str, nodes: list[ast.AST], is_package: bool = False) -> list[str]:
     return [*import_faults(module, nodes, is_package), *call_faults(nodes), *length_faults(source, nodes)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_file_keeps_the_rules(path: Path) -> None:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    is_package = parts[-1] == "__init__"
-    module = ".".join(parts[:-1] if is_package else parts)
-    found = faults(module, path.read_text(encoding="utf-8"), is_package)
-    assert not found, "\n".join(f"dkl/{path.relative_to(PACKAGE)}:{fault}" for fault in found)
+def faults(module: str, source: str) -> list[str]:
+    return faults_of(module, source, nodes_of(source))
 
 
-def import_graph() -> dict[str, set[str]]:
+@dataclass(frozen=True)
+class Source:
+    """A file of the package, parsed once for all rules: its module, its faults, and lists of (line, name of an import)."""
+
+    path: Path
+    module: str
+    faults: list[str]
+    imports: list[tuple[int, str]]
+    at_run_time: list[tuple[int, str]]
+
+    @classmethod
+    def of(cls, path: Path) -> "Source":
+        text, is_package = path.read_text(encoding="utf-8"), path.name == "__init__.py"
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        module = ".".join(parts[:-1] if is_package else parts)
+        nodes = nodes_of(text)
+        found = list(imports(module, nodes, is_package))
+        typed = lines_for_types(nodes[0])
+        return cls(
+            path,
+            module,
+            faults_of(module, text, nodes, is_package),
+            found,
+            [(line, name) for line, name in found if line not in typed],
+        )
+
+
+def lines_for_types(tree: ast.AST) -> set[int]:
+    """Lines that stand at the top under `if TYPE_CHECKING`."""
+    blocks = [
+        node for node in getattr(tree, "body", []) if getattr(getattr(node, "test", None), "id", "") == "TYPE_CHECKING"
+    ]
+    return {line for block in blocks for line in range(block.lineno, (block.end_lineno or 0) + 1)}
+
+
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    return [Source.of(path) for path in FILES]
+
+
+def test_files_keep_the_rules(sources: list[Source]) -> None:
+    found = [f"dkl/{source.path.relative_to(PACKAGE)}:{fault}" for source in sources for fault in source.faults]
+    assert not found, "\n".join(found)
+
+
+def import_graph(sources: list[Source]) -> dict[str, set[str]]:
     """{module: modules of the package that it imports}, inside functions too; not what only a type checker reads."""
-    names = {name_of(path): path for path in FILES}
+    names = {source.module for source in sources}
     graph: dict[str, set[str]] = {}
-    for name, path in names.items():
-        tree = at_run_time(ast.parse(path.read_bytes()))
-        found = {target for _, target in imports(name, ast.walk(tree), path.name == "__init__.py")}
+    for source in sources:
         # `from dkl.runs import driver` names a module, `from dkl.errors import InputError` what is in one.
-        found = {target if target in names else target.rpartition(".")[0] for target in found}
-        graph[name] = (found & names.keys()) - {name}
+        found = {name if name in names else name.rpartition(".")[0] for _, name in source.at_run_time}
+        graph[source.module] = (found & names) - {source.module}
     return graph
-
-
-def name_of(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def at_run_time(tree: ast.Module) -> ast.Module:
-    """Without what stands at the top under `if TYPE_CHECKING`."""
-    tree.body = [node for node in tree.body if getattr(getattr(node, "test", None), "id", "") != "TYPE_CHECKING"]
-    return tree
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -135,8 +162,8 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def test_no_module_imports_itself_by_others() -> None:
-    graph = import_graph()
+def test_no_module_imports_itself_by_others(sources: list[Source]) -> None:
+    graph = import_graph(sources)
     assert sum(map(len, graph.values())) > 500  # it sees them
     # dkl/__init__.py names the public objects, which are imported when they are first used.
     assert not cycles({name: targets - {"dkl"} for name, targets in graph.items()})
@@ -171,9 +198,9 @@ def test_no_verb_knows_a_learner(layer: str) -> None:
             assert not words & TASKS.keys(), path.name
 
 
-def test_libraries_with_threads_are_looked_for_in_one_place() -> None:
+def test_libraries_with_threads_are_looked_for_in_one_place(sources: list[Source]) -> None:
     """That takes as long as a small eigenvalue problem: whoever limits BLAS asks `one_blas_thread` for what it has found."""
-    found = [path.stem for path in FILES if any(name.startswith("threadpoolctl") for _, name in imports_of(path))]
+    found = [one.path.stem for one in sources if any(name.startswith("threadpoolctl") for _, name in one.imports)]
     assert found == ["one_blas_thread"]
 
 
