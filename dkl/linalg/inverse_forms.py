@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 from scipy.sparse import csr_array
 
 from dkl.linalg.one_blas_thread import blas_thread_count
@@ -22,6 +23,8 @@ Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 CONDITION = 1e8
 """K0 of a larger condition number is not inverted."""
+SPREAD = 1e8
+"""Ratio of the largest diagonal entry of K0 to its least above 0 from which on its factor is found in scaled rows."""
 OUTER = 2**20
 """Numbers of outer products that are held at a time, for each of the entries of a constraint."""
 
@@ -60,6 +63,15 @@ class KernelForm(Protocol):
 
     def dense(self) -> Matrix:
         """The current K; not to be written to."""
+
+    def update(self, u: Vector) -> Matrix:
+        """Return the M (b, b) with K0 + K0 M K0 = K(u), which is the current K."""
+
+    def relative(self, u: Vector, M: Matrix, K: Matrix) -> Matrix:
+        """Return K(u)^-1/2 (K0 + K0 M K0) K(u)^-1/2, or what has its eigenvalues, over the range of K0; the trial is lost.
+
+        K (b, b) is K0 + K0 M K0 as it was rounded, and is overwritten.
+        """
 
 
 @dataclass
@@ -165,6 +177,19 @@ class DenseInverse:
         """See `KernelForm`."""
         return self._current
 
+    def update(self, u: Vector) -> Matrix:
+        """See `KernelForm`. M = U K U - U."""
+        U = self.pattern.matrix(u)
+        M = U @ (U @ self._current).T
+        self.pattern.add_to(-u, M)
+        return np.asarray((M + M.T) / 2.0)
+
+    def relative(self, u: Vector, M: Matrix, K: Matrix) -> Matrix:
+        """See `KernelForm`. R K R' of R'R = K(u)^-1."""
+        if self.log_det(u) is None:
+            raise np.linalg.LinAlgError("K0^-1 + V is not positive definite")
+        return _by_root(self._trial.T, K, lower=1)
+
 
 @dataclass
 class FactoredInverse:
@@ -249,6 +274,27 @@ class FactoredInverse:
         """See `KernelForm`."""
         return self._current @ self._current.T
 
+    def update(self, u: Vector) -> Matrix:
+        """See `KernelForm`. L'M L = W - I has many M; the least is found, in which no part cancels that K0 does not see."""
+        W, S = self.inner(u), self.weighted(u)
+        change = -W @ S if float(np.abs(S).max(initial=0.0)) <= 1.0 else W - np.eye(len(W))
+        D = _powers_of_two(np.linalg.norm(self.L, axis=1))  # rows may be of very different sizes
+        Q, T = np.linalg.qr(self.L / D[:, None])
+        half = scipy.linalg.solve_triangular(T, 0.5 * (change + change.T), trans="T")
+        M = Q @ scipy.linalg.solve_triangular(T, half.T, trans="T") @ Q.T / np.outer(D, D)
+        return np.asarray((M + M.T) / 2.0)
+
+    def relative(self, u: Vector, M: Matrix, K: Matrix) -> Matrix:
+        """See `KernelForm`."""
+        return self.relative_inner(u, np.eye(self.L.shape[1]) + self.L.T @ M @ self.L)
+
+    def relative_inner(self, u: Vector, W: Matrix) -> Matrix:
+        """Return R W R' (r, r) of R'R = I + L'V(u) L: I for the W of K(u) = L W L'. W is overwritten."""
+        root = self._root(u)
+        if root is None:
+            raise np.linalg.LinAlgError("I + L'V L is not positive definite")
+        return _by_root(root, W)
+
     def factor(self) -> Matrix:
         """B (b, r) of the current K = B B'; not to be written to."""
         return self._current
@@ -287,12 +333,29 @@ class FactoredInverse:
         return np.asarray(np.triu(inverse) + np.triu(inverse, 1).T)
 
 
+def _by_root(root: Matrix, S: Matrix, lower: int = 0) -> Matrix:
+    """Return R S R' of a triangular R, `root`, or L'S L where it is `lower`; S is overwritten."""
+    half = blas.dtrmm(1.0, root, S.T, lower=lower, trans_a=lower, overwrite_b=1)
+    return np.asarray(blas.dtrmm(1.0, root, half, side=1, lower=lower, trans_a=1 - lower, overwrite_b=1))
+
+
+def _powers_of_two(sizes: Vector) -> Vector:
+    """Return the power of two next to each size; 1 for 0."""
+    return np.asarray(np.exp2(np.round(np.log2(np.where(sizes > 0, sizes, 1.0)))))
+
+
 def psd_factor(K0: Matrix) -> tuple[Matrix, Matrix] | None:
     """(L (b, r), N (b, b - r)): K0 = L L' of full column rank, N an orthonormal basis of its null space; None if K0 is not psd.
 
-    By Cholesky with complete pivoting (LAPACK's pstrf): rank and definiteness are to rounding, b eps times the largest entry.
+    By Cholesky with complete pivoting (LAPACK's pstrf): rank and definiteness are to rounding, b eps times the largest entry. Where
+    diagonals are further apart than SPREAD they are of D^-1 K0 D^-1, D's entries powers of two: else the small ones were rounding.
     """
-    b = len(K0)
+    b, diagonal = len(K0), np.diagonal(K0)
+    positive = diagonal[diagonal > 0]
+    D = np.ones(b)
+    if positive.size and positive.max() > SPREAD * positive.min():
+        D = _powers_of_two(np.sqrt(np.maximum(diagonal, 0.0)))
+        K0 = K0 / np.outer(D, D)
     scale = float(np.abs(K0).max(initial=0.0))
     rounding = b * np.finfo(float).eps * scale
     lower, pivots, rank, _ = lapack.dpstrf(K0, tol=rounding, lower=1)
@@ -306,7 +369,7 @@ def psd_factor(K0: Matrix) -> tuple[Matrix, Matrix] | None:
     N[order[rank:]] = np.eye(b - rank)
     if 0 < rank < b:
         N[order[:rank]] = -lapack.dtrtrs(columns[:rank], columns[rank:].T, lower=1, trans=1)[0]
-    return L, np.linalg.qr(N)[0]
+    return L * D[:, None], np.linalg.qr(N / D[:, None])[0]
 
 
 def _factor(matrix: Matrix) -> float | None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
@@ -79,16 +80,24 @@ class LogDetKernelProblem(LogDetProblem):
         self.points, local = constraints.points, constraints.on_points()
         block = np.ascontiguousarray(base if local.n == len(base) else base[np.ix_(self.points, self.points)])
         check_symmetric(block)
+        self._base = block
         form, self._null = form_of(block, local)
         super().__init__(form, local, loss, gamma, normalize_gamma, n_labelled)
 
     def learned(self, multipliers: Vector) -> LearnedKernel:
         """The kernel of a solution's `multipliers` (c,): K^-1 = K0^-1 + U(multipliers)."""
+        M = self.form.update(self.make_current(multipliers))
+        return LearnedKernel(self.points, M, self.form.dense() - self._null @ self._null.T)
+
+    def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
+        """Return the certificate of K0 + K0 M K0 as it is computed from M, next to which K(multipliers) may be small."""
         weights = self.make_current(multipliers)
-        U, K = self.constraints.pattern.matrix(weights), self.form.dense()
-        M = U @ (U @ K).T
-        self.constraints.pattern.add_to(-weights, M)
-        return LearnedKernel(self.points, (M + M.T) / 2.0, K - self._null @ self._null.T)
+        M = self.form.update(weights)
+        K = self._base @ M @ self._base
+        K += self._base
+        margins = self.constraints.values(K)
+        K += self._null @ self._null.T
+        return self._certificate_near(multipliers, margins, self.form.relative(weights, M, K), bound)
 
     def block(self, multipliers: Vector) -> Array:
         """The block (p, p) of the kernel of `multipliers` (c,); not to be written to, and lost with the next kernel."""
@@ -136,6 +145,15 @@ class LogDetMetricProblem(LogDetProblem):
         """W (d, d) of a solution's `multipliers` (c,): W^-1 = W0^-1 + X'U(multipliers)X."""
         assert isinstance(self.form, FactoredInverse)
         return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)
+
+    def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
+        """Return the certificate of W as it is rounded."""
+        W, weights = self.learned(multipliers), self.make_current(multipliers)
+        half = scipy.linalg.solve_triangular(self._root, W, trans="T")
+        inner = scipy.linalg.solve_triangular(self._root, half.T, trans="T")
+        assert isinstance(self.form, FactoredInverse)
+        margins = self.constraints.incidence @ self.form.sampled(inner)
+        return self._certificate_near(multipliers, margins, self.form.relative_inner(weights, inner), bound)
 
     def rows(self, multipliers: Vector) -> Array:
         """(p, d) points whose distances are those of the metric of `multipliers` (c,)."""

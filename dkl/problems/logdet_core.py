@@ -29,6 +29,8 @@ from dkl.problems.logdet_plan import DIRECT_BYTES, INCIDENCE, LEADING, direct_by
 from dkl.problems.logdet_preconditioner import LeadingPreconditioner
 
 Array = NDArray[np.float64]
+HALF = 0.5
+"""Distance of S from I from which on its eigenvalues are found."""
 FACTOR_SPEED = 6.0
 """How many operations of a factorization take the time of one of a sampled product, which waits for memory."""
 
@@ -289,8 +291,33 @@ class LogDetProblem:
         """Of a point's objective and any lower bound."""
         return LogDetCertificate(objective, bound)
 
+    def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
+        """Return the certificate of what `learned` gives, as it was rounded, by a lower bound of all F."""
+        raise NotImplementedError
+
+    def _certificate_near(self, multipliers: Vector, margins: Vector, S: Array, bound: float) -> LogDetCertificate:
+        """Return that of a K' near K = K(l), of margins a' (c,) and S = K^-1/2 K' K^-1/2, which is overwritten:
+
+        F(K') = w sum psi(a'_t) - l'a' + log det(I + K0 U(l)) + LogDet(K', K),   LogDet(K', K) = tr(S - I) - log det S.
+        """
+        log_det = self.form.log_det(self._entries(multipliers))
+        losses = float(np.sum(self.loss.value(margins)))
+        objective = self.weight * losses - float(multipliers @ margins) + (np.nan if log_det is None else log_det)
+        return self.certificate(objective + _divergence(S), bound)
+
     def _entries(self, multipliers: Vector) -> Vector:
         return np.asarray(self.constraints.transposed @ multipliers)
+
+
+def _divergence(S: Array) -> float:
+    """Return at least tr(S - I) - log det S: s^2 / (2 - 2 s) of s = |S - I|_F below HALF, else the same of the eigenvalues. S is
+    overwritten."""
+    S[np.diag_indices_from(S)] -= 1.0
+    size = float(np.linalg.norm(S))
+    if size < HALF:
+        return size**2 / (2.0 - 2.0 * size)
+    values = np.linalg.eigvalsh(S) if np.isfinite(size) else np.array([np.nan])
+    return float(np.sum(values - np.log1p(values))) if values[0] > -1.0 else np.inf
 
 
 def _proven(bound: float) -> float:

@@ -37,13 +37,14 @@ def logdet_plan(
     """The need of |P| = n_points rows, c constraints and q distinct entries.
 
     rank: None where K0_PP is inverted; else the columns of its factor: its rank if it is singular, or d for a metric.
-    Inverted: K0^-1, two kernels and one in single precision, and while `learned` makes M and the block, four more: 7.5 |P|^2 doubles.
+    Inverted: K0^-1, two kernels and one in single precision, and while `learned` makes M, three more and what BLAS copies: 7 |P|^2
+    doubles.
     By a factor: L, two B, products of their size and r^2 of the inner matrix; `learned` makes K and M of |P|^2, but for a metric.
     A direct solve of the active system is in it where all constraints may be active at once.
     """
     square = float(n_points) ** 2
     if rank is None:
-        dense = 7.5 * square
+        dense = 7.0 * square
         flops = square * n_points + products * 2.0 * (3 * n_entries) * n_points
     else:
         dense = 6.0 * n_points * rank + 3.0 * rank**2 + 4.0 * square

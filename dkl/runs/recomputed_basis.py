@@ -132,16 +132,19 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
     slack = squares.slack(z)
     eigenvalues, lowest = np.linalg.eigvalsh(slack), float(np.linalg.eigvalsh(Y)[0])
     sizes = float(seen @ seen + t @ t) + abs(linear) + float(np.abs(slack * Y).sum())
-    # S is a sum of z_t B_t, where z_t = 2 (B_t(Y) - t_t) is rounded as its terms are, however little it is itself.
-    rounding = 16 * float(np.finfo(float).eps) * squares.norm(2.0 * (np.abs(seen) + np.abs(t)))
+    # S is C and a sum of z_t B_t, which may cancel; and z_t = 2 (B_t(Y) - t_t), where it is none that is stored, is rounded as its
+    # terms are, however little it is itself.
+    summed = squares.norm(np.maximum(np.abs(z), 2.0 * (np.abs(seen) + np.abs(t)))) + float(np.linalg.norm(C))
+    rounding = 16 * float(np.finfo(float).eps) * summed
     allowed, spread = AGREE * sizes, AGREE * float(np.abs(eigenvalues).max()) + rounding
     yield Comparison("objective", float(told["objective"]), objective, allowed)
     yield Comparison("lowest eigenvalue of S", float(told["min_eigenvalue"]), float(eigenvalues[0]), spread, "below")
     if np.isfinite(told["gap"]):  # else nothing was proven
         gap, size = gap_of(squares, objective, linear, z, slack)
-        yield Comparison("gap", float(told["gap"]), gap, allowed, "above")
-        yield Comparison("bound", float(told["bound"]), objective - gap, 2 * allowed, "below")
-        yield Comparison("relative gap", float(told["relative_gap"]), gap / size, allowed / size, "above")
+        of_gap = allowed + AGREE * abs(gap)
+        yield Comparison("gap", float(told["gap"]), gap, of_gap, "above")
+        yield Comparison("bound", float(told["bound"]), objective - gap, 2 * of_gap, "below")
+        yield Comparison("relative gap", float(told["relative_gap"]), gap / size, of_gap / size, "above")
     if len(told["dimacs"]) != 6:
         raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
     value = squares.dual(z)
@@ -154,7 +157,7 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
         (max(0.0, -lowest) / (1.0 + float(np.abs(t).max(initial=0.0))), AGREE * float(np.abs(Y).max())),
         (0.0, 0.0),
         (max(0.0, -float(eigenvalues[0])) / largest, spread / largest),
-        (apart / scale, allowed / scale),
+        (apart / scale, (allowed + AGREE * abs(apart)) / scale),
         (float(np.sum(slack * Y)) / scale, allowed / scale),
     )
     for number, (error, rounding) in enumerate(errors, 1):
@@ -174,15 +177,16 @@ def of_embedding(
 ) -> Iterator[Comparison]:
     """E = Q A, A the leading eigenvectors of Y times the roots of their eigenvalues: all of them, or `most`."""
     Q, Y, E = basis["Q"], model["Y"], model["embedding"]
-    A = Q.T @ E
-    known, values = (A**2).sum(axis=0), np.linalg.eigvalsh(Y)[::-1]
-    top, count = max(float(values[0]), float(np.finfo(float).tiny)), A.shape[1]
+    values = np.linalg.eigvalsh(Y)[::-1]
+    unit = max(float(values[0]), 0.0) or 1.0  # powers of very small numbers would be 0
+    A, E = Q.T @ E / unit**0.5, E / unit**0.5
+    known, count = (A**2).sum(axis=0), A.shape[1]
     yield Comparison("components", float(report["n_components"]), float(count), 0.0)
-    yield Comparison("embedding in the basis", 0.0, float(np.abs(E - Q @ A).max(initial=0.0)) / top**0.5, EMBEDDED)
-    apart = float(np.abs(Y @ A - A * known).max(initial=0.0)) / top**1.5
+    yield Comparison("embedding in the basis", 0.0, float(np.abs(E - Q @ A).max(initial=0.0)), EMBEDDED)
+    apart = float(np.abs(Y / unit @ A - A * known).max(initial=0.0))
     yield Comparison("embedding's directions", 0.0, apart, EMBEDDED)
     leading = float(values[: len(values) if most is None else most].sum())
-    yield Comparison("sum of its eigenvalues", float(known.sum()), leading, EMBEDDED * len(values) * top)
+    yield Comparison("sum of its eigenvalues", unit * float(known.sum()), leading, EMBEDDED * len(values) * unit)
 
 
 def _bound(squares: Squares, z: Matrix, slack: Matrix) -> float:

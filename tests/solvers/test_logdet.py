@@ -562,7 +562,9 @@ def test_the_plan_bounds_the_memory_that_a_fit_takes(kind, rng):
             problem = LogDetMetricProblem(X, constraints, SmoothedHingeLoss(), 1.0)
         else:
             problem = LogDetKernelProblem(K0, constraints, SmoothedHingeLoss(), 1.0)
-        problem.learned(solve_logdet(problem, max_iter=3).multipliers)
+        multipliers = solve_logdet(problem, max_iter=3).multipliers
+        problem.learned(multipliers)
+        problem.handed_out(multipliers, 0.0)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

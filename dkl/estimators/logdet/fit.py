@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ Matrix = NDArray[np.float64]
 S = TypeVar("S", bound=LogDetSettings)
 REMEDIES = remedies(
     iteration_limit="raise max_iter, loosen tol, or come to a large gamma by path() from smaller ones",
-    stalled="rounding ends all progress: loosen tol, or lower gamma",
+    stalled="rounding ends all progress: loosen tol, lower gamma, or scale the rows",
     numerical_error="a value stopped being finite: lower gamma, or scale the kernel",
 )
 
@@ -62,10 +62,18 @@ class Posed:
         return LogDetMetricProblem(base, self.constraints, self.loss, 1.0, W0=self.W0, **given)
 
     def solve(self, gamma: float, before: Sequence[LogDetSolution], watch: Watch) -> LogDetSolution:
-        """At one gamma, from where the solutions of a path before it lead, the last two at most."""
+        """At one gamma, from where the solutions of a path before it lead, the last two at most.
+
+        The certificate is of what is handed out, as it is rounded; where that is not as good as was asked for, the outcome is STALLED.
+        """
         kept = self.settings
         options: dict[str, Any] = {"solver": kept.solver, "tol": kept.tol, "max_iter": kept.max_iter}
-        return solve_logdet(self.problem.with_gamma(gamma), **led_by(before), watch=watch, **options)
+        problem = self.problem.with_gamma(gamma)
+        found = solve_logdet(problem, **led_by(before), watch=watch, **options)
+        with np.errstate(over="ignore", invalid="ignore"):  # the certificate says so
+            certificate = problem.handed_out(found.multipliers, found.certificate.bound)
+        is_rounded = found.outcome is Outcome.SOLVED and not certificate.relative_gap <= kept.tol
+        return replace(found, certificate=certificate, outcome=Outcome.STALLED if is_rounded else found.outcome)
 
     def learned(self, solution: LogDetSolution) -> Any:
         """The kernel, or the metric, of a solution."""

@@ -35,7 +35,7 @@ DECLARATION = Declaration(
     remedies={
         "iteration_limit": "raise --max-iter, which `dkl resume` takes too, raise --tol, or give several --gamma from small "
         "to large",
-        "stalled": "rounding ends all progress: raise --tol, or lower --gamma",
+        "stalled": "rounding ends all progress: raise --tol, lower --gamma, or scale the rows",
         "numerical_error": "a value stopped being finite: lower --gamma, or scale the rows",
     },
     less_disk="rows with fewer labels",

@@ -30,7 +30,7 @@ from dkl.runs.logdet import verify_held_out
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.verify_losses import Terms, terms_of
 from dkl.runs.logdet.verify_prior import prior_matrix
-from dkl.runs.logdet.verify_proof import AGREE, of_multipliers, proven, root_of
+from dkl.runs.logdet.verify_proof import AGREE, inner_of, of_inner, proven, root_of
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.stores.run import RunStore
 
@@ -72,14 +72,23 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
     weights = found["gammas"] / (terms.m if settings.normalize_gamma else 1.0)
     for k, output in enumerate(outputs):
         which = "" if len(outputs) == 1 else f" at gamma {found['gammas'][k]:.6g}"
-        by_multipliers = of_multipliers(K0, terms.matrix(found["multipliers"][k]))
         is_last = k == len(outputs) - 1
+        inner = inner_of(L, terms.matrix(found["multipliers"][k]))
+        least, exact = of_inner(L, inner)
         if is_last:
-            scale = float(np.abs(by_multipliers).max(initial=0.0)) or 1.0
-            yield Comparison("M of the multipliers", 0.0, float(np.abs(M - by_multipliers).max()) / scale, 1e-6)
-        used = M if is_last else by_multipliers
+            apart = min(_apart(M, least), _apart(L.T @ M @ L, inner))  # K0 sees no more of M than the latter
+            yield Comparison("M of the multipliers", 0.0, apart, 1e-6)
         compared = _of_gamma(
-            output, float(weights[k]), used, found["multipliers"][k], K0, L, terms, codes, settings.tol
+            output,
+            float(weights[k]),
+            M if is_last else least,
+            None if is_last else exact,
+            found["multipliers"][k],
+            K0,
+            L,
+            terms,
+            codes,
+            settings.tol,
         )
         yield from named(compared, which, quiet=k < len(outputs) - MOST_OUTPUTS)
     if codes is not None:
@@ -87,6 +96,11 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
         yield Comparison("error before", float(run.report()["prior_error"]), error, allowed)
     yield from verify_held_out.claims(run, side, points, K0, L, terms, settings, found["gammas"][-1])
     yield from _of_components(prior, at, M, found, settings.center)
+
+
+def _apart(found: Matrix, wanted: Matrix) -> float:
+    """Return the largest difference, relative to the largest entry."""
+    return float(np.abs(found - wanted).max(initial=0.0)) / (float(np.abs(wanted).max(initial=0.0)) or 1.0)
 
 
 def _of_components(
@@ -113,6 +127,7 @@ def _of_gamma(
     output: dict[str, Any],
     w: float,
     M: Matrix,
+    exact: Matrix | None,
     multipliers: Matrix,
     K0: Matrix,
     L: Matrix,
@@ -120,9 +135,11 @@ def _of_gamma(
     codes: Any,
     tol: float,
 ) -> Iterator[Comparison]:
-    """F, its bound and the gap of one kernel."""
-    K = K0 + K0 @ (0.5 * (M + M.T)) @ K0
-    objective, bound, allowed, scale = proven(K, w, M, multipliers, L, terms)
+    """F, its bound and the gap of one kernel; exact: the same with another rounding, where M itself is not stored."""
+    K, inner = K0 + K0 @ M @ K0, L.T @ M @ L
+    objective, bound, allowed, scale = proven(K, w, inner, multipliers, L, terms)
+    if exact is not None:
+        allowed += abs(objective - proven(exact, w, inner, multipliers, L, terms)[0])
     # A bound may be proven at another step than the last, of which nothing is kept: what is claimed of a solved gamma is tol.
     slack = max(0.0, tol * scale - float(output["gap"])) if output["outcome"] == "solved" else np.inf
     yield Comparison("objective", float(output["objective"]), objective, allowed)

@@ -19,7 +19,7 @@ from dkl.problems.pair_folds import follows
 from dkl.quality import Quality, held_out
 from dkl.runs.comparison import ALTERNATIVE, QUALITY, Comparison
 from dkl.runs.logdet.verify_losses import Terms
-from dkl.runs.logdet.verify_proof import of_multipliers, proven
+from dkl.runs.logdet.verify_proof import inner_of, of_inner, proven
 from dkl.runs.recomputed import auc
 from dkl.stores.run import RunStore
 
@@ -46,9 +46,9 @@ def claims(
     if multipliers.shape != (terms.count,):
         raise StoreError("not a multiplier for each constraint that is left", where=f"{run.path}/held_out")
     w = gamma / (terms.m if settings.normalize_gamma else 1.0)
-    M = of_multipliers(K0, terms.matrix(multipliers))
-    K = K0 + K0 @ M @ K0
-    objective, bound, allowed, scale = proven(K, w, M, multipliers, L, terms)
+    inner = inner_of(L, terms.matrix(multipliers))
+    K = of_inner(L, inner)[1]
+    objective, bound, allowed, scale = proven(K, w, inner, multipliers, L, terms)
     told, tol = float(held["relative_gap"][0]), max(TOL, settings.tol)
     # A bound may be proven at another step than the last, of which nothing is kept.
     on_gap = 2 * allowed / scale + (tol - told if told <= tol else np.inf)

@@ -53,6 +53,11 @@ class Terms:
         """(c,)."""
         return np.asarray((self.signs * K[self.i, self.j]).sum(axis=1))
 
+    def sizes(self, K: Matrix) -> Vector:
+        """(c,) what margins are summed of, at most: entries of a psd K are no larger than the roots of their diagonals."""
+        D = np.sqrt(np.abs(np.diagonal(K)))
+        return np.asarray((np.abs(self.signs) * D[self.i] * D[self.j]).sum(axis=1))
+
     def some(self, chosen: NDArray[np.bool_], n_labelled: int | None) -> Terms:
         """Return the chosen terms (c,) alone; n_labelled: what gamma is divided by, None: the rows that they touch."""
 

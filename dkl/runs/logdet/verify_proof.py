@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from dkl.runs.logdet.verify_losses import Terms
@@ -11,23 +14,22 @@ Matrix = NDArray[np.float64]
 
 AGREE = 1e-8
 """Relative to the sizes that are summed up."""
+KNOWN = 8 * float(np.finfo(float).eps)
+"""Relative, of entries of K0: what two ways to a kernel of rows may differ by."""
 FURTHEST, BISECTIONS = 1e6, 120
 """Largest margin that a slope is searched at, and steps of that search."""
-RANK = 1e-12
-"""Of the largest eigenvalue: what is less is 0."""
 
 
 def proven(
-    K: Matrix, w: float, M: Matrix, multipliers: Matrix, L: Matrix, terms: Terms
+    K: Matrix, w: float, inner: Matrix, multipliers: Matrix, L: Matrix, terms: Terms
 ) -> tuple[float, float, float, float]:
-    """Return (F, its bound, how far rounding may move F, what a gap is relative to) of K = K0 + K0 M K0 (p, p), K0 = L L'.
+    """Return (F, its bound, how far rounding may move F, what a gap is relative to) of K (p, p), K0 = L L', inner = L'M L.
 
     The bound is the largest of the dual's at the slopes of the margins and at the multipliers, and that by the gradient.
     """
     a = terms.margins(K)
-    value, _ = terms.loss(a)
+    value, steep = terms.loss(a)
     slope, conjugate = terms.dual_point(a, multipliers / w)
-    inner = L.T @ M @ L
     size = log_det(inner)
     objective = w * float(value.sum()) + float(np.trace(inner)) - size
     bound = w * float(conjugate.sum()) + log_det(L.T @ terms.matrix(w * slope) @ L)
@@ -35,8 +37,10 @@ def proven(
     by_gradient = objective - _by_gradient(terms.matrix(w * terms.loss(a)[1] - multipliers), K)
     bound = max(bound, terms.lowest, by_multipliers, by_gradient)
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(size)
+    # Each entry of K0 is known to some last digits, whose differences are margins, and of ITML's loss all the steeper where small.
+    rounding = KNOWN * w * float(np.abs(steep) @ terms.sizes(L @ L.T))
     scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
-    return objective, bound, AGREE * sizes, scale
+    return objective, bound, AGREE * sizes + rounding, scale
 
 
 def _conjugate(terms: Terms, y: Matrix) -> float:
@@ -62,10 +66,12 @@ def _by_gradient(G: Matrix, K: Matrix) -> float:
 
 
 def root_of(K0: Matrix) -> Matrix:
-    """L (p, r), K0 = L L', over the eigenvalues that are not 0."""
-    values, vectors = np.linalg.eigh(K0)
-    kept = values > RANK * max(float(values[-1]), 0.0)
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+    """L (p, r), K0 = L L', over the eigenvalues that are not 0 of D^-1 K0 D^-1, D the roots of the diagonal."""
+    D = np.sqrt(np.maximum(np.diagonal(K0), 0.0))
+    D[D == 0] = 1.0
+    values, vectors = np.linalg.eigh(K0 / np.outer(D, D))
+    kept = values > len(K0) * np.finfo(float).eps * max(float(values[-1]), 0.0)
+    return np.asarray(D[:, None] * vectors[:, kept] * np.sqrt(values[kept]))
 
 
 def log_det(S: Matrix) -> float:
@@ -74,7 +80,21 @@ def log_det(S: Matrix) -> float:
     return float(np.log(values).sum()) if values[0] > 0 else float("-inf")
 
 
-def of_multipliers(K0: Matrix, U: Matrix) -> Matrix:
-    """M of K^-1 = K0^-1 + U: -(I + U K0)^-1 U."""
-    found = -np.linalg.solve(np.eye(len(K0)) + U @ K0, U)
-    return np.asarray(0.5 * (found + found.T))
+def inner_of(L: Matrix, U: Matrix) -> Matrix:
+    """Return L'M L (r, r) of K^-1 = K0^-1 + U: (I + L'U L)^-1 - I, which is -(I + L'U L)^-1 L'U L."""
+    S = L.T @ U @ L
+    return np.asarray(-_symmetric(np.linalg.solve(np.eye(len(S)) + S, S)))
+
+
+def of_inner(L: Matrix, inner: Matrix) -> tuple[Matrix, Matrix]:
+    """Return (an M with L'M L = `inner`, K = L (I + L'M L) L')."""
+    D = np.linalg.norm(L, axis=1)
+    D[D == 0] = 1.0
+    Q, T = np.linalg.qr(L / D[:, None])
+    half = scipy.linalg.solve_triangular(T, inner, trans="T")
+    M = Q @ scipy.linalg.solve_triangular(T, half.T, trans="T") @ Q.T / np.outer(D, D)
+    return _symmetric(M), _symmetric(L @ (np.eye(len(inner)) + inner) @ L.T)
+
+
+def _symmetric(S: NDArray[Any]) -> Matrix:
+    return np.asarray(0.5 * (S + S.T))
