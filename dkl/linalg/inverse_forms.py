@@ -70,7 +70,7 @@ class KernelForm(Protocol):
     def relative(self, u: Vector, M: Matrix, K: Matrix) -> Matrix:
         """Return K(u)^-1/2 (K0 + K0 M K0) K(u)^-1/2, or what has its eigenvalues, over the range of K0; the trial is lost.
 
-        K (b, b) is K0 + K0 M K0 as it was rounded, and is overwritten.
+        K (b, b) is the rounded K0 + K0 M K0, and is overwritten.
         """
 
 

@@ -90,7 +90,7 @@ class LogDetKernelProblem(LogDetProblem):
         return LearnedKernel(self.points, M, self.form.dense() - self._null @ self._null.T)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
-        """Return the certificate of K0 + K0 M K0 as it is computed from M, next to which K(multipliers) may be small."""
+        """Return the certificate of K0 + K0 M K0 as computed from M: K(multipliers) may be a small part of K0."""
         weights = self.make_current(multipliers)
         M = self.form.update(weights)
         K = self._base @ M @ self._base
@@ -147,7 +147,7 @@ class LogDetMetricProblem(LogDetProblem):
         return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
-        """Return the certificate of W as it is rounded."""
+        """Return the certificate of the rounded W."""
         W, weights = self.learned(multipliers), self.make_current(multipliers)
         half = scipy.linalg.solve_triangular(self._root, W, trans="T")
         inner = scipy.linalg.solve_triangular(self._root, half.T, trans="T")

@@ -292,7 +292,7 @@ class LogDetProblem:
         return LogDetCertificate(objective, bound)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
-        """Return the certificate of what `learned` gives, as it was rounded, by a lower bound of all F."""
+        """Return the certificate of what `learned` gives, rounding included, by a lower bound of all F."""
         raise NotImplementedError
 
     def _certificate_near(self, multipliers: Vector, margins: Vector, S: Array, bound: float) -> LogDetCertificate:

@@ -132,8 +132,8 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
     slack = squares.slack(z)
     eigenvalues, lowest = np.linalg.eigvalsh(slack), float(np.linalg.eigvalsh(Y)[0])
     sizes = float(seen @ seen + t @ t) + abs(linear) + float(np.abs(slack * Y).sum())
-    # S is C and a sum of z_t B_t, which may cancel; and z_t = 2 (B_t(Y) - t_t), where it is none that is stored, is rounded as its
-    # terms are, however little it is itself.
+    # S is C and a sum of z_t B_t, which may cancel; and a z_t = 2 (B_t(Y) - t_t) that is not stored is rounded as its terms
+    # are, however little it is itself.
     summed = squares.norm(np.maximum(np.abs(z), 2.0 * (np.abs(seen) + np.abs(t)))) + float(np.linalg.norm(C))
     rounding = 16 * float(np.finfo(float).eps) * summed
     allowed, spread = AGREE * sizes, AGREE * float(np.abs(eigenvalues).max()) + rounding
