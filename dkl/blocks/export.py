@@ -24,11 +24,12 @@ def export_factor(session: Session, run: RunStore, generation: Generation, name:
     """
     source = SlabArray.open(generation.folder / name)
     rows = run.create_factor(source.n, rank, source.dtype)
+    slots = session.n_slots  # asked once: where workers join meanwhile, parts cut by two numbers would leave rows out
     # Its checksums first: rows are read out of the middle of slabs.
-    slabs = [range(k, source.n_slabs, session.n_slots) for k in range(min(session.n_slots, source.n_slabs))]
+    slabs = [range(k, source.n_slabs, slots) for k in range(min(slots, source.n_slabs))]
     session.map(_check_slabs, slabs, str(generation.folder), name, generation.files)
     starts = list(range(0, source.n, rows))
-    pieces = [starts[k :: session.n_slots] for k in range(min(session.n_slots, len(starts)))]
+    pieces = [starts[k::slots] for k in range(min(slots, len(starts)))]
     session.map(_copy_rows, pieces, str(generation.folder / name), str(run.path / "factor"), rows, rank, scale)
     run.seal_part("factor")
 

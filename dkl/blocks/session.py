@@ -150,11 +150,12 @@ class Session:
         """A future of `item`, which is copied to one of these workers, or to all; it is lost with them. What is small, or goes to
         `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it with their first task that takes it.
 
-        Raises WorkersLostError where all of these workers have paused, and StateLost where the transfer fails: a worker that dies
-        meanwhile is told of by the worker, the scheduler or the connection, each with errors of its own (among them a KeyError),
-        and sending it again is the answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
+        Raises WorkersLostError where there are no workers or all of these have paused, and StateLost where the transfer fails: a
+        worker that dies meanwhile is told of by the worker, the scheduler or the connection, each with errors of its own (among
+        them a KeyError), and sending it again is the answer to all. What cannot be sent at all raises what it did (TypeError,
+        AttributeError, MemoryError).
         """
-        to = set(self.workers() if workers is None else workers)
+        to = set(waiting.workers(self) if workers is None else workers)  # a cluster may have let all of them go
         how: dict[str, Any] = {"workers": list(workers or ()) or None}
         how["broadcast"] = workers is None and (len(to) > FEW or (not pinned and _is_large(item)))
 

@@ -42,12 +42,12 @@ def product_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse
 class SharedMatrix:
     """Row blocks of a matrix on the workers, cut so that each has about as many entries.
 
-    The whole matrix stays in this process too, which takes over where a worker is lost.
+    The whole matrix stays in this process too, which takes over where a worker is lost. Raises WorkersLostError where there are none.
     """
 
     def __init__(self, matrix: sparse.csr_array, session: Session) -> None:
         self.matrix, self.session, self.client = matrix, session, session.client
-        addresses = session.workers()
+        addresses = waiting.workers(session)
         # Cut by entries, not rows: a product takes as long as the worker with the most of them.
         shares = np.linspace(0, matrix.nnz, len(addresses) + 1)[1:-1]
         cuts = [0, *np.searchsorted(matrix.indptr, shares).tolist(), matrix.shape[0]]

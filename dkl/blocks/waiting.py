@@ -60,13 +60,15 @@ def workers(session: Session) -> list[str]:
 
     Raises WorkersLostError after GIVE_UP_SECONDS without any.
     """
-    if not session.workers():
-        with called_for(session.client, 1, GIVE_UP_SECONDS):
-            try:
-                session.client.wait_for_workers(1, timeout=GIVE_UP_SECONDS)
-            except TimeoutError:
-                raise _no_workers(session, GIVE_UP_SECONDS) from None
-    return session.workers()
+    if found := session.workers():
+        return found
+    began = time.monotonic()
+    with called_for(session.client, 1, GIVE_UP_SECONDS):
+        while not (found := session.workers()):
+            if (waited := time.monotonic() - began) >= GIVE_UP_SECONDS:
+                raise _no_workers(session, GIVE_UP_SECONDS)
+            time.sleep(pause(1, waited))
+    return found
 
 
 @contextmanager

@@ -13,15 +13,35 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster, Status
 from numpy.testing import assert_allclose
+from scipy import sparse
 
 from dkl import LowRankKernelRegressor, PairwiseKernelLearner
 from dkl.blocks import own_cluster, waiting
+from dkl.blocks.dense_place import dense_place
 from dkl.blocks.place import Place
 from dkl.blocks.placement import wait_for_workers
+from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
+from dkl.blocks.sparse_operator import SharedMatrix
 from dkl.blocks.workspace import Workspace
 from dkl.errors import WorkersLostError
 from dkl.runs import cluster
+
+
+def gram_of(block: Any) -> tuple[Any]:
+    return (block.rows.T @ block.rows,)
+
+
+DOORS: dict[str, Any] = {
+    "map": lambda session: session.map(abs, [1]),
+    "send": lambda session: session.send(bytes(10)),
+    "addresses": waiting.workers,
+    "place": Place.of,
+    "dense place": lambda session: dense_place(session, 1, None),
+    "rows": lambda session: RowBlocks(np.eye(3), session).sum(gram_of),
+    "shared matrix": lambda session: SharedMatrix(sparse.eye_array(9, format="csr"), session).product(np.ones(9)),
+}
+"""What asks workers of a cluster first."""
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +106,12 @@ def adaptive(nobody: Any, session: Session) -> Iterator[Session]:
 
 def test_the_limit_is_told_and_kept(session: Session, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr(waiting, "GIVE_UP_SECONDS", 0.2)
-    for call in (lambda: session.map(abs, [1]), lambda: Place.of(session), lambda: waiting.workers(session)):
+    for call in DOORS.values():
         with (
             caplog.at_level(logging.WARNING, "dkl"),
-            pytest.raises(WorkersLostError, match="none for 0.2 s; start workers"),
+            pytest.raises(WorkersLostError, match="the cluster has no workers; got none for 0.2 s; start workers"),
         ):
-            call()
+            call(session)
         assert caplog.messages.pop() == "waiting for 1 worker(s) of the cluster, 0.2 s at most"
 
 
@@ -121,8 +141,23 @@ def test_a_run_that_lost_all_workers_waits_no_longer(nobody: Any, monkeypatch: A
     assert set(caplog.messages) <= {f"waiting for {count} worker(s) of the cluster, 0.1 s at most" for count in (1, 2)}
 
 
-def test_an_adaptive_cluster_is_called_for_workers(adaptive: Session) -> None:
-    assert adaptive.map(abs, [-1, 2]) == [1, 2]
+@pytest.mark.parametrize("door", DOORS)
+def test_an_adaptive_cluster_is_called_for_workers(door: str, adaptive: Session) -> None:
+    """It may have let all of them go wherever a fit has been busy in its own process."""
+    assert not adaptive.workers()
+    DOORS[door](adaptive)
+    assert len(adaptive.workers()) == 1
+
+
+def test_rows_are_sent_again_to_workers_that_come(nobody: Any, adaptive: Session, rng: np.random.Generator) -> None:
+    X = rng.standard_normal((60, 3))
+    rows = RowBlocks(X, adaptive)
+    for _ in range(2):
+        (gram,) = rows.sum(gram_of)
+        assert_allclose(gram, X.T @ X, rtol=1e-12)
+        nobody.scale(0)
+        while adaptive.workers():
+            time.sleep(0.01)
 
 
 def test_a_plan_is_that_of_the_workers_that_come(adaptive: Session) -> None:
