@@ -3,20 +3,17 @@
 import json
 import os
 import re
-import shutil
 import signal
 import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from command_line import call, factor_bytes, tree
 from command_runs import bytes_of
-from dask_processes import Keys, wait_until
+from dask_processes import wait_until
 from patience import PATIENCE
 from quick_python import quick_python
 from repeats import but_for
@@ -24,14 +21,13 @@ from run_cases import CASES
 
 import dkl
 from dkl.errors import DiskError
-from dkl.runs.jobs import outcome
+from dkl.runs.jobs import kubernetes, outcome
 from dkl.runs.jobs.job import Job
 from dkl.runs.jobs.settings import job_settings
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import sealed_text, write_json
 
 FAKES = Path(__file__).parent / "fakes"
-SLURM = Path(__file__).parents[2] / "cluster" / "slurm"
 PAIRS = CASES["pairwise"]
 SUBMIT = ("submit", "pairwise", *PAIRS.files, "--rank", "40", "--tol", "0", "--target-gap", "none", "--no-picture")
 TWO = ("--workers", "2", "--memory-limit", "2GB")
@@ -62,6 +58,7 @@ def work(tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{fakes}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKES", str(fakes))
     monkeypatch.setattr(outcome, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(kubernetes, "_user", lambda: (1000, 1000))  # whoever runs the tests
     for name, more in SYSTEMS.items():
         common = f"system: {name}\npython: {python}\ninterface: lo\nlocal-directory: '{tmp_path}'\n"
         (folder / f"{name}.yaml").write_text(common + more.format(folder=folder))
@@ -142,6 +139,9 @@ def test_what_a_job_may_not_be_is_told_before_anything_is_made(work: Path) -> No
     (work / "none.yaml").write_text("system: pbs\n")
     (work / "elsewhere.yaml").write_text("system: kubernetes\nclaim: data\nmount: /data\n")
     (work / "nobody.yaml").write_text("system: ssh\n")
+    pods = f"system: kubernetes\nclaim: data\nmount: {work}\npod: "
+    (work / "pod.yaml").write_text(pods + "{spec: {containers: [{name: dkl, image: other}]}}\n")
+    (work / "pods.yaml").write_text(pods + "[a]\n")
     cases = {
         "walltime: not a value for it; got 'soon'": ("bad.yaml",),
         "no such setting; got wall": ("unknown.yaml",),
@@ -151,6 +151,8 @@ def test_what_a_job_may_not_be_is_told_before_anything_is_made(work: Path) -> No
         "not a batch system; got 'pbs.json'": ("pbs.json",),
         "no such file": ("absent.yaml",),
         "not on the volume": ("elsewhere.yaml",),
+        "pod.spec.containers[dkl].image: is set by dkl; got 'other'; wanted 'dkl:latest'": ("pod.yaml",),
+        "pods.yaml: pod: not a value for it; got ['a']; wanted a mapping": ("pods.yaml",),
         "no machines": ("nobody.yaml",),
         "hosts: no machines": ("ssh",),
         "wanted a size a worker": ("slurm.yaml", "--workers", "2"),
@@ -338,37 +340,3 @@ def test_a_dry_run_prints_and_makes_nothing(work: Path) -> None:
         "--requeue",
     ]
     assert {f"#SBATCH {option}" for option in wanted} <= set(head)
-
-
-@pytest.mark.exhaustive
-def test_the_client_s_job_with_workers_of_dask_jobqueue(
-    work: Path, keys: Keys, python: Path, interrupts: None, monkeypatch: Any
-) -> None:
-    """cluster/slurm/fit.sh: it fits on workers that workers.py submits, each a job; submitted again, it resumes."""
-    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
-    settings = yaml.safe_load((SLURM / "jobqueue.yaml").read_text())
-    settings["jobqueue"]["slurm"] |= {"python": str(python), "interface": "lo", "local-directory": str(work)}
-    tls = settings["distributed"]["comm"]["tls"]
-    tls["ca-file"] = str(keys.ca)
-    for role in ("scheduler", "worker", "client"):
-        tls[role] = {"cert": str(keys.cert), "key": str(keys.key)}
-    (work / "dask").mkdir()
-    (work / "dask" / "jobqueue.yaml").write_text(yaml.safe_dump(settings))
-    for name, value in {"DASK_CONFIG": work / "dask", "PYTHON": python, "WORKERS": 1}.items():
-        monkeypatch.setenv(name, str(value))
-    shutil.copy(SLURM / "workers.py", work)  # it lies where the job is submitted
-    given = ("pairwise", *PAIRS.files, *PAIRS.options, "--no-picture")
-    for number, said in (("1000", "iteration_limit"), ("1002", "complete, nothing to do")):
-        submitted = subprocess.run(
-            ["sbatch", "--parsable", SLURM / "fit.sh", work / "run.zarr", *given],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert submitted.stdout == f"{number}\n"
-        wait_until(lambda number=number: subprocess.run(["squeue", f"--jobs={number}"], capture_output=True).returncode)
-        log = work.parent / "fakes" / f"{number}.log"
-        assert said in log.read_text(), log.read_text()
-    assert "sbatch" in calls(work) and "scancel 1001" in calls(work)
-    assert call("fit", *given, "--threads", "1", "--out", "here.zarr").code == 3
-    assert factor_bytes(work / "run.zarr") == factor_bytes(work / "here.zarr")

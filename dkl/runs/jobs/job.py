@@ -164,7 +164,7 @@ class Job:
 
     def record(self, number: str) -> None:
         """Keep what the system calls it. Raises DiskError, ResourceError."""
-        found = {"system": self.system, "id": number, "at": round(time.time(), 3), "settings": self.settings.as_dict()}
+        found = {"system": self.system, "id": number, "at": round(time.time(), 3), "settings": self.settings.recorded()}
         found["again"] = self.again_words()
         if is_address(self.run):
             found |= {"run": self.run, "folder": str(self.folder)}

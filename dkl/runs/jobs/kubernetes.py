@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from dkl.errors import InputError, ResourceError
 from dkl.runs.jobs.job import FINAL_CODES, Job, Recorded
+from dkl.runs.jobs.pod_patch import patched
 from dkl.runs.jobs.script import script
 from dkl.runs.jobs.settings import KubernetesSettings
 from dkl.runs.jobs.system import State, answer
@@ -55,9 +56,29 @@ def _manifest(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             ]
         },
-        "template": {"metadata": {"labels": metadata["labels"]}, "spec": _pod(job, settings)},
+        "template": _template(job, settings, {"labels": metadata["labels"]}),
     }
+    if settings.ttl_seconds_after_finished is not None:
+        spec["ttlSecondsAfterFinished"] = settings.ttl_seconds_after_finished
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _template(job: Job, settings: KubernetesSettings, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod template with the user's patch. Raises InputError for a bad patch, and for pods of root's."""
+    template = patched({"metadata": metadata, "spec": _pod(job, settings)}, settings.pod)
+    pod = template["spec"].get("securityContext", {})
+    (own,) = (one for one in template["spec"]["containers"] if one["name"] == "dkl")
+    security = {**pod, **own.get("securityContext", {})}
+    if security.get("runAsNonRoot") and security.get("runAsUser") == 0:
+        wanted = "another user: a pod of root's is not started"
+        remedy = "submit as another user, or allow it by pod: {spec: {securityContext: {runAsNonRoot: false}}}"
+        raise InputError("is root", where="pod.spec.securityContext.runAsUser", got=0, wanted=wanted, remedy=remedy)
+    return template
+
+
+def _user() -> tuple[int, int]:
+    """Return the user and the group of this process, whose alone the run's files are."""
+    return os.getuid(), os.getgid()
 
 
 def _pod(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
@@ -76,12 +97,21 @@ def _pod(job: Job, settings: KubernetesSettings) -> dict[str, Any]:
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108  # nosec B108
         "resources": {"requests": needs, "limits": {name: value for name, value in needs.items() if name == "memory"}},
         "volumeMounts": [{"name": "data", "mountPath": settings.mount}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "lifecycle": {"preStop": {"exec": {"command": ["bash", "-c", stay]}}},
+    }
+    user, group = _user()
+    # With the container's, what the Pod Security Standard "restricted" asks for.
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": group,
+        "seccompProfile": {"type": "RuntimeDefault"},
     }
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "securityContext": {"runAsUser": os.getuid(), "runAsGroup": os.getgid()},  # whose alone the run's files are
+        "securityContext": security,
         "containers": [container],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": settings.claim}}],
     }

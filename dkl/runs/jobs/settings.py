@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from dkl._paths import as_path, require_file
 from dkl.errors import InputError
-from dkl.estimators.common.rules import Instance, Integer
+from dkl.estimators.common.rules import Either, Instance, Integer, NotGiven
 from dkl.estimators.common.settings import Settings, declared
 
 NAMES = r"[A-Za-z0-9][\w.@:/+-]*"
@@ -39,6 +39,7 @@ LINE = Instance(_is_line, "a line of text")
 LINES = _several(_is_line, "lines of text")
 NAME = _named(NAMES, "a name")
 MAYBE_NAME = _named(f"({NAMES})?", "a name")
+MAPPING = Instance(lambda value: isinstance(value, dict), "a mapping")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,10 @@ class JobSettings(Settings):
         "${TMPDIR:-/tmp}"
     )
     interface: Annotated[str, MAYBE_NAME, "Network of scheduler and workers, as ib0 [the default route's]."] = ""
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the settings as the record of a job keeps them."""
+        return self.as_dict()
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,18 @@ class KubernetesSettings(JobSettings):
     claim: Annotated[str, MAYBE_NAME, "The persistent volume claim with data and runs."] = ""
     mount: Annotated[str, _named(r"(/[\w.-]+)+", "a path"), "Where it is mounted, here as in the pods."] = "/data"
     namespace: Annotated[str, MAYBE_NAME, "[kubectl's own]"] = ""
+    ttl_seconds_after_finished: Annotated[
+        int | None,
+        Either(Integer(0), NotGiven()),
+        "Seconds for which Kubernetes keeps a Job that has ended; None: for good.",
+    ] = 7 * 86_400
+    pod: Annotated[dict[str, Any], MAPPING, "Patch of the pod template: its metadata and spec."] = field(
+        default_factory=dict
+    )
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the settings without the patch, which may hold a password and has done its work."""
+        return {name: value for name, value in self.as_dict().items() if name != "pod"}
 
     def check_together(self) -> None:
         """Pods see nothing but the claim."""
