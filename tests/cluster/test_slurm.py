@@ -166,3 +166,6 @@ def test_the_client_s_job_with_workers_of_dask_jobqueue(
         told = (work / "client.log").read_text()
         assert done.returncode == 3 and said in told, told + machines.logs()
     assert RunStore.open("run.zarr").report()["plan"]["processes"] == 2
+    assert machines.asked("squeue", "--noheader") == ""  # its workers' jobs have ended with it
+    here = call("fit", *FIT, "--threads", "1", "--max-iter", "3", "--out", "here.zarr")
+    assert here.code == 3 and factor_bytes(work / "run.zarr") == factor_bytes(work / "here.zarr")
