@@ -1,6 +1,7 @@
 """What every process forked from `preloaded`'s server would begin by itself, begun there once: the compiler, and drawing."""
 
 import numba
+import quick_disk
 
 from dkl.estimators.common.figure import Picture, png
 
@@ -22,5 +23,6 @@ def _draw() -> None:
     png(figure)
 
 
+quick_disk.install()
 _nothing()
 _draw()

@@ -26,6 +26,7 @@ import numpy as np
 import preloaded
 import psutil
 import pytest
+import quick_disk
 import s3_server
 import seaweed_server
 from hypothesis import given, settings
@@ -45,6 +46,8 @@ Finalize(None, shutil.rmtree, args=(tempfile.tempdir,), kwargs={"ignore_errors":
 # Examples follow from the test alone, and a slow machine is no failure: a red test stays red when run again.
 settings.register_profile("dkl", derandomize=True, deadline=None, database=None)
 settings.load_profile("dkl")
+
+quick_disk.install()
 
 
 PATIENCE = 3.0

@@ -88,7 +88,6 @@ def case(request, monkeypatch):
     n, classes, chosen, changes = CASES[request.param]
     for change in changes:
         change(monkeypatch)
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
     X, y = rows_and_labels(n, classes)
     settings, source = SVCSettings(**chosen, checkpoint_every=1), row_source(X)
     return settings, Training.of(source, np.arange(classes), y, kernels_of(settings, source), settings.C)

@@ -4,9 +4,16 @@ import errno
 import os
 
 import pytest
+import quick_disk
 
 from dkl.errors import DiskError
 from dkl.stores import commits
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch):
+    """The disk is waited for here."""
+    monkeypatch.setattr(os, "fsync", quick_disk.WAITS)
 
 
 def fill(folder, text):
