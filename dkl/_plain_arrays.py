@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,32 @@ def refuse_text(values: Any, where: str) -> None:
             numeral = numeral or (text, name)
     if numeral is not None:
         raise _text(*numeral, where, f"convert it: numpy.asarray({where}, dtype=float)")
+
+
+def refuse_dates(values: Any, where: str) -> None:
+    """Raise InputError for a column of dates, times or text in a data frame or table, by its type: libraries make numbers of dates."""
+    for name, kind in _kinds_of_columns(values):
+        if re.match("date|time|duration|period|interval", str(kind).lower()):
+            got, remedy = (
+                f"dtype {kind} in column {name!r}",
+                "make numbers of them, as the days since a date, or drop the column",
+            )
+            raise InputTypeError("dates or times, not numbers", where=where, got=got, wanted="numbers", remedy=remedy)
+        if not hasattr(values, "iloc") and re.match(
+            "str|utf8|categorical|enum|large_string|dictionary", str(kind).lower()
+        ):
+            raise _text(values[name][0], repr(name), where, WORDS_REMEDY)
+
+
+def _kinds_of_columns(values: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (name, type) of each column of a data frame of pandas or polars, or a table of pyarrow; nothing of others."""
+    schema: Any = getattr(values, "schema", None)
+    if hasattr(values, "iloc") and hasattr(values, "columns"):
+        yield from values.dtypes.items()
+    elif hasattr(schema, "types"):
+        yield from zip(schema.names, schema.types, strict=True)
+    elif isinstance(schema, Mapping):
+        yield from schema.items()
 
 
 def _text(text: str | bytes, column: str, where: str, remedy: str) -> InputTypeError:

@@ -170,7 +170,8 @@ class Layout:
         if self.options.may_lack and not must:
             return None
         wanted = f"a number from 1 to {self.width}" if self.names is None else ", ".join(self.names)[:200]
-        raise InputError("no such column", where=str(self.path), got=repr(given), wanted=wanted)
+        other = "if another character separates cells: --delimiter" if self.width == 1 else None
+        raise InputError("no such column", where=str(self.path), got=repr(given), wanted=wanted, remedy=other)
 
     def features(self) -> list[int]:
         """Return the places of the columns to learn from, in their order; InputError for no column, or equal names."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dkl._labels import as_labels
 from dkl._pair_checks import as_integers, inside_cross_validation
 from dkl._pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
 from dkl._plain_arrays import in_memory
@@ -93,13 +94,9 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled"
         raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)
-    y = in_memory(y, "y")
-    try:
-        shape = np.asarray(y).shape
-    except ValueError as error:
-        raise InputError("labels of different lengths", where="y", wanted=f"shape ({n},)") from error
-    if shape != (n,):
-        raise InputError("labels and rows differ in number", where="y", got=f"shape {shape}", wanted=f"({n},)")
+    y = as_labels(in_memory(y, "y"))
+    if len(y) != n:
+        raise InputError("labels and rows differ in number", where="y", got=f"shape {y.shape}", wanted=f"({n},)")
     codes = encode_labels(y)
     most = most_pairs_of_labels(int(np.count_nonzero(codes >= 0)))
     return Pairs(*sample_pairs(codes, None, None, random_state, most)).check(n)

@@ -1,6 +1,6 @@
 """Every learner, and every form in which rows, labels, targets and weights reach it: what `tests/doors.md` lists.
 
-`python tests/door_cases.py > tests/doors.md` writes the page; `tests/estimators/test_doors.py` holds it to what happens. Each case has
+`python tests/door_page.py > tests/doors.md` writes the page; `tests/estimators/test_doors.py` holds it to what happens. Each case has
 the numbers of one small problem, or a fault in one of them. A form is right where the learner answers as it does to the plain array,
 and refused where it raises one line of an InputError with the words that are named.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import scipy.sparse as sp
 import zarr
 from scipy.spatial.distance import cdist
@@ -144,6 +145,20 @@ def _stored(rows: Any, suffix: str) -> Path:
     return path
 
 
+def _mapped(rows: Any, order: Any = "C") -> Any:
+    path = Path(_FOLDER.name) / f"{len(rows)}-{order}-{rows.dtype.str[1:]}-{rows.dtype.byteorder == '>'}.dat"
+    held = np.memmap(path, rows.dtype, "w+", shape=rows.shape, order=order)
+    held[:] = rows
+    return np.memmap(path, rows.dtype, "r", shape=rows.shape, order=order)
+
+
+def _packed(rows: Any) -> Path:
+    """Return a zarr array of 64 bits as xarray packs it, whose values are the rows to 5e-14."""
+    path = _stored(np.round((rows - 3.0) * 2.0**44).astype(np.int64), "-packed.zarr")
+    zarr.open_array(path).attrs.update({"scale_factor": 2.0**-44, "add_offset": 3.0})
+    return path
+
+
 def _frame(rows: Any, **columns: Any) -> Any:
     import dask.dataframe as frames
 
@@ -154,16 +169,30 @@ ROWS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "list of lists": (lambda X: X.tolist(), RIGHT),
     "array in columns' order": (np.asfortranarray, RIGHT),
     "array of objects that are numbers": (lambda X: X.astype(object), RIGHT),
+    "array of the other byte order": (lambda X: X.astype(">f8"), RIGHT),
+    "array with negative strides": (lambda X: X[::-1].copy()[::-1], RIGHT),
     "masked array that hides nothing": (np.ma.array, RIGHT),
     "scipy sparse, CSR": (sp.csr_array, RIGHT),
     "scipy sparse, COO": (sp.coo_array, RIGHT),
     "frame of pandas": (lambda X: pd.DataFrame(X), RIGHT),
     "frame of pandas, nullable": (lambda X: pd.DataFrame(X).astype("Float64"), RIGHT),
+    "frame of pandas, of pyarrow's types": (lambda X: pd.DataFrame(X).astype("float64[pyarrow]"), RIGHT),
+    "frame of pandas, of two indices": (
+        lambda X: pd.DataFrame(X, pd.MultiIndex.from_product([["a"], range(len(X))])),
+        RIGHT,
+    ),
     "frame of polars": (lambda X: pl.DataFrame(X, schema=NAMES), RIGHT),
+    "table of pyarrow": (lambda X: pa.table(dict(zip(NAMES, X.T, strict=True))), RIGHT),
     "memory map": (lambda X: np.load(_stored(X, ".npy"), mmap_mode="r"), RIGHT),
+    "memory map in columns' order": (lambda X: _mapped(X, "F"), RIGHT),
+    "memory map of the other byte order": (lambda X: _mapped(X.astype(">f8")), RIGHT),
     "path of .npy": (lambda X: _stored(X, ".npy"), RIGHT),
     "path of zarr": (lambda X: str(_stored(X, ".zarr")), RIGHT),
     "zarr array": (lambda X: zarr.open_array(_stored(X, ".zarr"), mode="r"), RIGHT),
+    "packed zarr array": (lambda X: zarr.open_array(_packed(X), mode="r"), RIGHT),
+    "path of packed zarr": (lambda X: str(_packed(X)), RIGHT),
+    "dask array of packed zarr": (lambda X: da.from_zarr(str(_packed(X))), "stored numbers of a packed zarr array"),
+    "dask array of packed zarr, decoded": (lambda X: da.from_zarr(str(_packed(X))) * 2.0**-44 + 3.0, RIGHT),
     "dask array": (lambda X: da.from_array(X, chunks=(10, 3)), RIGHT),
     "dask array of unknown sizes": (_unsized, RIGHT),
     "dask array of sparse blocks": (lambda X: da.from_array(X, chunks=(10, 3)).map_blocks(sp.csr_array), RIGHT),
@@ -186,6 +215,21 @@ ROWS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "objects in a dask array": (lambda X: da.from_array(X.astype(object), chunks=9), "real numbers; got dtype object"),
     "dask block of another shape": (lambda X: promised(X, np.transpose), "a block of another shape"),
     "dates": (lambda X: np.zeros(X.shape, "M8[s]"), "real numbers; got dtype datetime64"),
+    "frame of dates": (lambda X: pd.DataFrame(X.astype("M8[s]"), columns=NAMES), "dates or times, .* in column 'a'"),
+    "frame with a column of dates": (lambda X: pd.DataFrame(X).assign(day=pd.Timestamp(0)), "dates or times, .*'day'"),
+    "frame of polars with dates": (lambda X: pl.DataFrame(X).with_columns(day=pl.date(2000, 1, 1)), "dates .*'day'"),
+    "frame of polars with text": (lambda X: pl.DataFrame(X).with_columns(city=pl.lit("Rome")), "text, .*'city'"),
+    "frame of pandas with categories": (
+        lambda X: pd.DataFrame(X).assign(b=pd.Categorical(["x"] * len(X))),
+        "text, not",
+    ),
+    "frame of pandas with a missing number": (
+        lambda X: pd.DataFrame(changed(np.nan, X)).astype("Float64"),
+        r"X\[5, 2\].*NaN",
+    ),
+    "records": (lambda X: np.rec.fromarrays(X.T, names=NAMES), "real numbers; got dtype"),
+    "integers beyond floats": (lambda X: [[10**400] * D] * len(X), "too large to convert"),
+    "three dimensions": (lambda X: X[:, :, None], "dim 3|tuples of points"),
     "one column as a vector": (lambda X: X[:, 0], "2D array"),
     "one column of a dask array": (lambda X: da.from_array(X)[:, 0], "2-d"),
     "one column of a dask frame": (lambda X: _frame(X)["a"], "2-d"),
@@ -231,6 +275,12 @@ SAMPLE_WEIGHTS = {
 }  # fmt: skip
 LABELS = {
     "dask array": (da.from_array(Y, chunks=20), RIGHT),
+    "objects that are numbers": (Y.astype(object), RIGHT),
+    "series of pandas, nullable": (pd.Series(Y, dtype="Int64"), RIGHT),
+    "series of pandas, of pyarrow's types": (pd.Series(Y).astype("int64[pyarrow]"), RIGHT),
+    "series of polars": (pl.Series(Y), RIGHT),
+    "array of pyarrow": (pa.array(Y), RIGHT),
+    "dates": (Y.astype("M8[s]"), "datetime64"),
     "too few": (Y[:5], r"got shape \(5,\)"),
     "none": (None, "requires y to be passed"),
     "masked value": (np.ma.array(Y, mask=np.arange(N) == 5), r"y\[5\]: masked values"),
@@ -241,42 +291,3 @@ LABELS = {
     "infinity": (changed(np.inf, Y.astype(float)), "inf"),
     "dask.delayed": (dask.delayed(Y), "only a promise"),
 }  # fmt: skip
-
-
-def page() -> str:
-    """Return the page that lists the forms and what comes of each."""
-    head = """# What comes in, and what becomes of it
-
-Every public learner was given every one of these forms, in `fit` and, of rows, in `predict` or `transform`. "right": the answer is that to
-the plain array; all else is refused by one line of an error that has these words. Written by `python tests/door_cases.py > tests/doors.md`;
-`tests/estimators/test_doors.py` tries each form with each learner, and fails where a learner is missing."""
-    return "\n".join([head, "", f"Learners: {', '.join(LEARNERS)}.", *_tables(), ""])
-
-
-def _tables() -> Iterator[str]:
-    everyone = f"all {len(LEARNERS)} learners"
-    some = {
-        name: sum(bool(getattr(one, name)) for one in LEARNERS.values())
-        for name in ("kernel", "affinity", "weights", "takes")
-    }
-    for title, forms, who in (
-        ("Rows", ROWS, everyone),
-        ('Kernel matrices, kernel="precomputed"', KERNELS, f"the {some['kernel']} that take one"),
-        ('Affinities, affinity="precomputed"', AFFINITIES, f"the {some['affinity']} that take one"),
-        ("Labels and targets", LABELS, f"the {some['takes']} that learn from y"),
-        ("Weights of rows", SAMPLE_WEIGHTS, f"the {some['weights']} that take them"),
-    ):
-        yield from ("", f"## {title}", "", f"| form | {who} |", "|---|---|")
-        for form, (_, words) in forms.items():
-            said = (
-                words.replace("^", "")
-                .replace("\\", "")
-                .replace(".*", " ... ")
-                .replace("[Cc]", "c")
-                .replace("|", " or ")
-            )
-            yield f"| {form} | {'refused: ' + said if words else 'right'} |"
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -11,6 +11,7 @@ from dkl._labels import MOST_DISTINCT, is_unlabeled
 from dkl._pair_sources import label_codes
 from dkl.errors import InputError
 from dkl.metrics import adjusted_rand_index
+from dkl.resolved_pairs import resolve_pairs
 
 N = 30
 CLASSES = np.arange(N) % 2
@@ -173,3 +174,11 @@ def test_labels_to_compare_with_are_all_needed(tmp_path, monkeypatch):
     np.save("y.npy", named("NA"))
     message = error_of("predict", "run.zarr", "--data", "X.npz", "--targets", "y.npy", "--out", "p.csv")
     assert "y.npy [0]: a label is missing; got 'NA' and 9 more" in message
+
+
+@pytest.mark.parametrize("column", [CLASSES[:, None], pd.DataFrame({"bird": named("NA")}), CLASSES.tolist()])
+def test_a_column_of_labels_is_a_vector(column):
+    flat = column["bird"] if isinstance(column, pd.DataFrame) else CLASSES
+    assert resolve_pairs(N, y=column, random_state=0) == resolve_pairs(N, y=flat, random_state=0)
+    with pytest.raises(InputError, match=r"^y: labels and rows differ in number; got shape \(30,\); wanted \(31,\)"):
+        resolve_pairs(N + 1, y=column)

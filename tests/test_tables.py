@@ -22,6 +22,10 @@ def written(folder: Path, text: str, name: str = "X.csv") -> Path:
 READ = {
     "numbers alone": ("1.5,-2\n3,4\n", {}, [[1.5, -2], [3, 4]], None),
     "names": ("a,b\n1,2\n", {}, [[1, 2]], ("a", "b")),
+    "CRLF, a byte order mark, lines without cells": ("\ufeffa,b\r\n1,2\r\n\r\n3,4\r\n  \r\n", {}, [[1, 2], [3, 4]], ("a", "b")),
+    "lines that end as on old Macs": ("a,b\r1,2\r3,4\r", {}, [[1, 2], [3, 4]], ("a", "b")),
+    "text of several lines": ('a,note\n1,"x\ny"\n2,"say ""z"", twice"\n', {"drop": ("note",)}, [[1], [2]], ("a",)),
+    "numbers in quotes, blanks": ('"a","b"\n"1"," 2"\n 3 ,"-4"\n', {}, [[1, 2], [3, -4]], ("a", "b")),
     "names that are numbers": ("1100,1102,1104\n1,2,3\n3,1,2\n", {"header": True}, [[1, 2, 3], [3, 1, 2]], ("1100", "1102", "1104")),
     "rows that ascend, as the first": ("1,2,3\n4,5,6\n2,4,9\n", {}, [[1, 2, 3], [4, 5, 6], [2, 4, 9]], None),
     "a single row": ("1100,1102,1104\n", {}, [[1100, 1102, 1104]], None),

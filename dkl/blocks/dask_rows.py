@@ -87,7 +87,7 @@ def _array_of_frame(X: Any, where: str) -> Any:
     kinds = X._meta.dtypes
     for name, kind in kinds.items():
         if getattr(kind, "kind", "O") not in "biuf":
-            wanted, remedy = "a column of numbers", f"leave it out, or convert it: X.astype({{{name!r}: float}})"
+            wanted, remedy = "a column of numbers", "leave the column out, or make numbers of it"
             raise InputTypeError(
                 "not numbers", where=f"{where}[{name!r}]", got=f"dtype {kind}", wanted=wanted, remedy=remedy
             )

@@ -71,7 +71,8 @@ def file_of_targets(files: Files) -> AnyPath:
         column = ", or their column by --target-column" if table_suffix(data) is not None else ""
         raise InputError("no targets", where=str(data), remedy=f"name their file by --targets{column}")
     if targets is not None and targets.exists() and not targets.is_file():
-        raise InputError("not a file", where=str(targets), wanted=".csv, .npy or .npz")
+        remedy = "save an array of zarr as .npy: numpy.save(path, array[...])"
+        raise InputError("not a file", where=str(targets), wanted=".csv, .npy or .npz", remedy=remedy)
     return targets or data
 
 

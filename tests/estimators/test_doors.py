@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import door_cases as doors
+import door_page
 import numpy as np
 import pytest
 
@@ -54,9 +55,12 @@ def faults(forms: dict[str, tuple[Any, str]], call: Any, wanted: Any = None) -> 
 
 def test_no_learner_is_missing_and_the_page_is_true() -> None:
     assert doors.LEARNERS.keys() == doors.public_learners()
-    assert (Path(__file__).parents[1] / "doors.md").read_text() == doors.page(), (
-        "python tests/door_cases.py > tests/doors.md"
+    assert (Path(__file__).parents[1] / "doors.md").read_text() == door_page.page(), (
+        "python tests/door_page.py > tests/doors.md"
     )
+    for _, _, test in (row for rows in door_page.ELSEWHERE.values() for row in rows):
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (Path(__file__).parents[1] / file).read_text(), test
 
 
 @pytest.mark.parametrize("name", EVERYONE)

@@ -172,7 +172,7 @@ SIDES = {
     "repeated ids": ({"pairs": PAIRS, "sample_ids": np.zeros(N, int)}, "repeated", InputError),
     "ids of other rows": ({"pairs": PAIRS, "sample_ids": np.arange(N) + 1000}, "no pairs left", InputError),
     "too few labels": ({"y": Y[:5]}, "labels and rows", InputError),
-    "labels in two columns": ({"y": np.c_[Y, Y]}, "labels and rows", InputError),
+    "labels in two columns": ({"y": np.c_[Y, Y]}, "labels are not one-dimensional", InputError),
     "an infinity among labels": ({"y": np.where(Y == 0, np.inf, Y)}, r"y\[0\] = inf", InputError),
     "fractional labels": ({"y": Y + 0.5}, "0.5", InputError),
     "complex labels": ({"y": Y + 1j}, "complex128", InputError),

@@ -148,7 +148,7 @@ class KernelColumnsRegressor(RegressorMixin, KernelParameter):
             if found.dtype.kind in "mMV":
                 raise TypeError(f"targets must be real numbers, not {found.dtype}")
             found = check_array(found, ensure_2d=False, allow_nd=False, dtype=np.float64, input_name="y")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise InputError(in_short(error), where="y") from error
         if found.ndim not in (1, 2) or len(found) != n:
             got = f"shape {np.shape(y)}"

@@ -67,6 +67,10 @@ def _as_sklearn_has_it(y: Any) -> NDArray:
         given = column_or_1d(y, warn=True)
         if given.dtype.kind == "S":  # scikit-learn refuses them only from 1.7 on
             raise TypeError("labels must not be bytes: turn them into text")
+        if given.dtype.kind in "mM":
+            raise TypeError(f"labels must be numbers or text, not {given.dtype}")
+        if given.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in given):
+            given = np.array(given.tolist())  # as a column of mixed types is handed out
         if given.dtype.kind == "f":
             assert_all_finite(given, input_name="y")
         check_classification_targets(given)

@@ -22,7 +22,7 @@ def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64] | None:
     refuse_text(sample_weight, "sample_weight")
     try:
         found = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(in_short(error), where="sample_weight") from error
     with np.errstate(over="ignore"):
         total = float(found.sum())

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from dkl._plain_arrays import first_not_finite, not_finite, refuse_masked, refuse_promise, refuse_text
+from dkl._plain_arrays import first_not_finite, not_finite, refuse_dates, refuse_masked, refuse_promise, refuse_text
 from dkl.blocks.row_sources import RowSource, is_dask, is_dask_frame, row_source
 from dkl.errors import InputError, InputTypeError
 from dkl.estimators.common.size_guard import check_size
@@ -35,6 +35,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     if kind in "mMV":
         raise InputError("rows must be real numbers", where="X", got=f"dtype {X.dtype}", wanted="float32 or float64")
     refuse_text(X, "X")
+    refuse_dates(X, "X")
     try:
         rows = validate_data(
             estimator,
@@ -44,7 +45,7 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
             reset=reset,
             ensure_min_samples=least,
         )
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise InputTypeError(in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
     except ValueError as error:
         raise (_not_finite(X) or InputError(in_short(error), where="X")) from error

@@ -136,7 +136,7 @@ def label_factor(y: Any, n: int) -> Matrix:
     require_targets(values)
     try:
         side = np.asarray(check_array(values, dtype=np.float64, input_name="y"))
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(" ".join(str(error).split()), where="y") from error
     if len(side) != n:
         raise InputError("inconsistent numbers of samples", where="y", got=f"shape {side.shape}", wanted=f"({n}, k)")
