@@ -29,15 +29,17 @@ Rows = Mapping[Hashable, int] | None
 """Row numbers by ids as text; None where the ends of a file are row numbers."""
 
 
-def read_pair_file(path: str | AnyPath, rows: Rows = None) -> tuple[Any, Any, Any]:
+def read_pair_file(
+    path: str | AnyPath, rows: Rows = None, header: bool | None = None, delimiter: str | None = None
+) -> tuple[Any, Any, Any]:
     """Return (must_link, cannot_link, weights) of a file of text or .npz (see `dkl.pairs.load_pairs`), None for a missing array.
 
-    rows: row numbers of the ids that the file names rows by.
+    rows: row numbers of the ids that the file names rows by. header, delimiter: of text, where they were said.
     """
     path = as_source(path)
     if table_suffix(path) is not None:
         with reading(path):
-            return _read_pairs(path, rows)
+            return _read_pairs(path, rows, header, delimiter)
     if path.suffix.lower() != ".npz":
         wanted = ".csv, .tsv or .npz"
         raise InputError("not a file of pairs", where=str(path), got=repr(path.suffix.lower()), wanted=wanted)
@@ -53,10 +55,12 @@ def read_pair_file(path: str | AnyPath, rows: Rows = None) -> tuple[Any, Any, An
     return must, cannot, arrays.get("weights")
 
 
-def read_triplet_text(path: AnyPath, rows: Mapping[Hashable, int], header: bool | None = None) -> Integers:
+def read_triplet_text(
+    path: AnyPath, rows: Mapping[Hashable, int], header: bool | None = None, delimiter: str | None = None
+) -> Integers:
     """Return triplets (m, 3) of ids in a file of text as row numbers; the first line holds names where none of its cells is an id.
 
-    header: whether it does, where that was said. Raises InputError where a first line of other names than ours looks like unknown ids.
+    header, delimiter: where they were said. Raises InputError where a first line of other names than ours looks like unknown ids.
     """
 
     def is_header(number: int, first: Cells) -> bool:
@@ -70,17 +74,17 @@ def read_triplet_text(path: AnyPath, rows: Mapping[Hashable, int], header: bool 
 
     found = []
     with reading(path):
-        for number, cells in _cells(path, is_header):
+        for number, cells in _cells(path, is_header, delimiter):
             if len(cells) != len(_TRIPLET):
                 raise _malformed(path, number, cells, "3 ids: anchor, similar, dissimilar")
             found.append([_row(cell, rows, path, number) for cell in cells])
     return np.array(found, np.int64).reshape(-1, 3)
 
 
-def refuse_triplet_order(path: AnyPath) -> None:
+def refuse_triplet_order(path: AnyPath, delimiter: str | None = None) -> None:
     """Raise InputError for a first line that names anchor, similar and dissimilar in another order than triplets are read in."""
     with reading(path):
-        delimiter = lines.found_delimiter(path, some := lines.sample(path))[0]
+        delimiter = lines.side_delimiter(path, some := lines.sample(path), delimiter)
         number, cells = next(((n, cells) for n, cells in lines.rows_of(some, delimiter) if cells), (0, []))
     if _names_triplets(cells) and [cell.strip().lower() for cell in cells] != _TRIPLET:
         where, got = f"{path}, line {number}", repr(",".join(cells)[:_SHOWN])
@@ -96,9 +100,11 @@ def _shape(text: str) -> str:
     return re.sub(r"[0-9]+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
-def _cells(path: AnyPath, is_header: Callable[[int, Cells], bool]) -> Iterator[tuple[int, Cells]]:
+def _cells(
+    path: AnyPath, is_header: Callable[[int, Cells], bool], delimiter: str | None
+) -> Iterator[tuple[int, Cells]]:
     """Yield (line, stripped cells) of each row that is not empty, but for a header."""
-    delimiter = lines.found_delimiter(path, lines.sample(path))[0]
+    delimiter = lines.side_delimiter(path, lines.sample(path), delimiter)
     is_first = True
     with lines.open_text(path) as text:
         for number, line in lines.rows_of(text, delimiter):
@@ -110,7 +116,7 @@ def _cells(path: AnyPath, is_header: Callable[[int, Cells], bool]) -> Iterator[t
             is_first = False
 
 
-def _read_pairs(path: AnyPath, rows: Rows) -> tuple[Any, Any, Any]:
+def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str | None) -> tuple[Any, Any, Any]:
     """Return the pairs in the order of their lines, and their weights; None where the file has no such column."""
     must: list[tuple[int, int]] = []
     cannot: list[tuple[int, int]] = []
@@ -121,13 +127,16 @@ def _read_pairs(path: AnyPath, rows: Rows) -> tuple[Any, Any, Any]:
     def is_header(number: int, first: Cells) -> bool:
         nonlocal columns, unread
         names = [cell.lower() for cell in first]
-        is_named = sorted(names) in (sorted(_COLUMNS), sorted(_COLUMNS[:3]))
+        is_named = header is not False and sorted(names) in (sorted(_COLUMNS), sorted(_COLUMNS[:3]))
         columns = names if is_named else _COLUMNS[: len(names)]
-        is_other = not is_named and _is_header(first, rows)
-        unread = _malformed_pair(path, number, first, rows) if is_other else None
+        if header and len(first) > 2 and _kind(first[2]) is not None:
+            where, got = f"{path}, line {number}", repr(",".join(first)[:_SHOWN])
+            raise InputError("a pair where names were said to be", where=where, got=got, remedy="leave out --header")
+        is_other = not is_named and (_is_header(first, rows) if header is None else header)
+        unread = _malformed_pair(path, number, first, rows) if is_other and header is None else None
         return is_named or is_other
 
-    for number, cells in _cells(path, is_header):
+    for number, cells in _cells(path, is_header, delimiter):
         unread = None
         row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
         kind = _kind(row.get("label", ""))

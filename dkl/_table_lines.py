@@ -179,10 +179,19 @@ def first_is_header(
     return not all(missing)
 
 
-def is_text(path: AnyPath) -> bool:
+def side_delimiter(path: AnyPath, lines: list[str], given: str | None) -> str:
+    """Return the delimiter of a file next to others: the given one where its first line has it, else the one that is recognized."""
+    named = named_delimiter(path, given)
+    return named if named is not None and lines and named in lines[0] else found_delimiter(path, lines)[0]
+
+
+def is_text(path: AnyPath, delimiter: str | None = None) -> bool:
     """Return whether the first line of a file of numbers is text: none of its cells is a number or the mark of a missing one."""
     some = sample(path)
-    delimiter, comma = found_delimiter(path, some)
+    if delimiter is None:
+        delimiter, comma = found_delimiter(path, some)
+    else:
+        comma = has_decimal_comma(path, some, delimiter)
     first = next((cells for _, cells in rows_of(some, delimiter) if cells), [])
     return not any(is_number(cell, comma=comma) or is_missing(cell) for cell in first)
 

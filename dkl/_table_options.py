@@ -26,6 +26,8 @@ class TableOptions:
     """True for new rows where those learned from were a table: their names, if any, were text, and no column was taken for ids."""
     may_lack: bool = False
     """True where columns to leave out, of targets or of ids may be absent, as in new rows."""
+    takes_targets: bool = True
+    """False where no column can be named as targets, for remedies to say what there is."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults, as JSON keeps it."""
@@ -33,7 +35,7 @@ class TableOptions:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
-            if value != getattr(default, name) and name not in ("may_lack", "like_before")
+            if value != getattr(default, name) and name not in ("may_lack", "like_before", "takes_targets")
         }
 
     @classmethod

@@ -286,7 +286,8 @@ class Layout:
             return InputError("a value is missing", where=where, got=repr(cell), wanted="a number", remedy=remedy)
         column = [row[k] for row in self.below if len(row) > k]
         if column and not any(is_number(each) or is_number(each, comma=True) for each in column):
-            remedy = f"{drop} leaves it out; --id-column {name} takes it for ids of the rows, --target-column {name} for what to learn"
+            targets = f", --target-column {name} for what to learn" if self.options.takes_targets else ""
+            remedy = f"{drop} leaves it out; --id-column {name} takes it for ids of the rows{targets}"
             if self.width == 1 and all(map(is_number, cell.split())):
                 remedy = "separate cells by commas, semicolons or tabs"
             return InputError("a column of text", where=where, got=repr(cell[:60]), wanted="numbers", remedy=remedy)

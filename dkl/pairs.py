@@ -282,7 +282,9 @@ def _said_of(must: Integers, cannot: Integers, bad: Any, n: int, n_out: int, n_h
     return f"the pairs contradict each other, and are kept: {'; '.join(said)}"
 
 
-def load_pairs(path: str | AnyPath, *, ids: Any = None) -> Pairs:
+def load_pairs(
+    path: str | AnyPath, *, header: bool | None = None, delimiter: str | None = None, ids: Any = None
+) -> Pairs:
     """Return the pairs in a file; what they mean for n rows is checked later, by `check(n)`.
 
     .csv, .tsv : lines i,j,label or, in all of them, i,j,label,weight. label: must-link or must, 1, +1; cannot-link or cannot, 0, -1;
@@ -290,11 +292,13 @@ def load_pairs(path: str | AnyPath, *, ids: Any = None) -> Pairs:
         where it has no number, no word for a link and no id. Empty lines are passed over.
     .npz : arrays must_link and cannot_link, (m, 2) integers each; one may be missing. weights, (n_must + n_cannot,), those
         of must_link first, may be there. Nothing is unpickled.
+    header, delimiter : of text: whether line 1 holds names, which is otherwise decided by its content; and what separates cells,
+        which is otherwise recognized of commas, semicolons and tabs.
     ids : (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: i and j are such ids, compared as text,
         and no row numbers.
 
     Raises InputError that names the file and the line of a malformed one, or of an id that no row has.
     """
     rows = None if ids is None else rows_of_ids(ids, as_text=True)
-    must_link, cannot_link, weights = read_pair_file(path, rows)
+    must_link, cannot_link, weights = read_pair_file(path, rows, header, delimiter)
     return Pairs(must_link, cannot_link, weights=weights)

@@ -26,7 +26,9 @@ from dkl._pair_sources import encode_labels
 from dkl._paths import as_source
 from dkl._reading import reading
 from dkl._row_ids import numbered, rows_of_ids
-from dkl._table_lines import TABLES, is_text, table_suffix
+from dkl._table_lines import TABLES, is_text, sample, side_delimiter, table_suffix
+from dkl._table_options import TableOptions
+from dkl._tables import read_table
 from dkl.errors import DataWarning, InconsistentPairsError, InputError
 from dkl.pairs import Pairs
 
@@ -205,12 +207,17 @@ class Triplets:
         return Triplets, (self._triplets,)
 
 
-def load_triplets(path: str | AnyPath, *, header: bool | None = None, ids: Any = None) -> Triplets:
-    """The triplets in a file, anchor, similar and dissimilar a row: .npy, .npz (key triplets, or its only array), or .csv or .tsv of
-    whole numbers with or without a first line of names. header: whether there is such a line; None: where it holds text, so that
-    0,1,2 is a triplet. ids: (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: the triplets are of ids,
-    compared as text, and a first line of text holds names where none of its cells is an id, or is refused where its
-    cells are written as ids are. Columns named anchor, similar and dissimilar must be in this order.
+def load_triplets(
+    path: str | AnyPath, *, header: bool | None = None, delimiter: str | None = None, ids: Any = None
+) -> Triplets:
+    """Return the triplets in a file, anchor, similar and dissimilar a row.
+
+    .npy, .npz : key triplets, or its only array.
+    .csv, .tsv, also with .gz : whole numbers or ids. Columns named anchor, similar and dissimilar must be in this order.
+    header, delimiter : of text: whether line 1 holds names, else where it holds text, so that 0,1,2 is a triplet; and what separates
+        cells, else of commas, semicolons and tabs what is recognized.
+    ids : (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: the triplets are of ids, compared as text, and
+        a first line of text holds names where none of its cells is an id, or is refused where its cells are written as ids are.
 
     Errors: `InputError` for a missing, damaged or foreign file, and for anything but an (m, 3) array of whole numbers.
     """
@@ -220,17 +227,20 @@ def load_triplets(path: str | AnyPath, *, header: bool | None = None, ids: Any =
         raise InputError("not a file of triplets", where=str(path), got=repr(suffix), wanted=".csv, .tsv, .npy or .npz")
     rows = None if ids is None else rows_of_ids(ids, as_text=True)
     if suffix in TABLES:
-        refuse_triplet_order(source)
+        with reading(source):
+            delimiter = side_delimiter(source, sample(source), delimiter)
+        refuse_triplet_order(source, delimiter)
     if rows is not None and suffix in TABLES:
-        return Triplets(read_triplet_text(source, rows, header))
+        return Triplets(read_triplet_text(source, rows, header, delimiter))
     if suffix in TABLES and header is None:
         with reading(source):
-            header = is_text(source)
+            header = is_text(source, delimiter)
     names = read_npz(path).keys() if suffix == ".npz" else ()
     key = "triplets" if "triplets" in names else None
     if rows is not None and suffix == ".npz" and key is not None:  # ids may be text, which `read_array` does not take
         return Triplets(numbered(read_npz(path, key)[key], rows, 3, f"{path}, triplets", as_text=True))
-    found = read_array(path, key, header=header)
+    is_table, options = suffix in TABLES, TableOptions(header, delimiter)
+    found = read_table(source, options).values if is_table else read_array(path, key)
     if rows is not None:
         return Triplets(numbered(found, rows, 3, f"{path}, triplets", as_text=True))
     if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] != 3:

@@ -16,12 +16,12 @@ from dkl.estimators.common.run_arrays import report_of, result_in
 from dkl.estimators.common.settings import RESUMABLE, Settings
 from dkl.resources import peak_rss
 from dkl.runs.comparison import Comparison
+from dkl.runs.input_files import targets_file
 from dkl.runs.kind import Declaration, Facts, InputFile, RunKind
 from dkl.runs.output import Output
 from dkl.runs.planner import Estimate
 from dkl.runs.regression.inputs import RegressionInputs, read_targets
 from dkl.runs.supervised import read_rows
-from dkl.runs.targets import targets_file
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.registry import Arrays, StoredArray, contribute

@@ -153,7 +153,7 @@ COLUMNS = (
     click.option(
         "--header/--no-header",
         default=None,
-        help="Of .csv and .tsv, also .gz: whether line 1 holds names [by its content].",
+        help="Of .csv and .tsv, also .gz: whether line 1 holds names, of --data or, where that is no text, of the others [by its content].",
     ),
     click.option("--delimiter", metavar="CHARACTER", help="Of .csv and .tsv: between cells [comma, semicolon or tab]."),
     click.option("--decimal", type=click.Choice([",", "."]), help="Of .csv and .tsv: in numbers [by their cells]."),
@@ -182,8 +182,10 @@ def columns(declaration: Declaration) -> list[Command]:
 
 def table(given: dict[str, Any]) -> TableOptions:
     """Return the options of delimited text, taken out of a command's keyword arguments."""
+    takes_targets = "target_column" in given  # then the command has the option, given or not
     found = {name: given.pop(name, None) for name in TABLE}
-    return TableOptions(**{name: value for name, value in found.items() if value not in (None, ())})
+    chosen = {name: value for name, value in found.items() if value not in (None, ())}
+    return TableOptions(**chosen, takes_targets=takes_targets)
 
 
 PICTURE = click.option(

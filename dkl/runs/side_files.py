@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from dkl._object_paths import AnyPath
-from dkl._table_lines import file_name
+from dkl._reading import reading
+from dkl._table_lines import file_name, is_text, table_suffix
 from dkl.blocks.row_sources import RowSource
+from dkl.errors import InputError
 from dkl.pairs import Pairs, load_pairs
+from dkl.runs.files import Files
 from dkl.triplets import Triplets, load_triplets
 
 
-def read_pairs(file: AnyPath, rows: RowSource) -> Pairs:
+def read_pairs(files: Files, rows: RowSource) -> Pairs:
     """Return the pairs in a file, by the ids of the rows where these have any; InputError as of `load_pairs`."""
+    file = files["pairs"]
     _note(file, rows)
-    return load_pairs(file, ids=rows.ids)
+    return load_pairs(file, header=_header(files), delimiter=files.table.delimiter, ids=rows.ids)
 
 
-def read_triplets(file: AnyPath, rows: RowSource) -> Triplets:
-    """Return the triplets in a file, by the ids of the rows where these have any; InputError as of `load_triplets`."""
+def read_triplets(files: Files, rows: RowSource) -> Triplets:
+    """Return the triplets in a file, by the ids of the rows where these have any; InputError as of `load_triplets`.
+
+    Raises InputError for a first line of numbers below a table of which --header was said: it may be names as well.
+    """
+    file, header = files["triplets"], _header(files)
     _note(file, rows)
-    return load_triplets(file, ids=rows.ids)
+    if files.table.header and header is None and table_suffix(file) is not None:
+        with reading(file):
+            is_clear = is_text(file)
+        if not is_clear:
+            remedy = "write anchor,similar,dissimilar above the triplets, or store them as .npy"
+            raise InputError("names of columns, or a triplet?", where=f"{file}, line 1, --header", remedy=remedy)
+    return load_triplets(file, header=header, delimiter=files.table.delimiter, ids=rows.ids)
+
+
+def _header(files: Files) -> bool | None:
+    """Return what was said of the first line of a file beside the data; of data in delimited text itself it was said of these."""
+    return None if table_suffix(files["data"]) is not None else files.table.header
 
 
 def _note(file: AnyPath, rows: RowSource) -> None:

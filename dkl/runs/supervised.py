@@ -20,6 +20,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_array
 from dkl.errors import InputError
 from dkl.runs.files import Files
+from dkl.runs.input_files import TARGET_FORMATS
 from dkl.runs.row_files import CHECKED_BYTES, load_rows, peek_rows, require_table
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def file_of_targets(files: Files) -> AnyPath:
         raise InputError("no targets", where=str(data), remedy=f"name their file by --targets{column}")
     if targets is not None and targets.exists() and not targets.is_file():
         remedy = "save an array of zarr as .npy: numpy.save(path, array[...])"
-        raise InputError("not a file", where=str(targets), wanted=".csv, .npy or .npz", remedy=remedy)
+        raise InputError("not a file", where=str(targets), wanted=TARGET_FORMATS, remedy=remedy)
     return targets or data
 
 
@@ -97,7 +98,7 @@ def target_numbers(files: Files) -> Any:
     if files.paths["targets"] is None:
         return read_array(file, "y")
     try:
-        return read_array(file, "y" if file.suffix.lower() == ".npz" else None)
+        return read_array(file, "y" if has_labels(file) else None)
     except InputError as error:
         # Of several arrays none is called X for us: what is missing is y.
         if error.what != "no such array" or len(str(error.wanted).split(", ")) > 1:

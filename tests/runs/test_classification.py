@@ -9,9 +9,9 @@ from dkl.estimators.common.classes import checked_labels
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.classification import ClassScore, class_predictor
 from dkl.runs.files import Files
+from dkl.runs.input_files import targets_file
 from dkl.runs.output import Request
 from dkl.runs.prediction_plan import Needs
-from dkl.runs.targets import targets_file
 from dkl.solvers.svm_pairs import machines
 
 

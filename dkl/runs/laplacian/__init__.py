@@ -1,15 +1,16 @@
 """Runs of `LaplacianKernelLearner`: a kernel from pairs, smooth on the neighbour graph. Imports nothing large."""
 
 from dkl.estimators.laplacian.settings import PropagationSettings
-from dkl.runs.kind import Declaration, InputFile
+from dkl.runs.input_files import pairs_file, rows_file
+from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="laplacian",
     help="Learn a kernel from pairs that is smooth on the neighbor graph, as in the paper; for clusters pairwise is better.",
     settings=PropagationSettings,
     files=(
-        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
-        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must-link|cannot-link[,weight], or .npz."),
+        rows_file(),
+        pairs_file(),
     ),
     reader="dkl.runs.laplacian.inputs:read",
     kind="dkl.runs.laplacian.kind:PropagationRuns",

@@ -3,30 +3,24 @@
 from dataclasses import replace
 
 from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.runs.input_files import TRIPLET_FORMATS, pairs_file, rows_file, targets_file
 from dkl.runs.kind import Declaration, InputFile
-from dkl.runs.targets import targets_file
 
 DECLARATION = Declaration(
     task="logdet",
     help="Learn a kernel near a given one from labels, triplets or pairs, at one weight of the loss or along a path of them.",
     settings=LogDetRunSettings,
     files=(
-        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr; or a kernel matrix."),
-        replace(targets_file("Class labels, numbers or text, -1 or NA for unlabeled: .csv, .npy, .npz."), one_of=True),
+        rows_file(more="; or a kernel matrix"),
+        replace(targets_file("Class labels, numbers or text, -1 or NA for unlabeled"), one_of=True),
         InputFile(
             "triplets",
             "triplets",
-            "In place of labels: rows of anchor, similar, dissimilar: .csv, .npy, .npz.",
+            f"In place of labels: rows of anchor, similar, dissimilar: {TRIPLET_FORMATS}.",
             required=False,
             one_of=True,
         ),
-        InputFile(
-            "pairs",
-            "pairs",
-            "In place of labels: .csv of i,j,must-link|cannot-link, or .npz.",
-            required=False,
-            one_of=True,
-        ),
+        pairs_file("In place of labels", weights=False, required=False, one_of=True),
     ),
     reader="dkl.runs.logdet.inputs:read",
     kind="dkl.runs.logdet.kind:LogDetRuns",

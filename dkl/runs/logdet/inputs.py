@@ -81,10 +81,10 @@ def read(files: Files, settings: LogDetRunSettings, *, values: bool) -> LogDetIn
     _check_loss(settings.loss, "triplets" if is_triplets else "pairs", TRIPLET_LOSSES if is_triplets else PAIR_LOSSES)
     try:
         if is_triplets:
-            triplets = read_triplets(files["triplets"], rows).check(rows.n, settings.contradictions)
+            triplets = read_triplets(files, rows).check(rows.n, settings.contradictions)
             found = SideInformation(rows.n, triplets=triplets)
         else:
-            pairs = read_pairs(files["pairs"], rows)
+            pairs = read_pairs(files, rows)
             refuse_weights(pairs, str(files["pairs"]))
             found = SideInformation(rows.n, pairs=pairs.check(rows.n, settings.contradictions))
     except InputError as error:

@@ -1,17 +1,17 @@
 """Runs of `MaximumVarianceUnfolding`: a manifold unfolded, by the distances of neighbours. Imports nothing large."""
 
 from dkl.estimators.mvu.settings import UnfoldingSettings
-from dkl.runs.kind import Declaration, InputFile
-from dkl.runs.targets import targets_file
+from dkl.runs.input_files import rows_file, targets_file
+from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="mvu",
     help="Unfold a manifold: the embedding of most variance, or of most dependence on labels, that keeps neighbours' distances.",
     settings=UnfoldingSettings,
     files=(
-        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
+        rows_file(),
         targets_file(
-            "Labels, -1 or NA for unlabeled, or rows of numbers, that --colored learns from; else for the picture: .csv, .npy, .npz."
+            "Labels, -1 or NA for unlabeled, or rows of numbers, that --colored learns from; else for the picture"
         ),
     ),
     reader="dkl.runs.mvu.inputs:read",

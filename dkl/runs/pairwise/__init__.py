@@ -1,15 +1,16 @@
 """Runs of `PairwiseKernelLearner`: a kernel from must-link and cannot-link pairs. Imports nothing large."""
 
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.runs.kind import Declaration, InputFile
+from dkl.runs.input_files import pairs_file, rows_file
+from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="pairwise",
     help="Learn a kernel from must-link and cannot-link pairs.",
     settings=PairwiseSettings,
     files=(
-        InputFile("data", "patterns", "Patterns: .npz (key X), .npy, .csv, svmlight, zarr."),
-        InputFile("pairs", "pairs", "Pairs: .csv of i,j,must-link|cannot-link[,weight], or .npz."),
+        rows_file("patterns"),
+        pairs_file(),
     ),
     reader="dkl.runs.pairwise.inputs:read",
     kind="dkl.runs.pairwise.kind:PairwiseRuns",

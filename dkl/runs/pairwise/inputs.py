@@ -39,4 +39,4 @@ def read(files: Files, settings: PairwiseSettings, *, values: bool) -> PairwiseI
         raise InputError("too many neighbours", where="--n-neighbors", got=settings.n_neighbors, wanted=wanted)
     if settings.rank != "auto" and int(settings.rank) > n:
         raise InputError("a rank beyond the number of patterns", where="--rank", got=settings.rank, wanted=f"<= {n}")
-    return PairwiseInputs(files, rows, read_pairs(files["pairs"], rows).check(n, settings.contradictions))
+    return PairwiseInputs(files, rows, read_pairs(files, rows).check(n, settings.contradictions))

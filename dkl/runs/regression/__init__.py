@@ -1,16 +1,16 @@
 """Runs of `LowRankKernelRegressor`: kernel regression on learned columns. Imports nothing large."""
 
 from dkl.estimators.regression.settings import RegressionSettings
-from dkl.runs.kind import Declaration, InputFile
-from dkl.runs.targets import targets_file
+from dkl.runs.input_files import rows_file, targets_file
+from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="regression",
     help="Learn to predict targets from rows: kernel regression on a sparse, learned combination of kernel columns.",
     settings=RegressionSettings,
     files=(
-        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
-        targets_file("Targets, one a row or several: .csv, .npy, .npz."),
+        rows_file(),
+        targets_file("Targets, one a row or several"),
     ),
     reader="dkl.runs.regression.inputs:read",
     kind="dkl.runs.regression.kind:RegressionRuns",

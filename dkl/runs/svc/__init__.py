@@ -1,8 +1,8 @@
 """Runs of `OptimalNeighborhoodSVC`: classification with a learned kernel. Imports nothing large."""
 
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.runs.kind import Declaration, InputFile
-from dkl.runs.targets import targets_file
+from dkl.runs.input_files import rows_file, targets_file
+from dkl.runs.kind import Declaration
 
 DECLARATION = Declaration(
     task="svc",
@@ -10,8 +10,8 @@ DECLARATION = Declaration(
     "one.",
     settings=SVCSettings,
     files=(
-        InputFile("data", "rows", "Rows: .npz (key X), .npy, .csv, svmlight, zarr."),
-        targets_file("Class labels, numbers or text: .csv, .npy, .npz."),
+        rows_file(),
+        targets_file("Class labels, numbers or text"),
     ),
     reader="dkl.runs.class_inputs:read",
     kind="dkl.runs.svc.kind:SVCRuns",

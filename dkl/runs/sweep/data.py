@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,22 +12,23 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._object_paths import AnyPath
 from dkl._table_options import TableOptions
 from dkl.blocks.row_sources import RowSource
 from dkl.datasets import read_labels
 from dkl.errors import InputError
-from dkl.pairs import load_pairs
+from dkl.pairs import Pairs
+from dkl.runs.driver import show_note
 from dkl.runs.files import TABLE, Files
 from dkl.runs.kind import Declaration
 from dkl.runs.output import write_rows
 from dkl.runs.row_files import peek_rows
+from dkl.runs.side_files import read_pairs, read_triplets
 from dkl.runs.supervised import file_of_targets, may_have_targets, target_numbers, target_table
 from dkl.runs.sweep.generated import MadeUp
 from dkl.runs.sweep.request import Request
 from dkl.stores.disk import disk_errors
 from dkl.stores.private_files import create_private
-from dkl.triplets import load_triplets
+from dkl.triplets import Triplets
 
 READ_BYTES = 16_000_000
 """Of given rows that are read at a time."""
@@ -101,22 +103,23 @@ class GivenData:
                 raise InputError(f"no {file.what}", where=f"--{file.name}", remedy="name their file, or give no --data")
         if request.constraints:
             raise InputError("for made up data alone", where="--constraints", remedy="leave it out")
-        table = TableOptions.from_dict(request.table)
+        takes_targets = any(file.name == "targets" for file in declaration.files)
+        table = replace(TableOptions.from_dict(request.table), takes_targets=takes_targets)
         self.given = Files.of(declaration.files, {**request.files, TABLE: table})
         limit = max(request.settings.get("memory_limit", [None]), default=None)
         self.rows = peek_rows(self.given["data"], limit, self.given.data_table)
+        # Of the inputs that stand for labels, the one that is named.
+        self.other = next((name for name in _READERS if self.given.paths.get(name) is not None), None)
+        self.side = None if self.other is None else _READERS[self.other](self.given, self.rows)
         most = max(request.n)
         if most > self.rows.n:
             got, where = f"{most:,}", str(self.given["data"])
             raise InputError("fewer rows than --n asks for", where=where, got=got, wanted=f"at most {self.rows.n:,}")
         self.folder, self.seed, self.shuffled = folder, request.data_seed, request.shuffled
         self.has_targets = "targets" in self.given.paths and (
-            may_have_targets(self.given) if self._other() is None else False
+            may_have_targets(self.given) if self.other is None else False
         )
-
-    def _other(self) -> str | None:
-        """Of the inputs that stand for labels, the one that is named."""
-        return next((name for name in ("pairs", "triplets") if self.given.paths.get(name) is not None), None)
+        show_note(self.rows)
 
     def bytes_of(self, n: int) -> int:
         """On disk, for n rows."""
@@ -130,7 +133,7 @@ class GivenData:
         """As `Data.files`."""
         if self._is_all(n):
             return {name: str(path) for name, path in self.given.paths.items() if path is not None}
-        place, other = _place(self.folder, n), self._other()
+        place = _place(self.folder, n)
         chosen, found = self._chosen(n), dict[str, Path]()
         found["data"] = self._take_rows(place, chosen)
         if self.has_targets:
@@ -138,10 +141,10 @@ class GivenData:
             if not target.exists():
                 taken = self._targets()[chosen]
                 write_rows(target, taken.shape, iter([taken]), taken.dtype)
-        if other is not None:
-            target = found[other] = place / f"{other}.npz"
+        if self.other is not None and self.side is not None:
+            target = found[self.other] = place / f"{self.other}.npz"
             if not target.exists():
-                _write_arrays(target, _SELECTED[other](self.given[other], chosen))
+                _write_arrays(target, _arrays_of(self.side.select(chosen)))
         return {name: str(path) for name, path in found.items()}
 
     def _is_all(self, n: int) -> bool:
@@ -188,19 +191,17 @@ def _taken(source: RowSource, chosen: NDArray[np.int64]) -> Iterator[NDArray[Any
             yield source.read(lo, min(lo + height, source.n))[inside - lo]
 
 
-def _selected_pairs(path: AnyPath, chosen: NDArray[np.int64]) -> dict[str, Any]:
-    found = load_pairs(path).select(chosen)
-    weights = {"weights": found.weights} if found.is_weighted else {}
-    return {"must_link": found.must_link, "cannot_link": found.cannot_link, **weights}
+def _arrays_of(side: Pairs | Triplets) -> dict[str, Any]:
+    """Return what a file of pairs or triplets holds."""
+    if isinstance(side, Triplets):
+        return {"triplets": side.triplets}
+    weights = {"weights": side.weights} if side.is_weighted else {}
+    return {"must_link": side.must_link, "cannot_link": side.cannot_link, **weights}
 
 
-def _selected_triplets(path: AnyPath, chosen: NDArray[np.int64]) -> dict[str, Any]:
-    return {"triplets": load_triplets(path).select(chosen).triplets}
-
-
-_SELECTED: Mapping[str, Callable[[AnyPath, NDArray[np.int64]], dict[str, Any]]] = {
-    "pairs": _selected_pairs,
-    "triplets": _selected_triplets,
+_READERS: Mapping[str, Callable[[Files, RowSource], Pairs | Triplets]] = {
+    "pairs": read_pairs,
+    "triplets": read_triplets,
 }
 
 
