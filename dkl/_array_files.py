@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from dkl._csv_files import read_label_text
+from dkl._file_room import require_room
 from dkl._npy_headers import check_npy, member_header
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
@@ -24,6 +25,7 @@ from dkl._tables import read_table
 from dkl.errors import InputError
 
 _CSR_PARTS = frozenset({"data", "indices", "indptr", "shape"})
+NOT_FITTING = "the array does not fit"
 _KINDS = f".npy, .npz, .csv, .tsv, {', '.join(SUFFIXES)}, or lines of label index:value"
 
 
@@ -57,7 +59,9 @@ def read_array(
         if suffix in TABLES:
             return read_table(path, TableOptions(header=header)).values
         if suffix == ".npy":
-            return _numbers(npy_array(path), path)
+            found = _numbers(npy_array(path), path)
+            require_room(found.nbytes, path, NOT_FITTING)
+            return found
         X, y = read_svmlight(path, n_features)
         return y if key == "y" else X
 
@@ -88,7 +92,9 @@ def read_labels(
             found = _member(archive, name, path)
     elif suffix == ".npy":
         with reading(path):
-            found = np.array(npy_array(path))
+            mapped = npy_array(path)
+            require_room(2 * mapped.nbytes, path, NOT_FITTING)
+            found = np.array(mapped)
     elif suffix in TABLES:
         with reading(path):
             options = table or TableOptions()
@@ -107,12 +113,14 @@ def read_labels(
 def read_npz(path: str | AnyPath, *names: str) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file by name, or those of them among `names`. Errors: `InputError`; nothing is unpickled."""
     with _archive(path) as archive:
-        return {name: _member(archive, name, path) for name in archive.files if not names or name in names}
+        chosen = [name for name in archive.files if not names or name in names]
+        require_room(sum(member_header(archive.zip, name, path).nbytes for name in chosen), path, NOT_FITTING)
+        return {name: archive[name] for name in chosen}
 
 
 def _member(archive: Any, name: str, path: str | AnyPath) -> NDArray[Any]:
-    """An array of an .npz archive, once its header is known to promise no more than there is."""
-    member_header(archive.zip, name, path)
+    """An array of an .npz archive, once its header is known to promise no more than there is, and than there is room for."""
+    require_room(member_header(archive.zip, name, path).nbytes, path, NOT_FITTING)
     found: NDArray[Any] = archive[name]
     return found
 
@@ -169,9 +177,10 @@ def _from_npz(path: AnyPath, key: str | None) -> Any:
 
 def npy_array(path: AnyPath) -> Any:
     """Return the array of a .npy file, mapped into memory where that can be."""
-    check_npy(path)
+    header = check_npy(path)
     if isinstance(path, Path):
         return np.load(path, mmap_mode="r", allow_pickle=False)
+    require_room(header.nbytes, path, NOT_FITTING)
     with path.open("rb") as file:
         return np.load(file, allow_pickle=False)
 

@@ -18,6 +18,7 @@ from dkl._table_lines import (
     is_unnamed,
     named_delimiter,
     open_text,
+    require_text_room,
     rows_of,
     sample,
 )
@@ -30,6 +31,7 @@ _INTEGER = re.compile(r"([+-]?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 007 is a name, no
 
 def read_label_text(path: AnyPath, n: int, options: TableOptions) -> NDArray[Any]:
     """Return the n labels in delimited text, by the rule of `dkl.datasets.read_labels`: integers if all are, else text; "" is missing."""
+    require_text_room(path, a_column=options.target_column is not None)
     if options.target_column is not None:
         return _typed(read_texts(path, options).tolist())
     delimiter = named_delimiter(path, options.delimiter) or found_delimiter(path, sample(path))[0]

@@ -20,6 +20,8 @@ _READERS: dict[tuple[int, int], Any] = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _MOST = 2**63 - 1
+_LONGEST = 10_000
+"""Bytes of a header that NumPy takes at most, once it has read all of it."""
 _DEFLATED, _OVERHEAD = 1032, 1024
 """Bytes that a deflated byte can stand for at most, and what may come on top."""
 
@@ -45,6 +47,11 @@ def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
         if version not in _READERS:
             # Later ones exist for names of fields alone, which numbers do not have.
             raise InputError("not an array of numbers", where=str(where), got=f"version {version} of its header")
+        size_of_length = 2 if version == (1, 0) else 4
+        length = int.from_bytes(file.read(size_of_length), "little")
+        if length > _LONGEST:
+            raise InputError("not an array of numbers", where=str(where), got=f"a header of {length} bytes")
+        file.seek(-size_of_length, 1)
         shape, fortran, dtype = _READERS[version](file)
         found = Header(shape, dtype, fortran)
     except (DklError, OSError, zipfile.BadZipFile):
@@ -65,12 +72,12 @@ def require_sizes(shape: tuple[Any, ...], where: str | AnyPath) -> None:
         raise InputError("no shape of an array", where=str(where), got=f"shape {tuple(shape)}")
 
 
-def check_npy(path: AnyPath) -> None:
-    """InputError for a .npy file that does not hold the array that its header claims; an ordinary file is expected."""
+def check_npy(path: AnyPath) -> Header:
+    """Return the header of a .npy file, an ordinary one; InputError where the file does not hold the array that it claims."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        read_header(file, size, path)
+        return read_header(file, size, path)
 
 
 def member_header(archive: zipfile.ZipFile, name: str, where: str | AnyPath) -> Header:

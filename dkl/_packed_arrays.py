@@ -23,6 +23,8 @@ from dkl.errors import InputError
 SCALE, OFFSET = "scale_factor", "add_offset"
 MARKS = ("_FillValue", "missing_value")
 UNSIGNED = "_Unsigned"
+METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
+"""Names of zarr's files beside chunks."""
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray marks its arrays of zarr's format 2, whose fill value is its mark of missing values."""
 

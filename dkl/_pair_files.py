@@ -104,6 +104,7 @@ def _cells(
     path: AnyPath, is_header: Callable[[int, Cells], bool], delimiter: str | None
 ) -> Iterator[tuple[int, Cells]]:
     """Yield (line, stripped cells) of each row that is not empty, but for a header."""
+    lines.require_text_room(path)
     delimiter = lines.side_delimiter(path, lines.sample(path), delimiter)
     is_first = True
     with lines.open_text(path) as text:

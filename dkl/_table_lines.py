@@ -6,13 +6,16 @@ import csv
 import gzip
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+from dkl._file_room import most_bytes, require_room
 from dkl._object_paths import AnyPath
 from dkl.errors import InputError
 
@@ -35,6 +38,12 @@ _PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _AS_NAME = frozenset({"Na", "Nat", "None"})
 _SHOWN = 60
+COUNTED_BYTES = 1 << 22
+"""Of a text that are counted at a time."""
+COUNTED = 1 << 28
+"""Bytes of a packed text that are counted in any case: half a second."""
+LINE_BYTES, CHARACTER_BYTES = 250, 40
+"""Memory that a line of text takes at most once it is a pair or a label, and a character of a line that is taken apart."""
 
 Cells = list[str]
 
@@ -68,6 +77,44 @@ def open_bytes(path: AnyPath) -> Iterator[IO[bytes]]:
             yield unpacked  # type: ignore[misc]
 
 
+@dataclass(frozen=True)
+class Counts:
+    """What a text has: its first line, how often a mark occurs, lines, and bytes, unpacked."""
+
+    first: bytes
+    marks: int
+    lines: int
+    size: int
+
+
+def counted(path: AnyPath, mark: bytes, needed: Callable[[Counts], int], most: int | None) -> Counts:
+    """Count a text, unpacked, to its end; of one that is packed until what is `needed` for it is beyond `most` bytes."""
+    with open_bytes(path) as file:
+        found = Counts(file.readline(COUNTED_BYTES), 0, 0, 0)
+        file.seek(0)
+        while piece := file.read(COUNTED_BYTES):
+            ends = piece.count(b"\n")
+            marks = ends if mark == b"\n" else piece.count(mark)
+            found = replace(found, marks=found.marks + marks, lines=found.lines + ends, size=found.size + len(piece))
+            if most is not None and is_packed(path) and found.size > COUNTED and needed(found) > most:
+                break
+    return found
+
+
+def require_text_room(path: AnyPath, *, a_column: bool = False) -> None:
+    """Raise MemoryBudgetError where the lines of a text, each kept as a label or a pair, are beyond the room for files.
+
+    a_column: only one column of the text is kept; else a line may be all that is in it.
+    """
+    most = most_bytes()
+
+    def needed(counts: Counts) -> int:
+        return max(LINE_BYTES * counts.lines, 0 if a_column else counts.size)
+
+    if most is not None:
+        require_room(needed(counted(path, b"\n", needed, most)), path, "the lines do not fit")
+
+
 def is_missing(cell: str) -> bool:
     """Return whether a cell holds a mark of a missing number."""
     cell = cell.strip()
@@ -89,8 +136,10 @@ def sample(path: AnyPath) -> list[str]:
     """Return the first lines of a file, as many as decisions look at."""
     found: list[str] = []
     size = 0
+    longest = (most_bytes() or sys.maxsize) // CHARACTER_BYTES
     with open_text(path) as text:
-        for line in text:
+        while line := text.readline(longest + 1):
+            require_room(CHARACTER_BYTES * len(line), path, "a line is too long")
             found.append(line)
             size += len(line) if len(found) > 2 else 0
             if len(found) > SAMPLE or size > SAMPLE_CHARACTERS:

@@ -70,6 +70,7 @@ def read_numbers(path: AnyPath, options: TableOptions) -> NDArray[np.float64]:
     Raises InputError as `read_table`.
     """
     with reading(path):
+        lines.require_text_room(path, a_column=options.target_column is not None)
         header = lines.is_text(path) if options.header is None else options.header
         layout = Layout.of(path, replace(options, header=header))
         target = layout.column(options.target_column)

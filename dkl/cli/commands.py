@@ -51,8 +51,10 @@ def _fit_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
+        from dkl.runs.row_files import files_within
 
-        raise click.exceptions.Exit(driver.begin(declaration.task, files, out, picture, chosen, placing))
+        with files_within(chosen.get("memory_limit")):
+            raise click.exceptions.Exit(driver.begin(declaration.task, files, out, picture, chosen, placing))
 
     return _command(declaration, run, FIT_HELP)
 
@@ -62,8 +64,10 @@ def _plan_command(declaration: Declaration) -> click.Command:
         files = options.given_files(declaration, given)
         placing, chosen = options.split(given)
         from dkl.runs import driver
+        from dkl.runs.row_files import files_within
 
-        driver.plan(declaration.task, files, out, picture, chosen, placing)
+        with files_within(chosen.get("memory_limit")):
+            driver.plan(declaration.task, files, out, picture, chosen, placing)
 
     return _command(declaration, run, PLAN_HELP)
 
@@ -74,8 +78,10 @@ def _submit_command(declaration: Declaration) -> click.Command:
         how = options.pop(given, options.JOB_NAMES)
         placing, chosen = options.split(given)
         from dkl.runs.jobs import submit
+        from dkl.runs.row_files import files_within
 
-        raise click.exceptions.Exit(submit.submit(declaration.task, files, out, picture, chosen, placing, how))
+        with files_within(chosen.get("memory_limit")):
+            raise click.exceptions.Exit(submit.submit(declaration.task, files, out, picture, chosen, placing, how))
 
     return _command(declaration, run, SUBMIT_HELP, (*options.JOB_PLACE, *options.JOB))
 
@@ -190,9 +196,11 @@ def transform(run: str, data: str, out: str, **given: Any) -> None:
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
+    from dkl.runs.row_files import files_within
 
     request = {"data": data, "table": table, "memory_limit": rest.get("memory_limit")}
-    driver.apply("transform", run, out, request, placing)
+    with files_within(rest.get("memory_limit")):
+        driver.apply("transform", run, out, request, placing)
 
 
 @click.command()
@@ -209,10 +217,12 @@ def predict(run: str, data: str, targets: str | None, out: str, decision: bool, 
     table = options.table(given)
     placing, rest = options.split(given)
     from dkl.runs import driver
+    from dkl.runs.row_files import files_within
 
     known = {"data": data, "targets": targets, "table": table}
     request = {**known, "decision": decision, "memory_limit": rest.get("memory_limit")}
-    driver.apply("predict", run, out, request, placing)
+    with files_within(rest.get("memory_limit")):
+        driver.apply("predict", run, out, request, placing)
 
 
 @click.command()
@@ -246,9 +256,11 @@ def cluster(run: str, **given: Any) -> None:
     table = options.table(given)
     placing, chosen = options.split(given)
     from dkl.runs import clustering
+    from dkl.runs.row_files import files_within
 
     options_given = clustering.ClusterOptions(**chosen, table=table)
-    raise click.exceptions.Exit(clustering.cluster(run, options_given, placing))
+    with files_within(options_given.memory_limit):
+        raise click.exceptions.Exit(clustering.cluster(run, options_given, placing))
 
 
 @click.command()
@@ -261,8 +273,10 @@ def cluster(run: str, **given: Any) -> None:
 def verify(run: str, memory_limit: int | None) -> None:
     """Compute objective, certificate and quality again from what is on disk, by code that shares nothing with the solvers."""
     from dkl.runs import driver
+    from dkl.runs.row_files import files_within
 
-    driver.verify(run, memory_limit)
+    with files_within(memory_limit):
+        driver.verify(run, memory_limit)
 
 
 @click.command()

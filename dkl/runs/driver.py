@@ -35,7 +35,7 @@ from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request, check_output, write_rows
 from dkl.runs.picture import can_draw, draw_picture, has_room, picture_bytes
 from dkl.runs.places import new_run
-from dkl.runs.row_files import is_peeked
+from dkl.runs.row_files import files_within, is_peeked
 from dkl.runs.spent import Spending
 from dkl.runs.stored import open_run, settings_of
 from dkl.solvers.result import Result
@@ -232,7 +232,8 @@ def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
 
 def read_again(kind: RunKind[Any, Any], run: RunStore, settings: Any) -> Any:
     """The inputs of a run, if they are still what they were; their values were checked when it began."""
-    return kind.read(Files.again(run, kind.declaration.files), settings, values=True)
+    with files_within(settings.memory_limit):
+        return kind.read(Files.again(run, kind.declaration.files), settings, values=True)
 
 
 def work(

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from dkl._array_files import read_array
+from dkl._file_room import FileRoom, file_room
 from dkl._npy_headers import Header, member_header
 from dkl._object_paths import AnyPath
 from dkl._paths import require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl._reading import reading
 from dkl._svmlight_files import is_svmlight
-from dkl._table_lines import DELIMITERS, is_packed, open_bytes, table_suffix
+from dkl._table_lines import DELIMITERS, Counts, counted, is_packed, table_suffix
 from dkl._table_options import TableOptions
 from dkl._tables import read_table
 from dkl.blocks import row_checks
@@ -35,8 +38,6 @@ READ_AT_ONCE = 16_000_000
 """Bytes of an archive's array up to which streaming it is not worth while."""
 CSV_CELL, SVMLIGHT_ENTRY, TEXT_CELL = 10, 24, 200
 """Bytes that parsing takes for a number of the text, at its peak: measured 8.7 and 16.3; and for an id or a class: 157."""
-COUNTED_BYTES = 1 << 22
-"""Of a text that are counted at a time."""
 
 
 def load_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
@@ -100,11 +101,8 @@ def check_values(rows: RowSource) -> None:
 
 def require_room_for_targets(path: AnyPath, memory_limit: int | None) -> None:
     """Raise MemoryBudgetError where the y of an archive or packed text, unpacked, is more than a process may use."""
-    header, needed = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None, 0
-    if header is not None:
-        needed = 2 * header.nbytes
-    elif table_suffix(path) is not None and is_packed(path) and path.is_file():
-        needed = 2 * _counted(path, b"\n")[2]
+    header = _npz_header(path, "y") if path.suffix.lower() == ".npz" else None
+    needed = 0 if header is None else 2 * header.nbytes
     remedy = "raise memory_limit, or check the shape and type of y"
     _require(needed, memory_limit, "the targets do not fit", path, remedy)
 
@@ -123,12 +121,28 @@ def _require_room(path: AnyPath, memory_limit: int | None, table: TableOptions |
     """MemoryBudgetError where reading the file at once takes more than a process may use."""
     remedy = "raise memory_limit, or store the rows as .npy or zarr, which are read a few at a time"
     what = "the rows do not fit: such a file is read at once"
-    _require(reading_bytes(path, table), memory_limit, what, path, remedy)
+    _require(reading_bytes(path, table, _most(memory_limit)), memory_limit, what, path, remedy)
+
+
+def _most(memory_limit: int | None) -> int:
+    """Bytes that a file read at once may take."""
+    return max(READ_AT_ONCE, _limit(memory_limit) - PROCESS_BASE)
+
+
+def _limit(memory_limit: int | None) -> int:
+    return int(MEMORY_SHARE * machine_memory()) if memory_limit is None else memory_limit
+
+
+@contextmanager
+def files_within(memory_limit: int | None) -> Iterator[None]:
+    """Hold the readers of all files of a command to what its limit leaves beside the process."""
+    with file_room(FileRoom(_limit(memory_limit), PROCESS_BASE)):
+        yield
 
 
 def _require(needed: int, memory_limit: int | None, what: str, where: AnyPath, remedy: str) -> None:
     """MemoryBudgetError where so many bytes are beyond the limit; of few bytes the plan has more to say."""
-    limit = int(MEMORY_SHARE * machine_memory()) if memory_limit is None else memory_limit
+    limit = _limit(memory_limit)
     if needed > READ_AT_ONCE and PROCESS_BASE + needed > limit:
         raise _too_little(what, where, limit, PROCESS_BASE + needed, remedy)
 
@@ -138,8 +152,11 @@ def _too_little(what: str, where: AnyPath, limit: int, needed: int, remedy: str)
     return MemoryBudgetError(what, where=str(where), got=got, wanted=wanted, remedy=remedy)
 
 
-def reading_bytes(path: AnyPath, table: TableOptions | None = None) -> int:
-    """Bytes that reading a file at once takes at its peak, from headers or by counting; 0 for what is streamed or refused."""
+def reading_bytes(path: AnyPath, table: TableOptions | None = None, most: int | None = None) -> int:
+    """Bytes that reading a file at once takes at its peak, from headers or by counting; 0 for what is streamed or refused.
+
+    What is counted is not counted further once it is beyond `most` bytes.
+    """
     if _is_streamed(path):
         return 0
     suffix = path.suffix.lower()
@@ -147,22 +164,23 @@ def reading_bytes(path: AnyPath, table: TableOptions | None = None) -> int:
         header = _npz_header(path)
         return _csr_bytes(path) if header is None else header.nbytes
     if table_suffix(path) is not None:
-        first, count, size = _counted(path, b"\n")
-        width = max(first.count(mark.encode()) for mark in DELIMITERS) + 1
         texts = 0 if table is None else (table.id_column is not None) + (table.target_column is not None)
-        least = size if is_packed(path) else 0  # a line may be all that is in it
-        return max(least, (count + 1) * (CSV_CELL * width + TEXT_CELL * texts))
-    return SVMLIGHT_ENTRY * _counted(path, b":")[1] if is_svmlight(path) else 0
+
+        def of_table(counts: Counts) -> int:
+            width = max(counts.first.count(mark.encode()) for mark in DELIMITERS) + 1
+            least = counts.size if is_packed(path) else 0  # a line may be all that is in it
+            return max(least, (counts.lines + 1) * (CSV_CELL * width + TEXT_CELL * texts))
+
+        with reading(path):
+            return of_table(counted(path, b"\n", of_table, most))
+    if not is_svmlight(path):
+        return 0
+    with reading(path):
+        return _of_svmlight(counted(path, b":", _of_svmlight, most))
 
 
-def _counted(path: AnyPath, mark: bytes) -> tuple[bytes, int, int]:
-    """Return (first line, how often `mark` occurs in the file, bytes of the file, unpacked)."""
-    with reading(path), open_bytes(path) as file:
-        first, count, size = file.readline(COUNTED_BYTES), 0, 0
-        file.seek(0)
-        while piece := file.read(COUNTED_BYTES):
-            count, size = count + piece.count(mark), size + len(piece)
-    return first, count, size
+def _of_svmlight(counts: Counts) -> int:
+    return max(SVMLIGHT_ENTRY * (counts.marks + counts.lines), counts.size)
 
 
 def _raw(path: AnyPath) -> RawArray | None:

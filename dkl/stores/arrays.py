@@ -14,8 +14,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._file_room import require_room
 from dkl._spent import DISK, spending
-from dkl.errors import StoreError
+from dkl.errors import MemoryBudgetError, StoreError
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import Arrays, Layout, Shape, StoredArray
 
@@ -93,9 +94,11 @@ def open_array(
 def _opened(path: Path, mode: Any) -> zarr.Array:
     import zarr
 
+    from dkl.stores.bounded_chunks import bounded
     from dkl.stores.local_stores import PrivateFiles
 
-    return zarr.open_array(PrivateFiles(path, read_only=mode == "r"), mode=mode)
+    array = zarr.open_array(PrivateFiles(path, read_only=mode == "r"), mode=mode)
+    return bounded(array) if mode == "r" else array
 
 
 def layout_of(array: Any) -> Layout:
@@ -155,7 +158,10 @@ def read_array(path: Path, declared: StoredArray) -> NDArray:
     array = open_array(path, declared)
     try:
         rows, checksum = int(array.attrs["rows"]), array.attrs["crc32c"]
+        require_room(2 * array.nbytes, path)
         values = np.asarray(array[:rows])
+    except MemoryBudgetError:
+        raise
     except Exception as error:
         got = f"{type(error).__name__}: {error}"
         raise StoreError("a stored array cannot be read", where=str(path), got=got) from error

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dkl.stores.disk import disk_errors
 from dkl.stores.private_files import MODE
+
+LONGEST = 1 << 20
+"""Characters of a line at most; what is longer is no line of ours."""
 
 
 class EventLog:
@@ -37,16 +41,14 @@ class EventLog:
 
     def read(self) -> list[dict[str, Any]]:
         """All events, as they came."""
+        events = []
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            with open(self.path, encoding="utf-8", errors="replace") as file:
+                while line := file.readline(LONGEST):
+                    with suppress(ValueError, RecursionError):  # cut short
+                        event = json.loads(line)
+                        if isinstance(event, dict):
+                            events.append(event)
         except OSError:
             return []
-        events = []
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                events.append(event)
         return events

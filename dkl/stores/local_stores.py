@@ -12,7 +12,9 @@ from typing import Any
 
 from zarr.storage import LocalStore
 
+from dkl._packed_arrays import METADATA
 from dkl._paths import require_file
+from dkl.errors import InputError
 from dkl.stores.private_files import MODE
 
 
@@ -30,6 +32,10 @@ class PrivateFiles(LocalStore):
         os.chmod(Path(self.root, key), MODE)
 
 
+LARGEST_METADATA = 32_000_000
+"""Bytes of a file of metadata at most."""
+
+
 class PlainFiles(LocalStore):
     """An array in a folder, of which ordinary files alone are read: of a pipe or /dev/zero there is no end."""
 
@@ -38,4 +44,6 @@ class PlainFiles(LocalStore):
         path = Path(self.root, key)
         if os.path.lexists(path):  # a folder in a chunk's place would be read as fill values
             require_file(path)
+            if path.name in METADATA and (size := path.stat().st_size) > LARGEST_METADATA:
+                raise InputError("larger than metadata is", where=str(path), got=f"{size} bytes")
         return await super().get(key, prototype, byte_range)

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl._array_files import npy_array
+from dkl._file_room import require_room
 from dkl._npy_headers import require_sizes
 from dkl._object_paths import AnyPath, ObjectPath, is_address
-from dkl._packed_arrays import Packing, is_zarr_array, packing_of, unpacked
+from dkl._packed_arrays import METADATA, Packing, is_zarr_array, packing_of, unpacked
 from dkl._paths import as_source, require_file
 from dkl._raw_arrays import RawArray, raw_array
 from dkl._reading import reading
@@ -32,10 +33,11 @@ from dkl.resources import format_bytes, machine_memory
 SPARSEST = 1000
 NAMED, MOST_LISTED = 6, 1000
 """Most arrays of a group that an error names, and that are looked at for it."""
-METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
 UNPACKED_BYTES = 1_000_000
 """Of small chunks that are unpacked together: each by a thread of zarr's, which keeps its memory afterwards."""
 SMALLER = "store it in smaller chunks"
+CHUNKS_HELD = 2
+"""Chunks in memory at least while one is read: what is unpacked, and the rows of it."""
 
 
 @dataclass
@@ -65,7 +67,7 @@ class StoredRows:
         InputError for a chunk that is damaged.
         """
         if self._array is None:
-            self._array = _open(self.location)
+            self._array = _opened(self.location)
         if self.mapped:
             return self._array[start:stop]
         if isinstance(self.location, RawArray):
@@ -195,6 +197,7 @@ def _check_layout(array: Any, location: Any) -> None:
     if chunk_bytes > (most := machine_memory()):
         got, wanted = f"chunks {array.chunks}, {format_bytes(chunk_bytes)} each", f"at most {format_bytes(most)}"
         raise InputError("a chunk is larger than the memory", where=where, got=got, wanted=wanted, remedy=SMALLER)
+    require_room(CHUNKS_HELD * chunk_bytes, where, f"a chunk does not fit: {SMALLER}")
     if isinstance(location, AnyPath) and 0 not in array.shape:
         _check_stored(array, location)
 
@@ -241,8 +244,9 @@ def whole_array(path: str | os.PathLike[str], where: str) -> NDArray:
         require_file(source)
         with reading(source):
             return np.array(npy_array(source))
-    array = _open(source)
+    array = _opened(source)
     _check_layout(array, source)
+    require_room(2 * array.nbytes, source)
     return np.asarray(unpacked(array, where))
 
 
@@ -257,6 +261,16 @@ def _a_group(group: Any, path: AnyPath) -> InputError:
         remedy = "read the sparse matrix, and save it by scipy.sparse.save_npz as CSR"
     got = f"a group of {', '.join(texts)}" if named else "a group without arrays"
     return InputError("not a zarr array", where=str(path), got=got, wanted="a zarr array", remedy=remedy)
+
+
+def _opened(location: Any) -> Any:
+    """Return what stands at `location`, to be read: a zarr array with chunks that unpack to no more than they hold."""
+    array = _open(location)
+    if not is_zarr_array(array):
+        return array
+    from dkl.stores.bounded_chunks import bounded
+
+    return bounded(array)
 
 
 def _open(location: Any) -> Any:

@@ -9,13 +9,20 @@ from typing import Any
 
 import google_crc32c
 
+from dkl._file_room import require_room
 from dkl._object_paths import ObjectPath
 from dkl.errors import StoreError
+from dkl.resources import format_bytes
 from dkl.stores.commits import fsync
 from dkl.stores.disk import disk_errors, write_all
 
 SEAL = "crc32c"
 """The key of the checksum, beside the content's own keys. crc32c, as in zarr's codec: the processor computes it."""
+
+LARGEST = 32_000_000
+"""Bytes of a file of JSON at most: of a hundred thousand machines, or names of columns, it has a third of them."""
+MEMORY = 10
+"""Bytes that a byte of our JSON takes once it is read, and compared with its checksum; of the emptiest lists it is 30."""
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -47,11 +54,20 @@ def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any]:
     sealed: it was written by `write_json`, so its checksum must be there and right.
     """
     try:
+        require_small(path, os.stat(path).st_size)
         with open(path, "rb") as file:
             text = file.read()
     except OSError as error:
         raise _unreadable(path, error) from error
     return parsed_json(text, path, sealed=sealed)
+
+
+def require_small(path: Path | ObjectPath, size: int) -> None:
+    """Raise StoreError for a file of JSON that is larger than any of ours, MemoryBudgetError for one beyond the room for files."""
+    if size > LARGEST:
+        got, wanted = format_bytes(size), f"at most {format_bytes(LARGEST)}"
+        raise StoreError("larger than a file of JSON is", where=str(path), got=got, wanted=wanted)
+    require_room(MEMORY * size, path)
 
 
 def sealed_text(content: dict[str, Any]) -> str:
@@ -68,7 +84,7 @@ def parsed_json(text: bytes, path: Path | ObjectPath, *, sealed: bool = False) -
     if not isinstance(content, dict):
         raise StoreError("not a JSON object", where=str(path), got=type(content).__name__)
     seal = content.pop(SEAL, None)
-    if sealed and seal != _seal(content):
+    if sealed and seal != _sum(content):  # it is what JSON keeps of itself
         raise StoreError("not what was written: its checksum does not match", where=str(path))
     return content
 
@@ -79,5 +95,8 @@ def _unreadable(path: Path | ObjectPath, error: Exception) -> StoreError:
 
 def _seal(content: dict[str, Any]) -> int:
     """The crc32c of what JSON keeps of `content`, however it is laid out."""
-    kept = json.loads(json.dumps(content, allow_nan=True))
+    return _sum(json.loads(json.dumps(content, allow_nan=True)))
+
+
+def _sum(kept: dict[str, Any]) -> int:
     return int(google_crc32c.value(json.dumps(kept, sort_keys=True, allow_nan=True).encode()))
