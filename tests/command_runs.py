@@ -9,6 +9,7 @@ from preloaded import Forked
 
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import write_json
+from dkl.stores.seals import MANIFEST
 
 
 def refused(answer, code=2):
@@ -25,8 +26,8 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def bytes_of(run: Path, *parts: str) -> dict[str, bytes]:
-    """Names and bytes of all files in some parts of a run."""
-    files = [path for part in parts for path in (run / part).rglob("*") if path.is_file()]
+    """Names and bytes of all files in some parts of a run, but for their manifests: these name the run's settings."""
+    files = [path for part in parts for path in (run / part).rglob("*") if path.is_file() and path.name != MANIFEST]
     assert files
     return {str(path.relative_to(run)): path.read_bytes() for path in sorted(files)}
 

@@ -148,7 +148,7 @@ def made(spec: tuple[str, str, int]) -> str:
     out = folder / ("killed.zarr" if at else "complete.zarr")
     given = ["fit", *case.given, "--data", case.data, "--no-picture", "--threads", "1", "--out", str(out)]
     if name in LIMITED:
-        given += ["--memory-limit", str(_limit(given, folder))]
+        given += ["--memory-limit", str(limit_of(given, folder))]
     writes = small_blocks.Writes(
         setattr, (lambda: os.kill(os.getpid(), signal.SIGKILL)) if at else _nothing, at or None
     )
@@ -162,8 +162,8 @@ def _nothing() -> None:
     pass
 
 
-def _limit(given: list[str], folder: Path) -> int:
-    """Bytes of the plan in memory, less one."""
+def limit_of(given: list[str], folder: Path) -> int:
+    """Return the bytes of the plan in memory of a command whose last word is the run's folder, less one."""
     kept = folder / "limit"
     if not kept.exists():
         measured = folder / "measured.zarr"

@@ -178,6 +178,12 @@ def _reworded(content: Any, rng: random.Random) -> tuple[Any, Any, Any]:
     return (changed(content, where, value) if where else {"x": 1}), where, value
 
 
+def content(path: Path) -> dict[str, bytes]:
+    """Return the bytes of a file, or of the files of a folder by their names; {} where nothing is."""
+    files = files_in(path) if path.is_dir() else [path] if path.is_file() else []
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
+
+
 def copied(source: Path, target: Path) -> Path:
     """In place of what stands there."""
     if target.is_dir():

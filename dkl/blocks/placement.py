@@ -79,7 +79,7 @@ def create_scratch(program: SlabProgram, folder: Path) -> str:
     Owners open the same arrays and each writes only its own slabs, which are chunks of their own. Mode 700: the factors say
     as much about the data as the result does.
     """
-    folder.mkdir(mode=0o700, parents=True)
+    folder.mkdir(mode=0o700)
     for name in program.arrays:
         SlabArray.create(folder / name, n_slabs(program.rank, program.width), program.n, program.width, program.dtype)
     return str(folder)

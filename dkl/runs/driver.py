@@ -40,7 +40,9 @@ from dkl.runs.spent import Spending
 from dkl.runs.stored import open_run, settings_of
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
+from dkl.stores.commits import remove_folders
 from dkl.stores.run import RunStore
+from dkl.stores.run_lock import require_place
 
 SOLVED, NOT_CONVERGED = 0, 3
 
@@ -169,7 +171,8 @@ def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], sett
 def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
     """Lets go of a new run at the end; after bad input its folder is removed, unless there is something in it."""
     try:
-        yield
+        with run.at_its_place():
+            yield
     except (InputError, MemoryBudgetError):
         if not kind.is_begun(run):
             run.remove()  # made just now, by us
@@ -202,11 +205,16 @@ def resume(path: str, changes: Given, placing: Given) -> int:
 
 def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
     """What is wrong with a complete run's result, all bytes of it read; StoreError for what it would be made again from."""
-    damages = run.damages(whole=True)
+    return next(iter(_damaged_parts(kind, run, whole=True).values()), None)
+
+
+def _damaged_parts(kind: RunKind[Any, Any], run: RunStore, *, whole: bool) -> dict[str, StoreError]:
+    """Map the parts that a fit makes again to their damages; StoreError for a damaged part that it does not."""
+    damages = run.damages(whole=whole)
     for part in (*kind.made_from, FOLDER):
         if part in damages:
             raise damages[part]
-    return next(iter(damages.values()), None)
+    return damages
 
 
 @contextmanager
@@ -222,10 +230,13 @@ def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
         if run.is_complete:  # its report is kept beside
             with report.damages(run):
                 kept = f"report-{int(run.report()['n_iter']):06d}.json"
+                # A part with a seal of its own that is not the report's would be taken for sound once the report is aside.
+                remove_folders(run.path / part for part in _damaged_parts(kind, run, whole=False))
             (run.path / "report.json").rename(run.path / kept)
         with report.damages(run, "run", "."):
             kind.facts(run)
-        yield
+        with run.at_its_place():
+            yield
     finally:
         run.close()
 
@@ -274,6 +285,7 @@ def work(
         raise
     if run.config.get("picture", False) and can_draw():
         _draw(kind, run, inputs, settings.memory_limit)
+    require_place(run.path)
     run.publish()
     return result
 

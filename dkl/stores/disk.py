@@ -8,16 +8,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dkl.errors import DiskError
+from dkl.stores.run_lock import require_place
 
 REMEDY = "free space on that disk, then `dkl resume` the run"
 
 
 @contextmanager
 def disk_errors(what: str, path: Path | str, remedy: str = REMEDY) -> Iterator[None]:
-    """Errors of the system (OSError) as DiskErrors that say `what` failed, name the path and say what to do."""
+    """Errors of the system (OSError) as DiskErrors that say `what` failed, name the path and say what to do.
+
+    DiskError, before anything is done, for a path in a run's folder that is no longer where this process has locked it.
+    """
+    require_place(path)
     try:
         yield
     except OSError as error:
+        require_place(path)
         raise DiskError(f"{what} ({error.strerror})", where=str(path), remedy=remedy) from error
 
 

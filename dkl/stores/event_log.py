@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dkl.stores.disk import disk_errors
+from dkl.stores.identity import KEY, require_identity
 from dkl.stores.private_files import MODE
 
 LONGEST = 1 << 20
@@ -18,13 +20,14 @@ LONGEST = 1 << 20
 class EventLog:
     """The lines in a file, which one process adds to."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, marks: dict[str, str]) -> None:
+        """marks: what each line bears, the run's identity among it."""
+        self.path, self.marks = path, marks
         self._is_whole = False
 
     def append(self, event: dict[str, Any]) -> None:
         """A line more. Raises DiskError."""
-        line = json.dumps(event, default=float) + "\n"
+        line = json.dumps({**self.marks, **event}, default=float) + "\n"
         with disk_errors("the log could not be written", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
             try:
@@ -39,16 +42,19 @@ class EventLog:
             finally:
                 os.close(descriptor)
 
+    def require_own(self) -> None:
+        """Raise StoreError for the log of another run, by its first event."""
+        for event in self._events():
+            return require_identity(event, self.marks[KEY], self.path)
+
     def read(self) -> list[dict[str, Any]]:
         """All events, as they came."""
-        events = []
-        try:
-            with open(self.path, encoding="utf-8", errors="replace") as file:
-                while line := file.readline(LONGEST):
-                    with suppress(ValueError, RecursionError):  # cut short
-                        event = json.loads(line)
-                        if isinstance(event, dict):
-                            events.append(event)
-        except OSError:
-            return []
-        return events
+        return list(self._events())
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        with suppress(OSError), open(self.path, encoding="utf-8", errors="replace") as file:
+            while line := file.readline(LONGEST):
+                with suppress(ValueError, RecursionError):  # cut short
+                    event = json.loads(line)
+                    if isinstance(event, dict):
+                        yield event

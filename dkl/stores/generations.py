@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 from dkl.errors import DiskError, StoreError
 from dkl.stores import commits
 from dkl.stores.disk import disk_errors
-from dkl.stores.origins import KEY, origin_of, require_origin
+from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, replace_json
 from dkl.stores.slab_arrays import SlabArray
 
@@ -51,9 +51,9 @@ class Generations:
         self.root, self.attempt = root, attempt
         if not root.is_dir():
             with _checkpoint_errors(root):
-                root.mkdir(mode=0o700, parents=True, exist_ok=True)
+                root.mkdir(mode=0o700, exist_ok=True)
                 commits.fsync(root.parent)
-        self.origin = origin_of(root.parent)
+        self.identity = identity_in(root.parent)
 
     def begin(self, names: tuple[str, ...], n_slabs: int, n: int, width: int, dtype: DTypeLike) -> Path:
         """A new folder with the metadata of the arrays (n_slabs, n, width), for owners to write their slabs into.
@@ -92,7 +92,7 @@ class Generations:
                     "version": VERSION,
                     "iteration": iteration,
                     "carry": carry,
-                    KEY: self.origin,
+                    KEY: self.identity,
                     "files": dict(sorted((chunks | metadata).items())),
                 }
                 replace_json(folder / "MANIFEST.json", manifest)
@@ -101,7 +101,7 @@ class Generations:
             self.abandon()
             raise
         commits.keep_newest(self.root, "gen", iteration, KEPT)
-        return _load(target, self.origin)
+        return _load(target, self.identity)
 
     def abandon(self) -> None:
         """Remove what this attempt has not committed."""
@@ -118,7 +118,7 @@ class Generations:
         """
         for folder in reversed(commits.numbered_folders(self.root, "gen")):
             try:
-                generation = _load(folder, self.origin)
+                generation = _load(folder, self.identity)
             except StoreError as damage:
                 note(damage)
                 continue
@@ -148,11 +148,11 @@ def _require_sizes(folder: Path, chunks: dict[str, tuple[int, int]]) -> None:
             raise DiskError("a checkpoint's file is short", where=str(folder / name), wanted=f"{size} bytes")
 
 
-def _load(folder: Path, origin: int | None) -> Generation:
+def _load(folder: Path, identity: Any) -> Generation:
     manifest = read_json(folder / "MANIFEST.json", sealed=True)
     if manifest.get("kind") != "dkl-generation" or manifest.get("version") != VERSION:
         raise StoreError("not a checkpoint of this version", where=str(folder), got=manifest.get("version"))
-    require_origin(manifest, origin, folder)
+    require_identity(manifest, identity, folder)
     iteration, carry, files = _parts(manifest, folder)
     if f"gen-{iteration:06d}" != folder.name:
         raise StoreError("a checkpoint under another's name", where=str(folder), got=iteration)

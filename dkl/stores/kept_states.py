@@ -22,7 +22,7 @@ from dkl.errors import StoreError
 from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, open_array, read_array, write_array, write_parts
 from dkl.stores.disk import disk_errors
-from dkl.stores.origins import KEY, origin_of, require_origin
+from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.registry import Arrays, StoredArray
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -47,7 +47,7 @@ class KeptStates:
 
     def __init__(self, root: Path, arrays: Arrays, name: str = "state", what: str = "the state") -> None:
         self.root, self.arrays, self.name, self.failure = root, arrays, name, f"could not keep {what}"
-        self.origin = origin_of(root.parent)
+        self.identity = identity_in(root.parent)
 
     def write(self, number: int, arrays: Mapping[str, NDArray | Parts], notes: Notes) -> None:
         """Keep a state in place of those before; `number` grows with each. notes: JSON. An array that is declared in chunks of rows
@@ -71,7 +71,7 @@ class KeptStates:
                 "arrays": list(arrays),
                 "of": target.name,
                 "files": seals.files_in(folder),
-                KEY: self.origin,
+                KEY: self.identity,
                 **notes,
             }
             write_json(folder / seals.MANIFEST, content)
@@ -88,7 +88,7 @@ class KeptStates:
         for folder in reversed(states):
             try:
                 notes = read_json(folder / seals.MANIFEST, sealed=True)
-                require_origin(notes, self.origin, folder)
+                require_identity(notes, self.identity, folder)
                 self._require_place(folder, notes)
                 if wanted(notes):
                     return number, self._arrays(folder, notes["arrays"], notes), notes
@@ -97,11 +97,10 @@ class KeptStates:
         return number, {}, {}
 
     def _require_place(self, folder: Path, notes: Notes) -> None:
-        """StoreError for arrays that stand in each other's place; states of earlier versions do not tell."""
-        if "files" in notes:
-            if notes.get("of") != folder.name:
-                raise StoreError("a state under another's name", where=str(folder), got=notes.get("of"))
-            seals.check_files(folder, seals.files_of(notes, folder))
+        """StoreError for arrays that stand in each other's place."""
+        if notes.get("of") != folder.name:
+            raise StoreError("a state under another's name", where=str(folder), got=notes.get("of"))
+        seals.check_files(folder, seals.files_of(notes, folder))
 
     def _arrays(self, folder: Path, names: list[str], notes: Notes) -> dict[str, Any]:
         declared = {name: self._declared(folder, name) for name in names}

@@ -19,10 +19,8 @@ from dkl.errors import StoreError
 from dkl.stores.arrays import create_array, open_array
 from dkl.stores.disk import disk_errors
 from dkl.stores.registry import FLOATS, ROWS, StoredArray
-from dkl.stores.seals import Files, check_files, file_sum, files_in, is_sealed, read_seal, seal_folder
+from dkl.stores.seals import Files, check_files, file_sum, is_sealed, read_seal, seal_folder
 
-SEALED = "sealed"
-"""The attribute of an array that has a seal, or gets one when its first rows are written."""
 GRAM_CHUNK_BYTES = 4_000_000
 """Of rows of the Gram matrix that are read together; a solver asks for single rows."""
 
@@ -47,14 +45,14 @@ GRAM = StoredArray(
 def create_columns(path: str | os.PathLike[str], n: int, n_columns: int, block_rows: int, dtype: Any) -> None:
     """An array without values for the columns (n, n_columns), a block of rows a chunk. Raises DiskError."""
     with disk_errors("could not make the columns' store", Path(path)):
-        create_array(Path(path), COLUMNS, (n, n_columns), dtype, rows=block_rows, attributes={SEALED: 1})
+        create_array(Path(path), COLUMNS, (n, n_columns), dtype, rows=block_rows)
 
 
 def create_gram(path: str | os.PathLike[str], n_columns: int) -> None:
     """An array without values for B (n_columns, n_columns). Raises DiskError."""
     rows = max(1, min(n_columns, GRAM_CHUNK_BYTES // (8 * n_columns)))
     with disk_errors("could not make the Gram matrix' store", Path(path)):
-        create_array(Path(path), GRAM, (n_columns, n_columns), float, rows=rows, attributes={SEALED: 1})
+        create_array(Path(path), GRAM, (n_columns, n_columns), float, rows=rows)
 
 
 def is_created(path: str | os.PathLike[str]) -> bool:
@@ -66,7 +64,7 @@ def stored_columns(path: str | os.PathLike[str]) -> Iterator[tuple[int, NDArray]
     """(first row, rows) of kept columns, chunk by chunk; StoreError for one that is missing or damaged."""
     array = open_array(Path(path), COLUMNS, failure="the kept columns cannot be opened")
     n, step = int(array.shape[0]), int(array.chunks[0])
-    files = read_seal(Path(path), COLUMNS.name)[0] if is_sealed(Path(path)) else None
+    files = read_seal(Path(path), COLUMNS.name)[0]
     for lo in range(0, n, step):
         where = f"{path}, rows from {lo}"
         try:
@@ -95,10 +93,7 @@ def column_sums(path: str | os.PathLike[str], starts: Iterable[int]) -> Files:
 
 
 def seal_columns(path: str | os.PathLike[str], files: Files) -> None:
-    """Seal chunks of columns, beside those that are sealed. Raises DiskError, StoreError.
-
-    Of columns that an earlier version began all else is taken as it stands.
-    """
+    """Seal chunks of columns, beside those that are sealed. Raises DiskError."""
     _seal_more(Path(path), COLUMNS, files)
 
 
@@ -123,8 +118,6 @@ def _seal_more(path: Path, declared: StoredArray, files: Files) -> None:
     if is_sealed(path):
         with suppress(StoreError):  # damaged: what is not written again will not be found in the seal
             known = read_seal(path, declared.name)[0]
-    elif SEALED not in open_array(path, declared).attrs:
-        known = files_in(path)
     seal_folder(path, declared.name, {**known, "zarr.json": file_sum(path / "zarr.json"), **files})
 
 
@@ -134,10 +127,9 @@ def _chunks_of(array: Any, start: int, stop: int) -> list[str]:
     return [array.metadata.encode_chunk_key((k, 0)) for k in range(start // rows, -(-stop // rows))]
 
 
-def _require_place(path: Path, array: Any, files: Files | None, start: int, stop: int) -> None:
+def _require_place(path: Path, array: Any, files: Files, start: int, stop: int) -> None:
     """StoreError where a chunk of these rows is not the one that was written there."""
-    if files is not None:
-        check_files(path, files, only=_chunks_of(array, start, stop))
+    check_files(path, files, only=_chunks_of(array, start, stop))
 
 
 class GramRows:
@@ -151,7 +143,7 @@ class GramRows:
 
     @spending(DISK)
     def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        if self._files is None and (is_sealed(Path(self.path)) or SEALED in self._array.attrs):
+        if self._files is None:
             if not is_sealed(Path(self.path)):
                 raise StoreError("rows of the Gram matrix are missing", where=str(self.path), got=f"rows {rows}")
             self._files = read_seal(Path(self.path), GRAM.name)[0]

@@ -6,6 +6,7 @@ stores import it, and this one, where they open or make an array.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,20 @@ from dkl.stores.private_files import MODE
 
 
 class PrivateFiles(LocalStore):
-    """A store in a folder, whose files are for the owner alone; zarr's own are as the umask leaves them."""
+    """A store in a folder, whose files are for the owner alone; zarr's own are as the umask leaves them.
+
+    The folder above it must be there, and once it is opened its own: zarr would make them, at the path of a run that was renamed.
+    """
+
+    def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
+        """Raises FileNotFoundError."""
+        if not read_only:
+            _require_folder(Path(root).parent)
+        super().__init__(root, read_only=read_only)
 
     async def set(self, key: str, value: Any) -> None:
         """Write a file."""
+        _require_folder(self.root)
         await super().set(key, value)
         os.chmod(Path(self.root, key), MODE)
 
@@ -30,6 +41,11 @@ class PrivateFiles(LocalStore):
         """Write a file, unless there is one."""
         await super().set_if_not_exists(key, value)
         os.chmod(Path(self.root, key), MODE)
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
 
 
 LARGEST_METADATA = 32_000_000

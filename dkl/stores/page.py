@@ -25,13 +25,14 @@ not as declared is refused when it is opened, by name, with what was found and w
 - Small arrays, those in one chunk, have attributes `rows` and `crc32c`, of shape, type and content: zarr has no array of no
   rows, and a chunk that is valid by itself may be another array's.
 - Earlier runs have their dimensions numbered (`weights_0`): they open as well.
-- **Seals**: a chunk's checksum says that its bytes are whole, its part's manifest that they belong there. Runs of earlier
-  versions have none.
+- **Seals**: a chunk's checksum says that its bytes are whole, its part's manifest that they belong there.
+- **Identity**: a digest of the configuration without the paths of its inputs. The root, every manifest, every line of the log and the
+  report bear it; a run that has a part or state of another is refused by every command.
 - What is in *italics* is not in every run.
 """
 
 FILES = {
-    "zarr.json": "The group: kind `dkl-run` and version.",
+    "zarr.json": "The group: kind `dkl-run`, version, and the run's identity.",
     "config.json": "Parameters, inputs and their fingerprints, names of columns; with a crc32c of its content.",
     "LOCK": "Who works on the run (flock; without meaning once its holder is gone).",
     "events.jsonl": "A line an iteration and a line an event.",

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.errors import StoreError
-from dkl.stores import seals
 from dkl.stores.arrays import create_array, open_array, read_array, rows_per_chunk, write_array
 from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
@@ -113,7 +112,7 @@ class PairParts(RunParts):
         """
         if not (self.path / FACTOR.path / "zarr.json").is_file():
             raise StoreError("this run has no result yet", where=str(self.path), remedy="`dkl resume` it first")
-        seals.check_folder(self.path / FACTOR.path, FACTOR.path, must=self.is_sealed and self.is_complete)
+        self.check_part(FACTOR.path)
         return open_array(self.path / FACTOR.path, FACTOR)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
+from dkl.stores.identity import KEY, require_identity
 from dkl.stores.kept_states import KeptStates
-from dkl.stores.origins import KEY, require_origin
 from dkl.stores.registry import Arrays
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -53,13 +53,13 @@ class PartialSums(KeptStates):
         """Note that a pass has ended and its rows of the Gram matrix are stored. Raises DiskError."""
         with disk_errors(self.failure, self.root):
             self.root.mkdir(mode=0o700, exist_ok=True)
-        write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number}), KEY: self.origin})
+        write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number}), KEY: self.identity})
 
     def done(self) -> list[int]:
         """The passes that have ended; none where that is not known, so that they are made again."""
         try:
             notes = read_json(self.root / "done.json", sealed=True)
-            require_origin(notes, self.origin, self.root)
+            require_identity(notes, self.identity, self.root)
             return [int(number) for number in notes["passes"]]
         except (StoreError, KeyError, TypeError, ValueError, OverflowError):
             return []

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from dkl._object_paths import ObjectPath
 from dkl.errors import DiskError, DklError, InputError, ResourceError, StoreError
+from dkl.stores import run_lock
 from dkl.stores.disk import disk_errors
+from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.object_runs import AWAY, ObjectRun
 from dkl.stores.sealed_json import read_json, write_json
 
@@ -39,6 +41,7 @@ def kept_for(folder: Path) -> ObjectRun | None:
     if not (folder / AWAY).is_file():
         return None
     record = read_json(folder / AWAY, sealed=True)
+    require_identity(record, identity_in(folder), folder / AWAY)
     try:
         objects, attempts = ObjectRun(ObjectPath.of(str(record["run"]), str(folder))), list(record["attempts"])
     except (KeyError, TypeError, InputError) as error:
@@ -67,6 +70,15 @@ class Published:
     def name(self) -> str:
         """Where the user knows it to be: its folder, or its address in an object store."""
         return str(self.path if self.objects is None else self.objects)
+
+    @contextmanager
+    def at_its_place(self) -> Iterator[None]:
+        """Raise DiskError where work fails in a folder that was renamed or deleted meanwhile, whatever failed first."""
+        try:
+            yield
+        except DklError:
+            run_lock.require_place(self.path)
+            raise
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -137,9 +149,11 @@ class Published:
             kept = self.path.parent.parent / f"{KEPT}{self.path.name}-{self.attempt}"
             with disk_errors("cannot be kept", self.path):
                 self.path.rename(kept)
+                run_lock.follow(self.path, kept)
             self.path, self.is_kept = kept, True
         last = self.objects.last
-        record = {"run": str(self.objects), "attempts": [self.attempt, *([last.attempt] if last else [])]}
+        attempts = [self.attempt, *([last.attempt] if last else [])]
+        record = {"run": str(self.objects), "attempts": attempts, KEY: identity_in(self.path)}
         write_json(self.path / AWAY, record)
         self.is_behind = False
         return self.path
@@ -151,7 +165,8 @@ class Published:
             self.objects.remove_leftovers()
 
     def remove(self) -> None:
-        """All of a run that was made just now, by us."""
+        """All of a run that was made just now, by us. Raises DiskError where its folder is no longer at its path."""
+        run_lock.require_place(self.path)
         shutil.rmtree(self.path)
         if self.objects is not None:
             self.objects.remove()

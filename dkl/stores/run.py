@@ -25,12 +25,12 @@ from dkl.stores.commits import fsync_tree
 from dkl.stores.disk import disk_errors
 from dkl.stores.event_log import EventLog
 from dkl.stores.generations import Generations
+from dkl.stores.identity import KEY, require_identity
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.pair_parts import FACTOR, LIFT, PAIR_LIFT, PairParts
 from dkl.stores.private_files import require_plain_file, require_plain_tree
 from dkl.stores.published import how_to
 from dkl.stores.sealed_json import read_json, write_json
-from dkl.stores.unsealed import unsealed_damages
 
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"
@@ -42,8 +42,8 @@ class RunStore(PairParts):
 
     def __init__(self, path: Path, config: dict[str, Any], objects: ObjectRun | None = None) -> None:
         super().__init__(path, uuid.uuid4().hex[:8], config, objects)
-        self._lock: int | None = None
-        self._log = EventLog(path / "events.jsonl")
+        self._is_locked = False
+        self._log = EventLog(path / "events.jsonl", {KEY: self.identity, "attempt": self.attempt})
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -76,12 +76,13 @@ class RunStore(PairParts):
             if not is_unbegun(folder):
                 raise taken  # somebody else was quicker
             clear_beginnings(folder)
-            zarr.create_group(PrivateFiles(folder), attributes={"kind": KIND, "version": VERSION, "seals": 1})
+            root = {"kind": KIND, "version": VERSION, KEY: run.identity}
+            zarr.create_group(PrivateFiles(folder), attributes=root)
             write_json(folder / "config.json", config)
             fsync_tree(folder.parent, deep=False)
             run.take_over()
         except (OSError, DiskError) as error:
-            if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
+            if is_new and run._is_locked:  # half a run could be neither resumed nor begun again
                 shutil.rmtree(folder, ignore_errors=True)
             run.close()
             if isinstance(error, DiskError):
@@ -120,25 +121,29 @@ class RunStore(PairParts):
             )
         require_plain_tree(folder)
         run = cls(folder, read_json(folder / "config.json", sealed=True), objects)
-        run.is_sealed = "seals" in attributes
+        if attributes.get(KEY) != run.identity:
+            remedy = "put back the run's own from a copy, or begin a new run"
+            raise StoreError("config.json and zarr.json are of two runs", where=str(folder), remedy=remedy)
+        run.require_own_parts()
+        run._log.require_own()
         return run
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
-        self._lock = run_lock.take(self.path)
-        run_lock.sign(self._lock, self.attempt)
+        descriptor, self._is_locked = run_lock.take(self.path), True
+        run_lock.sign(descriptor, self.attempt)
 
     def close(self) -> None:
         """Give up the lock; nothing where it is not held. A folder that has what its store may lack is kept, with a warning."""
-        if self._lock is not None and self.is_behind:
+        if self._is_locked and self.is_behind:
             warnings.warn(
                 f"{self.name} lacks what came since its last commit; {how_to(self.keep())}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._is_locked:
+            run_lock.release(self.path)
+            self._is_locked = False
 
     def remove_leftovers(self) -> None:
         """Remove what dead attempts have left; only under the lock."""
@@ -163,7 +168,7 @@ class RunStore(PairParts):
 
     def log(self, **event: Any) -> None:
         """Append an event to events.jsonl, a line. Raises DiskError."""
-        self._log.append({"at": round(time.time(), 3), "attempt": self.attempt, **event})
+        self._log.append({"at": round(time.time(), 3), **event})
 
     def events(self) -> list[dict[str, Any]]:
         """All events; lines that were cut short by a crash are left out."""
@@ -197,7 +202,7 @@ class RunStore(PairParts):
             for part in ("factor", LIFT.path, PAIR_LIFT.path, "model"):
                 fsync_tree(self.path / part)
             fsync_tree(self.path, deep=False)
-        write_json(self.path / "report.json", {**report, SEALS: self._parts()})
+        write_json(self.path / "report.json", {**report, SEALS: self._parts(), KEY: self.identity})
         self.publish()
 
     def _parts(self) -> dict[str, int]:
@@ -210,10 +215,9 @@ class RunStore(PairParts):
 
         whole: all bytes are compared, of parts up to `largest` bytes (None: of all). StoreError for a damaged report.
         """
-        known = self._report().get(SEALS)
+        known, found = self._report().get(SEALS, {}), {}
         if not isinstance(known, dict):
-            return unsealed_damages(self.path, self.arrays, whole=whole)
-        found = {}
+            raise StoreError("a report that names no parts", where=str(self.path / "report.json"), remedy=seals.REMEDY)
         for part, checksum in known.items():
             try:
                 self._require_part(part, checksum, whole, largest)
@@ -235,7 +239,11 @@ class RunStore(PairParts):
 
     def report(self) -> dict[str, Any]:
         """What `write_report` was given; {} before. Raises StoreError where it was altered."""
-        return {name: value for name, value in self._report().items() if name != SEALS}
+        return {name: value for name, value in self._report().items() if name not in (SEALS, KEY)}
 
     def _report(self) -> dict[str, Any]:
-        return read_json(self.path / "report.json", sealed=True) if self.is_complete else {}
+        if not self.is_complete:
+            return {}
+        found = read_json(self.path / "report.json", sealed=True)
+        require_identity(found, self.identity, self.path / "report.json")
+        return found

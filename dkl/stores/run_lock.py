@@ -1,4 +1,8 @@
-"""Who works on a run's folder: a lock of the system's on a file in it, which goes with the process however that ends."""
+"""Who works on a run's folder: a lock of the system's on a file in it, which goes with the process however that ends.
+
+The lock is on a file and not on a path: a folder that is renamed, or deleted and made anew, leaves the path to others. Every write
+in a run's folder first compares the file at the path with the one that is locked.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,14 @@ import socket
 import time
 from pathlib import Path
 
-from dkl.errors import InputError
+from dkl.errors import DiskError, InputError
 from dkl.stores.private_files import MODE
 
 TAKEN = re.compile(r"pid (\d{1,9}) on (\S+), attempt ")
 LOOKS, LOOK_SECONDS = 40, 0.05
 """At a lock that is held, until it says by whom."""
+_held: dict[Path, int] = {}
+"""Descriptors of the locks that this process holds, by the folders that they are in."""
 
 
 def take(folder: Path) -> int:
@@ -31,7 +37,50 @@ def take(folder: Path) -> int:
             got=holder or "a lock",
             remedy="wait for it to end, or end it",
         ) from error
+    _held[folder] = descriptor
     return descriptor
+
+
+def release(folder: Path) -> None:
+    """Give up the lock on a folder; nothing where it is not held."""
+    if (descriptor := _held.pop(folder, None)) is not None:
+        os.close(descriptor)
+
+
+def follow(old: Path, new: Path) -> None:
+    """Take note that this process has renamed a folder that it holds."""
+    if old in _held:
+        _held[new] = _held.pop(old)
+
+
+def require_place(path: str | os.PathLike[str]) -> None:
+    """Raise DiskError if `path` is in a folder that this process holds, and that is no longer where it was."""
+    text = os.fspath(path)
+    for folder, descriptor in tuple(_held.items()):
+        if f"{text}/".startswith(f"{folder}/") and not _is_there(folder, descriptor):
+            raise DiskError(
+                "the run's folder was renamed or deleted while it was worked on",
+                where=str(folder),
+                got=_place_of(descriptor),
+                remedy="`dkl resume` it where it is now, or begin a new run",
+            )
+
+
+def _is_there(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(folder / "LOCK"), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _place_of(descriptor: int) -> str:
+    """Where the folder with an open file is now, as far as the system says."""
+    if not os.fstat(descriptor).st_nlink:
+        return "a deleted folder"
+    try:
+        return os.path.dirname(os.readlink(f"/proc/self/fd/{descriptor}"))
+    except OSError:  # a system without /proc
+        return "another path"
 
 
 def sign(descriptor: int, attempt: str) -> None:

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from dkl.errors import StoreError
 from dkl.stores import commits, seals
 from dkl.stores.arrays import declaration_of, read_array, write_array
+from dkl.stores.identity import identity_of, require_identity
 from dkl.stores.object_runs import ObjectRun
 from dkl.stores.published import Published
 from dkl.stores.registry import Arrays, arrays_of
+from dkl.stores.sealed_json import read_json
 
 
 class RunParts(Published):
@@ -20,9 +22,7 @@ class RunParts(Published):
 
     def __init__(self, path: Path, attempt: str, config: dict[str, Any], objects: ObjectRun | None) -> None:
         super().__init__(path, attempt, objects)
-        self.config = config
-        self.is_sealed = True
-        """Whether its parts have seals, as those of runs since they were introduced; older ones are read without."""
+        self.config, self.identity = config, identity_of(config)
 
     @property
     def arrays(self) -> Arrays | None:
@@ -39,8 +39,18 @@ class RunParts(Published):
         seals.seal_folder(self.path / part, part)
 
     def check_part(self, part: str, *, whole: bool = False) -> None:
-        """StoreError where files of a part are gone, cut short, or stand in each other's place; whole: all bytes are read."""
-        seals.check_folder(self.path / part, part, must=self.is_sealed, whole=whole)
+        """StoreError where files of a part are gone, cut short, in each other's place or another run's; whole: all bytes are read."""
+        seals.check_folder(self.path / part, part, whole=whole)
+
+    def require_own_parts(self) -> None:
+        """Raise StoreError for the first part or state of another run. Damaged manifests are left to the readers of their parts."""
+        for pattern in ("*", "*/*"):
+            for manifest in sorted(self.path.glob(f"{pattern}/{seals.MANIFEST}")):
+                try:
+                    content = read_json(manifest, sealed=True)
+                except StoreError:
+                    continue
+                require_identity(content, self.identity, manifest.parent)
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
         """Small arrays under `folder`, in place of any that are there; all of them are there or none.

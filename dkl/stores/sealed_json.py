@@ -93,10 +93,19 @@ def _unreadable(path: Path | ObjectPath, error: Exception) -> StoreError:
     return StoreError("not readable as JSON", where=str(path), got=f"{type(error).__name__}: {error}")
 
 
+def canonical(content: dict[str, Any]) -> bytes:
+    """Return what JSON keeps of `content` in one form, however it was laid out."""
+    return _sorted(json.loads(json.dumps(content, allow_nan=True)))
+
+
+def _sorted(kept: dict[str, Any]) -> bytes:
+    return json.dumps(kept, sort_keys=True, allow_nan=True).encode()
+
+
 def _seal(content: dict[str, Any]) -> int:
     """The crc32c of what JSON keeps of `content`, however it is laid out."""
-    return _sum(json.loads(json.dumps(content, allow_nan=True)))
+    return int(google_crc32c.value(canonical(content)))
 
 
 def _sum(kept: dict[str, Any]) -> int:
-    return int(google_crc32c.value(json.dumps(kept, sort_keys=True, allow_nan=True).encode()))
+    return int(google_crc32c.value(_sorted(kept)))

@@ -1,6 +1,7 @@
 """Seals that know their place: bytes and checksum of every file of a folder, under the file's name.
 
-    part/MANIFEST.json      {"of": "factor", "files": {"c/0/0": [bytes, crc32c], "zarr.json": [...]}}; its own crc32c
+    part/MANIFEST.json      {"of": "factor", "identity": of the run, "files": {"c/0/0": [bytes, crc32c], "zarr.json": [...]}};
+                            its own crc32c
 
 A chunk's crc32c says that its bytes are whole, not that they belong there: two chunks that were swapped both pass. The
 codec has left that number in the chunk's last four bytes, so a seal is made, and compared, at four bytes a chunk; the
@@ -18,6 +19,7 @@ import google_crc32c
 
 from dkl.errors import StoreError
 from dkl.stores.disk import disk_errors
+from dkl.stores.identity import KEY, identity_in, require_identity
 from dkl.stores.sealed_json import read_json, write_json
 
 MANIFEST = "MANIFEST.json"
@@ -55,11 +57,11 @@ def files_in(folder: Path) -> Files:
 def seal_folder(folder: Path, of: str, files: Files | None = None) -> None:
     """Write the manifest of a folder whose files are written. Raises DiskError.
 
-    of: the name under which it stands in a run, which goes with it. files: where they are known already.
+    of: its name in a run, which goes with it, as does the run's identity. files: where they are known already.
     """
     with disk_errors("could not be sealed", folder):
         found = files_in(folder) if files is None else files
-    write_json(folder / MANIFEST, {"of": of, "files": dict(sorted(found.items()))})
+    write_json(folder / MANIFEST, {"of": of, KEY: identity_in(folder.parent), "files": dict(sorted(found.items()))})
 
 
 def is_sealed(folder: Path) -> bool:
@@ -68,8 +70,10 @@ def is_sealed(folder: Path) -> bool:
 
 
 def read_seal(folder: Path, of: str | None = None) -> tuple[Files, int]:
-    """(files, checksum of the manifest) of a sealed folder; StoreError where it is not, or under another's name (`of`)."""
+    """Return (files, checksum of the manifest) of a sealed folder; StoreError where it is not, is another run's, or is under
+    another's name (`of`)."""
     content = read_json(folder / MANIFEST, sealed=True)
+    require_identity(content, identity_in(folder.parent), folder)
     if of is not None and content.get("of") != of:
         raise StoreError("a folder under another's name", where=str(folder), got=content.get("of"), wanted=of)
     return files_of(content, folder), content_sum(content)
@@ -109,18 +113,11 @@ def check_files(folder: Path, files: Files, *, whole: bool = False, only: Iterab
             raise StoreError("a file's checksum does not match its bytes", where=str(path), remedy=REMEDY)
 
 
-def check_folder(folder: Path, of: str | None = None, *, must: bool = False, whole: bool = False) -> int | None:
-    """Compare a folder with its seal; the manifest's checksum.
-
-    None where there is no seal, as in runs of earlier versions; `must`: that is a StoreError.
-    """
+def check_folder(folder: Path, of: str | None = None, *, whole: bool = False) -> None:
+    """Compare a folder with its seal. Raises StoreError."""
     if not is_sealed(folder):
-        if must:
-            raise StoreError("its seal is missing", where=str(folder / MANIFEST), remedy=REMEDY)
-        return None
-    files, checksum = read_seal(folder, of)
-    check_files(folder, files, whole=whole)
-    return checksum
+        raise StoreError("its seal is missing", where=str(folder / MANIFEST), remedy=REMEDY)
+    check_files(folder, read_seal(folder, of)[0], whole=whole)
 
 
 def _body_sum(path: Path, found: tuple[int, int]) -> int:

@@ -11,10 +11,11 @@ import pytest
 from command_line import Answer, call
 from command_runs import bytes_of, refused
 from numpy.testing import assert_array_equal
+from resealed import write_config
 
 import dkl
 from dkl.errors import InputError
-from dkl.stores.sealed_json import read_json, write_json
+from dkl.stores.sealed_json import read_json
 
 N, NAMES = 40, ["age", "spent", "visits"]
 RNG = np.random.default_rng(5)
@@ -194,8 +195,7 @@ def test_runs_of_frames_in_python_have_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", [["age"], [], "age", [1, 2, 3], {"a": 1}])
 def test_damaged_names_are_told(folder: Path, names: Any) -> None:
     shutil.copytree(folder / "svc.zarr", "run.zarr")
-    config = Path("run.zarr/config.json")
-    write_json(config, read_json(config) | {"feature_names": names})
+    write_config(Path("run.zarr"), read_json(Path("run.zarr/config.json")) | {"feature_names": names})
     write("new.csv", NEW, NAMES)
     answer, _ = apply(Path("run.zarr"), "predict", "new.csv", "never.npy")
     refused(answer, 6)

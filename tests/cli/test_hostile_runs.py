@@ -17,6 +17,7 @@ from command_line import call, factor_bytes, tree, write_inputs
 from command_runs import refused
 from mutations import changed
 from repeats import but_for
+from resealed import write_config
 
 from dkl.estimators.pairwise.store import load_problem
 from dkl.stores.run import RunStore
@@ -123,7 +124,7 @@ def test_what_the_end_could_not_tell_is_refused_before_the_work(folder: Path, ha
         (half / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     else:
         damage = {"classes": True} if task == "svc" else {"target_means": [None]}
-        write_json(half / "config.json", read_json(half / "config.json") | damage)
+        write_config(half, read_json(half / "config.json") | damage)
     before = tree(half)
     refused(call("resume", half), 6)
     assert {**tree(half), "LOCK": ""} == {**before, "LOCK": ""}

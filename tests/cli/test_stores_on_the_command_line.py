@@ -12,9 +12,10 @@ import pytest
 import zarr
 from command_line import FIT, call, factor_bytes, tree
 from repeats import crossed
+from resealed import write_config
 
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import write_json
+from dkl.stores.sealed_json import read_json, write_json
 
 COMMANDS = {
     "resume": ["resume", "run.zarr"],
@@ -29,9 +30,12 @@ def edited(name: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[Path
     """A store of which one JSON file says something else, with its checksum right."""
 
     def spoil(run: Path) -> None:
-        content = json.loads((run / name).read_text())
+        content = read_json(run / name)
         change(content)
-        (write_json if name != "zarr.json" else _plain)(run / name, content)
+        if name == "config.json":
+            write_config(run, content)
+        else:
+            (write_json if name != "zarr.json" else _plain)(run / name, content)
 
     return spoil
 

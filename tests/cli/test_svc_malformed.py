@@ -7,7 +7,10 @@ import pytest
 from command_line import SLOW, call, refused_without, tree
 from command_runs import arrays, refused
 from repeats import but_for, crossed
+from resealed import write_config
 from svc_files import D, N, write_inputs
+
+from dkl.stores.run import RunStore
 
 X = np.random.default_rng(1).standard_normal((N, D))
 Y = np.arange(N) % 2
@@ -239,12 +242,9 @@ def test_a_damaged_model(damage, part, run, work):
 
 
 def rewritten(run, change):
-    from dkl.stores.run import RunStore
-    from dkl.stores.sealed_json import write_json
-
     config = RunStore.open(run).config
     change(config)
-    write_json(run / "config.json", config)
+    write_config(run, config)
 
 
 CONFIGS = {

@@ -1,6 +1,4 @@
-"""The rho of a classifier's run: stored for each machine, shown, verified against its rule; of earlier runs the setting."""
-
-from pathlib import Path
+"""The rho of a classifier's run: stored for each machine, shown, verified against its rule."""
 
 import pytest
 from command_line import call
@@ -9,8 +7,6 @@ from svc_files import FIT, write_inputs
 
 import dkl
 from dkl.stores.run import RunStore
-
-OLD = Path(__file__).parents[1] / "old_runs" / "svc" / "complete"
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +59,6 @@ def test_a_report_that_lacks_it_is_damaged(run):
         assert (answer.code, len(answer.err.splitlines())) == (6, 1) and "damaged report" in answer.err
     with pytest.raises(dkl.errors.StoreError, match="damaged"):
         dkl.load("run.zarr")
-
-
-def test_earlier_runs_have_the_setting():
-    assert "rho" not in RunStore.open(OLD).report()["outputs"][0]
-    assert dkl.load(OLD).rho_.tolist() == [2.0, 2.0, 2.0]
-    assert "2   given" in call("info", str(OLD)).out
 
 
 def test_a_word_that_is_none(run):

@@ -20,6 +20,7 @@ from dkl.errors import DiskError, StoreError
 from dkl.problems.pairwise import PairwiseKernel, RandomStart
 from dkl.problems.pairwise_terms import target_matrix
 from dkl.stores.generations import Generations
+from dkl.stores.identity import identity_of
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json
 from dkl.stores.slab_arrays import SlabArray
@@ -196,7 +197,9 @@ def test_a_renamed_generation_is_seen(case, run):
 
 def test_the_generation_of_another_run_is_passed_over(case, run):
     """Of the same shape and whole, but of a run with other settings."""
-    write_json(run.path / "config.json", {"settings": {"gamma": 3.0}})
+    root = json.loads((run.path / "zarr.json").read_text())
+    root["attributes"]["identity"] = identity_of({"settings": {"gamma": 3.0}})
+    (run.path / "zarr.json").write_text(json.dumps(root))
     assert case.recover(run) is None
 
 

@@ -11,6 +11,7 @@ import zarr
 from dkl.errors import DiskError, StoreError
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.registry import Arrays, StoredArray
+from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json, write_json
 
 DECLARED = Arrays(
@@ -81,11 +82,10 @@ def test_the_one_before_stands_in_for_a_damaged_one(states, tmp_path):
 
 
 def test_the_state_of_another_run_counts_as_not_there(tmp_path):
-    """Of the same shape, but of other settings; one of an earlier version, which does not tell whose it is, is taken."""
+    """Of the same shape, but of other settings; or one that does not say whose it is."""
     kept = {}
     for name, settings in (("one", {"C": 1.0}), ("other", {"C": 2.0}), ("again", {"C": 1.0})):
-        (tmp_path / name).mkdir()
-        write_json(tmp_path / name / "config.json", {"task": "svc", "settings": settings, "graph": name})
+        RunStore.create(tmp_path / name, {"task": "svc", "settings": settings}).close()
         kept[name] = KeptStates(tmp_path / name / "alphas", DECLARED, "alphas")
     kept["one"].write(1, arrays(1.0), {})
     for name in ("other", "again"):
@@ -93,8 +93,8 @@ def test_the_state_of_another_run_counts_as_not_there(tmp_path):
     assert kept["other"].read() == (1, {}, {})
     assert (kept["again"].read()[1]["one"] == 1.0).all()
     manifest = kept["other"].root / "alphas-000001" / "MANIFEST.json"
-    write_json(manifest, {name: value for name, value in read_json(manifest).items() if name != "origin"})
-    assert (kept["other"].read()[1]["one"] == 1.0).all()
+    write_json(manifest, {name: value for name, value in read_json(manifest).items() if name != "identity"})
+    assert kept["other"].read() == (1, {}, {})
 
 
 @pytest.mark.parametrize("call", ["commits.fsync_tree", "kept_states.write_json", "kept_states.write_array"])

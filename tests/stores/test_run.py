@@ -15,6 +15,7 @@ from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
 from dkl.stores.arrays import read_array, write_array
+from dkl.stores.identity import identity_of
 from dkl.stores.pair_parts import write_factor_rows
 from dkl.stores.registry import StoredArray
 from dkl.stores.run import RunStore
@@ -39,7 +40,9 @@ def mode(path):
 def test_a_run_is_made_and_opened_again(run):
     again = RunStore.open(run.path)
     assert again.config == CONFIG and again.path == run.path and again.attempt != run.attempt
-    assert dict(zarr.open_group(str(run.path), mode="r").attrs) == {"kind": "dkl-run", "version": 1, "seals": 1}
+    assert dict(zarr.open_group(str(run.path), mode="r").attrs) == {
+        "kind": "dkl-run", "version": 1, "identity": identity_of(CONFIG)
+    }  # fmt: skip
     assert not again.is_complete and again.report() == {} and again.events() == []
 
 
@@ -330,12 +333,15 @@ def test_a_factor_is_written_in_whole_chunks_of_rows(run, rng, monkeypatch):
     assert rows == 10
     for lo in range(0, 47, rows):
         write_factor_rows(str(run.path / "factor"), lo, values[lo : lo + rows])
+    with pytest.raises(StoreError, match="its seal is missing"):
+        run.factor()
+    run.seal_part("factor")
     factor = run.factor()
     assert factor.chunks == (10, 3) and np.array_equal(factor[...], values)
     with pytest.raises(ValueError, match="read-only|read only"):
         factor[0] = 1.0
     (run.path / "factor" / "c" / "2" / "0").unlink()
-    there = np.asarray(run.factor()[...])
+    there = np.asarray(factor[...])
     assert np.isnan(there[20:30]).all(), "a missing chunk is seen as not a number, never as zeros"
     assert np.array_equal(np.delete(there, slice(20, 30), 0), np.delete(values, slice(20, 30), 0))
 
@@ -343,6 +349,7 @@ def test_a_factor_is_written_in_whole_chunks_of_rows(run, rng, monkeypatch):
 def test_a_flipped_bit_in_a_factor_is_no_number(run, rng):
     run.create_factor(6, 2, "float32")
     write_factor_rows(str(run.path / "factor"), 0, rng.standard_normal((6, 2)).astype(np.float32))
+    run.seal_part("factor")
     path = chunk(run.path / "factor")
     content = bytearray(path.read_bytes())
     content[9] ^= 1

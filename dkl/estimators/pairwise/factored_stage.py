@@ -17,6 +17,7 @@ from dkl.estimators.pairwise.search_store import SearchStore
 from dkl.estimators.pairwise.stage import FINISH_SHARE, REMEDIES, Context, Stage, outcome_of
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Row, Watch
+from dkl.stores.identity import require_identity
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 
@@ -52,6 +53,7 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
         return None
     try:
         report = read_json(reports[-1], sealed=True)
+        require_identity(report, fit.run.identity, reports[-1])
         rows = history(fit.run, int(report["n_iter"]))
         if float(report["certificate"]["relative_gap"]) <= goal or rows[-1].get("stage") != ALONE:
             return None

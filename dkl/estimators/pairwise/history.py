@@ -8,11 +8,12 @@ from typing import Any
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.arrays import SEARCH_FOLDER
 from dkl.stores import commits
+from dkl.stores.identity import KEY, require_identity
 from dkl.stores.run import RunStore
 from dkl.stores.sealed_json import read_json
 from dkl.stores.seals import MANIFEST
 
-OF_LOG = {"event", "at", "attempt"}
+OF_LOG = {"event", "at", "attempt", KEY}
 """Keys of a line that are not the iteration's."""
 COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "relative_gap", "seconds")
 """What is shown of it, wherever it is there; a gap that was not computed is None."""
@@ -43,6 +44,7 @@ def kept_rows(run: RunStore) -> int | None:
         for folder in commits.numbered_folders(run.path / SEARCH_FOLDER, name):
             try:
                 notes = read_json(folder / MANIFEST, sealed=True)
+                require_identity(notes, run.identity, folder)
                 found.append(int(notes["first"]) + int(notes["count"]))
             except (StoreError, KeyError, TypeError, ValueError, OverflowError):
                 continue  # damaged: it counts as not there

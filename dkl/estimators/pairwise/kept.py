@@ -17,6 +17,8 @@ from dkl.solvers.gamma_scores import FoldPath, GammaChoice
 from dkl.solvers.watch import Row
 from dkl.stores.kept_states import KeptStates
 from dkl.stores.run import RunStore
+from dkl.stores.sealed_json import read_json
+from dkl.stores.seals import is_sealed
 
 FOLDER = "choice"
 TABLES = ("gammas", "scores", "cosines", "curves", "log_likelihood", "ranks", "seconds")
@@ -81,6 +83,21 @@ def load_pairs(run: RunStore) -> Pairs:
         return Pairs(must_link, cannot_link, weights=run.read_pair_weights())
     except InputError as error:
         raise StoreError("invalid pairs", where=f"{run.path}/pairs", got=str(error)) from error
+
+
+def has_graph(run: RunStore) -> bool:
+    """Return whether the graph is stored, whole: its seal is written last."""
+    return is_sealed(run.path / "graph")
+
+
+def graph_notes(run: RunStore) -> dict[str, Any]:
+    """Return sigma, n_neighbors and the like of the stored graph; {} before. Raises StoreError where it is damaged."""
+    if not has_graph(run):
+        return {}
+    run.check_part("graph")
+    attributes = read_json(run.path / "graph" / "zarr.json").get("attributes")
+    notes = attributes if isinstance(attributes, dict) else {}
+    return {name: notes[name] for name in ("sigma", "n_neighbors", "laplacian", "summary") if name in notes}
 
 
 def load_choice(run: RunStore) -> tuple[GammaChoice, WrongPairs | None] | None:

@@ -13,7 +13,7 @@ from dkl.errors import StoreError
 from dkl.estimators.common.run_arrays import result_in
 from dkl.estimators.common.settings import remade
 from dkl.estimators.common.standardize import read_scale
-from dkl.estimators.pairwise.kept import load_choice, rows_of
+from dkl.estimators.pairwise.kept import graph_notes, load_choice, rows_of
 from dkl.estimators.pairwise.learner import PairwiseKernelLearner
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.certificate import Certificate
@@ -37,7 +37,7 @@ def load_learner(run: RunStore, history: list[dict[str, Any]]) -> PairwiseKernel
         result = replace(result, wrong_pairs=known[1])
     stored = run.factor()
     factor = np.asarray(stored[...]) if stored.nbytes <= IN_MEMORY else as_dask(run)
-    notes = dict(run.config.get("graph", {}))
+    notes = graph_notes(run)
     graph = SimpleNamespace(
         laplacian=read_csr(str(run.path / "graph")),
         sigma=notes.get("sigma"),

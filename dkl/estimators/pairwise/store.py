@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,20 @@ from dkl.linalg.column_scale import ColumnScale
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.stores.graph import read_csr, write_csr_blocks
+from dkl.stores.identity import drawn
 from dkl.stores.run import RunStore
-from dkl.stores.seals import is_sealed
 
 ROWS_A_BLOCK = 65_536
 
 
 def notes_of(graph: Graph) -> dict[str, Any]:
-    """What a run remembers of its graph."""
-    return {"sigma": graph.sigma, "n_neighbors": graph.n_neighbors, "laplacian": graph.kind}
+    """Return what a run and its report say of the graph, the attributes of its part."""
+    return {
+        "sigma": graph.sigma,
+        "n_neighbors": graph.n_neighbors,
+        "laplacian": graph.kind,
+        "summary": graph.describe(),
+    }
 
 
 def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs | None = None) -> None:
@@ -53,10 +58,8 @@ def store_problem(run: RunStore, graph: Graph, pairs: Pairs, held: HeldOutPairs 
 def load_problem(run: RunStore, gamma: float) -> PairwiseKernel:
     """Problem (1) of the stored graph and pairs."""
     pairs = load_pairs(run)
+    run.check_part("graph")
     laplacian = read_csr(str(run.path / "graph"))
-    if run.is_sealed and not is_sealed(run.path / "graph"):  # killed when all but the seal was written
-        run.seal_part("graph")
-    run.check_part("graph")  # now, and not when the report is written
     return PairwiseKernel.of(laplacian, pairs, gamma)
 
 
@@ -113,14 +116,15 @@ def kept_in(
     with tempfile.TemporaryDirectory(prefix="dkl-") as temporary:
         run = scratch = None
         if path is not None:
-            config = {"task": "pairwise", "settings": settings.as_dict(), "graph": notes_of(graph)}
-            run = RunStore.create(path, config | describe_names(names))
+            config = {"task": "pairwise", "settings": settings.as_dict(), **drawn(), **describe_names(names)}
+            run = RunStore.create(path, config)
             store_scale(run, scale)
             store_problem(run, graph, pairs, held)
         elif needs_scratch:
             scratch = RunStore.create(Path(temporary) / "run.zarr", {"settings": settings.as_dict()})
         try:
-            yield Kept(run, scratch)
+            with run.at_its_place() if run is not None else nullcontext():
+                yield Kept(run, scratch)
         finally:
             for store in (run, scratch):
                 if store is not None:

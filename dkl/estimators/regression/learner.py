@@ -36,6 +36,7 @@ from dkl.estimators.regression.shown import shown_of, training_fit
 from dkl.estimators.regression.store import fit_in_run
 from dkl.problems.column_pass import ColumnJob, targets_and_roots
 from dkl.solvers.watch import Watch
+from dkl.stores.identity import drawn
 from dkl.stores.run import RunStore
 
 
@@ -196,12 +197,13 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
                 fitted.add(offsets)
             else:
                 names = describe_names(getattr(self, "feature_names_in_", None))
-                run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict(), **names})
+                run = RunStore.create(path, {"task": "regression", "settings": settings.as_dict(), **drawn(), **names})
                 try:
-                    fitted = fit_in_run(
-                        run, rows, targets, weights, offsets, settings, session,
-                        given=self._given_columns, fold_of=fold_of, watch=watch,
-                    )  # fmt: skip
+                    with run.at_its_place():
+                        fitted = fit_in_run(
+                            run, rows, targets, weights, offsets, settings, session,
+                            given=self._given_columns, fold_of=fold_of, watch=watch,
+                        )  # fmt: skip
                 except (InputError, MemoryBudgetError):  # nothing can come of it: there is nothing to resume
                     shutil.rmtree(path, ignore_errors=True)
                     raise

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from dkl.errors import StoreError
 from dkl.estimators.pairwise.history import COLUMNS, history, kept_rows
-from dkl.estimators.pairwise.kept import load_choice
+from dkl.estimators.pairwise.kept import graph_notes, has_graph, load_choice
 from dkl.estimators.pairwise.wrong_pairs import WrongPairs
 from dkl.runs import report
 from dkl.runs.kind import Facts
 from dkl.solvers.gamma_scores import GammaChoice
-from dkl.stores.generations import Generation, read_json
+from dkl.stores.generations import Generation
 from dkl.stores.run import RunStore
 
 LAST_ROWS = 5
@@ -47,7 +47,7 @@ def _under_way(run: RunStore) -> str:
         return "resumable while pairs are held out"
     if generation is not None:
         return f"resumable at iteration {generation.iteration}"
-    return "not begun; graph and pairs are stored" if has_problem(run) else "not begun; the graph is not built yet"
+    return "not begun; graph and pairs are stored" if has_graph(run) else "not begun; the graph is not built yet"
 
 
 def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs | None) -> dict[str, str]:
@@ -91,18 +91,6 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         cells = (row.get(name) for name in names)
         lines.append("".join(f"{cell:>17.8g}" if isinstance(cell, (int, float)) else f"{'':>17}" for cell in cells))
     return lines
-
-
-def has_problem(run: RunStore) -> bool:
-    """Whether graph and pairs are stored; the graph comes last, and its attributes last in it."""
-    root = run.path / "graph" / "zarr.json"
-    return root.is_file() and "kind" in read_json(root).get("attributes", {})
-
-
-def graph_notes(run: RunStore) -> dict[str, Any]:
-    """sigma, n_neighbors and the like."""
-    notes = run.config.get("graph", {})
-    return notes if isinstance(notes, dict) else {}
 
 
 def newest(run: RunStore) -> Generation | None:

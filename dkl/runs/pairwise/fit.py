@@ -11,20 +11,18 @@ from dkl.estimators.common.rules import width_rule
 from dkl.estimators.pairwise.checks import largest_gamma
 from dkl.estimators.pairwise.choice import fit_pairs, problem_of, scale_of
 from dkl.estimators.pairwise.held_out import HeldOutPairs
-from dkl.estimators.pairwise.kept import load_pairs
+from dkl.estimators.pairwise.kept import graph_notes, has_graph, load_pairs
 from dkl.estimators.pairwise.settings import PairwiseSettings
-from dkl.estimators.pairwise.store import load_problem, notes_of, report_of, store_problem, write_result
+from dkl.estimators.pairwise.store import load_problem, report_of, store_problem, write_result
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
 from dkl.runs.kind import Notes
 from dkl.runs.lazy import Lazy
-from dkl.runs.pairwise.facts import graph_notes, has_problem
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.solvers.result import Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
-from dkl.stores.sealed_json import write_json
 
 
 def fit(
@@ -37,7 +35,7 @@ def fit(
 ) -> Result:
     """See `RunKind.fit`."""
     seconds: dict[str, float] = {}
-    if has_problem(run):
+    if has_graph(run):
         problem, pairs = load_problem(run, largest_gamma(settings, 1.0)), load_pairs(run)
     else:
         problem, pairs = _prepared(run, found, settings, session, seconds)
@@ -63,8 +61,6 @@ def _prepared(
         beside=PROCESS_BASE + found().rows.own_bytes,
         session=session,
     )
-    run.config["graph"] = {**notes_of(graph), "summary": graph.describe()}
-    write_json(run.path / "config.json", run.config)
     pairs = found().pairs
     held = HeldOutPairs.of(found().rows, pairs, settings, scale_of(graph.laplacian))
     found.release()  # the patterns' memory is the iterations' now

@@ -12,6 +12,7 @@ from dkl.blocks.session import Session
 from dkl.errors import StoreError
 from dkl.estimators.common.views import MOST_PATTERNS
 from dkl.estimators.pairwise.history import history
+from dkl.estimators.pairwise.kept import has_graph
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.runs.comparison import Comparison
 from dkl.runs.files import stored_table
@@ -20,7 +21,7 @@ from dkl.runs.kind import Facts, Notes, RunKind
 from dkl.runs.lazy import Lazy
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION, transform
-from dkl.runs.pairwise.facts import factor_blocks, facts, has_problem, open_factor
+from dkl.runs.pairwise.facts import factor_blocks, facts, open_factor
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.pairwise.planner import PairwisePlanner
 from dkl.solvers.result import Result
@@ -39,7 +40,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
     """KL-ADMM in a run's folder."""
 
     declaration = DECLARATION
-    made_from = ("graph", "pairs", "held_out", "choice")
+    made_from = ("graph", "pairs", "similarity", "held_out", "choice")
     drawn_rows = MOST_PATTERNS
     reads_to_draw = True
 
@@ -94,7 +95,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
 
     def needs_inputs(self, run: RunStore) -> bool:
         """Only until graph and pairs are stored."""
-        if has_problem(run):
+        if has_graph(run):
             return False
         if not isinstance(run.config.get("inputs"), dict):
             raise StoreError(
@@ -119,4 +120,4 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
 
     def is_begun(self, run: RunStore) -> bool:
         """Whether graph and pairs are stored."""
-        return has_problem(run)
+        return has_graph(run)

@@ -19,6 +19,7 @@ from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.arrays import SIMILARITY_FOLDER
 from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
+from dkl.estimators.pairwise.kept import graph_notes
 from dkl.linalg.column_scale import ColumnScale
 from dkl.linalg.similarity import Similarity
 from dkl.resources import machine_memory
@@ -26,7 +27,7 @@ from dkl.runs.applied_rows import read_rows
 from dkl.runs.files import check_unchanged, fingerprint, stored_table
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION
-from dkl.runs.pairwise.facts import factor_blocks, graph_notes, open_factor
+from dkl.runs.pairwise.facts import factor_blocks, open_factor
 from dkl.runs.prediction_plan import Needs
 from dkl.runs.predictions import Predictor, predictions
 from dkl.runs.row_files import load_rows
