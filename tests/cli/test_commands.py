@@ -57,7 +57,7 @@ def test_fit_is_reported_and_private(work: Path) -> None:
     assert config["inputs"]["data"]["size"] == (work / "X.npz").stat().st_size
     assert config["inputs"]["pairs"]["path"] == str(work / "pairs.csv")
     assert config["settings"]["checkpoint_every"] == 10
-    assert config["graph"]["sigma"] > 0
+    assert report["graph"]["sigma"] > 0
     assert stat.S_IMODE(run.stat().st_mode) == 0o700
     assert RunStore.open(run).factor().shape == (N, report["rank"])
 
