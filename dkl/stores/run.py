@@ -42,7 +42,7 @@ class RunStore(PairParts):
 
     def __init__(self, path: Path, config: dict[str, Any], objects: ObjectRun | None = None) -> None:
         super().__init__(path, uuid.uuid4().hex[:8], config, objects)
-        self._is_locked = False
+        self._lock: int | None = None
         self._log = EventLog(path / "events.jsonl", {KEY: self.identity, "attempt": self.attempt})
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class RunStore(PairParts):
             fsync_tree(folder.parent, deep=False)
             run.take_over()
         except (OSError, DiskError) as error:
-            if is_new and run._is_locked:  # half a run could be neither resumed nor begun again
+            if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
                 shutil.rmtree(folder, ignore_errors=True)
             run.close()
             if isinstance(error, DiskError):
@@ -130,20 +130,20 @@ class RunStore(PairParts):
 
     def lock(self) -> None:
         """Take the run for this process, or say who has it. The lock goes with the process, however it ends."""
-        descriptor, self._is_locked = run_lock.take(self.path), True
-        run_lock.sign(descriptor, self.attempt)
+        self._lock = run_lock.take(self.path)
+        run_lock.sign(self._lock, self.attempt)
 
     def close(self) -> None:
         """Give up the lock; nothing where it is not held. A folder that has what its store may lack is kept, with a warning."""
-        if self._is_locked and self.is_behind:
+        if self._lock is not None and self.is_behind:
             warnings.warn(
                 f"{self.name} lacks what came since its last commit; {how_to(self.keep())}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        if self._is_locked:
-            run_lock.release(self.path)
-            self._is_locked = False
+        if self._lock is not None:
+            run_lock.release(self._lock)
+            self._lock = None
 
     def remove_leftovers(self) -> None:
         """Remove what dead attempts have left; only under the lock."""

@@ -19,8 +19,8 @@ from dkl.stores.private_files import MODE
 TAKEN = re.compile(r"pid (\d{1,9}) on (\S+), attempt ")
 LOOKS, LOOK_SECONDS = 40, 0.05
 """At a lock that is held, until it says by whom."""
-_held: dict[Path, int] = {}
-"""Descriptors of the locks that this process holds, by the folders that they are in."""
+_held: dict[int, Path] = {}
+"""Folders whose locks this process holds, by the descriptors of these."""
 
 
 def take(folder: Path) -> int:
@@ -37,26 +37,25 @@ def take(folder: Path) -> int:
             got=holder or "a lock",
             remedy="wait for it to end, or end it",
         ) from error
-    _held[folder] = descriptor
+    _held[descriptor] = folder
     return descriptor
 
 
-def release(folder: Path) -> None:
-    """Give up the lock on a folder; nothing where it is not held."""
-    if (descriptor := _held.pop(folder, None)) is not None:
-        os.close(descriptor)
+def release(descriptor: int) -> None:
+    """Give up a lock."""
+    del _held[descriptor]
+    os.close(descriptor)
 
 
 def follow(old: Path, new: Path) -> None:
     """Take note that this process has renamed a folder that it holds."""
-    if old in _held:
-        _held[new] = _held.pop(old)
+    _held.update({descriptor: new for descriptor, folder in _held.items() if folder == old})
 
 
 def require_place(path: str | os.PathLike[str]) -> None:
     """Raise DiskError if `path` is in a folder that this process holds, and that is no longer where it was."""
     text = os.fspath(path)
-    for folder, descriptor in tuple(_held.items()):
+    for descriptor, folder in tuple(_held.items()):
         if f"{text}/".startswith(f"{folder}/") and not _is_there(folder, descriptor):
             raise DiskError(
                 "the run's folder was renamed or deleted while it was worked on",
