@@ -39,6 +39,8 @@ import dkl
 from dkl.errors import DklError
 
 Options = tuple[str, ...]
+Came = tuple[str, object]
+"""Exit of a verb, and what it made or printed where it succeeded."""
 GRAPH, TOL = ("--n-neighbors", "5"), ("--tol", "1e-3")
 SEED: Options = ("--seed", "5")
 OTHERS: dict[str, dict[str, Options]] = {
@@ -113,7 +115,7 @@ def made(spec: tuple[str, str, str, int]) -> str:
         "--out",
     ]
     out = folder / other / ("killed.zarr" if at else "complete.zarr")
-    limit = ["--memory-limit", str(runs.limit_of([*given, out], folder))] if name in runs.LIMITED else []
+    limit = ["--memory-limit", str(runs.limit_of([*given, str(out)], folder))] if name in runs.LIMITED else []
     die = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if at else lambda: None
     writes = small_blocks.Writes(setattr, die, at or None)
     real = importlib.metadata.version
@@ -133,8 +135,8 @@ def swapped(spec: tuple[str, str, str, int]) -> str:
     own = _undisturbed(base, name, state)
     other = rng.choice(others_of(name))
     source = Path(base, name, other, f"{rng.choice((state, *runs.STATES))}.zarr")
-    found = answers(Path(base), name, state, (source, rng))
-    item, refused = found.pop("item"), False
+    item, found = answers(Path(base), name, state, (source, rng))
+    refused = False
     for verb, now in found.items():
         if (wrong := judged(own[verb], now)).endswith("!"):
             print(spec, item, other, source.stem, verb, wrong, now, own[verb], file=sys.stderr)
@@ -144,11 +146,11 @@ def swapped(spec: tuple[str, str, str, int]) -> str:
 
 
 @cache
-def _undisturbed(base: str, name: str, state: str) -> dict[str, object]:
-    return answers(Path(base), name, state, None)
+def _undisturbed(base: str, name: str, state: str) -> dict[str, Came]:
+    return answers(Path(base), name, state, None)[1]
 
 
-def judged(own: tuple[str, object], now: tuple[str, object]) -> str:
+def judged(own: Came, now: Came) -> str:
     """Return "same", "refused", or what is wrong with an answer, given that without the swap."""
     if now[0].endswith("!"):
         return now[0]
@@ -157,12 +159,14 @@ def judged(own: tuple[str, object], now: tuple[str, object]) -> str:
     return "same" if now[0] == own[0] else "refused"
 
 
-def answers(base: Path, name: str, state: str, swap: tuple[Path, random.Random] | None) -> dict[str, object]:
-    """Return (exit, what came of it) for every verb of a copy of the run, with one item of another in place of its own, "item"."""
-    case, found = runs.CASES[name], {}
+def answers(
+    base: Path, name: str, state: str, swap: tuple[Path, random.Random] | None
+) -> tuple[str | None, dict[str, Came]]:
+    """Return which item of another run was put into a copy of the run, and what came of every verb on it."""
+    case, found = runs.CASES[name], dict[str, Came]()
     with aside(str(base)) as work:
         run = Path(shutil.copytree(base / name / "own" / f"{state}.zarr", work / "run.zarr"))
-        found["item"] = _swap(run, *swap) if swap else None
+        item = _swap(run, *swap) if swap else None
 
         def put(verb: str, answer: Answer, came: object) -> None:
             shown = answer.out.replace(str(work), "") if answer.code in (0, 3) else None
@@ -184,10 +188,10 @@ def answers(base: Path, name: str, state: str, swap: tuple[Path, random.Random] 
         answer = call("resume", run, "--threads", "1")
         learned = bytes_of(run, *case.parts) if answer.code in (0, 3) else None
         found["resume"] = told(answer, may=(0, 3, *FAILURES)), learned
-    return found
+    return item, found
 
 
-def _loaded(run: Path, base: Path) -> tuple[str, object]:
+def _loaded(run: Path, base: Path) -> Came:
     try:
         learner = dkl.load(run)
     except DklError as error:
