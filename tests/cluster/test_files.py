@@ -81,6 +81,13 @@ def test_what_is_to_be_typed_is_understood(page: Path, tmp_path: Path, monkeypat
     assert commands or page.parent.name in ("containers",)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.parent.name))
+def test_a_page_names_the_tests_that_run_it_and_versions(page: Path) -> None:
+    named = re.findall(r"(tests/[\w/]+\.py)", page.read_text())
+    assert named and all((ROOT / name).is_file() for name in named)
+    assert re.search(r"\b\d+\.\d+", page.read_text())
+
+
 def test_certificates_made_as_the_page_says_let_each_other_in(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
