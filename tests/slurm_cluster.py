@@ -79,8 +79,12 @@ class Slurm:
             sleep(0.1)
 
     def start_controller(self) -> None:
-        """Start the controller, which remembers its jobs."""
+        """Start the controller, which remembers its jobs, and wait until it answers."""
         self._begin("slurmctld", "slurmctld")
+        end = monotonic() + PATIENCE
+        while not self.asked("sinfo", "--noheader"):
+            assert monotonic() < end and self._processes["slurmctld"].poll() is None, self.logs()
+            sleep(0.1)
 
     def stop_controller(self) -> None:
         """End the controller; jobs go on."""

@@ -1,25 +1,30 @@
 """`dkl submit ... --on slurm.yaml` and cluster/slurm by Debian's own SLURM: two nodes, both of them this machine."""
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from command_line import call, factor_bytes
 from dask_processes import Keys, wait_until
+from job_waits import waiting_for
 from quick_python import quick_python
 from run_cases import CASES
 from slurm_cluster import Slurm, slurm
 
-from dkl.runs.jobs import outcome
+from dkl.errors import ResourceError
+from dkl.runs.jobs import outcome, system
 from dkl.stores.run import RunStore
 
 RECIPES = Path(__file__).parents[2] / "cluster" / "slurm"
 PAIRS = CASES["pairwise"]
 FIT = ("pairwise", *PAIRS.files, "--rank", "40", "--tol", "0", "--target-gap", "none", "--no-picture")
+FOREVER = ("--max-iter", "1000000")
 TWO = ("--workers", "2", "--memory-limit", "1GB")
 
 
@@ -126,21 +131,88 @@ def test_a_line_of_setup_that_is_no_command_is_refused(work: Path, python: Path)
     assert not (work / "run.zarr").exists()
 
 
-@pytest.mark.slow  # it has not passed yet: the second attempt was waited for in vain
+def iterations(work: Path) -> int:
+    return sum(event["event"] == "iteration" for event in RunStore.open(work / "run.zarr").events())
+
+
+def under_way(work: Path, machines: Slurm, more: int = 3) -> None:
+    """Wait until so many iterations more are done."""
+    last = iterations(work) + more
+    wait_until(lambda: iterations(work) >= last or (work / "run.zarr" / "job" / "ended").exists())
+    assert iterations(work) >= last, log(work) + machines.logs()
+
+
+@pytest.mark.exhaustive  # some 15 s on a quiet machine
 def test_a_job_at_its_walltime_s_notice_is_continued_by_the_next_attempt(work: Path, machines: Slurm) -> None:
     """SIGTERM as SLURM sends it, to the script alone; the second attempt resumes; `dkl cancel` ends all of them."""
-    assert call(*submit(*TWO, "--max-iter", "1000000")).code == 0
-    wait_until(lambda: "iteration" in log(work) or (work / "run.zarr" / "job" / "ended").exists())
+    assert call(*submit(*TWO, *FOREVER)).code == 0
+    under_way(work, machines)
     number = re.search(r"slurm (\d+): running", call("status", "run.zarr").out)
     assert number is not None, log(work) + machines.logs()
     machines.asked("scancel", "--batch", "--signal=TERM", f"{number[1]}_1")
-    wait_until(lambda: log(work).count("=== ") == 2)
-    assert "interrupted by SIGTERM" in log(work)
-    wait_until(lambda: "resum" in (work / "run.zarr" / "job" / "log").read_text().rpartition("=== ")[2])
+    printed = work / "run.zarr" / "job" / "log"
+    wait_until(lambda: printed.read_text().count("=== ") == 2)
+    first, _ = re.findall(r"^=== .*\n((?:(?!===).*\n)*)", printed.read_text(), re.MULTILINE)
+    committed = re.search(r"interrupted by SIGTERM; stopped at iteration (\d+), which is committed", first)
+    assert committed is not None and "resum" in printed.read_text().rpartition("=== ")[2], printed.read_text()
+    under_way(work, machines)
     answer = call("cancel", "run.zarr")
     assert answer.code == 0 and not answer.err, answer.err
     assert machines.asked("squeue", "--noheader") == ""
     assert "exit code 4" in call("status", "run.zarr").out
+    done = [event["iteration"] for event in RunStore.open("run.zarr").events() if event["event"] == "iteration"]
+    assert done == list(range(1, len(done) + 1)) and len(done) > int(committed[1])
+
+
+@pytest.mark.exhaustive  # some 40 s: SLURM's commands try for ten seconds to reach it
+def test_a_controller_that_is_away_for_a_while_does_not_end_the_wait(
+    work: Path, machines: Slurm, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """The job, which needs no controller, goes on meanwhile; past the patience the wait ends, and says that it does."""
+    assert call(*submit("--threads", "1", *FOREVER)).code == 0
+    under_way(work, machines)
+    with waiting_for(work / "run.zarr", capfd) as wait:
+        machines.stop_controller()
+        try:
+            wait_until(lambda: "the job may go on, asking again for up to 600 s" in wait.said())
+            under_way(work, machines)
+            answer = call("status", "run.zarr")
+            assert answer.code == 5 and re.search(r"job +slurm \d+: unknown\n", answer.out), answer.out
+            assert re.match("dkl: squeue: refused; got .*[Uu]nable to contact slurm controller", answer.err), answer.err
+            found = json.loads(call("status", "run.zarr", "--json").out)["job"]
+            assert found["state"] == "unknown" and found["exit_code"] is None
+        finally:
+            machines.start_controller()
+        wait_until(lambda: "note: slurm answers again" in wait.said())
+        assert not wait.ends and wait.said().count("note: slurm answers again") == 1
+        under_way(work, machines)
+        assert call("cancel", "run.zarr").code == 0
+    assert wait.ends == [4]
+    monkeypatch.setattr(system, "PATIENCE_SECONDS", 0.0)
+    machines.stop_controller()
+    try:
+        with pytest.raises(ResourceError, match=r"slurm \d+: no answer for 0 s; .*the job may go on: `dkl status`"):
+            outcome.wait("run.zarr")
+    finally:
+        machines.start_controller()
+
+
+def test_a_wait_says_why_the_job_does_not_start(work: Path, machines: Slurm, python: Path, capfd: Any) -> None:
+    """Once each, as the reason changes; the exit code is that of the fit."""
+    filling = machines.asked(
+        "sbatch", "--parsable", "--nodes=2", "--exclusive", "--wrap=sleep 600", "--output=/dev/null"
+    )
+    settle(work, python, options=["--partition=short"])
+    assert call(*submit("--threads", "1", "--max-iter", "3")).code == 0
+    with waiting_for(work / "run.zarr", capfd) as wait:
+        number = re.search(r"slurm (\d+):", call("status", "run.zarr").out)
+        assert number is not None
+        for change, reason in {"TimeLimit=5": "PartitionTimeLimit", "Comment=": "Resources"}.items():
+            wait_until(lambda reason=reason: f"note: slurm {number[1]} is waiting: {reason}\n" in wait.said())
+            machines.asked("scontrol", "update", f"JobId={number[1]}", change)
+        machines.asked("scancel", filling.strip())
+    assert wait.ends == [3], log(work) + machines.logs()
+    assert all(wait.said().count(reason) == 1 for reason in ("PartitionTimeLimit", "Resources")), wait.said()
 
 
 @pytest.mark.exhaustive

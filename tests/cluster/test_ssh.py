@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import psutil
 import pytest
 from command_line import call, factor_bytes, tree
 from dask_processes import wait_until
+from job_waits import waiting_for
 from quick_python import quick_python
 from run_cases import CASES
 from s3_server import Bucket
@@ -130,28 +130,21 @@ def test_a_server_that_is_away_for_a_while_does_not_end_the_wait(
 
 def wait_while_away(work: Path, server: SshServer, capfd: Any) -> None:
     """Wait for a job by a server that ends and comes back; the job goes on meanwhile."""
-    run, answers = work / "run.zarr", []
+    run = work / "run.zarr"
     assert call(*SUBMIT, "--threads", "1", *FOREVER, "--on", "ssh.yaml").code == 0
     under_way(run)
-    waiting = threading.Thread(target=lambda: answers.append(outcome.wait(str(run))))
-    waiting.start()
-    said = ""
-
-    def has_said(words: str) -> bool:
-        nonlocal said
-        said += capfd.readouterr().err
-        return words in said
-
-    server.stop()
-    try:
-        wait_until(lambda: has_said("the job may go on, asking again for up to 600 s"))
-    finally:
-        server.start()
-    wait_until(lambda: has_said("note: ssh answers again"))
-    assert waiting.is_alive() and "note: ssh: refused; got ssh: connect to host 127.0.0.1" in said
-    assert call("cancel", "run.zarr").code == 0
-    waiting.join()
-    assert answers == [4]
+    with waiting_for(run, capfd) as wait:
+        server.stop()
+        try:
+            wait_until(lambda: "the job may go on, asking again for up to 600 s" in wait.said())
+            answer = call("status", "run.zarr")
+            assert answer.code == 5 and re.search(r"job +ssh \w+:\d+: unknown\n", answer.out), answer.out
+        finally:
+            server.start()
+        wait_until(lambda: "note: ssh answers again" in wait.said())
+        assert not wait.ends and "note: ssh: refused; got ssh: connect to host 127.0.0.1" in wait.said()
+        assert call("cancel", "run.zarr").code == 0
+    assert wait.ends == [4]
 
 
 @pytest.mark.exhaustive

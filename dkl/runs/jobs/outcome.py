@@ -20,6 +20,8 @@ POLL_SECONDS = 2.0
 """Between questions to the system."""
 CANCEL_SECONDS = 60.0
 """For a job to commit and end, before it is ended where it stands."""
+UNKNOWN = "unknown"
+"""State of a job whose system gives no answer."""
 
 
 def wait(run: str, *, follow: bool = False) -> int:
@@ -78,25 +80,41 @@ def _last_attempt(files: JobFiles) -> int:
 
 
 def status(path: str, *, as_json: bool) -> None:
-    """Print where a run stands, by what it holds, and where its job does, by the system."""
+    """Print where a run stands, by what it holds, and where its job does, by the system.
+
+    Raises ResourceError, after all that is known without it, if the system gives no answer.
+    """
     run = open_run(path)
     with report.damages(run, "run", "."):
         stands = registry.kind(registry.task_of(run)).facts(run).state
-    job = recorded(run.name)
+    job, unanswered = recorded(run.name), None
     found: dict[str, Any] = {"path": run.name, "state": stands, "job": None}
     if job is not None:
-        host = system(job.system)
-        state, code = host.state(job), job.files.exit_code()
-        found["job"] = {"system": job.system, "id": job.id, "state": state.value, "exit_code": code, "at": job.at}
-        if state is State.WAITING:
-            found["job"]["reason"] = _reason(host, job)
+        try:
+            found["job"] = _asked(job)
+        except ResourceError as error:
+            found["job"], unanswered = _described(job, UNKNOWN), error
     if as_json:
         click.echo(json.dumps(found, indent=1))
-        return
-    click.echo(f"{run.name}: {stands}")
-    click.echo(report.line("job", _job_line(found["job"])))
-    if job is not None:
-        click.echo(report.line("log", str(job.files.log)))
+    else:
+        click.echo(f"{run.name}: {stands}")
+        click.echo(report.line("job", _job_line(found["job"])))
+        if job is not None:
+            click.echo(report.line("log", str(job.files.log)))
+    if unanswered is not None:
+        raise unanswered
+
+
+def _asked(job: Recorded) -> dict[str, Any]:
+    """Return a job as its system sees it. Raises ResourceError."""
+    host = system(job.system)
+    state = host.state(job)
+    why = {"reason": _reason(host, job)} if state is State.WAITING else {}
+    return _described(job, state.value) | why
+
+
+def _described(job: Recorded, state: str) -> dict[str, Any]:
+    return {"system": job.system, "id": job.id, "state": state, "exit_code": job.files.exit_code(), "at": job.at}
 
 
 def _job_line(job: dict[str, Any] | None) -> str:
