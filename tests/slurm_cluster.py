@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
+import psutil
 import pytest
 from patience import PATIENCE
 from seaweed_server import free_ports
@@ -91,6 +92,11 @@ class Slurm:
         process = self._processes.pop("slurmctld")
         process.terminate()
         process.wait()
+
+    def processes(self) -> set[psutil.Process]:
+        """Return its programs that run, and what they have started."""
+        own = [psutil.Process(process.pid) for process in self._processes.values() if process.poll() is None]
+        return {*own, *(child for process in own for child in process.children(recursive=True))}
 
     def _begin(self, name: str, program: str, *options: str) -> None:
         found = shutil.which(program, path=PATH)

@@ -49,7 +49,12 @@ def bounded(array: zarr.Array) -> zarr.Array:
 def _bounded_codec(codec: Codec) -> Codec:
     if isinstance(codec, ShardingCodec):
         return replace(codec, codecs=tuple(map(_bounded_codec, codec.codecs)))
-    return _Bounded(codec) if isinstance(codec, BytesBytesCodec) else codec
+    is_bounded = isinstance(codec, BytesBytesCodec) and _name_of(codec) in {*_SIZES, *_DECOMPRESSORS}
+    return _Bounded(codec) if is_bounded else codec
+
+
+def _name_of(codec: BytesBytesCodec) -> str:
+    return str(codec.to_dict().get("name", "")).removeprefix("numcodecs.")
 
 
 def _most(chunk_bytes: int) -> int:
@@ -77,8 +82,7 @@ class _Bounded(BytesBytesCodec):
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> Buffer:
         most = _most(math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize)
-        name = str(self.inner.to_dict().get("name", "")).removeprefix("numcodecs.")
-        found = _unpacked(name, chunk_bytes.to_bytes(), most)
+        found = _unpacked(_name_of(self.inner), chunk_bytes.to_bytes(), most)
         if found is not None:
             return chunk_spec.prototype.buffer.from_bytes(found)
         return await self.inner._decode_single(chunk_bytes, chunk_spec)

@@ -6,8 +6,11 @@ stores import it, and this one, where they open or make an array.
 
 from __future__ import annotations
 
-import errno
+import asyncio
 import os
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +25,49 @@ from dkl.stores.private_files import MODE
 class PrivateFiles(LocalStore):
     """A store in a folder, whose files are for the owner alone; zarr's own are as the umask leaves them.
 
-    The folder above it must be there, and once it is opened its own: zarr would make them, at the path of a run that was renamed.
+    The folder above it must be there: zarr would make it, and all above, at the path of a run that was renamed.
     """
 
-    def __init__(self, root: Path | str, *, read_only: bool = False) -> None:
-        """Raises FileNotFoundError."""
-        if not read_only:
-            _require_folder(Path(root).parent)
-        super().__init__(root, read_only=read_only)
+    async def _open(self, **how: Any) -> None:
+        if not self.read_only:
+            self.root.mkdir(exist_ok=True)
+        await super()._open(**how)
 
     async def set(self, key: str, value: Any) -> None:
-        """Write a file."""
-        _require_folder(self.root)
-        await super().set(key, value)
-        os.chmod(Path(self.root, key), MODE)
+        """Write a file, whole or not at all. Raises FileNotFoundError where the store's folder is gone."""
+        await self._write(key, value, os.replace)
 
     async def set_if_not_exists(self, key: str, value: Any) -> None:
         """Write a file, unless there is one."""
-        await super().set_if_not_exists(key, value)
-        os.chmod(Path(self.root, key), MODE)
+        with suppress(FileExistsError):
+            await self._write(key, value, _link)
+
+    async def _write(self, key: str, value: Any, put: Callable[[Path, Path], None]) -> None:
+        self._check_writable()
+        if not self._is_open:
+            await self._open()
+        await asyncio.to_thread(_write_file, self.root, key, value.as_numpy_array(), put)
 
 
-def _require_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+def _write_file(root: Path, key: str, content: Any, put: Callable[[Path, Path], None]) -> None:
+    """Write a file under a name of its own, and then put it in its place; folders are made below the root alone."""
+    path = root / key
+    for parent in reversed(path.relative_to(root).parents[:-1]):
+        (root / parent).mkdir(exist_ok=True)
+    partial = path.with_suffix(f".{uuid.uuid4().hex}.partial")
+    try:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb") as file:
+            file.write(content)
+        put(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _link(source: Path, target: Path) -> None:
+    """Move a file to a place where there is none. Raises FileExistsError."""
+    os.link(source, target)
+    source.unlink()
 
 
 LARGEST_METADATA = 32_000_000

@@ -192,7 +192,7 @@ def test_a_controller_that_is_away_for_a_while_does_not_end_the_wait(
     machines.stop_controller()
     try:
         with pytest.raises(ResourceError, match=r"slurm \d+: no answer for 0 s; .*the job may go on: `dkl status`"):
-            outcome.wait("run.zarr")
+            outcome.wait(str(work / "run.zarr"))
     finally:
         machines.start_controller()
 

@@ -6,9 +6,11 @@ import pytest
 from dkl.errors import StoreError
 from dkl.stores.kernel_columns import (
     GramRows,
+    column_sums,
     create_columns,
     create_gram,
     is_created,
+    seal_columns,
     stored_columns,
     write_columns,
     write_gram,
@@ -29,6 +31,7 @@ def test_columns_round_trip(tmp_path, rng):
     assert is_created(path)
     for lo in (0, 8, 4):
         write_columns(path, lo, C[lo : lo + 4])
+    seal_columns(path, column_sums(path, (0, 4, 8)))
     found = list(stored_columns(path))
     assert [lo for lo, _ in found] == [0, 4, 8]
     assert np.array_equal(np.concatenate([rows for _, rows in found]), C)
@@ -40,6 +43,7 @@ def test_a_chunk_of_columns_is_checked(spoil, tmp_path, rng):
     create_columns(path, 8, 4, 4, "float32")
     for lo in (0, 4):
         write_columns(path, lo, rng.standard_normal((4, 4)).astype(np.float32))
+    seal_columns(path, column_sums(path, (0, 4)))
     spoil(next((path / "c" / "1").iterdir()))
     with pytest.raises(StoreError, match="rows from 4"):
         list(stored_columns(path))
