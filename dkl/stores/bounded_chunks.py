@@ -49,8 +49,9 @@ def bounded(array: zarr.Array) -> zarr.Array:
 def _bounded_codec(codec: Codec) -> Codec:
     if isinstance(codec, ShardingCodec):
         return replace(codec, codecs=tuple(map(_bounded_codec, codec.codecs)))
-    is_bounded = isinstance(codec, BytesBytesCodec) and _name_of(codec) in {*_SIZES, *_DECOMPRESSORS}
-    return _Bounded(codec) if is_bounded else codec
+    if isinstance(codec, BytesBytesCodec) and _name_of(codec) in {*_SIZES, *_DECOMPRESSORS}:
+        return _Bounded(codec)
+    return codec
 
 
 def _name_of(codec: BytesBytesCodec) -> str:
