@@ -40,7 +40,7 @@ class Header(NamedTuple):
 
 
 def read_header(file: IO[bytes], size: int, where: str | AnyPath) -> Header:
-    """Of the array that starts where `file`, of `size` bytes, stands, which then stands at its entries; InputError for one
+    """Return the header of the array at the position of `file`, of `size` bytes, and move to its entries; InputError for one
     that the file cannot hold."""
     try:
         version = np.lib.format.read_magic(file)
@@ -81,7 +81,7 @@ def check_npy(path: AnyPath) -> Header:
 
 
 def member_header(archive: zipfile.ZipFile, name: str, where: str | AnyPath) -> Header:
-    """Of the array `name` in an archive; InputError for what is none, and for more than it can hold.
+    """Return the header of the array `name` in an archive; InputError for what is no array, and for more than it can hold.
 
     KeyError for a name that is not there.
     """

@@ -39,7 +39,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _AS_NAME = frozenset({"Na", "Nat", "None"})
 _SHOWN = 60
 COUNTED_BYTES = 1 << 22
-"""Of a text that are counted at a time."""
+"""Bytes of a text that are counted at a time."""
 COUNTED = 1 << 28
 """Bytes of a packed text that are counted in any case: half a second."""
 LINE_BYTES, CHARACTER_BYTES = 250, 40
@@ -79,7 +79,7 @@ def open_bytes(path: AnyPath) -> Iterator[IO[bytes]]:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a text has: its first line, how often a mark occurs, lines, and bytes, unpacked."""
+    """Counts of a text: its first line, how often a mark occurs, lines, and bytes, unpacked."""
 
     first: bytes
     marks: int

@@ -27,7 +27,7 @@ class TableOptions:
     may_lack: bool = False
     """True where columns to leave out, of targets or of ids may be absent, as in new rows."""
     takes_targets: bool = True
-    """False where no column can be named as targets, for remedies to say what there is."""
+    """Whether a column can be named as targets; remedies name only options that there are."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults, as JSON keeps it."""

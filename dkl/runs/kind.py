@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a declaration is to be had without them
     from dkl.stores.run import RunStore
 
 Notes = Callable[[dict[str, Any]], dict[str, Any]]
-"""Returns a report with what the verb adds to it."""
+"""Function from a report to the report with what the verb adds to it."""
 
 
 @dataclass(frozen=True)
