@@ -42,8 +42,7 @@ def bounded(array: zarr.Array) -> zarr.Array:
             changed = replace(metadata, compressor=chain[0], filters=tuple(chain[1:]) or None)
     else:
         changed = replace(metadata, codecs=tuple(map(_bounded_codec, metadata.codecs)))
-    inner = array.async_array
-    return zarr.Array(zarr.AsyncArray(changed, inner.store_path, inner.config))
+    return zarr.Array(zarr.AsyncArray(changed, array.store_path))
 
 
 def _bounded_codec(codec: Codec) -> Codec:
