@@ -28,8 +28,9 @@ def test_client_is_not_current_for_others() -> None:
 
 @pytest.mark.exhaustive
 def test_orphans_are_noticed_and_ended(tmp_path: Path) -> None:
-    for name in ("conftest.py", "patience.py", "preloaded.py", "s3_server.py", "seaweed_server.py"):
-        shutil.copy(Path(__file__).with_name(name), tmp_path)
+    for module in Path(__file__).parent.glob("*.py"):  # conftest.py, and whatever it imports from beside it
+        if not module.name.startswith("test_"):
+            shutil.copy(module, tmp_path)
     (tmp_path / "test_orphan.py").write_text(
         "import pathlib, subprocess, sys\n"
         "def test_orphan():\n"
