@@ -7,7 +7,7 @@ Of a set or of drawn rows (`plane` a square, `roll` a Swiss roll, `gauss` 10 dim
 eigenvectors of one affinity, that of dkl's neighbour graph: CPU seconds by dkl and by scikit-learn's arpack and amg (pyamg, where it is
 installed), amg also to dkl's tolerance, the largest residual over |L| of each, and of sets the sine of the largest angle between the
 subspaces. Then clusters from the rows, each with its own 10-nearest-neighbour graph. A Markdown row each. A peer is left out where it
-took more than PEER seconds on a third of the rows; `--alone` leaves all out.
+took more than PEER seconds on a third of the rows; `--peers=amg` runs the peers named, however long they take, and `--peers=` none.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ HEADS = {
 
 def main(names: list[str]) -> None:
     """All of them, a table a kind."""
-    alone, names = "--alone" in names, [name for name in names if not name.startswith("--")]
+    named = next((name.partition("=")[2].split(",") for name in names if name.startswith("--peers=")), None)
+    names = [name for name in names if not name.startswith("--")]
     with warnings.catch_warnings():  # compiles; a graph's levels decide between both methods
         warnings.simplefilter("ignore")
         graph_row("gauss", 1000, tuple(PEERS)), graph_row("roll", 1000, ()), fit_row("gauss", 1000, ("amg",))
@@ -161,7 +162,8 @@ def main(names: list[str]) -> None:
             continue
         rows, n = name.removeprefix("fit,").split(",")
         known = before.setdefault((kind, rows), {})
-        peers = () if alone else tuple(solver for solver in PEERS if not known.get(solver, 0.0) > PEER)
+        quick = [solver for solver in PEERS if not known.get(solver, 0.0) > PEER]
+        peers = tuple(quick if named is None else named)
         line, known = (fit_row if kind == "fit" else graph_row)(rows, int(float(n)), peers)
         before[kind, rows] = {solver: PEER + 1 if solver not in peers else known.get(solver, 0.0) for solver in PEERS}
         print(line, flush=True)
