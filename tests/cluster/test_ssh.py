@@ -3,9 +3,11 @@
 import os
 import re
 import shlex
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,7 +21,9 @@ from s3_server import Bucket
 from ssh_server import SshServer, ssh_server
 
 import dkl
-from dkl.runs.jobs import outcome
+from dkl.errors import ResourceError
+from dkl.runs.jobs import outcome, ssh
+from dkl.runs.jobs.job import JobFiles
 from dkl.stores.run import RunStore
 
 PAIRS = CASES["pairwise"]
@@ -116,6 +120,23 @@ def test_a_machine_that_cannot_do_its_part_is_named_at_once(work: Path, python: 
         answer = call(*SUBMIT, *TWO, *FOREVER, "--on", file)
         assert answer.code == 5 and re.fullmatch(f"dkl: {said}", answer.err), answer.err
     assert tree(work) == before
+
+
+def test_a_folder_that_a_machine_sees_late_is_waited_for(
+    tmp_path: Path, server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a shared file system shows what was written seconds later; one that it never shows is refused."""
+    monkeypatch.setenv("PATH", f"{server.ssh}{os.pathsep}{os.environ['PATH']}")
+    files, settings = JobFiles(tmp_path), SimpleNamespace(setup=[], python="sh")
+    job: Any = SimpleNamespace(files=files, settings=settings)
+    appears = threading.Timer(0.7, files.script.touch)
+    appears.start()
+    ssh._try_machines("alpha", ["beta"], job)
+    appears.join()
+    monkeypatch.setattr(ssh, "LATE_SECONDS", 0)
+    files.script.unlink()
+    with pytest.raises(ResourceError, match="ssh alpha: does not see the job's folder"):
+        ssh._try_machines("alpha", ["beta"], job)
 
 
 @pytest.mark.exhaustive

@@ -10,6 +10,7 @@ import shlex
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
+from dkl.blocks.worker_checks import LATE_SECONDS
 from dkl.errors import ResourceError
 from dkl.runs.jobs.job import Job, Recorded
 from dkl.runs.jobs.script import script
@@ -54,7 +55,9 @@ def submit(job: Job) -> str:
 
 def _try_machines(first: str, others: list[str], job: Job) -> None:
     """Raise ResourceError for a machine that cannot do its part: the first from here, the workers' from the first."""
-    check = f"test -r {shlex.quote(str(job.files.script))} || exit {UNSEEN}"
+    # On a shared file system what has just been written may be seen a moment later.
+    look = f"until test -r {shlex.quote(str(job.files.script))}"
+    check = f"n=0; {look}; do [ $n -lt {int(LATE_SECONDS)} ] || exit {UNSEEN}; n=$((n+1)); sleep 1; done"
     if not job.settings.setup:  # else its lines may bring it
         check += f"; command -v {shlex.quote(job.settings.python)} >/dev/null || exit {NO_PYTHON}"
     check = shlex.join(["sh", "-c", check])
