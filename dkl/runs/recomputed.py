@@ -14,6 +14,8 @@ from scipy.sparse import issparse
 
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
+from dkl.errors import MemoryBudgetError
+from dkl.resources import format_bytes
 
 Vector = NDArray[np.float64]
 BLOCK_BYTES = 64_000_000
@@ -66,9 +68,16 @@ def neighbor_graph(X: Any, n_neighbors: int, sigma: Any, laplacian: str, **more:
 
 
 def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]]:
-    """(number of the first row, rows) of stretches so short that a kernel block of `width` columns, and the rows, fit
-    within `budget` bytes."""
-    step = max(1, min(BLOCK_BYTES, budget) // (8 * 2 * max(width, rows.n_features)))
+    """Yield (number of the first row, rows) of blocks such that they, and `width` columns of a kernel, take BLOCK_BYTES at most.
+
+    The rounding of what is computed of a block depends on its size, which does not depend on `budget`: MemoryBudgetError where it has
+    fewer bytes than a block.
+    """
+    row_bytes = 8 * 2 * max(width, rows.n_features)
+    step = max(1, BLOCK_BYTES // row_bytes)
+    if (needed := min(step, rows.n) * row_bytes) > budget:
+        what = "a block of the rows does not fit"
+        raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=format_bytes(needed))
     for lo in range(0, rows.n, step):
         yield lo, rows.read(lo, min(lo + step, rows.n))
 

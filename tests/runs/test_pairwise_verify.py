@@ -79,6 +79,13 @@ def test_a_proven_gap_of_1e_9_is_told_from_a_smaller_one(small_gap, monkeypatch)
     assert disputed(small_gap) == ["gap", "relative_gap"]
 
 
+def test_no_bit_depends_on_how_much_memory_there_is(small_gap):
+    """As many columns of the factor are read at a time as fit: one, some, or all of them."""
+    n, rank = small_gap.factor().shape
+    first, *others = ([*verify.claims(small_gap, 8 * n * columns)] for columns in (0, rank // 2, rank + verify.VECTORS))
+    assert rank > 2 and others == [first, first]
+
+
 def test_what_is_on_the_pairs_is_a_part_of_the_proof(small_gap, monkeypatch):
     """Without it, or with it on other pairs, S + M is not psd, or what it costs is more: the report's gap is disputed."""
     given = small_gap.pair_lift()

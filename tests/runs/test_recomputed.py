@@ -8,6 +8,7 @@ from sklearn.manifold import trustworthiness
 from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 
 from dkl.blocks.row_sources import row_source
+from dkl.errors import MemoryBudgetError
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.logdet import verify_proof
 from dkl.runs.logdet.verify_losses import Terms
@@ -43,13 +44,16 @@ def test_a_trace_is_the_sum_of_the_diagonal(rng, monkeypatch):
     assert trace(Kernel("poly", 0.2, 2, 1), row_source(X)) == pytest.approx(wanted, rel=1e-12)
 
 
-def test_blocks_are_all_rows_in_so_many_bytes(rng):
-    X = rng.standard_normal((10, 3))
-    found = list(blocks(row_source(X), 5, 8 * 2 * 5 * 4))
-    assert [(lo, len(block)) for lo, block in found] == [(0, 4), (4, 4), (8, 2)]
-    assert np.array_equal(np.concatenate([block for _, block in found]), X)
-    assert len(list(blocks(row_source(X), 5, 1))) == 10  # a row at least
-    assert len(list(blocks(row_source(X), 5, 10**12))) == 1
+def test_blocks_are_the_same_at_every_budget_that_holds_one(rng, monkeypatch):
+    X, needed = rng.standard_normal((10, 3)), 8 * 2 * 5 * 4
+    monkeypatch.setattr("dkl.runs.recomputed.BLOCK_BYTES", needed)
+    for budget in (needed, 10**12):
+        found = list(blocks(row_source(X), 5, budget))
+        assert [(lo, len(block)) for lo, block in found] == [(0, 4), (4, 4), (8, 2)]
+        assert np.array_equal(np.concatenate([block for _, block in found]), X)
+    with pytest.raises(MemoryBudgetError, match="a block of the rows does not fit"):
+        list(blocks(row_source(X), 5, needed - 1))
+    assert len(list(blocks(row_source(X), needed, 10**12))) == 10  # a row at least
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])

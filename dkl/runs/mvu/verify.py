@@ -132,14 +132,14 @@ def _range_of_ties(ranks: NDArray[np.float64], near: NDArray[np.float64], k: int
 def _spanning_length(rows: Any, labels: NDArray[np.integer], budget: int) -> float:
     """The length of the least tree that joins the components `labels` (n,) of the rows, from all distances between these."""
     n, count = len(labels), int(labels.max()) + 1
-    if 16 * count**2 > budget:
-        what, wanted = f"distances between {count:,} components do not fit", format_bytes(16 * count**2)
+    step = max(1, BLOCK_BYTES // (24 * n))  # not by the budget, which rounding is not to depend on
+    if (needed := max(16 * count**2, 24 * n * min(step, n))) > budget:
+        what, wanted = f"distances between {count:,} components do not fit", format_bytes(needed)
         raise MemoryBudgetError(what, where="memory_limit", got=format_bytes(budget), wanted=wanted)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(count))
     rows = rows[order] if sparse.issparse(rows) else np.asarray(rows[order], np.float64) - rows[0]
     nearest = np.full((count, count), np.inf)
-    step = max(1, min(BLOCK_BYTES, budget) // (24 * n))
     for lo in range(0, n, step):
         far = np.minimum.reduceat(euclidean_distances(rows[lo : lo + step], rows), starts, axis=1)
         np.minimum.at(nearest, labels[order[lo : lo + step]], far)

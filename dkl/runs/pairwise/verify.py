@@ -38,6 +38,8 @@ UNIT = ROUNDING * float(np.finfo(float).eps)
 RESIDUAL = 1e-12
 """Of the Ritz pair that stands for lambda_min, relative to the norm: it is as much too high at most, and far less outside clusters."""
 DENSE = 1500
+VECTORS, ENTRIES = 3, 100_000
+"""Vectors beside the columns of V that are in memory, and entries of K that are computed at a time."""
 FIRST_LOOK, LATER, MOST_STEPS = 100, 1.2, 500_000
 """Lanczos steps after which the residual is looked at for the first time, how many times as many until the next, and at most."""
 
@@ -62,7 +64,7 @@ class Recomputed:
 
 
 def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
-    """The certificate of the report beside the one recomputed; of V, `budget` bytes are in memory at a time.
+    """The certificate of the report beside the one recomputed; as much of V is in memory at a time as fits in `budget` bytes.
 
     What may differ is rounding. That an eigenvalue was found by steps, there or here, is no excuse: the report's is a lower
     bound, and the one found here lies above lambda_min, so that an honest gap is not below the gap found here.
@@ -199,20 +201,24 @@ def _targets(run: RunStore, n: int) -> tuple[NDArray, NDArray, NDArray, NDArray]
 def _kernel_on(
     run: RunStore, laplacian: Any, rows: NDArray, columns: NDArray, memory: int
 ) -> tuple[NDArray[np.float64], float]:
-    """(K_ij for the entries, tr(V'LV)), as many columns of V at a time as fit: both are sums over columns."""
+    """Return (K_ij of the entries, tr(V'LV)), with as many columns of V at a time as fit in `memory` bytes.
+
+    Both are summed column by column, so that neither depends on how many fit.
+    """
     n, rank = open_factor(run).shape
     if n != laplacian.shape[0]:
         raise StoreError("factor and graph differ in size", where=str(run.path), got=n, wanted=laplacian.shape[0])
-    width = int(max(1, min(rank, memory // (3 * 8 * n))))
+    width = int(max(1, min(rank, memory // (8 * n) - VECTORS)))
     entries, smooth = np.zeros(rows.size), 0.0
     for first in range(0, rank, width):
-        part = np.empty((n, min(width, rank - first)))
+        part = np.empty((min(width, rank - first), n))
         for lo, block in factor_blocks(run):
-            part[lo : lo + len(block)] = block[:, first : first + width]
-        smooth += float(np.sum(part * (laplacian @ part)))
-        for start in range(0, rows.size, 100_000):
-            some = slice(start, start + 100_000)
-            entries[some] += (part[rows[some]] * part[columns[some]]).sum(axis=1)
+            part[:, lo : lo + len(block)] = block[:, first : first + width].T
+        for column in part:
+            smooth += float(np.sum(column * (laplacian @ column)))
+            for start in range(0, rows.size, ENTRIES):
+                some = slice(start, start + ENTRIES)
+                entries[some] += column[rows[some]] * column[columns[some]]
     return entries, smooth
 
 

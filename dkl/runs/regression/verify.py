@@ -27,7 +27,7 @@ from dkl.stores.run import RunStore
 
 
 def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings, budget: int) -> Iterator[Comparison]:
-    """Each target's numbers, from one pass over the rows by blocks of at most `budget` bytes; with a refit, one more."""
+    """Each target's numbers, from one pass over the rows by blocks, of which `budget` bytes must hold one."""
     report = run.report()
     nu, reported = float(report["nu"]), [_claimed(output) for output in report["outputs"]]
     found = run.read_arrays("model")

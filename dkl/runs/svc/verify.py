@@ -35,7 +35,7 @@ from dkl.stores.run import RunStore
 
 
 def claims(run: RunStore, inputs: ClassInputs, settings: SVCSettings, budget: int) -> Iterator[Comparison]:
-    """Each machine's numbers, from kernels made block by block of at most `budget` bytes."""
+    """Each machine's numbers, from kernels made block by block; MemoryBudgetError where `budget` bytes do not hold one."""
     model = load_model(run)
     if not np.array_equal(inputs.classes, model.classes):
         raise StoreError("the stored classes are not those of the labels", where=f"{run.path}/config.json")
