@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from dkl.cli.commands import COMMANDS
-from dkl.runs.interrupt import between_compiles
+from dkl.runs.interrupt import answer_signals, between_compiles, end_with
 from dkl.runs.notes import notes
 
 BUG, BAD_INPUT, NOT_CONVERGED, INTERRUPTED, RESOURCES = 1, 2, 3, 4, 5
@@ -46,7 +46,9 @@ class OneLineErrors(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error ends in a line and an exit code, and a warning is a line."""
         with in_one_line(), notes(), between_compiles():
-            return super().invoke(ctx)
+            returned = super().invoke(ctx)
+            end_with(0)
+            return returned
 
 
 @contextmanager
@@ -54,7 +56,10 @@ def in_one_line() -> Iterator[None]:
     """Turns every error into a line and an exit."""
     try:
         yield
-    except (click.exceptions.Exit, BrokenPipeError, SystemExit):
+    except click.exceptions.Exit as ended:
+        end_with(ended.exit_code)
+        raise
+    except (BrokenPipeError, SystemExit):
         raise
     except HELP_WANTED as error:
         click.echo(error.format_message())
@@ -88,6 +93,7 @@ def exit_status(error: BaseException) -> int:
 
 
 def _fail(text: str, status: int) -> None:
+    end_with(status)
     wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # progress may stand on the line
     click.echo(wipe + " ".join(text.split()), err=True)
     raise click.exceptions.Exit(status)
@@ -121,6 +127,7 @@ def dkl() -> None:
 
 def main() -> None:
     """The entry point."""
+    answer_signals()
     dkl(prog_name="dkl")
 
 

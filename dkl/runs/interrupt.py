@@ -7,12 +7,13 @@ runs comes out of it as a SystemError, which is taken back.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -38,31 +39,64 @@ def require_no_interrupt(error: BaseException | None) -> None:
         raise error.__cause__
 
 
+class CommandSignals:
+    """Handler of Ctrl-C and SIGTERM in a command: KeyboardInterrupt, but for the time of compiling, after it then.
+
+    Then, or once its exit code is known, the command ends by itself: more signals change nothing, but give it LAST_SECONDS.
+    """
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Answer a signal, or the alarm that an earlier one has set."""
+        if self.code is None:
+            if is_compiling():
+                signal.setitimer(signal.ITIMER_REAL, COMPILED_SECONDS)
+                return
+            self.code = INTERRUPTED
+            raise KeyboardInterrupt
+        if number == signal.SIGALRM:
+            os._exit(self.code)
+        signal.setitimer(signal.ITIMER_REAL, LAST_SECONDS)
+
+    def take(self) -> dict[int, Any]:
+        """Handle those of the signals that Python or the system does; return the handlers before, by number."""
+        before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+            mine = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+            before = {number: signal.signal(number, self) for number in (*mine, *([signal.SIGALRM] if mine else []))}
+        return before
+
+
+def answer_signals() -> None:
+    """Have CommandSignals answer for the whole process, which then ends with an exit code of its own, not by a signal."""
+    for number in CommandSignals().take():
+        atexit.register(signal.signal, number, signal.SIG_IGN)  # Python puts the system's handlers back before it ends
+
+
+def end_with(code: int, handlers: Iterable[Any] = ()) -> None:
+    """Note the exit code of a command in its handler of signals, one of `handlers` or the present one."""
+    for handler in handlers or map(signal.getsignal, (signal.SIGINT, signal.SIGTERM)):
+        if isinstance(handler, CommandSignals):
+            handler.code = code
+
+
 @contextmanager
 def between_compiles() -> Iterator[None]:
-    """Ctrl-C as Python has it, KeyboardInterrupt at once, but for the time of compiling: after it then."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-
-    def asked(number: int, frame: FrameType | None) -> None:
-        if is_compiling():
-            signal.setitimer(signal.ITIMER_REAL, COMPILED_SECONDS)
-        else:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, asked)
-    signal.signal(signal.SIGINT, asked)
+    """Answer signals as CommandSignals does, unless the process does already; one in a compiled function too."""
+    before = CommandSignals().take()
     try:
         yield
     except SystemError as error:
         require_no_interrupt(error)
         raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGALRM, before)
+        if before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Interrupt:
@@ -111,6 +145,8 @@ class Interrupt:
             self.watchdog.cancel()
         if self.before:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        if self.signal:
+            end_with(INTERRUPTED, self.before.values())
         for number, handler in self.before.items():
             signal.signal(number, handler)
         require_no_interrupt(error)

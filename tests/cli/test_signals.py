@@ -230,6 +230,68 @@ def test_the_command_is_interrupted_between_compiles(
     assert held and answer.code == 4, answer.err
 
 
+COMMANDS_WITH_LATE_SIGNALS = """
+import atexit, os, signal, sys
+import click
+from dkl.cli.main import dkl, main
+from dkl.errors import StoreError
+from dkl.runs.interrupt import Interrupt
+
+def kill(call=os.kill, own=os.getpid, number=signal.SIGTERM):
+    call(own(), number)
+
+class Last:
+    def __del__(self, kill=kill):  # when modules are taken down
+        kill()
+
+def fails(error):
+    raise error
+
+def interrupted():
+    try:
+        kill()
+    finally:
+        kill()
+
+def interrupted_fit():
+    try:
+        with Interrupt("again", 10):
+            kill()
+    finally:
+        kill()
+
+commands = {
+    "ends": lambda: None,
+    "exits": lambda: fails(click.exceptions.Exit(3)),
+    "fails": lambda: fails(StoreError("damaged")),
+    "interrupted": interrupted,
+    "fit": interrupted_fit,
+}
+codes = {}
+for name, callback in commands.items():
+    dkl.add_command(click.Command(name, callback=callback))
+    if not os.fork():
+        atexit.register(kill)
+        sys.argv, last = ["dkl", name], Last()
+        main()
+    codes[name] = os.waitstatus_to_exitcode(os.wait()[1])
+print(codes)
+"""
+
+
+def test_a_signal_in_the_last_moment_does_not_change_the_exit_code() -> None:
+    """SIGTERM when the command has ended, and a second one while the first is answered."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS_WITH_LATE_SIGNALS], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout == "{'ends': 0, 'exits': 3, 'fails': 6, 'interrupted': 4, 'fit': 4}\n", done.stderr
+    assert done.stderr.splitlines() == [
+        "dkl: damaged",
+        "dkl: interrupted; nothing was begun",
+        "dkl: interrupted by SIGTERM; what was committed stands; resume it with: again",
+    ]
+
+
 @pytest.mark.parametrize("seconds", [9.0, 0.1])
 def test_a_second_signal_or_the_time_ends_the_process(seconds: float) -> None:
     program = (
