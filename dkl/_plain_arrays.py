@@ -86,6 +86,41 @@ def first_not_finite(rows: Any) -> tuple[int, int, float] | None:
     return (int(places[0][0]), int(places[0][1]), float(rows[tuple(places[0])])) if places.size else None
 
 
+def largest_value(n_squares: int, dtype: Any = np.float64) -> float:
+    """Return the largest |x| with which no sum of so many squared differences overflows, with a margin for the sums on the way."""
+    return float(np.sqrt(float(np.finfo(dtype).max) / (64 * max(1, n_squares))))
+
+
+def first_beyond(rows: Any, limit: float) -> tuple[int, int, float] | None:
+    """Return row, column and value of the first entry, in row order, that is not within `limit`, NaN too; None where there is none."""
+    values = rows.data if issparse(rows) else rows
+    bad = ~(np.abs(values) <= np.float64(limit))  # which single precision may not have
+    if not bad.any():
+        return None
+    if not issparse(rows):
+        i, j = np.argwhere(bad)[0]
+        return int(i), int(j), float(rows[i, j])
+    entry = int(np.argmax(bad))
+    row = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
+    return row, int(rows.indices[entry]), float(values[entry])
+
+
+def too_large(where: str, value: float, limit: float, remedy: str = "drop the row or scale the columns") -> InputError:
+    """Return the error for a value among the rows that cannot be squared."""
+    return InputError(
+        "a value is so large that distances overflow", where=where, got=f"{value:g}", wanted=f"|x| <= {limit:.3g}", remedy=remedy
+    )  # fmt: skip
+
+
+def refuse_too_large(rows: Any, limit: float, where: str = "X", first: int = 0, **more: str) -> None:
+    """Raise InputError for the first value of rows (m, d), CSR or dense, beyond `limit`, or not finite; first: number of the first row."""
+    found = first_beyond(rows, limit)
+    if found is not None:
+        row, column, value = found
+        place = f"{where}[{first + row}, {column}]"
+        raise too_large(place, value, limit, **more) if np.isfinite(value) else not_finite(place, value)
+
+
 def not_finite(where: str, value: float) -> InputError:
     """Return the error for a NaN or an infinity among the rows at `where`, in scikit-learn's words."""
     return InputError(f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}", where=where, remedy=DATA_REMEDY)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dkl._pair_checks import Integers
-from dkl._plain_arrays import first_not_finite, in_memory, not_finite, refuse_text
+from dkl._plain_arrays import in_memory, largest_value, refuse_text, refuse_too_large
 from dkl.errors import InputError
 
 QUERIES = 512
@@ -61,15 +61,7 @@ def _rows(X: Any, n: int, is_kernel: bool) -> Any:
     values: Any = rows.data if sp.issparse(rows) else rows
     if values.dtype.kind not in "biuf":
         raise InputError("not real numbers", where="X", got=f"dtype {values.dtype}", wanted="numbers")
-    found = first_not_finite(rows)
-    if found is not None:
-        raise not_finite(f"X[{found[0]}, {found[1]}]", found[2])
-    largest = float(np.abs(values).max(initial=0))
-    most = float(np.finfo(np.float64).max)
-    limit = most / 8 if is_kernel else float(np.sqrt(most / (64 * max(1, rows.shape[1]))))
-    if largest > limit:
-        what = "a value is so large that distances overflow"
-        raise InputError(what, where="X", got=f"{largest:g}", wanted=f"at most {limit:.3g}", remedy="scale X")
+    refuse_too_large(rows, float(np.finfo(np.float64).max) / 8 if is_kernel else largest_value(rows.shape[1]))
     return rows
 
 

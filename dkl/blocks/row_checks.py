@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from dkl._plain_arrays import DATA_REMEDY, first_not_finite, not_finite
+from dkl._plain_arrays import first_beyond, first_not_finite, largest_value, not_finite, too_large
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
-from dkl.errors import InputError
-from dkl.linalg.neighbor_sizes import largest_value
 
 Rows = Any
 """(m, features): an ndarray, or a csr_array."""
@@ -50,10 +48,7 @@ def refuse_first(faults: Sequence[Fault | None], n_features: int) -> None:
         return
     row, column, value = fault
     where = f"X[{row}, {column}]"
-    if not np.isfinite(value):
-        raise not_finite(where, value)
-    what, wanted = "a value is so large that distances overflow", f"|x| <= {largest_value(n_features):.3g}"
-    raise InputError(what, where=where, got=value, wanted=wanted, remedy=DATA_REMEDY)
+    raise too_large(where, value, largest_value(n_features)) if np.isfinite(value) else not_finite(where, value)
 
 
 def check_rows(
@@ -66,23 +61,18 @@ def check_rows(
     """
     source, found = opened(shared), []
     for first, rows in blocks(source, reference_rows, int(ids[0]), int(ids[-1]) + 1):
-        values = rows.data if issparse(rows) else rows
-        # NaN fails the comparison too; the limit is no float32.
-        if not (np.abs(values) <= largest_value(source.n_features)).all():
-            return first_bad(rows, first, largest_value(source.n_features)), b""
+        bad = first_bad(rows, first)
+        if bad is not None:
+            return bad, b""
         if digests:
             found.append(b"".join(blake2b(row, digest_size=16).digest() for row in _row_bytes(rows)))
     return None, b"".join(found)
 
 
-def first_bad(rows: Rows, first: int, largest: np.float64) -> Fault:
-    """(row, column, value) of the first entry, in row order, that is not within `largest`."""
-    if not issparse(rows):
-        i, j = np.argwhere(~(np.abs(rows) <= largest))[0]
-        return first + int(i), int(j), float(rows[i, j])
-    entry = int(np.argmax(~(np.abs(rows.data) <= largest)))
-    i = int(np.searchsorted(rows.indptr, entry, side="right")) - 1
-    return first + i, int(rows.indices[entry]), float(rows.data[entry])
+def first_bad(rows: Rows, first: int) -> Fault | None:
+    """Return (row, column, value) of the first entry that no distance can be computed of; first: number of the first row."""
+    found = first_beyond(rows, largest_value(rows.shape[1]))
+    return found and (first + found[0], *found[1:])
 
 
 def _row_bytes(rows: Rows) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
-from dkl._plain_arrays import refuse_promise
+from dkl._plain_arrays import largest_value, refuse_promise, refuse_too_large
 from dkl.blocks.few_rows import rows_to_predict
 from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
@@ -248,7 +248,9 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         where = f"kernel={self.kernel!r}"
         X, Z = (None if rows is None else rows.astype(np.float64) for rows in (X, Z))
         try:
-            if self.kernel == "rbf":  # which scikit-learn has cancel for rows far from 0
+            if self.kernel == "rbf":
+                refuse_too_large(X, largest_value(X.shape[1]))
+                # which scikit-learn has cancel for rows far from 0
                 return Kernel("rbf", params["gamma"]).columns(X, X if Z is None else Z)
             K = pairwise_kernels(X, Z, metric=self.kernel, filter_params=not callable(self.kernel), **params)
         except (ValueError, TypeError) as error:

@@ -17,8 +17,3 @@ def n_cells(n: int) -> int:
 def sample_size(n: int) -> int:
     """How many rows of n its training should be given: 64 a cell."""
     return min(n, SAMPLE_PER_CELL * n_cells(n))
-
-
-def largest_value(n_features: int) -> np.float64:
-    """The largest |x| with which no squared distance overflows, with a margin for the sums on the way."""
-    return np.sqrt(np.finfo(np.float64).max / (64 * n_features))

@@ -57,7 +57,7 @@ def absorb(
 
     Each query leaves out the rows of numbers `ids` to `ends`, these not included; by default itself alone.
     Both blocks are dense, or both sparse; (rows, features), finite, their squared distances within float64's range
-    (`neighbor_sizes.largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
+    (`_plain_arrays.largest_value`). Distances are float64's, also between rows of float32. O(queries references features).
     """
     ends = ids + 1 if ends is None else ends
     if issparse(queries):

@@ -21,10 +21,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl._plain_arrays import largest_value, refuse_too_large
 from dkl.blocks.few_rows import FewRows
 from dkl.blocks.row_blocks import Block, RowBlocks
 from dkl.blocks.row_checks import require_finite
-from dkl.errors import InputError
 from dkl.linalg import kmeans
 from dkl.linalg.kmeans import lower, lowered_sums
 
@@ -131,9 +131,8 @@ def block_moments(block: Block) -> tuple[int, NDArray[np.float64], NDArray[np.fl
     """(rows, mean, spread) of a block. Raises InputError for the first row that is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         mean, spread = kmeans.moments(block.rows)
-    if not (np.isfinite(mean).all() and np.isfinite(spread).all()):
-        require_finite(block)
-        raise InputError("numbers too large to square", where="X", remedy="scale the rows down")
+        squares = float(spread.sum()) if np.isfinite(mean).all() else np.inf
+    _refuse_overflow(block, squares)
     return block.rows.shape[0], mean, spread
 
 
@@ -178,10 +177,23 @@ def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArra
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         labels = kmeans.assign(block.rows, centers[None], offset)
         inertia = float(kmeans.own_distances(block.rows, centers[None], labels, offset).sum())
-    if not np.isfinite(inertia):
-        require_finite(block)
-        raise InputError("numbers too large to square", where="X", remedy="scale the rows down")
+    _refuse_overflow(block, inertia)
     return labels[0], inertia
+
+
+def _refuse_overflow(block: Block, squares: float) -> None:
+    """Raise InputError for the first value of a block that is not finite, or too large to square in the precision of the rows.
+
+    squares: the sum of the rows' squared distances, from which it is known that there is none but for far rows.
+    """
+    if squares <= float(np.finfo(block.rows.dtype).max) / 64:
+        return
+    require_finite(block)
+    m, r = block.rows.shape
+    limit = largest_value(r, block.rows.dtype)
+    if not np.isfinite(squares):  # even if it is many rows that make it so large
+        limit = min(limit, largest_value(m * r), float(abs(block.rows).max()) / 2)
+    refuse_too_large(block.rows, limit, first=block.start)
 
 
 def label_rows(rows: RowBlocks | FewRows, centers: NDArray[Any]) -> tuple[NDArray[np.int32], float]:

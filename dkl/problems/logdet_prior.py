@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._plain_arrays import refuse_too_large
 from dkl.errors import InputError
 from dkl.linalg.inverse_forms import DenseInverse, FactoredInverse, KernelForm, psd_factor
 from dkl.problems.logdet_constraints import ConstraintSet, Vector
@@ -82,8 +83,5 @@ def check_symmetric(K0: Array, name: str = "K0") -> None:
 
 
 def check_scale(values: Array, name: str) -> None:
-    """InputError where squares of products of these values would overflow."""
-    largest = float(np.abs(values).max(initial=0.0))
-    if largest > LARGEST:
-        got, wanted = f"a value of {largest:.3g}", f"at most {LARGEST:g}"
-        raise InputError("so large that products overflow", where=name, got=got, wanted=wanted, remedy=f"scale {name}")
+    """Raise InputError where squares of products of these values would overflow."""
+    refuse_too_large(values, LARGEST, name, remedy=f"scale {name}")

@@ -252,7 +252,7 @@ def bad_files(folder):
         (("--data", "X.npz", "--t", "0.5"), "--t: a parameter that this loss does not have"),
         (("--data", "X.npz", "--loss", "lmnn", "--t", "1"), "'1' is not a finite number > -3 and < 1"),
         (("--data", "X.npz", "--kernel", "sigmoid"), "an eigenvalue of -"),
-        (("--data", "X.npz", "--kernel", "poly", "--degree", "200"), "K0: so large that products overflow"),
+        (("--data", "X.npz", "--kernel", "poly", "--degree", "200"), "a value is so large that distances overflow"),
         (("--data", "X.npz", "--loss", "linear", "--gamma", "1e6"), "no minimum under a linear loss"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

@@ -286,7 +286,7 @@ def test_what_is_refused(blobs, tmp_path):
         fails(rf"X\[777, 2\]: Input X {text}", broken_file)
         with pytest.raises(InputError, match=r"X\[777, 2\]"):
             KernelKMeans(random_state=0).fit(blobs).predict(broken_file)
-    fails("too large to square", da.from_array(blobs * 1e200))
+    fails("a value is so large that distances overflow", da.from_array(blobs * 1e200))
     fails("eigenvalue of -2; wanted a kernel matrix", np.diag([1.0, -2.0, 3.0]), n_clusters=2, kernel="precomputed")
     fails("not symmetric", np.arange(9.0).reshape(3, 3), n_clusters=2, kernel="precomputed")
     fails("must be square", blobs, kernel="precomputed")

@@ -24,16 +24,25 @@ def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
         return float(gamma)
     if not isinstance(kernel, str) or kernel not in WITH_WIDTH:
         return 1.0 / source.n_features
-    variance, low, high = spread_of(source)
-    if variance > 0:
-        return 1.0 / (source.n_features * variance)
-    if high > low:
-        raise InputError(
-            "values differ, but by so little that their variance underflows", where="X", remedy="scale X, or give gamma"
-        )
-    return 1.0
+    return width_by_variance(source.n_features, *spread_of(source), remedy="scale X, or give gamma")
 
 
+def width_by_variance(n_features: int, variance: float, low: float, high: float, *, remedy: str) -> float:
+    """Return 1 / (n_features * variance), and 1 for values that are all equal; low, high: the least and the largest of them.
+
+    Raises InputError where the variance, or the width, is beyond double precision.
+    """
+    if low == high:
+        return 1.0
+    width = 1.0 / (n_features * variance) if variance > 0 else np.nan
+    if 0 < width < np.inf:
+        return width
+    is_small = variance == 0 or width == np.inf
+    how = "little that their variance underflows" if is_small else "much that their variance overflows"
+    raise InputError(f"values differ, but by so {how}", where="X", remedy=remedy)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # refused by `width_by_variance`
 def variance_of(rows: Any) -> float:
     """The variance of all entries of rows (n, d), dense or sparse, in double precision; of dense ones about an entry, whose
     differences to others are exact."""
@@ -41,9 +50,10 @@ def variance_of(rows: Any) -> float:
         return float(np.var(np.subtract(rows, rows[0, 0], dtype=np.float64)))
     count = rows.shape[0] * rows.shape[1]
     mean = float(rows.data.sum(dtype=np.float64)) / count
-    return float(np.square(rows.data - mean, dtype=np.float64).sum() + (count - rows.nnz) * mean**2) / count
+    return float(np.square(rows.data - mean, dtype=np.float64).sum() + (count - rows.nnz) * mean * mean) / count
 
 
+@np.errstate(over="ignore", invalid="ignore")  # refused by `width_by_variance`
 def spread_of(source: RowSource) -> tuple[float, float, float]:
     """(variance, least, largest) of all entries, block by block where they are not in memory.
 
@@ -59,8 +69,8 @@ def spread_of(source: RowSource) -> tuple[float, float, float]:
         size = rows.shape[0] * rows.shape[1]
         values = rows.data if sp.issparse(rows) else rows
         own = float(values.sum(dtype=float)) / size
-        about = float(np.square(values - own, dtype=float).sum()) + (size - values.size) * own**2
-        squares += about + (own - mean) ** 2 * count * size / (count + size)
+        about = float(np.square(values - own, dtype=float).sum()) + (size - values.size) * own * own
+        squares += about + (own - mean) * (own - mean) * count * size / (count + size)
         mean += (own - mean) * size / (count + size)
         count += size
         low, high = min(low, float(rows.min())), max(high, float(rows.max()))

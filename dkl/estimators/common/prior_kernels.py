@@ -14,17 +14,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl._plain_arrays import largest_value, refuse_too_large
 from dkl.blocks.graph import build_graph
 from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.session import Session
 from dkl.errors import DataWarning, InputError
 from dkl.estimators.common.kernel_params import SHARPNESS
-from dkl.estimators.common.kernel_width import variance_of
+from dkl.estimators.common.kernel_width import variance_of, width_by_variance
 from dkl.estimators.common.rules import width_rule
 from dkl.linalg.graph_parts import strong_labels
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.laplacian_inverse import laplacian_pseudo_inverse
-from dkl.linalg.neighbor_sizes import largest_value
 from dkl.linalg.neighbors import nearest_rows
 from dkl.linalg.similarity import Similarity
 
@@ -219,14 +219,7 @@ def neighbor_means(X: Any, rows: Any, similarity: Similarity) -> sp.csr_array:
     if X.shape == rows.shape and not _apart(X, rows).any():  # where rows repeat, each is itself
         return sp.eye_array(n, format="csr")
     m, k = int(X.shape[0]), min(similarity.n_neighbors, n)
-    most = largest_value(rows.shape[1])
-    far = np.flatnonzero(
-        abs(X).max(axis=1).toarray().ravel() > most if sp.issparse(X) else np.abs(X).max(axis=1) > most
-    )
-    if far.size:
-        raise InputError(
-            "so far away that distances overflow", where=f"X[{far[0]}]", remedy="scale the row as the others"
-        )
+    refuse_too_large(X, largest_value(rows.shape[1]))
     squares, neighbors = nearest_rows(X, rows, k)
     weights = similarity.weights(squares, neighbors)
     weights[squares[:, 0] == 0] = np.eye(k)[0]
@@ -263,9 +256,7 @@ def prior_kernel(
         return RowKernel(Kernel(kernel, params=given), rows)
     gamma = given.pop("gamma", None)
     if gamma is None and kernel in WITH_WIDTH:
-        variance = variance_of(rows)
-        if variance <= 0 and rows.max() > rows.min():
-            what = "values differ, but by so little that their variance underflows"
-            raise InputError(what, where="X", remedy="scale X, or give gamma in kernel_params")
-        gamma = 1.0 / (rows.shape[1] * variance) if variance > 0 else 1.0
+        gamma = width_by_variance(
+            rows.shape[1], variance_of(rows), rows.min(), rows.max(), remedy="scale X, or give gamma in kernel_params"
+        )
     return RowKernel(Kernel(kernel, gamma, given.pop("degree", 3), given.pop("coef0", 1), given), rows)

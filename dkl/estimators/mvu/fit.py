@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 
 from dkl._labels import require_targets
 from dkl._pair_sources import encode_labels
-from dkl._plain_arrays import in_memory
+from dkl._plain_arrays import in_memory, refuse_too_large
 from dkl.blocks.graph import Graph, build_graph
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
@@ -55,7 +55,7 @@ class PosedUnfolding:
             laplacian="unnormalized", memory_limit=settings.memory_limit, beside=beside, session=session,
         )  # fmt: skip
         edges, squared = _edges(rows, graph)
-        _check_scale(squared)
+        _check_scale(rows, squared)
         # Edges weigh 1, but unseen rows are means of their neighbours by nearness.
         basis = Basis.of(graph, m, session, without_first=True, room=room)
         basis = replace(basis, similarity=replace(basis.similarity, sharpness=1.0))
@@ -150,19 +150,17 @@ def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
     upper = sp.coo_array(sp.triu(graph.laplacian, 1))
     i, j = upper.coords
     edges = np.stack([i, j], axis=1).astype(np.intp)
-    difference = rows[i] - rows[j]
-    square = difference.multiply(difference) if sp.issparse(difference) else np.asarray(difference, np.float64) ** 2
+    # In double precision, whatever the rows are in: differences of values near the largest overflow in single.
+    difference = rows[i].astype(np.float64) - rows[j].astype(np.float64)
+    square = difference.multiply(difference) if sp.issparse(difference) else difference**2
     squared = np.asarray(square.sum(axis=1), np.float64).ravel()
     if not squared.max(initial=0.0) > 0:
         raise InputError("all rows are equal", where="X", got="edges of length 0 alone", wanted="rows that differ")
     return edges, squared
 
 
-def _check_scale(squared: Matrix) -> None:
-    """InputError for edges so long that squares of their lengths are none in double precision."""
-    longest = float(np.sqrt(squared.max()))
-    if longest > FARTHEST:
-        raise InputError(
-            "distances too large for double precision", where="X", got=f"neighbours {longest:.2g} apart",
-            wanted=f"at most {FARTHEST:.0e}", remedy="divide X by its scale",
-        )  # fmt: skip
+def _check_scale(rows: Any, squared: Matrix) -> None:
+    """Raise InputError for edges so long that squares of their squared lengths (e,) overflow, by a value of the rows (n, d)."""
+    if float(np.sqrt(squared.max())) > FARTHEST:
+        # Rows that far apart have a value beyond this.
+        refuse_too_large(rows, FARTHEST / (2 * float(np.sqrt(rows.shape[1]))))

@@ -19,7 +19,7 @@ from dkl.blocks.row_checks import blocks, first_bad, opened, refuse_first
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
 from dkl.blocks.session import Session
-from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE, largest_value
+from dkl.linalg.neighbor_sizes import QUERY_TILE, REFERENCE_TILE
 from dkl.linalg.similarity import Similarity
 
 if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and comparisons are asked for before
@@ -153,7 +153,5 @@ def is_same(new: RowSource, old: RowSource) -> bool:
 
 def _finite(rows: Any, first: int) -> Any:
     """The rows, unless a value has no distance to others: NaN, infinity, or too large to square."""
-    values, largest = rows.data if sparse.issparse(rows) else rows, largest_value(rows.shape[1])
-    if not (np.abs(values) <= largest).all():
-        refuse_first([first_bad(rows, first, largest)], rows.shape[1])
+    refuse_first([first_bad(rows, first)], rows.shape[1])
     return rows
