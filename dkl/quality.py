@@ -179,7 +179,10 @@ def paired_error(differences: ArrayLike, weights: ArrayLike | None = None) -> fl
     d = np.asarray(differences, np.float64)
     w = np.full(len(d), 1.0) if weights is None else np.asarray(weights, np.float64)
     w = w / w.sum()
-    return float(np.sqrt(w**2 @ np.square(d - w @ d) * (len(d) / max(len(d) - 1, 1))))
+    # In units of a power of 2, which rounds nothing: squares of large or small differences are within double precision.
+    unit = 2.0 ** min(int(np.frexp(np.abs(d).max(initial=0.0))[1]), 1023)
+    apart = d / unit
+    return unit * float(np.sqrt(w**2 @ np.square(apart - w @ apart) * (len(d) / max(len(d) - 1, 1))))
 
 
 def r2_of(squares: Vector, totals: Vector) -> float:

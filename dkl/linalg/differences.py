@@ -28,3 +28,26 @@ def squared_distances(rows: NDArray[np.floating], columns: NDArray[np.floating],
                 for k in range(some.shape[0]):
                     difference = value - others[k]
                     some[k] += difference * difference
+
+
+@njit(nogil=True, cache=True)
+def sparse_squared_distances(indptr, indices, data, z_indptr, z_indices, z_data, out):  # type: ignore[no-untyped-def]
+    """out[i, m] = |x_i - z_m|^2 for rows x (t, d) and points z (M, d), both CSR with the columns of each row in order.
+
+    Features are added in their order, so that the bits depend on the two rows alone. O(t M) times the entries of two rows.
+    """
+    for i in range(indptr.size - 1):
+        for m in range(z_indptr.size - 1):
+            k, last, j, z_last, total = indptr[i], indptr[i + 1], z_indptr[m], z_indptr[m + 1], 0.0
+            while k < last or j < z_last:
+                difference = 0.0
+                at_x = k < last and (j == z_last or indices[k] <= z_indices[j])
+                at_z = j < z_last and (k == last or z_indices[j] <= indices[k])
+                if at_x:
+                    difference += np.float64(data[k])
+                    k += 1
+                if at_z:
+                    difference -= np.float64(z_data[j])
+                    j += 1
+                total += difference * difference
+            out[i, m] = total

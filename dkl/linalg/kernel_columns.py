@@ -7,6 +7,7 @@ computed here, by one GEMM and in the rows' own precision; all others by scikit-
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dkl._plain_arrays import largest_value
 from dkl.errors import InputError
 from dkl.linalg.middle_row import middle_row
 
@@ -23,6 +25,8 @@ TILE_BYTES = 4_000_000
 MOST_BY_PRODUCTS = 1e3
 """Largest gamma |z|^2, about a point amid them, for exponents by products: beyond, an exponent by products is off by 1e-12 in double
 precision, and by differences it is as dear as it is then worth."""
+FARTHEST_EXPONENT = 30
+"""Of a power of 2: rows are scaled to a gamma from 2^-60 to 2^60 where it is beyond."""
 POINTS_AT_A_TIME = 1024
 """Points prepared together in double precision, whatever dtype they are kept in."""
 DENSE_POINTS_BYTES = 64_000_000
@@ -136,13 +140,20 @@ class Kernel:
         """exp(-gamma |x - z|^2)."""
         if not sp.issparse(rows):
             return GaussianPoints(points, self._width(rows), dtype).columns(rows)
-        gamma = self._width(rows)
-        out = _products(rows, points, dtype)
-        out *= 2 * gamma
-        out -= gamma * _squared_norms(rows)[:, None]
-        out -= gamma * _squared_norms(points)
-        np.minimum(out, 0, out=out)
-        return np.exp(out, out=out)
+        gamma, unit = _near_one(self._width(rows))
+        rows, points = _scaled(rows, unit), _scaled(points, unit)
+        with np.errstate(over="ignore", invalid="ignore"):  # of rows so far from the points that their kernel is 0
+            norms, largest = _squared_norms(rows), np.finfo(dtype).max
+            near = gamma * _squared_norms(points) <= MOST_BY_PRODUCTS
+            out = _sparse_gaussian(rows, points if near.all() else points[near], gamma, norms, dtype)
+            out[~(norms < largest)] = 0
+        if not near.all():
+            by_products, out = out, np.empty((rows.shape[0], len(near)), dtype)
+            out[:, near] = by_products
+            out[:, ~near] = _sparse_gaussian_by_differences(rows, points[~near], gamma)
+        out[_without_squares(rows)] = np.nan
+        out[:, _without_squares(points)] = np.nan
+        return out
 
     def _of_products(self, rows: Any, points: Any, dtype: np.dtype) -> NDArray[np.floating]:
         """A kernel that is a function of inner products (and, for cosine, of norms): one product, then the function."""
@@ -211,18 +222,20 @@ class GaussianPoints:
     """
 
     def __init__(self, points: Any, gamma: float, dtype: np.dtype) -> None:
-        self.points, self.gamma, self.dtype = points, gamma, dtype
+        self.points, self.dtype = points, dtype
+        self._gamma, self._unit = _near_one(gamma)
+        points = _scaled(points, self._unit)
         # A point, as differences to it are exact; in double precision where the points are.
         self._center = middle_row(points).astype(np.result_type(points.dtype, dtype))
         self._right = np.empty((points.shape[1] + 2, len(points)), dtype)
-        for lo in range(0, len(points), POINTS_AT_A_TIME):
-            part = slice(lo, lo + POINTS_AT_A_TIME)
-            shifted = np.subtract(points[part], self._center, dtype=np.float64)
-            self._right[:-2, part] = (2 * gamma * shifted).T
-            self._right[-1, part] = -gamma * np.einsum("md,md->m", shifted, shifted)
-        self._right[-2] = -gamma
-        # Squares that overflow stay products: these are then no numbers, and are refused.
-        self._by_differences = bool(-np.inf < self._right[-1].min(initial=0.0) < -MOST_BY_PRODUCTS)
+        with np.errstate(over="ignore", invalid="ignore"):  # by differences then
+            for lo in range(0, len(points), POINTS_AT_A_TIME):
+                part = slice(lo, lo + POINTS_AT_A_TIME)
+                shifted = np.subtract(points[part], self._center, dtype=np.float64)
+                self._right[:-2, part] = (2 * self._gamma * shifted).T
+                self._right[-1, part] = -self._gamma * np.einsum("md,md->m", shifted, shifted)
+        self._right[-2] = -self._gamma
+        self._by_differences = not self._right[-1].min(initial=0.0) >= -MOST_BY_PRODUCTS
         if self._by_differences:
             self._right = np.ascontiguousarray(points.T)
 
@@ -246,16 +259,24 @@ class GaussianPoints:
         The largest exponent after rounding is cut at 0, so k <= 1 always.
         """
         out = np.empty((len(rows), len(self)), self.dtype) if buffer is None else buffer[: len(rows)]
-        if self._by_differences:
-            return self._of_differences(rows, out)
+        with np.errstate(over="ignore", invalid="ignore"):  # of rows so far from the points that their kernel is 0
+            return self._of_differences(rows, out) if self._by_differences else self._of_products(rows, out)
+
+    def _of_products(self, rows: NDArray[np.floating], out: NDArray[np.floating]) -> NDArray[np.floating]:
         left = np.empty((0, 0), self.dtype)
         for lo, hi in _tiles(out):
             # Allocated once: only the last tile has another height.
             if len(left) != hi - lo:
                 left = np.empty((hi - lo, len(self._center) + 2), self.dtype)
             x = left[:, :-2]
-            np.subtract(rows[lo:hi], self._center, out=x, casting="same_kind")
-            np.einsum("td,td->t", x, x, out=left[:, -2])
+            np.subtract(_scaled(rows[lo:hi], self._unit), self._center, out=x, casting="same_kind")
+            squares = np.einsum("td,td->t", x, x, out=left[:, -2])
+            far = np.flatnonzero(~np.isfinite(squares))
+            if far.size:
+                x[far] = 0
+                squares[far] = np.where(
+                    _without_squares(_scaled(rows[lo:hi][far], self._unit)), np.nan, np.finfo(self.dtype).max
+                )
             left[:, -1] = 1
             np.matmul(left, self._right, out=out[lo:hi])
             np.minimum(out[lo:hi], 0, out=out[lo:hi])  # what rounding left above it
@@ -266,14 +287,69 @@ class GaussianPoints:
         """Return the columns with each exponent exact to the rounding of its own sum."""
         from dkl.linalg.differences import squared_distances  # compiled
 
+        of_points = _without_squares(self._right.T)
         for lo, hi in _tiles(out):
-            squared_distances(np.ascontiguousarray(rows[lo:hi]), self._right, out[lo:hi])
-            np.multiply(out[lo:hi], -self.gamma, out=out[lo:hi])
+            scaled = np.ascontiguousarray(_scaled(rows[lo:hi], self._unit))
+            squared_distances(scaled, self._right, out[lo:hi])
+            np.multiply(out[lo:hi], -self._gamma, out=out[lo:hi])
             np.exp(out[lo:hi], out=out[lo:hi])
+            out[lo:hi][_without_squares(scaled)] = np.nan
+            out[lo:hi, of_points] = np.nan
         return out
 
 
 _OF_PRODUCTS = ("linear", "poly", "polynomial", "sigmoid", "cosine")
+
+
+def _near_one(gamma: float) -> tuple[float, float]:
+    """Return (gamma / unit^2, unit): the power of 2 to scale rows by, 1 but for a gamma so far from 1 that squares of rows of about
+    its width could leave single precision."""
+    exponent = math.frexp(gamma)[1] // 2
+    unit = math.ldexp(1.0, exponent) if abs(exponent) > FARTHEST_EXPONENT else 1.0
+    return gamma / unit / unit, unit
+
+
+def _scaled(rows: Any, unit: float) -> Any:
+    """Return rows (m, d), dense or CSR, times a power of 2, in double precision; themselves for 1."""
+    if unit == 1.0:
+        return rows
+    with np.errstate(over="ignore"):  # to rows without squares
+        values = np.multiply(rows.data if sp.issparse(rows) else rows, unit, dtype=np.float64)
+    return sp.csr_array((values, rows.indices, rows.indptr), shape=rows.shape) if sp.issparse(rows) else values
+
+
+def _without_squares(rows: Any) -> NDArray[np.bool_]:
+    """(t,) whether a row (t, d) has a value that cannot be squared, a NaN or an infinity: its kernel is NaN, which callers refuse."""
+    values = rows.data if sp.issparse(rows) else rows
+    bad = ~(np.abs(values) <= np.float64(largest_value(rows.shape[1])))
+    if not sp.issparse(rows):
+        return np.asarray(bad.any(axis=1))
+    return np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[bad], minlength=rows.shape[0]) > 0
+
+
+def _sparse_gaussian(
+    rows: Any, points: Any, gamma: float, norms: NDArray[np.floating], dtype: np.dtype
+) -> NDArray[np.floating]:
+    """(t, M) of exp(-gamma |x - z|^2) by products, for sparse rows with squared norms (t,)."""
+    out = _products(rows, points, dtype)
+    out *= 2 * gamma
+    out -= gamma * norms[:, None]
+    out -= gamma * _squared_norms(points)
+    np.minimum(out, 0, out=out)
+    return np.exp(out, out=out)
+
+
+def _sparse_gaussian_by_differences(rows: Any, points: Any, gamma: float) -> NDArray[np.float64]:
+    """(t, M) of the same, each exponent exact to the rounding of its own sum."""
+    from dkl.linalg.differences import sparse_squared_distances  # compiled
+
+    out = np.empty((rows.shape[0], points.shape[0]))
+    x, z = (sp.csr_array(some, copy=True) for some in (rows, points))
+    for some in (x, z):
+        some.sum_duplicates()  # in the order of columns
+    sparse_squared_distances(x.indptr, x.indices, x.data, z.indptr, z.indices, z.data, out)
+    with np.errstate(over="ignore"):
+        return np.exp(-gamma * out)
 
 
 def _tiles(out: NDArray[np.floating]) -> list[tuple[int, int]]:

@@ -123,10 +123,15 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
         values, axes = scipy.linalg.eigh(covariance, subset_by_index=(d - count, d - 1))
     values, axes, mean = values[::-1], np.ascontiguousarray(axes[:, ::-1]), shift + offset
     roots = inverse_roots(values, rounding(values, rows.n, float(np.trace(covariance)), np.float64))
-    # |H K H v - lambda v| by C alone: H X (C w - lambda w) / sqrt(lambda).
-    rest = covariance @ axes - axes * values
-    squares = np.einsum("dk,dk->k", rest, covariance @ rest)
-    residuals = np.sqrt(np.maximum(squares, 0.0)) * roots / (values[0] if values[0] > 0 else 1.0)
+    # |H K H v - lambda v| by C alone: H X (C w - lambda w) / sqrt(lambda), relative to the largest lambda, in units whose cubes are
+    # within double precision: a power of 4, by which nothing is rounded.
+    unit = 4.0 ** (np.frexp(values[0])[1] // 2) if values[0] > 0 else 1.0
+    scaled = covariance / unit
+    rest = scaled @ axes - axes * (values / unit)
+    squares = np.einsum("dk,dk->k", rest, scaled @ rest)
+    residuals = (
+        np.sqrt(np.maximum(squares, 0.0)) * (roots * np.sqrt(unit)) / (values[0] / unit if values[0] > 0 else 1.0)
+    )
     vectors = np.concatenate(rows.map(rows_times, axes * roots)) - mean @ (axes * roots)
     return FactorComponents(values, axes, mean, vectors, residuals)
 

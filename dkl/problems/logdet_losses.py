@@ -20,6 +20,9 @@ from dkl.problems.logdet_soft_losses import SoftBendLoss, SoftHingeLoss
 
 Vector = NDArray[np.float64]
 
+LEAST_BOUND = 1e-150
+"""Smallest bound of a squared distance; 1 over it is the largest: squares of both, and of 1 over both, are still finite."""
+
 
 @runtime_checkable
 class Loss(Protocol):
@@ -176,8 +179,14 @@ class ItmlLoss:
     def __post_init__(self) -> None:
         object.__setattr__(self, "similar", np.asarray(self.similar, dtype=bool))
         for name in ("upper", "lower"):
-            if not (np.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise InputError("not a squared distance", where=name, got=getattr(self, name), wanted="more than 0")
+            bound = getattr(self, name)
+            if not (np.isfinite(bound) and bound > 0):
+                raise InputError("not a squared distance", where=name, got=bound, wanted="more than 0")
+            if not LEAST_BOUND <= bound <= 1 / LEAST_BOUND:
+                raise InputError(
+                    "the square of a squared distance is beyond double precision", where=name, got=bound,
+                    wanted=f"{LEAST_BOUND:g} to {1 / LEAST_BOUND:g}", remedy="scale X",
+                )  # fmt: skip
 
     def some(self, chosen: NDArray[np.bool_]) -> ItmlLoss:
         """The loss of the chosen constraints (c,)."""

@@ -23,6 +23,8 @@ MOST_BY_PRODUCTS = 64.0
 """Largest gamma |z|^2, about the first point, for exponents by products: beyond, exponents are summed from differences, three times as
 slow at 50 features."""
 DIAGONAL_ROWS = 256
+DENSE_BYTES = 16_000_000
+"""Size of the columns of sparse rows and points that are made dense at a time."""
 
 
 def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
@@ -32,9 +34,8 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     function. Of a "precomputed" one, points (m,) are the numbers of the rows' columns.
 
     scikit-learn's |x|^2 - 2 <x, z> + |z|^2 has no digits left for rows far from 0. So a Gaussian kernel's dense rows are taken about the
-    first point, and where that is not enough, distances are sums of differences, by scipy.
+    first point, and where that is not enough, distances are sums of differences, by scipy; those of sparse rows some columns at a time.
     """
-    from scipy.spatial.distance import cdist
     from sklearn import metrics
 
     if kernel.name == "precomputed":
@@ -43,13 +44,31 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     if kernel.gamma is not None:
         given["gamma"] = kernel.gamma
     rows, points = rows.astype(np.float64), points.astype(np.float64)
-    if kernel.name == "rbf" and not (issparse(rows) or issparse(points)) and len(points):
-        gamma = given.get("gamma", 1.0 / rows.shape[1])
-        if gamma * np.square(points - points[0]).sum(axis=1).max() > MOST_BY_PRODUCTS:
-            return np.asarray(np.exp(-gamma * cdist(rows, points, "sqeuclidean")))
-        rows, points = rows - points[0], points - points[0]
+    if kernel.name == "rbf" and points.shape[0]:
+        gamma, is_sparse = given.get("gamma", 1.0 / rows.shape[1]), issparse(rows) or issparse(points)
+        with np.errstate(over="ignore"):
+            shifted = points if is_sparse else points - points[0]
+            squares = np.asarray((shifted.multiply(shifted) if issparse(points) else np.square(shifted)).sum(axis=1))
+            if gamma * squares.max() > MOST_BY_PRODUCTS:
+                return np.asarray(np.exp(-gamma * _squared_distances(rows, points)))
+        rows, points = (rows, points) if is_sparse else (rows - points[0], shifted)
     found = metrics.pairwise_kernels(rows, points, metric=kernel.name, filter_params=True, **given)
     return np.asarray(found, np.float64)
+
+
+def _squared_distances(rows: Any, points: Any) -> NDArray[np.float64]:
+    """(t, m) from differences, for rows (t, d) and points (m, d), either of which may be sparse."""
+    from scipy.spatial.distance import cdist
+
+    if not (issparse(rows) or issparse(points)):
+        return np.asarray(cdist(rows, points, "sqeuclidean"))
+    found = np.zeros((rows.shape[0], points.shape[0]))
+    step = max(1, DENSE_BYTES // (8 * (rows.shape[0] + points.shape[0])))
+    for lo in range(0, rows.shape[1], step):
+        x, z = (some[:, lo : lo + step] for some in (rows, points))
+        x, z = (some.toarray() if issparse(some) else some for some in (x, z))
+        found += cdist(x, z, "sqeuclidean")
+    return found
 
 
 def widths_apart(stored: Vector, found: Vector) -> float:

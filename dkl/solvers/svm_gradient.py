@@ -128,9 +128,13 @@ class _Walk:
         """Of f along its gradient g within y'd = 0: one product tells what many backtrackings would."""
         problem = self.problem
         d = g - problem.y * (float(problem.y @ g) / problem.n)
-        square = float(d @ d)
-        if not 0 < square < np.inf:
+        largest = float(np.abs(d).max(initial=0.0))
+        if not 0 < largest < np.inf:
             return 1.0
+        d = d / 2.0 ** min(
+            int(np.frexp(largest)[1]), 1023
+        )  # whose length is no matter, and its square within double precision
+        square = float(d @ d)
         self.products += 1
         found = 2 * float(d @ problem.product(d)) / square + float(alpha @ alpha) / problem.rho
         return found if 0 < found < np.inf else 1.0

@@ -154,3 +154,32 @@ def test_what_scikit_learn_refuses_is_told_as_bad_input(rng):
         Kernel("chi2").columns(X, X)  # negative features
     with pytest.raises(InputError, match="not finite"):
         Kernel(lambda x, z: float("inf")).columns(X, X)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("of_rows", FORMATS)
+@pytest.mark.parametrize("gamma", [1e-300, 1e-78, 1e-12, 1e12, 1e15, 1e24, 1e77, 1e300])
+def test_rbf_of_any_gamma_is_that_of_differences(rng, gamma, of_rows, dtype):
+    # Rows of the kernel's width, of which some are equal, some near, and the last far from all others; 2^-8 of the width is exact.
+    unit = 2.0 ** round(np.log2(gamma) / -2)
+    X = np.round(rng.standard_normal((12, 5)) * 256) / 256 * (rng.random((12, 5)) < 0.6)
+    X[7:9] = X[0]
+    X[8, 1] += 1 / 64
+    X[10:] += 4096
+    X[10, 2] += 1 / 16
+    make = FORMATS[of_rows]
+    found = Kernel("rbf", gamma).columns(make(X * unit), make(X * unit), dtype)
+    wanted = np.exp(-(gamma * unit * unit) * cdist(X, X, "sqeuclidean"))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=500 * np.finfo(dtype).eps)
+    assert (np.diag(found) == 1).all() or of_rows == "sparse"
+    np.testing.assert_allclose(np.diag(found), 1, rtol=0, atol=500 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("of_rows", FORMATS)
+@pytest.mark.parametrize("gamma", [1e-12, 1.0, 1e15])
+def test_rbf_of_rows_without_squares_is_no_number(gamma, of_rows):
+    X = np.eye(4)
+    X[2, 1], X[3, 3] = 1e200, np.inf
+    found = Kernel("rbf", gamma).columns(FORMATS[of_rows](X), FORMATS[of_rows](X[:2]))
+    assert np.isnan(found[2:]).all() and (np.diag(found) == 1).all()
+    assert np.isnan(Kernel("rbf", gamma).columns(FORMATS[of_rows](X[:2]), FORMATS[of_rows](X))[:, 2:]).all()

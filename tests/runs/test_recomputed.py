@@ -37,6 +37,16 @@ def test_gaussian_kernels_far_from_0_have_the_digits_of_differences(gamma, rng):
     np.testing.assert_allclose(kernel_matrix(Kernel("rbf", gamma), X + 1e9, Z + 1e9), wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "forms", [(sp.csr_array, sp.csr_array), (sp.csr_array, np.asarray), (np.asarray, sp.csr_array)]
+)
+def test_gaussian_kernels_of_sparse_rows_do_not_cancel(forms, rng, monkeypatch):
+    monkeypatch.setattr("dkl.runs.recomputed.DENSE_BYTES", 8 * 13 * 2)
+    X = rng.standard_normal((9, 5)) * (rng.random((9, 5)) < 0.5)
+    wanted = np.exp(-1e15 * cdist(X, X[:4], "sqeuclidean"))
+    assert np.array_equal(kernel_matrix(Kernel("rbf", 1e15), forms[0](X), forms[1](X[:4])), wanted)
+
+
 def test_a_trace_is_the_sum_of_the_diagonal(rng, monkeypatch):
     monkeypatch.setattr("dkl.runs.recomputed.DIAGONAL_ROWS", 4)
     X = rng.standard_normal((10, 3))

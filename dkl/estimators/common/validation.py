@@ -37,14 +37,17 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
     refuse_text(X, "X")
     refuse_dates(X, "X")
     try:
-        rows = validate_data(
-            estimator,
-            X,
-            accept_sparse=not is_precomputed(estimator) and "csr",
-            dtype=[np.float64, np.float32, *(SMALL_INTEGERS if small_integers else ())],
-            reset=reset,
-            ensure_min_samples=least,
-        )
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # it sums all values first, and looks at each if that overflows
+            rows = validate_data(
+                estimator,
+                X,
+                accept_sparse=not is_precomputed(estimator) and "csr",
+                dtype=[np.float64, np.float32, *(SMALL_INTEGERS if small_integers else ())],
+                reset=reset,
+                ensure_min_samples=least,
+            )
     except (TypeError, OverflowError) as error:
         raise InputTypeError(in_short(error), where="X", got=type(X).__name__, wanted="an array of numbers") from error
     except ValueError as error:
