@@ -17,7 +17,7 @@ VECTORS = 24
 """Vectors of n numbers that a solver holds at a time."""
 
 
-COMMON = ("X, read from its file", "vectors", "face")
+COMMON = ("X, read from its file", "machines", "vectors", "face")
 """Items of the process that solves, wherever K is."""
 
 
@@ -28,7 +28,7 @@ class KernelShape:
     largest_machine: rows of the largest pair of classes, where its part of the kernel is copied out. is_whole: whether
     many products with all of K are to come, so that holding it pays; else parts of it, at the support, will do.
     rows_in_place: the rows are in this process' memory already, beside the plan. own_bytes: of X in this process, where it
-    was read for this fit. held_out: bytes of rows that the quality is measured with.
+    was read for this fit. machines: bytes of all machines' states, which are held wherever K is.
     """
 
     n: int
@@ -39,7 +39,7 @@ class KernelShape:
     is_whole: bool = True
     rows_in_place: bool = True
     own_bytes: int = 0
-    held_out: int = 0
+    machines: int = 0
 
     def held(self) -> dict[str, int]:
         """Bytes by name with K in memory: packed tiles, and a copy of the largest machine's part."""
@@ -111,7 +111,7 @@ def _placed(
     n = shape.n
     common = {
         "X, read from its file": shape.own_bytes,
-        "measuring the quality": shape.held_out,
+        "machines": shape.machines,
         "vectors": (VECTORS + PARTS) * 8 * n,
         "face": 8 * (2 * 1500**2 + 220 * n),
     }

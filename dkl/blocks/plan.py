@@ -20,9 +20,9 @@ from dkl.linalg.tree_sum import group_bounds, share, subtrees
 from dkl.resources import format_bytes
 from dkl.stores.arrays import rows_per_chunk
 
-PROCESS_BASE = 335_000_000
-"""Resident memory of a process that has imported and compiled everything and holds no data; measured 284 to 299 MB of whole
-commands on small data, with pandas installed, which scikit-learn imports: nine tenths of this."""
+PROCESS_BASE = 355_000_000
+"""Resident memory of a process that has imported and compiled everything and holds no data; measured 313 to 336 MB of whole
+fits of small data, with pandas installed, which scikit-learn imports: at most 0.95 of this."""
 
 SUMS_PER_PATTERN = 8.6
 """Dot products a pattern at the paper's 1.2 pairs a pattern; used when the pairs are not known yet."""

@@ -58,13 +58,13 @@ LARGE_ARGUMENT = 10**6
 """Bytes above which an argument is sent to each worker once, instead of inside each task."""
 
 
-def row_bounds(n: int, row_bytes: int, least_rows: int = 1) -> list[tuple[int, int]]:
+def row_bounds(n: int, row_bytes: int, least_rows: int = 1, result_bytes: int = 0) -> list[tuple[int, int]]:
     """[(start, stop)] of the blocks of n rows: a power of two of near-equal blocks, for the tree of sums.
 
     As many as give blocks of 2 to 16 MB (or less, by up to half), about 256 in between; none has less than `least_rows`. A
-    row counts 128 bytes at least, for what is computed for a row (distances, labels) not to outgrow the rows.
+    row counts 128 bytes at least, for what is computed for a row (distances, labels) not to outgrow the rows, or `result_bytes`.
     """
-    total = n * max(row_bytes, 128)
+    total = n * max(row_bytes, result_bytes, 128)
     target = min(max(total / BLOCKS_AIMED_AT, SMALLEST_BLOCK), LARGEST_BLOCK)
     count = 1
     while count * target < total and 2 * count * least_rows <= n:
@@ -74,7 +74,8 @@ def row_bounds(n: int, row_bytes: int, least_rows: int = 1) -> list[tuple[int, i
 
 class RowBlocks:
     """The rows of `X`, block by block, where `session` runs. `X` and the rest: see the head of this file. once: each block is
-    asked for in one pass alone, so that stored rows need not be kept. least_rows: of a block.
+    asked for in one pass alone, so that stored rows need not be kept. least_rows: of a block. result_bytes: computed for a row, where it
+    is more than the row.
 
     Attributes: n, n_features, dtype (of `block.rows`: float32 or float64), bounds [(start, stop)], is_sparse.
     Raises InputError for what is not a 2-d array of real numbers, MemoryBudgetError when `memory_limit` is less than
@@ -90,9 +91,10 @@ class RowBlocks:
         where: str = "X",
         once: bool = False,
         least_rows: int = 1,
+        result_bytes: int = 0,
     ) -> None:
         self.source, self.session, self._once = row_source(X, where=where), session, once
-        self._least_rows = least_rows
+        self._least_rows, self._result_bytes = least_rows, result_bytes
         self.n, self.n_features, self.dtype = self.source.n, self.source.n_features, self.source.dtype
         self.is_sparse = self.source.is_sparse
         self.bounds = self._bounds()
@@ -139,7 +141,7 @@ class RowBlocks:
 
     def _bounds(self) -> list[tuple[int, int]]:
         """[(start, stop)] of the blocks; `RowGroups` cuts them otherwise."""
-        return row_bounds(self.n, self.source.row_bytes, self._least_rows)
+        return row_bounds(self.n, self.source.row_bytes, self._least_rows, self._result_bytes)
 
     @property
     def _processes(self) -> int:

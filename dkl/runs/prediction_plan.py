@@ -82,7 +82,7 @@ def prediction_plan(needs: Needs, rows: RowSource, known: int, place: Place, mem
 
 
 def _plan(needs: Needs, rows: RowSource, known: int, place: Place, limit: int | None, at_once: int) -> Plan:
-    bounds = row_bounds(rows.n, rows.row_bytes, needs.least_rows)
+    bounds = row_bounds(rows.n, rows.row_bytes, needs.least_rows, needs.row)
     most, at_once = max(stop - start for start, stop in bounds), min(at_once, len(bounds))
     threads = min(place.threads, len(bounds))
     items = {

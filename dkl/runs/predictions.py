@@ -73,7 +73,10 @@ def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: 
 
     def blocks(session: Session) -> Iterator[NDArray]:
         at_once = plan(session).shape["at_once"]
-        cut = RowBlocks(rows, session, where=str(files["data"]), once=True, least_rows=predictor.needs.least_rows)
+        needs = predictor.needs
+        cut = RowBlocks(
+            rows, session, where=str(files["data"]), once=True, least_rows=needs.least_rows, result_bytes=needs.row
+        )
         return _in_order(cut, predictor, at_once, score)
 
     return Output(

@@ -18,7 +18,7 @@ from dkl.errors import MemoryBudgetError
 from dkl.resources import format_bytes
 
 Vector = NDArray[np.float64]
-BLOCK_BYTES = 64_000_000
+BLOCK_BYTES = 16_000_000
 MOST_BY_PRODUCTS = 64.0
 """Largest gamma |z|^2, about the first point, for exponents by products: beyond, exponents are summed from differences, three times as
 slow at 50 features."""

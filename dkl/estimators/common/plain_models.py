@@ -12,6 +12,17 @@ from dkl.linalg.middle_row import middle_row
 
 Matrix = NDArray[np.float64]
 
+BLOCK_BYTES = 4_000_000
+"""Size of the rows that are predicted for at a time, in double precision."""
+
+
+def linear_bytes(m: int, d: int, row_bytes: int, n_targets: int, *, is_sparse: bool = False) -> int:
+    """Return the bytes that `linear_predictions` takes to learn from m rows of d features, of `row_bytes` each, and the rows themselves."""
+    ends = 8 * n_targets * (4 * m + 2 * d)
+    if is_sparse:
+        return 5 * m * max(row_bytes, 12) + ends
+    return m * (row_bytes + 8 * d) + 2 * 8 * min(m, d) ** 2 + ends + 4 * BLOCK_BYTES
+
 
 def linear_predictions(
     X: Any, y: NDArray, weights: NDArray[np.float64], others: Any, *, of_classes: bool = False
@@ -58,8 +69,12 @@ def _ridge(X: NDArray, y: NDArray, weights: NDArray[np.float64], others: NDArray
     rows *= roots[:, None]
     targets = ((y - offset).T * roots).T
     m, d = rows.shape
+    gram = rows.T @ rows if d <= m else rows @ rows.T
+    gram.flat[:: len(gram) + 1] += 1.0
     if d <= m:
-        w = solve(rows.T @ rows + np.eye(d), rows.T @ targets, assume_a="pos")
+        w = solve(gram, rows.T @ targets, assume_a="pos", overwrite_a=True)
     else:
-        w = rows.T @ solve(rows @ rows.T + np.eye(m), targets, assume_a="pos")
-    return np.asarray(((others - origin - means) / spreads) @ w + offset)
+        w = rows.T @ solve(gram, targets, assume_a="pos", overwrite_a=True)
+    step = max(1, BLOCK_BYTES // (8 * d))
+    blocks = (others[lo : lo + step] - origin - means for lo in range(0, len(others), step))
+    return np.concatenate([(block / spreads) @ w for block in blocks]) + offset

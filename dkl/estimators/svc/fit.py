@@ -106,7 +106,7 @@ def fit_machines(
     """
     pairs = [_weighted(pair, bounds) for pair in machines(labels, n_classes, settings.multi_class)]
     _refuse_overflow(bounds, max(step.factor for step in steps))
-    place = KernelPlace.of(source, settings, session)
+    place = KernelPlace.of(source, settings, session, n_classes)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
     with ExitStack() as kept:
         start = time.perf_counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dkl.blocks.kernel_plan import KernelShape, plan_kernel
@@ -13,13 +13,59 @@ from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
+from dkl.estimators.common.plain_models import linear_bytes
 from dkl.estimators.common.samples import pool_rows
 from dkl.estimators.common.work_folder import next_run
 from dkl.estimators.svc.settings import SVCSettings
-from dkl.linalg.kernel_columns import Kernel
+from dkl.linalg.kernel_columns import DENSE_POINTS_BYTES, POINTS_AT_A_TIME, Kernel
 from dkl.quality import MAX_HELD_OUT
 from dkl.resources import format_bytes
 from dkl.solvers import svm_pairs
+
+STATE_VECTORS = 12
+"""Vectors of a machine's rows that are kept of it: row numbers, coefficients, its solution, all twice where rows are held out, its
+state for the run, and the history's rows."""
+MACHINE_BYTES = 12_000
+"""Bytes of a machine's objects and history."""
+COLUMNS_BYTES = 24_000_000
+"""Tiles of kernel columns, at the stages of their making."""
+
+
+@dataclass(frozen=True)
+class MachineSizes:
+    """Sizes of all machines together: their `count`, and their `rows` added up; n: of the rows, classes: of their labels."""
+
+    count: int
+    rows: int
+    n: int
+    classes: int
+
+    @classmethod
+    def of(cls, pairs: list[svm_pairs.TwoClasses], n: int) -> Self:
+        """The sizes of these machines."""
+        classes = len({label for pair in pairs for label in pair.between if label is not None})
+        return cls(len(pairs), sum(len(pair.rows) for pair in pairs), n, classes)
+
+    @property
+    def states(self) -> int:
+        """Bytes that are held of the machines until the model is made."""
+        return STATE_VECTORS * 8 * self.rows + MACHINE_BYTES * self.count
+
+    @property
+    def coefficients(self) -> int:
+        """Bytes of the coefficients of all machines (count, n)."""
+        return 8 * self.count * self.n
+
+    @property
+    def votes(self) -> int:
+        """Bytes of the table of machines and classes by which votes are counted, while it is made."""
+        return 3 * 8 * self.count * self.classes if self.classes > 2 else 0
+
+
+def points_bytes(count: int, n_features: int, *, is_sparse: bool) -> int:
+    """Return the bytes of points as a kernel takes them for its columns, with the tiles of these."""
+    dense = DENSE_POINTS_BYTES if is_sparse else 8 * (count + 2 * min(count, POINTS_AT_A_TIME)) * (n_features + 2)
+    return dense + COLUMNS_BYTES
 
 
 @dataclass(frozen=True)
@@ -33,17 +79,22 @@ class PlannedPlace:
     work_dir: Any = None
     may_be_single: bool = True
     holdout: float = 0.0
+    n_classes: int = 2
 
     @classmethod
-    def of(cls, source: RowSource, settings: SVCSettings, session: Session) -> Self:
+    def of(cls, source: RowSource, settings: SVCSettings, session: Session, n_classes: int = 2) -> Self:
         """As the settings have it. The level method's bound is of all its cuts: none is evaluated again, in double, at its last
         point, so all its work is in double."""
         by_level = settings.solver == "level"
         dtype = "float64" if by_level else settings.dtype
-        return cls(source, session, dtype, settings.memory_limit, settings.work_dir, not by_level, settings.holdout)
+        return cls(
+            source, session, dtype, settings.memory_limit, settings.work_dir, not by_level, settings.holdout, n_classes
+        )
 
-    def plan(self, kernels: list[Kernel], largest_machine: int, *, is_whole: bool, may_use_disk: bool) -> Plan:
-        """MemoryBudgetError or DiskError where K cannot stand anywhere."""
+    def plan(
+        self, kernels: list[Kernel], largest_machine: int, sizes: MachineSizes, *, is_whole: bool, may_use_disk: bool
+    ) -> Plan:
+        """MemoryBudgetError or DiskError where K cannot stand anywhere, or what follows it does not fit."""
         place, here = Place.of(self.session), int(MEMORY_SHARE * machine_memory())
         shape = KernelShape(
             self.source.n,
@@ -54,7 +105,7 @@ class PlannedPlace:
             is_whole,
             self.source.is_in_place and not place.distributed,
             self.source.own_bytes,
-            self._held_out_bytes(),
+            sizes.states,
         )
         plan = plan_kernel(
             shape,
@@ -65,17 +116,27 @@ class PlannedPlace:
             may_use_disk=may_use_disk and self.work_dir is not None,
             may_be_single=self.may_be_single,
         )
+        plan = replace(plan, stages=plan.stages | self._after(sizes))
         place.checked(plan, self.memory_limit)
         if plan.placement == "disk":
             self._check_disk(plan)
         return plan
 
-    def _held_out_bytes(self) -> int:
-        """Bytes of the rows that are held out, twice, and of those that a linear classifier learns from with scaled copies."""
-        if not self.holdout:
-            return 0
-        held, row = min(self.source.n * self.holdout, MAX_HELD_OUT), max(self.source.row_bytes, 8)
-        return int(2 * held * row) + (4 * pool_rows(self.source, self.memory_limit) * row)
+    def _after(self, sizes: MachineSizes) -> dict[str, int]:
+        """Bytes of the stages after K is released: of the quality, and of the model, whose support may be all rows."""
+        source = self.source
+        n, d, row = source.n, source.n_features, max(source.row_bytes, 8)
+        held = sizes.states + (source.own_bytes if not source.is_mapped else 0)
+        stages = {"the model": held + 3 * n * row + 4 * sizes.coefficients}
+        if self.holdout:
+            tests = int(min(n * self.holdout, MAX_HELD_OUT))
+            decided = n * row + points_bytes(n, d, is_sparse=source.is_sparse) + 4 * 8 * tests * sizes.count
+            classes = 1 if self.n_classes == 2 else self.n_classes
+            pool = pool_rows(source, self.memory_limit)
+            plain = linear_bytes(pool, d, row, classes, is_sparse=source.is_sparse)
+            beside = 2 * tests * row + 2 * sizes.coefficients + sizes.votes
+            stages["measuring the quality"] = held + beside + max(decided, plain)
+        return stages
 
     def _check_disk(self, plan: Plan) -> None:
         folder = next_run(self.work_dir, "kernel").parent
@@ -109,4 +170,5 @@ def plan_machines(
         and most > svm_pairs.SMALLEST_IN_PARTS
         and not (kernels[0].is_precomputed or callable(kernels[0].name))
     )
-    return place.plan(kernels, most, is_whole=not in_parts, may_use_disk=most == all_rows)
+    sizes = MachineSizes.of(pairs, all_rows)
+    return place.plan(kernels, most, sizes, is_whole=not in_parts, may_use_disk=most == all_rows)

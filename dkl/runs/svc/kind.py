@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dkl.blocks.session import Session
 from dkl.estimators.common.views import MOST_DECIDED
 from dkl.estimators.svc.decisions import Scheme
 from dkl.estimators.svc.model import load_model
+from dkl.estimators.svc.plan import MachineSizes
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.runs.class_inputs import ClassInputs
 from dkl.runs.classification import ClassifierRuns, class_predictor
@@ -75,6 +77,8 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         model = load_model(run)
         found, scheme = model.machines, Scheme(len(model.classes), settings_of(run, {}).multi_class)
         needs = kernel_needs(found.points, found.coefficients, len(found.kernels))
+        votes = MachineSizes(len(found.coefficients), 0, 0, len(model.classes)).votes
+        needs = replace(needs, model=needs.model + votes)
         of_kernel = found.kernels[0].is_precomputed
         return class_predictor(model.classes, model.n_features, found.decide, scheme, request, needs, of_kernel)
 

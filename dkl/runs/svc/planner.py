@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
+from dkl.blocks.row_blocks import LARGEST_BLOCK
 from dkl.blocks.session import Session
 from dkl.estimators.svc.kernels import kernels_for_plans, kernels_of
-from dkl.estimators.svc.plan import PlannedPlace, plan_machines
+from dkl.estimators.svc.plan import MachineSizes, PlannedPlace, plan_machines, points_bytes
 from dkl.estimators.svc.settings import SVCSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.class_inputs import ClassInputs
+from dkl.runs.classification import VOTE_BYTES
 from dkl.runs.estimate import time_of_matrices
 from dkl.runs.planner import Estimate
+from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.runs.supervised import check_small_matrix
 from dkl.runs.supervised_planner import SupervisedPlanner
 from dkl.solvers.svm_pairs import TwoClasses, machines
@@ -36,8 +42,11 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
 
     def plan(self, found: ClassInputs, settings: SVCSettings, session: Session) -> Plan:
         """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
-        place = PlannedPlace.of(found.rows, settings, session)
-        return plan_machines(place, kernels_for_plans(settings), _machines(found, settings), 1, settings)
+        place, pairs = PlannedPlace.of(found.rows, settings, session, len(found.classes)), _machines(found, settings)
+        made = plan_machines(place, kernels_for_plans(settings), pairs, 1, settings)
+        later = _later(found, MachineSizes.of(pairs, found.rows.n), settings)
+        made = replace(made, stages=made.stages | later)
+        return Place.of(session).checked(made, settings.memory_limit)
 
     def disk_bytes(self, found: ClassInputs, settings: SVCSettings, plan: Plan) -> int:
         """Two states of all machines, and the model if every row were a support vector; that without held-out rows too."""
@@ -53,6 +62,23 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
         sizes = f"{len(pairs)} machine(s) of {max(len(pair.rows) for pair in pairs):,} rows at most"
         before = f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {sizes}"
         return Estimate([before], time_of_matrices(kernels_for_plans(settings), rows, settings.dtype, plan))
+
+
+def _later(found: ClassInputs, sizes: MachineSizes, settings: SVCSettings) -> dict[str, int]:
+    """Bytes of `dkl predict` of as many rows, and of `dkl verify`, with every row a support vector: under the limit of a fit they fit."""
+    rows, several = found.rows, len(kernels_for_plans(settings))
+    n, d, row = rows.n, rows.n_features, max(rows.row_bytes, 8)
+    points = n * row + points_bytes(n, d, is_sparse=rows.is_sparse)
+    weights = (2 if several > 1 else 1) * sizes.coefficients + sizes.votes
+    classes = VOTE_BYTES * len(found.classes) + found.classes.itemsize
+    predicted = 2 * max(LARGEST_BLOCK, row) + 2 * ((24 if several > 1 else 16) * sizes.count + classes)
+    both = 2 if settings.holdout else 1
+    scores = both * (several + 1) * sizes.coefficients + 8 * 8 * sizes.rows
+    copies = (1 if rows.is_sparse else 3) * n * 8 * (row // 8 if rows.is_sparse else d)
+    return {
+        "predictions, later": rows.own_bytes + points + weights + predicted + 3 * LARGEST_BLOCK,
+        "dkl verify, later": rows.own_bytes + n * row + copies + scores + weights + 4 * VERIFY_BYTES,
+    }
 
 
 def _machines(found: ClassInputs, settings: SVCSettings) -> list[TwoClasses]:
