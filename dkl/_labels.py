@@ -122,3 +122,12 @@ def refuse_all_distinct(n_classes: int, n_labeled: int) -> None:
             "every label is another: no two rows are of one class", where="y", got=f"{n_classes:,} labels of {n_labeled:,} rows",
             wanted="classes of several rows", remedy="choose the column of classes; numbers to predict are for a regression",
         )  # fmt: skip
+
+
+def refuse_one_class(n_classes: int, n_labeled: int) -> None:
+    """Raise InputError where labels are of fewer than two classes: nothing tells rows apart."""
+    if n_classes < 2:
+        raise InputError(
+            "all labeled rows are of one class" if n_classes else "no row has a label", where="y",
+            got=f"{n_classes} class{'' if n_classes else 'es'} among {n_labeled:,} labeled rows", wanted="two classes or more",
+        )  # fmt: skip

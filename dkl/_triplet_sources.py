@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dkl._labels import refuse_one_class
 from dkl._pair_checks import Integers
 from dkl._plain_arrays import in_memory, largest_value, refuse_text, refuse_too_large
 from dkl.errors import InputError
@@ -30,9 +31,7 @@ def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_ker
     """
     labelled = np.flatnonzero(codes >= 0)
     classes = np.unique(codes[labelled])
-    if len(classes) < 2:
-        got = f"{len(classes)} class among {len(labelled)} labelled rows"
-        raise InputError("no rows of another class", where="y", got=got, wanted="two classes or more")
+    refuse_one_class(len(classes), len(labelled))
     rows, parts = _rows(X, len(codes), is_kernel), []
     space: Any = _KernelSpace(rows) if is_kernel else _RowSpace(rows)
     for code in classes:

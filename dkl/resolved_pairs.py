@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dkl._labels import as_labels
+from dkl._labels import as_labels, refuse_one_class
 from dkl._pair_checks import as_integers, inside_cross_validation
 from dkl._pair_sources import encode_labels, most_pairs_of_labels, sample_pairs
 from dkl._plain_arrays import in_memory
@@ -98,7 +98,9 @@ def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
     if len(y) != n:
         raise InputError("labels and rows differ in number", where="y", got=f"shape {y.shape}", wanted=f"({n},)")
     codes = encode_labels(y)
-    most = most_pairs_of_labels(int(np.count_nonzero(codes >= 0)))
+    n_labeled = int(np.count_nonzero(codes >= 0))
+    refuse_one_class(int(codes.max(initial=-1)) + 1, n_labeled)
+    most = most_pairs_of_labels(n_labeled)
     return Pairs(*sample_pairs(codes, None, None, random_state, most)).check(n)
 
 

@@ -140,8 +140,8 @@ def test_triplets_of_labels_do_not_depend_on_blocks(rng: Any, monkeypatch: Any) 
 @pytest.mark.parametrize(
     ("X", "y", "options", "message"),
     [
-        ([[0.0], [1.0]], [0, 0], {}, "y: no rows of another class; got 1 class among 2 labelled rows"),
-        ([[0.0], [1.0]], [-1, -1], {}, "0 class among 0"),
+        ([[0.0], [1.0]], [0, 0], {}, "y: all labeled rows are of one class; got 1 class among 2 labeled rows"),
+        ([[0.0], [1.0]], [-1, -1], {}, "y: no row has a label; got 0 classes among 0"),
         ([[0.0], [1.0]], [0, 1], {}, "no two rows of one class; got 2 classes of one row each"),
         ([[0.0], [1.0]], [0, 1, 1], {}, r"X: labels and rows differ in number; got shape \(2, 1\); wanted \(3, d\)"),
         ([[0.0], [1.0]], [0, 1], {"kernel": "precomputed"}, r"wanted \(2, 2\), the kernel matrix"),

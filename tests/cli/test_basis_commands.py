@@ -77,7 +77,7 @@ def fitted(*words):
         ((*MVU, "--data", "equal.npz"), "all rows are equal; got edges of length 0 alone"),
         ((*MVU, "--data", "nan.npz"), "X[3, 0]"),
         ((*MVU, "--data", "X.npy", "--colored"), "no targets; name their file by --targets"),
-        ((*MVU, "--data", "X.npz", "--colored", "--targets", "one.npy"), "one.npy: The number of classes"),
+        ((*MVU, "--data", "X.npz", "--colored", "--targets", "one.npy"), "one.npy: all labeled rows are of one class"),
         ((*MVU, "--data", "X.npz", "--targets", "short.npy"), "not labels of these rows"),
         (
             (*MVU, "--data", "signs.npz", "--colored"),

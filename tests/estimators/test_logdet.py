@@ -207,7 +207,7 @@ def test_tuples_of_metric_learn(X):
         ({"loss": "itml"}, {"triplets": TRIPLETS}, 'loss="itml" is of pairs or labels; got triplets; wanted .*"log"'),
         ({}, {"triplets": TRIPLETS, "pairs": dkl.Pairs(MUST)}, "two kinds of side information"),
         ({}, {"triplets": [[0, 1, 9]]}, "triplets: row numbers out of range"),
-        ({}, {"y": [0] * N}, "y: no rows of another class"),
+        ({}, {"y": [0] * N}, "y: all labeled rows are of one class"),
         ({}, {"y": [0, 1]}, r"y: labels and rows differ in number; got shape \(2,\)"),
         ({}, {}, "requires y to be passed"),
         ({"loss_params": {"t": 0.5}}, {"triplets": TRIPLETS}, "loss_params: unknown parameters of the loss"),
@@ -236,7 +236,7 @@ def test_tuples_of_metric_learn(X):
         ({"kernel": "sigmoid"}, {"triplets": TRIPLETS}, "an eigenvalue of -.*; wanted 0 or more; take another kernel"),
         ({}, {"triplets": []}, "triplets: no triplets; got 0"),
         ({}, {"triplets": [[0, 1, 1]]}, r"a row twice in a triplet; got triplets\[0\] = \(0, 1, 1\)"),
-        ({}, {"y": [-1] * N}, "y: no rows of another class; got 0 class among 0 labelled rows"),
+        ({}, {"y": [-1] * N}, "y: no row has a label; got 0 classes among 0 labeled rows"),
         (
             {"loss": "itml", "loss_params": {"upper": 0}},
             {"pairs": dkl.Pairs(MUST)},

@@ -30,6 +30,27 @@ def test_two_classes_called_1_and_minus_1_are_refused(model):
             clone(model).fit(X, labels)
 
 
+@pytest.mark.parametrize(
+    "model", [*LEARNERS_OF_LABELS, dkl.OptimalNeighborhoodSVC()], ids=lambda model: type(model).__name__
+)
+def test_labels_of_one_class_are_refused(model):
+    half = np.where(np.arange(N) % 2, 7.0, np.nan)
+    for labels, got in (
+        (np.zeros(N, int), f"1 class among {N} labeled"),
+        (["a"] * N, f"{N} labeled"),
+        (half, f"1 class among {N // 2} labeled"),
+    ):
+        if isinstance(model, dkl.OptimalNeighborhoodSVC) and labels is half:
+            continue  # which wants a label in every row
+        with pytest.raises(
+            InputError, match=f"y: all labeled rows are of one class; got .*{got} rows; wanted two classes"
+        ):
+            clone(model).fit(X, labels)
+    if not isinstance(model, dkl.OptimalNeighborhoodSVC):
+        with pytest.raises(InputError, match="y: no row has a label"):
+            clone(model).fit(X, [None] * N)
+
+
 @pytest.mark.parametrize("model", LEARNERS_OF_LABELS[:6], ids=lambda model: type(model).__name__)
 def test_unlabeled_is_one_thing_in_numbers_text_and_objects(model):
     model = clone(model).set_params(random_state=0)

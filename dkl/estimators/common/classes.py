@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._labels import refuse_all_distinct, require_labels
+from dkl._labels import refuse_all_distinct, refuse_one_class, require_labels
 from dkl._plain_arrays import in_memory
 from dkl.errors import InputError, StoreError
 from dkl.stores.run import RunStore
@@ -28,9 +28,7 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
     if len(given) != n:
         raise InputError("inconsistent numbers of samples", where="y", got=f"shape {given.shape}", wanted=f"({n},)")
     classes, numbers = np.unique(given, return_inverse=True)
-    if len(classes) < 2:
-        got = f"{len(classes)} class"
-        raise InputError("The number of classes has to be greater than one", where="y", got=got)
+    refuse_one_class(len(classes), n)
     refuse_all_distinct(len(classes), n)
     if is_plain and 2 * len(classes) > len(given):
         _as_sklearn_has_it(y)  # it warns of as many

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from dkl._labels import require_targets
+from dkl._labels import refuse_one_class, require_targets
 from dkl._pair_sources import encode_labels
 from dkl._plain_arrays import in_memory, refuse_too_large
 from dkl.blocks.graph import Graph, build_graph
@@ -127,9 +127,7 @@ def label_factor(y: Any, n: int) -> Matrix:
         codes = encode_labels(y)
         if len(codes) != n:
             raise InputError("inconsistent numbers of samples", where="y", got=f"shape {codes.shape}", wanted=f"({n},)")
-        if codes.max(initial=-1) < 1:
-            got = f"{codes.max(initial=-1) + 1} class"
-            raise InputError("The number of classes has to be greater than one", where="y", got=got)
+        refuse_one_class(int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0)))
         one_hot = np.eye(codes.max() + 1)[codes]
         one_hot[codes < 0] = one_hot[codes >= 0].mean(axis=0)
         return one_hot

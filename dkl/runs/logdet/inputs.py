@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._labels import refuse_one_class
 from dkl._pair_sources import encode_labels
 from dkl.blocks.row_sources import RowSource
 from dkl.errors import InputError
@@ -111,12 +112,10 @@ def _codes(files: Files, n: int, settings: LogDetRunSettings) -> NDArray[np.int6
     labels, where = read_class_labels(files, n), where_targets(files)
     try:
         codes = encode_labels(labels)
+        refuse_one_class(int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0)))
     except InputError as error:
         raise in_file(error, files) from error
     counts = np.bincount(codes[codes >= 0], minlength=1)
-    if len(counts) < 2:
-        got = f"{np.count_nonzero(counts)} class among {counts.sum()} labelled rows"
-        raise InputError("no rows of another class", where=where, got=got, wanted="two classes or more")
     if counts.max() < 2:
         got = f"{len(counts)} classes of one row each"
         raise InputError("no two rows of one class", where=where, got=got, wanted="a class of two rows or more")
