@@ -123,13 +123,22 @@ def _is_valid(name: str, value: Any) -> bool:
     return _is_number(value)
 
 
-def proof_text(relative_gap: float) -> str:
+def proof_text(relative_gap: float, gap: float | None = None) -> str:
     """Return what a certificate says of a fit: how near its objective is to the minimum, and nothing of its use.
+
+    gap: as `absolute_gap` returns it.
 
     >>> proof_text(0.0048)
     'objective within 0.48 % of its minimum'
+    >>> proof_text(4.5e-7, 2.65e-8)
+    'objective within 2.7e-08 of its minimum'
     """
-    return f"objective within {100 * relative_gap:.2g} % of its minimum"
+    return f"objective within {f'{100 * relative_gap:.2g} %' if gap is None else f'{gap:.2g}'} of its minimum"
+
+
+def absolute_gap(objective: float, gap: float, relative_gap: float) -> float | None:
+    """Return the gap where `relative_gap` is relative to more than the objective, as of an objective that may fall to 0; else None."""
+    return None if gap <= 1.01 * relative_gap * abs(objective) else gap
 
 
 def held_out(n: int, share: float, seed: int, step: int, strata: NDArray[np.integer] | None = None) -> NDArray[np.intp]:

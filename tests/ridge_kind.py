@@ -69,7 +69,7 @@ class Ridge(KernelRidgeRegressor):
         ended = watch.record({"iteration": 1, "of": 1, "stage": "solve", "objective": objective(self, X, y)})
         watch.raise_if_interrupted("stopped")
         seconds, outcome = {"total": watch.seconds}, ended or Outcome.SOLVED
-        self.result_ = Result(outcome, 1, watch.history, seconds, peak_rss(), plan=plan or {})
+        self.result_ = Result(outcome, 1, watch.history, seconds, peak_rss(), plan=plan or {}, proven=0.0, asked=0.0)
         self.n_iter_ = 1
 
     def plot(self, ax=None):

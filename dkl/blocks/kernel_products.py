@@ -80,8 +80,8 @@ class KernelProducts:
     ) -> None:  # fmt: skip
         self.kernel, self.dtype, self.rows = kernel, np.dtype(dtype), _TileRows(source, session, rows_bytes)
         self.n = self.rows.n
-        step = min(self.n, points or self.n)
-        self.spans = [(lo, min(lo + step, self.n)) for lo in range(0, self.n, step)]
+        self.points = min(self.n, points or self.n)
+        self.spans = [(lo, min(lo + self.points, self.n)) for lo in range(0, self.n, self.points)]
         processes = session.n_slots if session.is_distributed else 1
         # Blocks have a tile more or less: where all of them fit, no share of a row keeps one out.
         is_all = held * processes >= held_bytes(self.n, self.rows.source.row_bytes, self.dtype)

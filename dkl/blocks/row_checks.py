@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,10 @@ from scipy.sparse import csr_array, issparse
 from dkl._plain_arrays import first_beyond, first_not_finite, largest_value, not_finite, too_large
 from dkl.blocks.row_pieces import Block
 from dkl.blocks.row_sources import RowSource, row_source
+from dkl.errors import InputError
+
+if TYPE_CHECKING:
+    from dkl.blocks.row_blocks import RowBlocks
 
 Rows = Any
 """(m, features): an ndarray, or a csr_array."""
@@ -34,6 +38,27 @@ def require_finite(block: Block) -> None:
     if found is not None:
         row, column, value = found
         raise not_finite(f"X[{block.start + row}, {column}]", value)
+
+
+LEAST_SQUARE = float(np.finfo(float).tiny / np.finfo(float).eps)
+"""Sum of squares of differences below which some are less than the least normal number."""
+
+
+def refuse_tiny(rows: RowBlocks, square: float) -> None:
+    """Raise InputError for rows that differ by so little that the sum of squares of the differences, `square`, underflows.
+
+    One pass, where `square` is below LEAST_SQUARE.
+    """
+    if square < LEAST_SQUARE and any(rows.map(_differs, rows.take(np.zeros(1, np.intp)))):
+        raise InputError("numbers too small to square", where="X", remedy="scale the rows up")
+
+
+def _differs(block: Block, first: Any) -> bool:
+    """Return whether a row of the block differs from `first` (1, d)."""
+    if issparse(block.rows):
+        ones = csr_array(np.ones((block.rows.shape[0], 1)))
+        return bool(abs(block.rows - ones @ csr_array(first)).max() > 0)
+    return bool((block.rows != first).any())
 
 
 def check_values(source: RowSource, rows_at_once: int) -> None:

@@ -38,6 +38,7 @@ from dkl.solvers.watch import Watch
 ROWS_ARE_FEATURES = ("factor", "linear")
 SAME_INERTIA = 1e-10
 """Relative difference below which two restarts found the same clustering, and the first of them counts."""
+SHIFT = "squared shift of the centers"
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
     stalled="raise tol",
@@ -165,7 +166,8 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         problem = KMeansProblem(rows)
         with watch:
             starts = self._starts(problem, watch)
-            found = lloyd(problem, starts, max_iter=self.max_iter, tol=self.tol * problem.variance, watch=watch)
+            asked = self.tol * problem.variance
+            found = lloyd(problem, starts, max_iter=self.max_iter, tol=asked, watch=watch)
         solved = time.perf_counter()
         inertias = problem.inertia(found.centers)
         # Of restarts that agree but for rounding always the first, or rounding could decide how clusters are numbered.
@@ -176,7 +178,10 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         outcome = Outcome.SOLVED if found.converged[best] else found.outcome
         seconds = {"solve": solved - started, "labels": time.perf_counter() - solved}
         seconds["total"] = watch.seconds
-        self.result_ = Result(outcome, self.n_iter_, watch.history, seconds, peak_rss(), remedy=REMEDIES[outcome])
+        self.result_ = Result(
+            outcome, self.n_iter_, watch.history, seconds, peak_rss(), remedy=REMEDIES[outcome],
+            proven=float(found.shifts[best]), asked=asked, measure=SHIFT,
+        )  # fmt: skip
         self._view_kept = picture.view_of(rows.source, self.labels_, self.cluster_centers_)
         self._warn()
         return self

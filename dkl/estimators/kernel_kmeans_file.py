@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dkl._array_files import read_npz
 from dkl.errors import InputError
-from dkl.estimators.kernel_kmeans import REMEDIES, KernelKMeans
+from dkl.estimators.kernel_kmeans import REMEDIES, SHIFT, KernelKMeans
 from dkl.estimators.kernel_kmeans_picture import KMeansView
 from dkl.solvers.result import Outcome, Result
 
@@ -62,6 +62,8 @@ class Clusters:
             "inertia": float(model.inertia_),
             "n_iter": int(model.n_iter_),
             "outcome": result.outcome.value,
+            "proven": result.proven,
+            "asked": result.asked,
             "seconds": result.seconds,
             "peak_bytes": result.peak_bytes,
             "history": result.history,
@@ -110,7 +112,10 @@ def _clusters(arrays: dict[str, NDArray[Any]], notes: dict[str, Any]) -> Cluster
     model.inertia_, model.n_iter_ = float(notes["inertia"]), int(notes["n_iter"])
     seconds = {str(name): float(value) for name, value in notes["seconds"].items()}
     peak = int(notes["peak_bytes"])
-    model.result_ = Result(outcome, model.n_iter_, notes["history"], seconds, peak, remedy=REMEDIES[outcome])
+    model.result_ = Result(
+        outcome, model.n_iter_, notes["history"], seconds, peak, remedy=REMEDIES[outcome],
+        proven=float(notes["proven"]), asked=float(notes["asked"]), measure=SHIFT,
+    )  # fmt: skip
     model._view_kept = _view(arrays, k, len(labels))
     return Clusters(model, notes["run"], ids)
 

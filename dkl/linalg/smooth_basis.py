@@ -31,6 +31,8 @@ Array = NDArray[np.float64]
 SHIFT, DEEP = 1e-4, 1000
 """Share of the mean of L's diagonal that is added to make L definite. Of a graph of more than DEEP levels it is 0.1 over their square,
 below its lowest eigenvalues: far above them it hides what tells them apart, and Lanczos takes ten times the steps."""
+TOL = 1e-8
+"""Residual at which the filter's passes end."""
 PASSES = 60
 RESTARTS = 200
 """Most restarts of Lanczos. An eigenvalue that is there hundreds of times, as 0 where duplicates are components of their own, takes it
@@ -55,7 +57,7 @@ def smoothest(
     laplacian: sparse.csr_array,
     count: int,
     *,
-    tol: float = 1e-8,
+    tol: float = TOL,
     passes: MakePasses = PassesHere,
     room: int | None = None,
 ) -> SmoothBasis:

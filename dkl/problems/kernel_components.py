@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from dkl.blocks.kernel_operator import finite
 from dkl.blocks.kernel_products import OVERFLOWING, first_means, rows_times, shifted
 from dkl.blocks.row_blocks import RowBlocks
+from dkl.blocks.row_checks import refuse_tiny
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.kernel_columns import Kernel
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.units import power_of_two
 
 Matrix = NDArray[np.float64]
 
@@ -103,6 +105,7 @@ def nystroem_start(products: ThinProducts, size: int, random: np.random.RandomSt
     kept = (count - size + RANDOM, count - 1)
     _, vectors = scipy.linalg.eigh(K - means - means[:, None] + means.mean(), subset_by_index=kept)
     found = products.thin(chosen, vectors - vectors.mean(axis=0))
+    found = found / power_of_two(float(np.abs(found).max()))  # squares are numbers then
     found = found - found.mean(axis=0)
     lengths = np.linalg.norm(found, axis=0)
     return np.hstack([found / np.where(lengths > 0, lengths, 1.0), random_start(n, RANDOM, random) / np.sqrt(n)])
@@ -118,6 +121,7 @@ def factor_components(rows: RowBlocks, count: int) -> FactorComponents:
     with OVERFLOWING():
         offset = sums / rows.n
         covariance = finite(gram - rows.n * np.outer(offset, offset), Kernel("linear"))
+    refuse_tiny(rows, float(np.trace(covariance)))
     d = rows.n_features
     with one_blas_thread():
         values, axes = scipy.linalg.eigh(covariance, subset_by_index=(d - count, d - 1))
@@ -145,6 +149,24 @@ def inverse_roots(values: Matrix, least: float) -> Matrix:
     """(k,) 1 / sqrt(lambda), 0 for those that are no larger than `least`."""
     kept = values > least
     return np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+
+
+def handed_out(found: Matrix, values: Matrix, residuals: Matrix) -> Matrix:
+    """Return the residuals (k,) with eigenvalues `values` (k,), some of them 0, in the place of those found, over the largest.
+
+    residuals: with those found, over the largest of them, orthogonal to the vectors as Ritz pairs' are.
+    """
+    largest = float(found[0]) if found[0] > 0 else float(np.abs(found).max())
+    return np.asarray(np.hypot(residuals, (found - values) / (largest or 1.0)))
+
+
+def residuals_of(operator: CentredKernel, values: Matrix, vectors: Matrix) -> Matrix:
+    """Return |H K H v - lambda v| (k,) over the largest lambda, by a product; infinite where no lambda is above 0."""
+    image = operator.times(vectors)
+    unit = float(values[0])
+    if not unit > 0:
+        return np.full(len(values), np.inf)
+    return np.asarray(np.linalg.norm(image / unit - vectors * (values / unit), axis=0))
 
 
 def shifted_moments(block: Block, shift: Matrix) -> tuple[Matrix, Matrix]:

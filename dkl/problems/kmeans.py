@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dkl._plain_arrays import largest_value, refuse_too_large
 from dkl.blocks.few_rows import FewRows
 from dkl.blocks.row_blocks import Block, RowBlocks
-from dkl.blocks.row_checks import require_finite
+from dkl.blocks.row_checks import refuse_tiny, require_finite
 from dkl.linalg import kmeans
 from dkl.linalg.kmeans import lower, lowered_sums
 
@@ -60,6 +60,7 @@ class KMeansProblem:
         mean, variances = kmeans.merge_moments(parts)
         self.offset: Offset = None if rows.is_sparse else _as_of_rows(mean, rows)
         self.variance = float(variances.mean())
+        refuse_tiny(rows, self.n * float(variances.sum()))
         # The squared length that rounding alone gives to a difference of two rows.
         self._noise = 16 * float(np.finfo(rows.dtype).eps) ** 2 * float(variances.sum())
 

@@ -11,7 +11,7 @@ import click
 
 from dkl.errors import DklError, StoreError
 from dkl.estimators.common.standardize_setting import FOLDER
-from dkl.quality import Quality, proof_text
+from dkl.quality import Quality, absolute_gap, proof_text
 from dkl.resources import format_bytes
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
@@ -70,13 +70,15 @@ def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:
     """Objective and proven gap of what has them in a report; `of` follows their names, as " of target 2"."""
     return {
         f"objective{of}": f"{output['objective']:.10g}",
-        f"proven relative gap{of}": proven(output["relative_gap"]),
+        f"proven relative gap{of}": proven(output),
     }
 
 
-def proven(relative_gap: float) -> str:
-    """Return a relative gap and what it means, in words."""
-    return f"{relative_gap:.3g}   {proof_text(relative_gap)}"
+def proven(output: dict[str, Any]) -> str:
+    """Return the relative gap of what has an objective and a gap in a report, and what it means, in words."""
+    relative_gap = float(output["relative_gap"])
+    gap = absolute_gap(float(output["objective"]), float(output["gap"]), relative_gap)
+    return f"{relative_gap:.3g}   {proof_text(relative_gap, gap)}"
 
 
 def quality(report: dict[str, Any]) -> dict[str, str]:

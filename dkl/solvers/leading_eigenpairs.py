@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 from dkl.linalg.one_blas_thread import one_blas_thread
+from dkl.linalg.units import power_of_two
 from dkl.solvers.result import Outcome
 from dkl.solvers.watch import Stall, Watch, verdict
 
@@ -68,15 +69,19 @@ def leading_eigenpairs(
 ) -> Eigenpairs:
     """The `count` algebraically largest pairs, from a start (n, b), b >= count or all of the space.
 
-    Solved once all residuals are at most `tol`; max_iter: most products. Where the space has fewer than `count` dimensions pairs are
-    filled up with zeros. The history has the largest residual, the largest eigenvalue, and the last one wanted.
+    Solved once all residuals are at most `tol`, stalled where no product adds to the space any more; max_iter: most products. Where the
+    space has fewer than `count` dimensions pairs are filled up with zeros. The history has the largest residual, the largest eigenvalue,
+    and the last one wanted.
     """
     n, most = len(start), space_columns(len(start), start.shape[1])
     basis, images, inner = np.empty((n, most), order="F"), np.empty((n, most), order="F"), np.zeros((most, most))
+    unit = 0.0
     size, fresh, stall, best, n_iter = 0, _orthonormal(start, basis[:, :0], 0.0), Stall(IDLE), np.inf, 0
     while True:
         n_iter += 1
         image = operator.times(fresh)
+        unit = unit or power_of_two(float(np.abs(image).max(initial=0.0)))
+        image = image / unit  # squares of lengths are numbers then, whatever the kernel's scale
         new = slice(size, size + fresh.shape[1])
         size = new.stop
         basis[:, new], images[:, new] = fresh, image
@@ -89,19 +94,21 @@ def leading_eigenpairs(
         distances = images[:, :size] @ turn[:, :count] - vectors * values[:count]
         residuals = np.linalg.norm(distances, axis=0) / (scale or 1.0)
         largest, last = float(values[0]), float(values[:count][-1])
-        row = {"iteration": n_iter, "residual": float(residuals.max()), "largest": largest, "smallest": last}
-        told = watch.record(row | {"finite": bool(np.isfinite(values).all())})
+        row = {
+            "iteration": n_iter, "residual": float(residuals.max()), "largest": unit * largest, "smallest": unit * last,
+        }  # fmt: skip
+        told = watch.record(row | {"finite": bool(np.isfinite(unit * values[:count]).all())})
         fresh = _orthonormal(image, basis[:, :size], NOTHING * scale)
         progressed = float(residuals.sum()) <= PROGRESS * best
         best = float(residuals.sum()) if progressed else best
         outcome = verdict(
             told,
-            solved=(n_iter >= LEAST_PRODUCTS and residuals.max() <= tol) or not fresh.shape[1],
+            solved=(n_iter >= LEAST_PRODUCTS or not fresh.shape[1]) and residuals.max() <= tol,
             at_limit=n_iter >= max_iter,
-            stalled=stall.check(progressed),
+            stalled=stall.check(progressed) or not fresh.shape[1],
         )
         if outcome is not None:
-            return _filled_up(values[:count], vectors, residuals, count, outcome, n_iter)
+            return _filled_up(unit * values[:count], vectors, residuals, count, outcome, n_iter)
         if size + fresh.shape[1] > most:
             size = _restart(
                 basis, images, inner, values, turn, size, max(1, min(KEPT_BLOCKS * start.shape[1], most // 2))

@@ -38,11 +38,13 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class LloydResult:
-    """centers (R, k, r); n_iter (R,); converged (R,): False where a limit came first; a row an iteration."""
+    """centers (R, k, r); n_iter (R,); converged (R,): False where a limit came first; shifts (R,): squared, of the last step, 0 where
+    no label changed; a row an iteration."""
 
     centers: NDArray[np.float64]
     n_iter: NDArray[np.int64]
     converged: NDArray[np.bool_]
+    shifts: NDArray[np.float64]
     outcome: Outcome
     history: list[Row] = field(repr=False)
 
@@ -65,17 +67,19 @@ def lloyd(
     digests = np.zeros((restarts, 2), np.uint64)
     n_iter = np.zeros(restarts, np.int64)
     converged = np.zeros(restarts, np.bool_)
+    last = np.full(restarts, np.inf)
     active, iteration, told = np.arange(restarts), 0, watch.outcome
     while True:
         outcome = verdict(told, solved=not len(active), at_limit=iteration >= max_iter)
         if outcome is not None:
-            return LloydResult(centers, n_iter, converged, outcome, watch.history)
+            return LloydResult(centers, n_iter, converged, last, outcome, watch.history)
         iteration += 1
         update = problem.step(centers[active])
         shifts = np.square(update.centers - centers[active]).sum(axis=(1, 2))
         unchanged = (update.digests == digests[active]).all(axis=1)
         centers[active], digests[active], n_iter[active] = update.centers, update.digests, iteration
-        converged[active] = unchanged | (shifts <= tol)
+        last[active] = np.where(unchanged, 0.0, shifts)
+        converged[active] = last[active] <= tol
         active = active[~converged[active]]
         row = {"iteration": iteration, "moving": len(active), "shift": float(shifts.max())}
         told = watch.record(row | {"finite": bool(np.isfinite(shifts).all())})

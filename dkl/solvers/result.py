@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -55,16 +56,31 @@ def remedies(*, iteration_limit: str, stalled: str, numerical_error: str, **othe
     return _COMMON | {Outcome[name.upper()]: text for name, text in own.items()}
 
 
+def judged(outcome: Outcome, proven: float, asked: float) -> Outcome:
+    """Return the outcome; in the place of SOLVED NUMERICAL_ERROR unless `proven` is finite, STALLED where it is more than `asked`.
+
+    >>> judged(Outcome.SOLVED, 1e-7, 1e-6).value, judged(Outcome.SOLVED, 1e-5, 1e-6).value, judged(Outcome.SOLVED, math.inf, 1e-6).value
+    ('solved', 'stalled', 'numerical_error')
+    """
+    if outcome is not Outcome.SOLVED or proven <= asked < math.inf:
+        return outcome
+    return Outcome.STALLED if math.isfinite(proven) else Outcome.NUMERICAL_ERROR
+
+
 @dataclass(frozen=True)
 class Result:
-    """What happened, for every learner alike.
+    """Outcome and statistics of a fit, of the same type for all learners.
+
+    Where `proven` is not finite, or more than `asked`, an outcome SOLVED is replaced by what `judged` returns, and the remedy says why.
 
     history     a dictionary for each check: stage, iteration, objective, gap or residuals, seconds since the start
     seconds     wall time by stage of this session and "total", of earlier sessions too: at least the history's last seconds
     peak_bytes  largest resident memory of this process so far
     restarts    how often lost workers sent the run back to its last commit
     remedy      what to do about the outcome, in the names of the learner's parameters
-    proven      the relative gap of what was handed out; None where the learner says no single one
+    proven      how near to the optimum what is handed out is, recomputed from it: the largest relative gap, or what `measure` names
+    asked       what `proven` may be at most for the outcome to be SOLVED
+    measure     name of `proven`: "relative gap", or, of a learner without one, its residual
     wrong_pairs pairs that look wrong (`WrongPairs`), of a learner that looked for them; else None
     quality     a number on held-out data, next to that of the plainest alternative; None where nothing was held out
     no_quality  why there is none, where one was asked for and the fit was not stopped
@@ -78,10 +94,26 @@ class Result:
     restarts: int = 0
     plan: dict[str, Any] = field(default_factory=dict, repr=False)
     remedy: str = ""
-    proven: float | None = None
+    proven: float = math.nan
     wrong_pairs: Any = field(default=None, repr=False)
     quality: Quality | None = None
     no_quality: str = ""
+    asked: float = math.nan
+    measure: str = "relative gap"
+
+    def __post_init__(self) -> None:
+        """Replace an outcome SOLVED that does not hold."""
+        outcome = judged(self.outcome, self.proven, self.asked)
+        if outcome is self.outcome:
+            return
+        why = f"the {self.measure} of what is handed out is {self.proven:.2g}"
+        remedy = (
+            f"{why}, {self.asked:.2g} was asked for: loosen tol, or use dtype='float64' if it is not"
+            if outcome is Outcome.STALLED
+            else f"{why}: bring the numbers nearer to 1, of rows, kernel, targets and weights alike"
+        )
+        object.__setattr__(self, "outcome", outcome)
+        object.__setattr__(self, "remedy", remedy)
 
     def with_quality(self, quality: Quality | None, seconds: float, no_quality: str, total: float) -> Result:
         """Return the result with a quality that took `seconds` of `total`; no_quality: why there is none, where it is None."""
@@ -91,9 +123,9 @@ class Result:
     @property
     def ended(self) -> str:
         """The outcome, with what is proven where that is not all that was wanted: "stationary (relative gap 0.049)"."""
-        if self.proven is None or self.outcome.is_wanted:
+        if math.isnan(self.proven) or self.outcome.is_wanted:
             return self.outcome.value
-        return f"{self.outcome.value} (relative gap {self.proven:.2g})"
+        return f"{self.outcome.value} ({self.measure} {self.proven:.2g})"
 
     @property
     def message(self) -> str:

@@ -278,4 +278,4 @@ def test_every_outcome_but_the_good_one_has_a_remedy():
     assert [outcome for outcome in Outcome if outcome.converged] == [Outcome.SOLVED]
     assert [outcome for outcome in Outcome if outcome.is_wanted] == [Outcome.SOLVED, Outcome.STOPPED]
     assert Result(Outcome.STALLED, 1, [], {}, 0, remedy="raise tol").message == "stalled: raise tol"
-    assert Result(Outcome.SOLVED, 1, [], {}, 0).message == "solved"
+    assert Result(Outcome.SOLVED, 1, [], {}, 0, proven=0.0, asked=1e-6).message == "solved"

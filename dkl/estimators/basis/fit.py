@@ -143,9 +143,16 @@ def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper |
     seconds = posed.basis.seconds | {"solve": time.perf_counter() - start}
     result = Result(
         found.outcome, found.n_iter, watch.history, seconds | {"total": watch.seconds}, peak_rss(),
-        remedy=REMEDIES[found.outcome] + more, proven=float(found.certificate.relative_gap),
+        remedy=REMEDIES[found.outcome] + more, proven=_proven(problem, found, Y), asked=settings.tol,
     )  # fmt: skip
     return Solved(Y, embedding, found, result)
+
+
+def _proven(problem: QuadraticSDP, found: QSDPSolution, Y: Matrix) -> float:
+    """Return the relative gap of Y (m, m) as it is rounded, by the dual of the solution; no less than that of its factor."""
+    if not np.isfinite(Y).all():
+        return float("inf")
+    return float(np.max([found.certificate.relative_gap, problem.certify(Y, found.dual).relative_gap]))
 
 
 def _spectrum(factor: Matrix) -> tuple[Matrix, Matrix]:

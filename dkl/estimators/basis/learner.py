@@ -17,6 +17,7 @@ from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.common.views import chosen_rows
 from dkl.problems.qsdp_certificate import QSDPCertificate
+from dkl.quality import absolute_gap
 from dkl.resources import parse_bytes
 from dkl.solvers.result import Result
 
@@ -69,12 +70,12 @@ class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientPara
 
     def _shown(self, X: Any, y: Any) -> picture.BasisShown:
         given = self._rows if X is None else checked_rows(self, X, reset=False)
-        n = int(given.shape[0])
+        n, proven = int(given.shape[0]), self.certificate_
         chosen, labels = chosen_rows(n, y)
         return picture.BasisShown.of(
             given[chosen], self._extended(given)[chosen], labels, self.basis_kernel_, n=n, tol=float(self.tol),
-            history=self.result_.history, relative_gap=self.certificate_.relative_gap,
-            quality=self.result_.quality,
+            history=self.result_.history, relative_gap=proven.relative_gap,
+            gap=absolute_gap(proven.objective, proven.gap, proven.relative_gap), quality=self.result_.quality,
         )  # fmt: skip
 
     @property

@@ -24,7 +24,8 @@ Numbers = NDArray[np.float64]
 @dataclass(frozen=True)
 class BasisShown:
     """What is drawn: before, after (l, 2) rows in a plane; codes (l,) of their classes, -1 none, and their names; spectrum
-    (k,) of Y, descending; history; relative_gap, and the one that was asked for; n rows were learned from.
+    (k,) of Y, descending; history; relative_gap, and the one that was asked for; gap: as `absolute_gap` returns it; n rows were
+    learned from.
     """
 
     before: Numbers
@@ -36,6 +37,7 @@ class BasisShown:
     tol: float
     history: Sequence[dict[str, Any]] = field(repr=False)
     relative_gap: float
+    gap: float | None = None
     quality: Quality | None = None
 
     @classmethod
@@ -51,7 +53,7 @@ def draw(figure: Any, shown: BasisShown) -> None:
     """All panels into an empty figure."""
     panels = [panel(draw_before, shown), panel(draw_one, shown), panel(draw_spectrum, shown)]
     panels.append(panel(draw_gaps, shown.history, "stage", shown.tol))
-    title = titled(shown.quality, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap)}")
+    title = titled(shown.quality, f"{counted(shown.n, 'row')}, {gap_text(shown.relative_gap, shown.gap)}")
     drawing.grid(figure, panels, 2, title)
 
 

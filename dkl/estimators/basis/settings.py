@@ -26,7 +26,11 @@ class BasisSettings(Settings):
     n_neighbors: Annotated[int, Integer(1), "Neighbours of a row in the graph."] = 10
     standardize: Standardize = "auto"
     solver: Annotated[str, Word("low-rank", "sqlp", "scsdp"), "How Y is found."] = "low-rank"
-    tol: Annotated[float, Real(above=0), "Relative gap to end at."] = 1e-6
+    tol: Annotated[
+        float,
+        Real(above=0),
+        "Gap to end at, over the objective or a thousandth of that of K = 0, the larger.",
+    ] = 1e-6
     max_iter: Annotated[int, Integer(1), "Most steps of the solver.", RESUMABLE] = 200
     memory_limit: Annotated[int | None, Size(), 'Bytes a process may use, as "4 GB".', RESUMABLE] = None
     checkpoint_every: Annotated[

@@ -218,9 +218,9 @@ def counted(number: int, what: str, plural: str | None = None) -> str:
     return f"{number:,} {what if number == 1 else plural or what + 's'}"
 
 
-def gap_text(gap: float) -> str:
-    """What is proven, for a title."""
-    return proof_text(gap) if np.isfinite(gap) else "no gap is proven"
+def gap_text(relative_gap: float, gap: float | None = None) -> str:
+    """Return what is proven, for a title. gap: as `absolute_gap` returns it."""
+    return proof_text(relative_gap, gap) if np.isfinite(relative_gap) else "no gap is proven"
 
 
 def titled(quality: Quality | None, text: str) -> str:

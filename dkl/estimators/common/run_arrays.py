@@ -70,6 +70,9 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
     return {
         "outcome": result.outcome.value,
         "remedy": result.remedy,
+        "proven": result.proven,
+        "asked": result.asked,
+        "measure": result.measure,
         "n_iter": result.n_iter,
         **own,
         "quality": None if result.quality is None else result.quality.as_dict(),
@@ -97,8 +100,11 @@ def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Res
             int(report.get("restarts", 0)),
             dict(report.get("plan", {})),
             str(report.get("remedy", "")),
+            float(report["proven"]),
             quality=Quality.from_dict(report.get("quality"), f"{run.path}/report.json"),
             no_quality=str(report.get("no_quality", "")),
+            asked=float(report["asked"]),
+            measure=str(report["measure"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         got = f"{type(error).__name__}: {error}"

@@ -24,9 +24,11 @@ from dkl.linalg.principal_coordinates import with_signs
 from dkl.problems.kernel_components import (
     CentredKernel,
     factor_components,
+    handed_out,
     inverse_roots,
     nystroem_start,
     random_start,
+    residuals_of,
     rounding,
 )
 from dkl.resources import peak_rss
@@ -103,9 +105,20 @@ def fit_components(
         offset = offset + products.shift @ weights  # of rows that are not shifted
     if isinstance(products, KernelProducts):
         products.forget()
-    result = _result(found.outcome, found.n_iter, watch, plan)
+    values = np.where(roots > 0, values, 0.0)
+    residuals = handed_out(found.values, values, found.residuals)
+    if settings.dtype != "float64" and isinstance(products, KernelProducts) and found.outcome.converged:
+        exact = KernelProducts(
+            kernel,
+            source,
+            session,
+            points=max(1, products.points // 2),
+            rows_bytes=settings.memory_limit and settings.memory_limit // 4,
+        )
+        residuals = residuals_of(CentredKernel(exact), values, vectors)
+    result = _result(found.outcome, found.n_iter, residuals, settings, watch, plan)
     is_linear = isinstance(products, FactorProducts)
-    return Components(np.where(roots > 0, values, 0.0), vectors, weights, offset, is_linear, found.residuals, result)
+    return Components(values, vectors, weights, offset, is_linear, residuals, result)
 
 
 def _products(
@@ -142,8 +155,9 @@ def _of_factor(
     values = np.where(np.abs(vectors).max(axis=0) > 0, found.values, 0.0)
     watch.stage("pass").record({"iteration": 1, "residual": float(found.residuals.max()), "largest": float(values[0])})
     weights = found.axes * np.where(values > 0, signs, 0.0)
-    result = _result(Outcome.SOLVED, 1, watch, plan)
-    return Components(values, vectors, weights, found.mean @ weights, True, found.residuals, result)
+    residuals = handed_out(found.values, values, found.residuals)
+    result = _result(Outcome.SOLVED, 1, residuals, settings, watch, plan)
+    return Components(values, vectors, weights, found.mean @ weights, True, residuals, result)
 
 
 def _check(source: RowSource, session: Session, rows_bytes: int | None) -> None:
@@ -152,6 +166,13 @@ def _check(source: RowSource, session: Session, rows_bytes: int | None) -> None:
         RowBlocks(source, session, rows_bytes, once=True).map(require_finite)
 
 
-def _result(outcome: Outcome, n_iter: int, watch: Watch, plan: Plan) -> Result:
-    seconds = {"total": watch.seconds}
-    return Result(outcome, n_iter, watch.history, seconds, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome])
+def _result(
+    outcome: Outcome, n_iter: int, residuals: Matrix, settings: ComponentsSettings, watch: Watch, plan: Plan
+) -> Result:
+    proven = float(residuals.max())
+    if outcome.converged and not proven <= settings.tol:
+        outcome = Outcome.STALLED if np.isfinite(proven) else Outcome.NUMERICAL_ERROR
+    return Result(
+        outcome, n_iter, watch.history, {"total": watch.seconds}, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome],
+        proven=proven, asked=settings.tol, measure="residual",
+    )  # fmt: skip

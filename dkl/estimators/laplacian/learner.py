@@ -52,7 +52,7 @@ class LaplacianKernelLearner(BasisLearner):
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
-        Relative gap; steps of the solver.
+        Gap to end at, relative to `certificate_.size`; steps of the solver.
     holdout : float
         Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all pairs, and
         starts from the kernel without that share.
@@ -65,7 +65,9 @@ class LaplacianKernelLearner(BasisLearner):
     Attributes
     ----------
     embedding_ : (n, rank), K = embedding_ embedding_'; basis_ : (n, m) Q; basis_kernel_ : (m, m) Y
-    certificate_ : objective of (12), bound, gap, relative_gap, DIMACS errors
+    certificate_ : objective of (12), bound, gap, relative_gap, DIMACS errors. The gap is
+        relative to `size`, the objective, or a thousandth of that of a kernel of zeros where this is more: an objective may fall to 0,
+        of which no gap is small
     result_ : Result; outcome, n_iter, history, seconds
     n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 

@@ -89,7 +89,7 @@ class Posed:
         start, found = time.perf_counter(), list[LogDetSolution]()
         for gamma in gammas:
             found.append(self.solve(gamma, found or begin, stage_of(watch, gammas, gamma)))
-        result = result_of(found, {"solve": time.perf_counter() - start}, watch)
+        result = result_of(found, self.settings.tol, {"solve": time.perf_counter() - start}, watch)
         warn_of(result, stacklevel=3)
         return found, result
 
@@ -132,9 +132,9 @@ def _fitting(side: SideInformation, d: int, settings: S) -> S:
 
 
 def result_of(
-    found: list[LogDetSolution], seconds: dict[str, float], watch: Watch, plan: dict[str, Any] | None = None
+    found: list[LogDetSolution], tol: float, seconds: dict[str, float], watch: Watch, plan: dict[str, Any] | None = None
 ) -> Result:
-    """The result of all of a path: the first outcome that is not SOLVED, the largest gap that is left."""
+    """The result of all of a path, solved to `tol`: the first outcome that is not SOLVED, the largest gap that is left."""
     outcome = next((one.outcome for one in found if one.outcome is not Outcome.SOLVED), Outcome.SOLVED)
     return Result(
         outcome,
@@ -144,5 +144,6 @@ def result_of(
         peak_rss(),
         plan=plan or {},
         remedy=REMEDIES[outcome],
-        proven=max(float(one.certificate.relative_gap) for one in found),
+        proven=float(np.max([one.certificate.relative_gap for one in found])),
+        asked=tol,
     )

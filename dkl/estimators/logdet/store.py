@@ -134,7 +134,7 @@ def fit_in_run(
         components = components_of(prior, n, points, M, settings.n_components, settings.center)
         prior_error = None if labels is None else neighbor_error(posed.base, labels)
         seconds["components"] = time.perf_counter() - began
-    result = result_of([one.solution for one in path], seconds, watch, plan.plan.as_dict())
+    result = result_of([one.solution for one in path], settings.tol, seconds, watch, plan.plan.as_dict())
     result = held.added_to(result, watch)
     with blas_threads(plan.threads):
         fitted = FittedPath(prior, posed, path, M, components, prior_error, result)

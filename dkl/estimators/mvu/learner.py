@@ -47,7 +47,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     solver : "low-rank", "sqlp" or "scsdp"
         Factors of few columns, or the paper's formulations (21)-(25) and (15)-(16) by a conic solver (`pip install 'dkl[conic]'`).
     tol, max_iter
-        Relative gap; steps of the solver.
+        Gap to end at, relative to `certificate_.size`; steps of the solver.
     holdout : float
         0: `result_.quality`, how well neighbors are kept next to principal components, is not measured. Nothing is held out for it.
     memory_limit : int, str or None
@@ -59,7 +59,9 @@ class MaximumVarianceUnfolding(BasisLearner):
     Attributes
     ----------
     embedding_ : (n, k); basis_ : (n, m) Q; basis_kernel_ : (m, m) Y; edges_ : (e, 2), each once; nu_ : float
-    certificate_ : objective of (11), or of its colored form, as a minimum, bound, gap, relative_gap, DIMACS errors
+    certificate_ : objective of (11), or of its colored form, as a minimum, bound, gap, relative_gap, DIMACS errors. The gap is
+        relative to `size`, the objective, or a thousandth of that of a kernel of zeros where this is more: an objective may fall to 0,
+        of which no gap is small; its part without the distances counts too
     result_ : Result; outcome, n_iter, history, seconds
     n_iter_, scale_ (means and spreads of the columns, or None), n_features_in_
 

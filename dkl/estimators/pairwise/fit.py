@@ -80,9 +80,8 @@ def fit_problem(
         LOG.warning(plan.idle_workers)
     fit = Context(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
-        goal = settings.tol if settings.goal is None else settings.goal
         shared = SharedPlan.of(problem, settings, session)
-        stage = by_factored(fit, ALONE, warm_start, goal, shared, begun_in(fit, ALONE))
+        stage = by_factored(fit, ALONE, warm_start, _asked(settings), shared, begun_in(fit, ALONE))
     else:
         stage = _by_admm_and_finish(fit, warm_start)
     watch.raise_if_interrupted("stopped during the finish")
@@ -97,10 +96,16 @@ def fit_problem(
         plan.as_dict(),
         remedies_of(settings)[stage.outcome],
         proven,
+        asked=_asked(settings),
     )
     warn_of(result, stacklevel=4, more=f"relative gap {proven:.2g}")
     reached = rank if stage.factor is None else int(stage.factor.shape[1])
     return Fitted(stage.factor, stage.certificate, result, reached, given, settings.solver, problem.gamma)
+
+
+def _asked(settings: PairwiseSettings) -> float:
+    """Return the relative gap that is to be proven."""
+    return settings.tol if settings.goal is None else settings.goal
 
 
 def _by_admm_and_finish(fit: Context, warm_start: NDArray | None) -> Stage:

@@ -144,10 +144,11 @@ def fit_columns(
     refitted = None if ridge is None or watch.outcome is not None else ridge.fitted(shared, weights)
     refit, weights = (None, weights) if refitted is None else refitted
     seconds["solve"] = time.perf_counter() - start
-    outcomes = [solution.outcome for solution in solutions] + ([] if cv is None else [cv.outcome])
+    ended = [] if cv is None else [cv.outcome]
     if refit is not None and not (refit.relative_gaps <= settings.tol).all():
-        outcomes.append(Outcome.STALLED)
-    result = make_result(outcomes, sum(solution.n_iter for solution in solutions), seconds, passed.plan, watch)
+        ended.append(Outcome.STALLED)
+    gaps = np.zeros(1) if refit is None else refit.relative_gaps
+    result = make_result(solutions, ended, gaps, settings.tol, seconds, passed.plan, watch)
     if settings.nu != "cv" and nu >= nu_max > 0:
         text = f"nu={nu:.6g}, but from {nu_max:.6g} on all weights are zero: the model is a constant; lower nu"
         warnings.warn(text, DataWarning, stacklevel=4)
@@ -172,7 +173,7 @@ def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> Fit
     ]
     nu = np.nan if settings.nu == "cv" else float(settings.nu)
     weights = np.zeros((len(solutions), M))
-    result = make_result([outcome], 0, dict(passed.seconds), passed.plan, watch)
+    result = make_result(solutions, [], np.zeros(1), settings.tol, dict(passed.seconds), passed.plan, watch)
     warn_of(result, stacklevel=5)
     return FittedColumns(weights, np.zeros(len(weights)), nu, np.nan, solutions, passed.candidates, result)
 
@@ -217,11 +218,21 @@ def threads_for(shared: CenteredGram, session: Session) -> int:
     return solving_threads(session) if isinstance(shared.gram, DenseGram) else 1
 
 
-def make_result(outcomes: list[Outcome], n_iter: int, seconds: dict[str, float], plan: Plan, watch: Watch) -> Result:
-    """One result for all outputs: the first outcome that is not convergence, if any."""
+def make_result(
+    solutions: Sequence[Solution], ended: list[Outcome], gaps: Vector, tol: float, seconds: dict[str, float], plan: Plan, watch: Watch
+) -> Result:  # fmt: skip
+    """Return one result for all outputs: the first outcome that is not convergence, if any, and the largest relative gap.
+
+    ended: outcomes of other work, as cross-validation; gaps: relative gaps of other weights, as the refit's, at least one.
+    """
+    outcomes = [solution.outcome for solution in solutions] + ended
     outcome = next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
     seconds["total"] = watch.seconds
-    return Result(outcome, n_iter, watch.history, seconds, peak_rss(), plan=plan.as_dict(), remedy=REMEDIES[outcome])
+    proven = float(np.max([*(solution.evaluation.relative_gap for solution in solutions), *gaps]))
+    return Result(
+        outcome, sum(solution.n_iter for solution in solutions), watch.history, seconds, peak_rss(), plan=plan.as_dict(),
+        remedy=REMEDIES[outcome], proven=proven, asked=tol,
+    )  # fmt: skip
 
 
 def solve_by_paper(

@@ -62,7 +62,7 @@ def path_of(
 ) -> RegressionPath:
     """The models at the given nus, or along a path of `settings.n_nus`. `offsets` (T,) are what the targets are less by."""
     if passed.sums is None:
-        return _constants(passed, watch, np.empty(0) if nus is None else nus, offsets)
+        return _constants(passed, settings.tol, watch, np.empty(0) if nus is None else nus, offsets)
     shared, seconds = passed.sums, dict(passed.seconds)
     start = time.perf_counter()
     nu_max = largest_nu(shared.cross, settings.lam)
@@ -83,8 +83,8 @@ def path_of(
     )
     seconds["solve"] = time.perf_counter() - start
     solutions = [solution for at_nu in found for solution in at_nu]
-    outcomes = [solution.outcome for solution in solutions] + ([] if cv is None else [cv.outcome])
-    result = make_result(outcomes, sum(solution.n_iter for solution in solutions), seconds, passed.plan, watch)
+    ended = [] if cv is None else [cv.outcome]
+    result = make_result(solutions, ended, np.zeros(1), settings.tol, seconds, passed.plan, watch)
     w = np.array([[solution.weights for solution in at_nu] for at_nu in found])
     evaluations = [[solution.evaluation for solution in at_nu] for at_nu in found]
     return RegressionPath(
@@ -100,7 +100,9 @@ def path_of(
     )
 
 
-def _constants(passed: Passed, watch: Watch, nus: NDArray[np.float64], offsets: NDArray[np.float64]) -> RegressionPath:
+def _constants(
+    passed: Passed, tol: float, watch: Watch, nus: NDArray[np.float64], offsets: NDArray[np.float64]
+) -> RegressionPath:  # fmt: skip
     """The path of a run that ended before its sums were there: constant models, with objective y'y and relative gap 1."""
     outcome, count = watch.outcome, len(nus)
     assert outcome is not None
@@ -115,5 +117,5 @@ def _constants(passed: Passed, watch: Watch, nus: NDArray[np.float64], offsets: 
         (objectives > 0).astype(float),
         objectives / passed.weight,
         None,
-        make_result([outcome], 0, dict(passed.seconds), passed.plan, watch),
+        make_result([], [outcome], np.ones(1), tol, dict(passed.seconds), passed.plan, watch),
     )

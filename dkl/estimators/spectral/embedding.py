@@ -13,14 +13,22 @@ from dkl.blocks.row_sources import row_source
 from dkl.errors import InputError
 from dkl.estimators.common.client_parameter import ClientParameter
 from dkl.estimators.common.map_quality import ADVICE, is_map, rows_to_measure, with_quality
+from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.common.prior_kernels import neighbor_means
 from dkl.estimators.common.settings import check_parameters
 from dkl.estimators.common.validation import checked_rows
 from dkl.estimators.spectral.maps import eigenmaps
 from dkl.estimators.spectral.settings import EmbeddingSettings
+from dkl.linalg.smooth_basis import TOL
 from dkl.resources import parse_bytes, peak_rss
-from dkl.solvers.result import Outcome, Result
+from dkl.solvers.result import Outcome, Result, remedies
 from dkl.solvers.watch import Watch
+
+REMEDIES = remedies(
+    iteration_limit="take fewer components, or more neighbors",
+    stalled="rounding ends all progress: take fewer components, or more neighbors",
+    numerical_error="a value is not finite: scale the rows, or the affinity",
+)
 
 
 class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
@@ -57,7 +65,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     ----------
     embedding_ : (n, n_components) coordinates of the rows that were given to `fit`
     eigenvalues_ : (n_components,) lambda, ascending; residual_ : of the eigenvectors, relative to the Laplacian's norm
-    result_ : Result; seconds, peak_bytes, quality
+    result_ : Result; outcome, seconds, peak_bytes, quality
     scale_ (means and spreads of the columns, or None), n_features_in_
 
     Examples
@@ -110,7 +118,12 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         found = eigenmaps(self, X, int(self.n_components) + 1, joined_above=1)
         self.embedding_, self.eigenvalues_ = found.coordinates[:, 1:], found.eigenvalues[1:]
         self.residual_, self._rows, self._graph = found.residual, found.rows, found.graph
-        result = Result(Outcome.SOLVED, 1, [], {"total": watch.seconds}, peak_rss())
+        outcome = Outcome.SOLVED if found.residual <= TOL else Outcome.STALLED
+        result = Result(
+            outcome, 1, [], {"total": watch.seconds}, peak_rss(), remedy=REMEDIES[outcome],
+            proven=found.residual, asked=TOL, measure="residual",
+        )  # fmt: skip
+        warn_of(result, stacklevel=2)
         self.result_ = self._with_quality(result, watch)
         return self
 

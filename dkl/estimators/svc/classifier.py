@@ -104,7 +104,7 @@ def fit_classifier(
     held = HeldOut(training, settings, watch)
     steps = [Step(1.0, settings.rho)]
     (found,), plan, seconds = fit_steps(training, steps, settings, session, watch, keeper, held.solve)
-    result = with_quality(result_of(found, seconds, watch.seconds, plan), held)
+    result = with_quality(result_of(found, settings.tol, seconds, watch.seconds, plan), held)
     warn_of(result, stacklevel=3)
     warn_if_worse(result.quality, stacklevel=3)
     return replace(FittedClassifier.of(training, found, result), held_out=held.arrays)

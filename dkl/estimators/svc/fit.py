@@ -305,8 +305,10 @@ def outcome_of(fitted: list[FittedMachine]) -> Outcome:
     return next((outcome for outcome in outcomes if not outcome.converged), Outcome.SOLVED)
 
 
-def result_of(fitted: list[FittedMachine], seconds: dict[str, float], total: float, plan: Plan) -> Result:
-    """One result for all machines; total: seconds by the watch, of which those by stage are a part."""
+def result_of(
+    fitted: list[FittedMachine], tol: float, seconds: dict[str, float], total: float, plan: Plan
+) -> Result:  # fmt: skip
+    """Return one result for all machines, solved to `tol`; total: seconds by the watch, of which those by stage are a part."""
     solutions, outcome = [machine.solution for machine in fitted], outcome_of(fitted)
     return Result(
         outcome,
@@ -316,4 +318,6 @@ def result_of(fitted: list[FittedMachine], seconds: dict[str, float], total: flo
         peak_rss(),
         plan=plan.as_dict(),
         remedy=REMEDIES[outcome],
+        proven=float(np.max([solution.point.relative_gap for solution in solutions])),
+        asked=tol,
     )

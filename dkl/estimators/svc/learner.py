@@ -179,13 +179,13 @@ class OptimalNeighborhoodSVC(ClassifierMixin, KernelParameter):
         with watch_for(self.callbacks, self.verbose) as watch:
             found, plan, seconds = fit_steps(training, grid.steps, settings, self._session(), watch)
         total = watch.seconds
-        result = result_of([machine for of_step in found for machine in of_step], seconds, total, plan)
+        result = result_of([machine for of_step in found for machine in of_step], settings.tol, seconds, total, plan)
         warn_of(result, stacklevel=2)
 
         def make(C: float, rho: float | str, fitted: list[FittedMachine]) -> OptimalNeighborhoodSVC:
             made = copy.copy(model)
             made.C, made.rho = C, rho
-            made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, seconds, total, plan)))
+            made._adopt(FittedClassifier.of(training, fitted, result_of(fitted, settings.tol, seconds, total, plan)))
             return made
 
         return SVCPath.of(grid, found, make, training.source.n, result)

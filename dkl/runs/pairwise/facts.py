@@ -63,7 +63,7 @@ def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs
         "iterations": str(found["n_iter"]),
         "rank": str(found["rank"]),
         "objective": f"{certificate['objective']:.10g}",
-        "proven relative gap": report.proven(certificate["relative_gap"]),
+        "proven relative gap": report.proven(certificate),
     }
 
 
