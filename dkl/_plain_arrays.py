@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 
 from dkl._packed_arrays import is_zarr_array, refuse_packed_blocks, unpacked
 from dkl.errors import InputError, InputTypeError
@@ -84,6 +84,22 @@ def first_not_finite(rows: Any) -> tuple[int, int, float] | None:
         return (int(entries.row[bad[0]]), int(entries.col[bad[0]]), float(entries.data[bad[0]])) if bad.size else None
     places = np.argwhere(~np.isfinite(rows))
     return (int(places[0][0]), int(places[0][1]), float(rows[tuple(places[0])])) if places.size else None
+
+
+def with_short_indices(rows: Any) -> Any:
+    """Return rows, CSR ones with 32-bit indices where these reach: some functions of scikit-learn take no others.
+
+    The values are shared. Rows that are dense, or None, are returned unchanged.
+    """
+    largest = np.iinfo(np.int32).max
+    if (
+        not issparse(rows)
+        or rows.indices.dtype == rows.indptr.dtype == np.int32
+        or max(rows.nnz, rows.shape[1]) > largest
+    ):
+        return rows
+    parts = (rows.data, rows.indices.astype(np.int32), rows.indptr.astype(np.int32))
+    return csr_array(parts, shape=rows.shape)
 
 
 def largest_value(n_squares: int, dtype: Any = np.float64) -> float:

@@ -13,7 +13,7 @@ from sklearn.base import ClusterMixin
 from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS, pairwise_kernels
 from sklearn.utils.validation import check_is_fitted
 
-from dkl._plain_arrays import largest_value, refuse_promise, refuse_too_large
+from dkl._plain_arrays import largest_value, refuse_promise, refuse_too_large, with_short_indices
 from dkl.blocks.few_rows import rows_to_predict
 from dkl.blocks.kernel_checks import check_matrix, check_square
 from dkl.blocks.row_blocks import RowBlocks, machine_memory
@@ -251,7 +251,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         if callable(self.kernel):
             params = self.kernel_params or {}
         where = f"kernel={self.kernel!r}"
-        X, Z = (None if rows is None else rows.astype(np.float64) for rows in (X, Z))
+        X, Z = (None if rows is None else with_short_indices(rows.astype(np.float64)) for rows in (X, Z))
         try:
             if self.kernel == "rbf":
                 refuse_too_large(X, largest_value(X.shape[1]))

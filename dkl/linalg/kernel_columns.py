@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dkl._plain_arrays import largest_value
+from dkl._plain_arrays import largest_value, with_short_indices
 from dkl.errors import InputError
 from dkl.linalg.middle_row import middle_row
 
@@ -188,6 +188,7 @@ class Kernel:
             del given["gamma"]  # each kernel has a default of its own
         if sp.issparse(rows) and not sp.issparse(points):
             points = sp.csr_array(points)  # some kernels take both alike alone
+        rows, points = with_short_indices(rows), with_short_indices(points)
         try:
             if callable(self.name) and (self.of_matrices or self.name in PAIRWISE_KERNEL_FUNCTIONS.values()):
                 found = self._as_matrix(self.name(rows, points, **given), (rows.shape[0], points.shape[0]))

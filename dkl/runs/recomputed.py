@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from dkl._plain_arrays import with_short_indices
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
@@ -43,7 +44,7 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     given = {"degree": kernel.degree, "coef0": kernel.coef0, **kernel.params}
     if kernel.gamma is not None:
         given["gamma"] = kernel.gamma
-    rows, points = rows.astype(np.float64), points.astype(np.float64)
+    rows, points = (with_short_indices(some.astype(np.float64)) for some in (rows, points))
     if kernel.name == "rbf" and points.shape[0]:
         gamma, is_sparse = given.get("gamma", 1.0 / rows.shape[1]), issparse(rows) or issparse(points)
         with np.errstate(over="ignore"):

@@ -8,6 +8,7 @@ import door_cases as doors
 import door_page
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from repeats import but_for
 
 from dkl.errors import InputError
@@ -115,3 +116,19 @@ def test_names_of_a_dask_frame(name: str) -> None:
     assert isinstance(turned := doors.ROWS["dask frame"][0](doors.FRESH)[list("bacd")], frames.DataFrame)
     with pytest.raises(InputError, match="feature names should match"):
         doors.answer(fitted, turned)
+
+
+def with_64_bit_indices(rows: Any) -> Any:
+    found = sp.csr_array(np.abs(rows))
+    found.indices, found.indptr = found.indices.astype(np.int64), found.indptr.astype(np.int64)
+    return found
+
+
+@pytest.mark.parametrize("name", but_for([name for name in EVERYONE if name != "OptimalNeighborhoodSVC"], EVERYONE))
+def test_sparse_rows_with_64_bit_indices_are_those_with_32(name: str) -> None:
+    learner = doors.LEARNERS[name]
+    for more in ({"kernel": "laplacian"}, {"kernel": "rbf"}) if learner.kernel else ({},):
+        short = learner.fit(sp.csr_array(np.abs(doors.X)), **more)
+        long = learner.fit(with_64_bit_indices(doors.X), **more)
+        wanted = doors.answer(short, sp.csr_array(np.abs(doors.FRESH)))
+        np.testing.assert_allclose(doors.answer(long, with_64_bit_indices(doors.FRESH)), wanted, rtol=1e-7, atol=1e-9)

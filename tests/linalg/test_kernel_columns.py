@@ -183,3 +183,14 @@ def test_rbf_of_rows_without_squares_is_no_number(gamma, of_rows):
     found = Kernel("rbf", gamma).columns(FORMATS[of_rows](X), FORMATS[of_rows](X[:2]))
     assert np.isnan(found[2:]).all() and (np.diag(found) == 1).all()
     assert np.isnan(Kernel("rbf", gamma).columns(FORMATS[of_rows](X[:2]), FORMATS[of_rows](X))[:, 2:]).all()
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_rows_with_64_bit_indices_are_rows(rng, name):
+    X, Z = (sp.csr_array(rows) for rows in rows_and_points(rng, name))
+    wanted = Kernel(name, **GIVEN).columns(X, Z)
+    for rows in (X, Z):
+        rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+    assert np.array_equal(Kernel(name, **GIVEN).columns(X, Z), wanted)
+    np.testing.assert_allclose(Kernel(name, **GIVEN).columns(X, Z.toarray()), wanted, rtol=1e-13)
+    assert X.indices.dtype == np.int64
