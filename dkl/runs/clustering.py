@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from dkl._object_paths import AnyPath
+from dkl._paths import as_source
 from dkl._table_options import TableOptions
 from dkl.blocks.row_blocks import MEMORY_SHARE
 from dkl.blocks.row_sources import row_source
@@ -119,7 +120,7 @@ def cluster(path: str, given: ClusterOptions, placing: Given) -> int:
     return NOT_CONVERGED
 
 
-def _targets(given: ClusterOptions) -> tuple[list[Path], Path | None]:
+def _targets(given: ClusterOptions) -> tuple[list[AnyPath], Path | None]:
     """Return the files to write and the picture; InputError where one exists, or is there twice."""
     targets = [check_output(out) for out in given.out]
     picture = None if given.picture is None else check_new(given.picture, option="--picture")
@@ -203,7 +204,7 @@ def _checksum(run: RunStore) -> int:
     return zlib.crc32(json.dumps(run.report(), sort_keys=True).encode())
 
 
-def _write(found: Clusters, target: Path, row_ids: RowIds | None) -> None:
+def _write(found: Clusters, target: AnyPath, row_ids: RowIds | None) -> None:
     """Write labels as .csv or .npy, or all of the clustering as .npz."""
     labels = found.model.labels_
     if target.suffix == ".npz":
@@ -217,8 +218,8 @@ def _write(found: Clusters, target: Path, row_ids: RowIds | None) -> None:
 
 
 def is_clusters(path: Any) -> bool:
-    """Return whether `path` is a file, not a run, that may hold clusters."""
-    return str(path).lower().endswith(".npz") and Path(path).is_file()
+    """Return whether `path` is a file or an object, not a run, that may hold clusters."""
+    return str(path).lower().endswith(".npz") and as_source(path).is_file()
 
 
 def load(path: Any) -> KernelKMeans:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import tempfile
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,19 +18,23 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl._object_paths import AnyPath
+from dkl._object_paths import AnyPath, ObjectPath, is_address
 from dkl._table_lines import DELIMITERS
 from dkl._table_options import TableOptions
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
+from dkl.estimators.common.work_folder import locked_folder
 from dkl.linalg.column_scale import ColumnScale
 from dkl.runs.files import check_new
+from dkl.stores.object_commits import PROBE, create_object, require_conditional_puts
 from dkl.stores.private_files import create_private
 
 SUFFIXES = (".npy", ".npz", ".csv")
 """Kinds of files that rows are written to."""
+EXISTS = "exists already and is never overwritten"
+"""First clause of the error for a target that is there."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 """What a cell begins with that a spreadsheet takes for a formula."""
 
@@ -77,17 +82,21 @@ class Output:
     column: str = "c"
 
 
-def check_output(out: str | Path, suffixes: tuple[str, ...] = SUFFIXES) -> Path:
-    """Return `out`, absolute, if a new file of one of these kinds can be made there."""
-    target = check_new(out)
+def check_output(out: str | Path, suffixes: tuple[str, ...] = SUFFIXES) -> AnyPath:
+    """Return `out`, absolute, or as an address, if a new file or object of one of these kinds can be made there."""
+    target = ObjectPath.of(out, "--out") if is_address(out) else check_new(out)
     if target.suffix not in suffixes:
         wanted = " or ".join(suffixes)
         raise InputError("not a kind of file to write", where="--out", got=repr(target.suffix), wanted=wanted)
+    if isinstance(target, ObjectPath):
+        if target.exists():
+            raise InputError(EXISTS, where=str(target), remedy="choose another --out")
+        require_conditional_puts(ObjectPath(f"{target}.{PROBE}{uuid.uuid4().hex[:8]}"), target)
     return target
 
 
 def write_rows(
-    target: Path,
+    target: AnyPath,
     shape: tuple[int, ...],
     blocks: Iterator[NDArray],
     dtype: Any,
@@ -95,7 +104,7 @@ def write_rows(
     column: str = "c",
     row_ids: RowIds | None = None,
 ) -> None:
-    """Write an array from blocks of its rows to a new file: .npy, .npz (as `name`) or .csv.
+    """Write an array from blocks of its rows to a new file or object: .npy, .npz (as `name`) or .csv.
 
     A .csv file has a line a row. With `row_ids` each begins with the row's id, and the first line holds names: that of the ids and
     `column`, followed by a number where there are several columns; without them it has neither.
@@ -171,8 +180,25 @@ def _is_formula(label: str) -> bool:
 
 
 @contextmanager
-def appearing(target: Path) -> Iterator[IO[bytes]]:
+def appearing(target: AnyPath) -> Iterator[IO[bytes]]:
     """Open a file that is at `target` once all is written, unless something has come there in the meantime."""
+    with _object(target) if isinstance(target, ObjectPath) else _file(target) as file:
+        yield file
+
+
+@contextmanager
+def _object(target: ObjectPath) -> Iterator[IO[bytes]]:
+    """Open a file in a temporary folder, which is sent to a store once all is written."""
+    with locked_folder(tempfile.gettempdir(), "dkl-out", uuid.uuid4().hex[:8]) as folder:
+        with _file(folder / f"rows{target.suffix}") as file:
+            yield file
+        if not create_object(target, folder / f"rows{target.suffix}"):
+            raise InputError(EXISTS, where=str(target))
+
+
+@contextmanager
+def _file(target: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside `target` that takes its place in the end."""
     partial = target.with_name(f".dkl-{uuid.uuid4().hex[:12]}.partial")  # not longer for a long name
     try:
         with create_private(partial) as file:
@@ -181,7 +207,7 @@ def appearing(target: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         os.link(partial, target)  # unlike a rename this never replaces
     except FileExistsError as error:
-        raise InputError("exists already and is never overwritten", where=str(target)) from error
+        raise InputError(EXISTS, where=str(target)) from error
     except OSError as error:
         raise DiskError(f"cannot be written ({error.strerror})", where=str(target), remedy="free space") from error
     finally:

@@ -17,7 +17,7 @@ import time
 import uuid
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -35,6 +35,13 @@ EXISTS, CONFLICT = 412, 409
 """HTTP status of a conditional put where there is an object, and where another put is under way: that one may still fail."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.5
 """Number of attempts at a put that conflicts with another, and the pause between them."""
+SENT_TOGETHER = 16_000_000
+"""Bytes that are under way at once: of small files together, of a large one in pieces."""
+IN_PIECES: dict[str, dict[str, int]] = {
+    "s3": {"chunksize": SENT_TOGETHER // 2, "max_concurrency": 1},
+    "gs": {"chunksize": SENT_TOGETHER // 2},
+}
+"""How a large file is sent."""
 _IN_MEMORY = threading.Lock()
 """fsspec's files in memory look, and then write."""
 
@@ -77,27 +84,8 @@ class Commits:
         self.root = root
 
     def require_conditional_puts(self) -> None:
-        """InputError for a store that creates an object where there is one: of two writers both would believe that they
-        had committed."""
-        probe = self.root / f"{PROBE}{uuid.uuid4().hex[:8]}"
-        try:
-            created = [_create(probe, b"one"), _create(probe, b"two")]
-        except BaseException:
-            with suppress(DklError):  # the first error is the one to report
-                self._remove(probe)
-            raise
-        self._remove(probe)
-        if created != [True, False]:
-            raise InputError(
-                "its store cannot commit safely: it creates an object where there is one",
-                where=str(self.root),
-                wanted="conditional puts (If-None-Match: *)",
-                remedy="fit to a folder of a disk and copy that",
-            )
-
-    def _remove(self, path: ObjectPath) -> None:
-        with self.root.telling():
-            self.root.files.rm([path.key])
+        """Raise InputError for a store in which two writers would both believe that they had committed."""
+        require_conditional_puts(self.root / f"{PROBE}{uuid.uuid4().hex[:8]}", self.root)
 
     def newest_number(self) -> int:
         """Of the newest commit; 0 where there is none."""
@@ -138,7 +126,7 @@ class Commits:
         record = {**told, "at": time.time(), "manifest": int(google_crc32c.value(text)), "token": uuid.uuid4().hex}
         path, ours = self._of(commit.number), sealed_text(record).encode()
         try:
-            if _create(path, ours):
+            if create_object(path, ours):
                 return
         except DklError:
             # The put may have been heard all the same, and its answer lost.
@@ -159,12 +147,46 @@ class Commits:
         return parsed_json(self._of(number).read(), self.root, sealed=True)
 
 
-def _create(path: ObjectPath, content: bytes) -> bool:
-    """Create the object; return False if there is one already. ResourceError if the store cannot be reached."""
+def require_conditional_puts(probe: ObjectPath, place: ObjectPath) -> None:
+    """Raise InputError, which names `place`, for a store that creates an object where there is one; errors for one without access.
+
+    probe: an object that is made and removed to try it.
+    """
+    try:
+        created = [create_object(probe, b"one"), create_object(probe, b"two")]
+    except BaseException:
+        with suppress(DklError):  # the first error is the one to report
+            _remove(probe)
+        raise
+    _remove(probe)
+    if created != [True, False]:
+        raise InputError(
+            "its store cannot commit safely: it creates an object where there is one",
+            where=str(place),
+            wanted="conditional puts (If-None-Match: *)",
+            remedy="write to a disk and copy that",
+        )
+
+
+def _remove(path: ObjectPath) -> None:
+    with path.telling():
+        path.files.rm([path.key])
+
+
+def create_object(path: ObjectPath, content: bytes | Path) -> bool:
+    """Create an object of bytes or of a file; return False if there is one already.
+
+    A file is sent in pieces, and becomes an object when all are there. ResourceError if the store cannot be reached.
+    """
     for _ in range(CONFLICTS):
         with path.telling(), _IN_MEMORY if path.is_of_this_process else nullcontext():
             try:
-                path.files.pipe_file(path.key, content, mode="create")
+                if isinstance(content, bytes):
+                    path.files.pipe_file(path.key, content, mode="create")
+                elif path.files.exists(path.key):  # not every store looks once more when a file in pieces is whole
+                    return False
+                else:
+                    path.files.put_file(str(content), path.key, mode="create", **IN_PIECES.get(path.scheme, {}))
                 return True
             except Exception as error:
                 status = status_of(error)

@@ -24,20 +24,13 @@ from dkl._object_paths import ObjectPath
 from dkl.errors import DiskError, DklError, InputError, StoreError
 from dkl.resources import format_bytes
 from dkl.stores.disk import disk_errors
-from dkl.stores.object_commits import PLACE, PROBE, Commit, Commits, Entry
+from dkl.stores.object_commits import IN_PIECES, PLACE, PROBE, SENT_TOGETHER, Commit, Commits, Entry
 
-SENT_TOGETHER = 16_000_000
-"""Bytes that are under way at once: of small files together, of a large one in pieces."""
 PIECE = 1 << 22
 TRIES = 5
 """To read a run while it is committed to, or to send a file that changes meanwhile."""
 FETCHED_AT_ONCE = 8
 """Files."""
-IN_PIECES: dict[str, dict[str, int]] = {
-    "s3": {"chunksize": SENT_TOGETHER // 2, "max_concurrency": 1},
-    "gs": {"chunksize": SENT_TOGETHER // 2},
-}
-"""How a large file is sent."""
 
 AWAY = "store.json"
 """File of a folder that is kept because its store could not be reached: the address, and the attempts that committed there."""

@@ -10,6 +10,8 @@ import pytest
 from command_line import SLOW, call, refused_without, tree
 
 import dkl
+from dkl._object_paths import ObjectPath
+from dkl.datasets import read_array
 
 N = 45
 KINDS = np.arange(N) % 3
@@ -81,6 +83,21 @@ def test_from_a_table_and_pairs_of_ids_to_labeled_customers_in_three_commands(tm
     assert same_partition([label for _, label in rows], KINDS)
     assert "sizes                           15, 15, 15" in answer.out and "inertia" in answer.out
     assert Path("clusters.png").stat().st_size > 10_000
+
+
+def test_clusters_in_an_object_store_are_those_in_files(work):
+    """All that reads a file of clusters reads the object, too; labels by it are written there."""
+    store = "memory://labels"
+    assert call(*THREE, "--out", "labels.csv").code == 0
+    answer = call(*THREE, "--out", f"{store}/labels.csv", "--out", f"{store}/clusters.npz")
+    assert answer.code == 0, answer.err
+    assert ObjectPath(f"{store}/labels.csv").read() == Path("labels.csv").read_bytes()
+    assert "15, 15, 15" in call("info", f"{store}/clusters.npz").out
+    known, out = f"{store}/clusters.npz", f"{store}/again.npy"
+    assert call("cluster", "run.zarr", "--clusters", known, "--out", out).code == 0
+    again = read_array(out)
+    np.testing.assert_array_equal(again, dkl.load(known).labels_)
+    assert sorted(ObjectPath(store).names()) == ["again.npy", "clusters.npz", "labels.csv"]
 
 
 def test_what_is_written_is_what_the_estimator_finds(work):

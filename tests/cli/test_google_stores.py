@@ -50,6 +50,10 @@ def test_a_run_in_google_s_storage_is_the_run_in_a_folder(google, tmp_path, monk
     assert bytes_of(opened.path, *case.result) == bytes_of(Path("run.zarr"), *case.result)
     assert [call(verb, run).code for verb in ("info", "verify", "resume")] == [0, 0, 0]
     assert call("predict", run, "--data", "X.npz", "--out", "predicted.npy").code == 0
+    assert call("predict", run, "--data", "X.npz", "--out", written := f"{bucket}/predicted.npy").code == 0
+    assert ObjectPath(written).read() == Path("predicted.npy").read_bytes()
+    refused(answer := call("predict", run, "--data", "X.npz", "--out", written), 2)
+    assert f"{written}: exists already and is never overwritten" in answer.err
     refused(again := call(*fit, "--out", run), 2)
     assert f"{run}: exists already and is never overwritten" in again.err
 

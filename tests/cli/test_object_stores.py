@@ -4,6 +4,7 @@ whatever interrupts it, and one line where it cannot be."""
 import json
 import pickle
 import tempfile
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from dkl.datasets import read_array, read_labels
 from dkl.pairs import load_pairs
 from dkl.runs.files import fingerprint
 from dkl.runs.row_files import load_rows
-from dkl.stores.object_commits import Commits
+from dkl.stores.object_commits import Commits, create_object
 from dkl.stores.object_runs import ObjectRun
 from dkl.triplets import load_triplets
 
@@ -102,6 +103,7 @@ def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
     assert call("predict", run, "--data", bucket / "X.npz", "--out", predicted).code == 0
     model = dkl.load("run.zarr")
     np.testing.assert_array_equal(np.load(predicted), model.predict(load_rows(Path("X.npz")).array))
+    check_predictions(bucket, ("predict", run, "--data", bucket / "X.npz", "--threads", "1", "--out"), monkeypatch)
     assert dkl.resume(run).run_path_ == run
     told = [call("verify", run), call("resume", run), call("info", run, "--json")]
     assert [one.code for one in told] == [0, 0, 0]
@@ -118,6 +120,43 @@ def test_a_run_in_a_store_is_the_run_in_a_folder(bucket, tmp_path, monkeypatch):
     monkeypatch.setattr("dkl.runs.places._copies", {})
     refused(damaged := call("info", run), 6)
     assert f"{run}/files/" in damaged.err and "not the file that was committed" in damaged.err
+
+
+def check_predictions(bucket, predict, monkeypatch):
+    """Predict into the store: a file of each kind, whole or not at all; what is there stays, whether it came before or meanwhile."""
+    for name in ("y.npy", "y.npz", "y.csv"):
+        answers = call(*predict, name), call(*predict, bucket / f"out/{name}")
+        assert [one.code for one in answers] == [0, 0] and f"{bucket / 'out'}/{name}: " in answers[1].out, answers
+        there = bucket.files.cat_file(f"{bucket.name}/out/{name}")
+        if name.endswith(".npz"):  # zipfile writes the time
+            np.testing.assert_array_equal(np.load(BytesIO(there))["y"], np.load(name)["y"])
+        else:
+            assert there == Path(name).read_bytes()
+
+    def overtaken(*given):
+        bucket.files.pipe_file(f"{bucket.name}/out/z.npy", b"another's")
+        return create_object(*given)
+
+    monkeypatch.setattr("dkl.runs.output.create_object", overtaken)
+    for out, said in {
+        bucket / "out/y.npy": f"{bucket / 'out/y.npy'}: exists already and is never overwritten",
+        bucket / "out/z.npy": f"{bucket / 'out/z.npy'}: exists already and is never overwritten",
+        bucket / "out/y.txt": "--out: not a kind of file to write; got '.txt'",
+        "s3://none/y.npy": "no such bucket",
+    }.items():
+        refused(answer := call(*predict, out), 2)
+        assert said in answer.err, answer.err
+    assert bucket.files.cat_file(f"{bucket.name}/out/z.npy") == b"another's"
+    assert sorted(bucket.names("out")) == ["y.csv", "y.npy", "y.npz", "z.npy"]  # and nothing to try the store
+
+
+@pytest.mark.exhaustive
+def test_a_large_file_that_is_created_goes_in_pieces_once(bucket, rng, tmp_path):
+    file, there = tmp_path / "large", ObjectPath(bucket / "large.npy")
+    file.write_bytes(content := rng.bytes(21_000_000))
+    assert create_object(there, file) and there.read() == content
+    file.write_bytes(b"another")
+    assert not create_object(there, file) and there.read() == content
 
 
 @pytest.mark.exhaustive

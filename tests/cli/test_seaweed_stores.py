@@ -54,7 +54,7 @@ def test_every_verb_of_a_run_and_no_probe_is_left(seaweed_bucket, tmp_path, monk
 def test_of_many_who_create_an_object_one_does(seaweed_bucket):
     path = ObjectPath(seaweed_bucket / "run/commits/00000001.json")
     with ThreadPoolExecutor(12) as pool:
-        created = list(pool.map(lambda k: object_commits._create(path, b"%d" % k), range(12)))
+        created = list(pool.map(lambda k: object_commits.create_object(path, b"%d" % k), range(12)))
     assert created.count(True) == 1 and path.read() == b"%d" % created.index(True)
 
 
@@ -74,7 +74,7 @@ def test_what_the_page_says_to_type(seaweed_bucket, tmp_path, monkeypatch):
         words = shlex.split(command.replace("s3://bucket", f"s3://{seaweed_bucket.name}"), comments=True)
         answer = call(*words)
         assert answer.code == 0, answer.err
-    assert len(Path("labels.csv").read_text().split()) >= 4
+    assert len(ObjectPath(seaweed_bucket / "labels.csv").read().split()) >= 4
 
 
 @pytest.fixture

@@ -268,7 +268,7 @@ def test_an_interruption_of_the_wait_keeps_the_folder(root, monkeypatch):
 def test_a_store_without_conditional_puts_is_refused(root, monkeypatch):
     put = MemoryFileSystem.pipe_file
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda self, path, value, mode="": put(self, path, value))
-    with pytest.raises(InputError, match="cannot commit safely.*wanted conditional puts.*fit to a folder of a disk"):
+    with pytest.raises(InputError, match="cannot commit safely.*wanted conditional puts.*write to a disk"):
         new_run(str(root))
     assert not root.exists()
 
