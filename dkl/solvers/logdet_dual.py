@@ -51,15 +51,16 @@ def dual_newton(
         objective = problem.objective(at.point)
         bound = max(bound, at.dual) if is_there else bound
         best, lowest = (at.point, objective) if objective < lowest else (best, lowest)
-        if is_there and problem.certificate(objective, at.dual).relative_gap <= tol:
+        is_solved = is_there and problem.certificate(objective, at.dual).relative_gap <= tol
+        if is_solved:
             # Of one point, between whose F and D log det cancels, rounding and all; and of its multipliers a narrower loss begins.
+            # What is handed out proves itself: a bound of other multipliers could not be verified.
             best, lowest, bound = at.point, objective, at.dual
         certificate = problem.certificate(lowest, bound)
         told = watch.record({
             "iteration": iteration, "objective": lowest, "gap": certificate.gap, "relative_gap": certificate.relative_gap,
             "decrement": decrement, "products": products,
         })  # fmt: skip
-        is_solved = certificate.relative_gap <= tol
         ended = verdict(told, solved=is_solved, at_limit=iteration == max_iter, stalled=stall.is_passed)
         if ended is not None:
             break

@@ -22,7 +22,9 @@ from dkl.blocks.plan import PROCESS_BASE
 from dkl.errors import InterruptedRunError
 from dkl.estimators.logdet import store
 from dkl.estimators.logdet.settings import LogDetRunSettings
+from dkl.runs.logdet.verify import _changes
 from dkl.runs.logdet.verify_losses import terms_of
+from dkl.runs.logdet.verify_proof import inner_of, of_inner, root_of
 from dkl.stores.run import RunStore
 
 N, D = 24, 3
@@ -435,6 +437,25 @@ def test_verify_has_losses_and_constraints_of_its_own(loss, rng):
     assert (
         free[None] <= np.stack([terms.loss(one)[0] for one in at]) - at * y + 1e-12
     ).all()  # -psi*(y) <= psi(x) - x y
+
+
+def test_verify_compares_what_a_kernel_has_of_m():
+    """Of K0 with eigenvalues that are rounding another M has the same kernel, but for rounding; one other number has not."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 1))
+    K0 = rbf_kernel(x)
+    B = 8.0 * rng.standard_normal((40, 12))
+    U = B @ B.T
+    order, kept = np.argsort(-(x[:, 0] ** 2)), slice(0, 18)  # another factor: of 18 of its columns
+    pivots = K0[np.ix_(order[kept], order[kept])] + 1e-13 * np.eye(18)
+    other = np.linalg.solve(np.linalg.cholesky(pivots), K0[order[kept]]).T
+    M = of_inner(other, inner_of(other, U))[0]
+    L = root_of(K0)
+    inner = inner_of(L, U)
+    found, wanted = _changes(M, inner, K0, L)
+    assert_allclose(found, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+    M.flat[np.abs(M).argmax()] *= 1.001
+    assert np.abs(_changes(M, inner, K0, L)[0] - wanted).max() > 1e-5 * np.abs(wanted).max()
 
 
 def test_nothing_is_written_by_a_plan(files, work):

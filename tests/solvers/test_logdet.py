@@ -9,6 +9,7 @@ import pytest
 from logdet_cases import case, kernel, matrices, objective, optimum, pairs, triplets
 from repeats import but_for, crossed
 from scipy import sparse
+from sklearn.metrics.pairwise import rbf_kernel
 
 from dkl.errors import InputError, MemoryBudgetError
 from dkl.problems.logdet import LogDetKernelProblem, LogDetMetricProblem
@@ -581,3 +582,15 @@ def test_a_loss_of_infinite_value_at_the_start_is_refused(rng):
     other = solve_logdet(path_case(rng))
     with pytest.raises(InputError, match="of another problem"):
         solve_logdet(LogDetMetricProblem(X, ConstraintSet.distances(4, [[0, 2]]), loss, 1.0), start=other)
+
+
+def test_a_solved_kernel_is_proven_by_its_own_multipliers():
+    """By the least objective of one step and the highest bound of another it was solved too early, and nobody could verify it."""
+    rng = np.random.default_rng(38)
+    K0 = rbf_kernel(rng.standard_normal((12, 1)))
+    problem = LogDetKernelProblem(K0, *case("log", rng, 12, 80), 10.0, normalize_gamma=False)
+    found = solve_logdet(problem, tol=1e-3)
+    point = problem.point(found.multipliers)
+    dual = problem.dual_objective(point, problem.dual_margins(found.multipliers))
+    assert (found.outcome, found.method) == (Outcome.SOLVED, "dual")
+    assert problem.certificate(point.objective, dual).relative_gap <= 1e-3

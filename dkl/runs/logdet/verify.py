@@ -76,7 +76,7 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
         inner = inner_of(L, terms.matrix(found["multipliers"][k]))
         least, exact = of_inner(L, inner)
         if is_last:
-            apart = min(_apart(M, least), _apart(L.T @ M @ L, inner))  # K0 sees no more of M than the latter
+            apart = min(_apart(M, least), _apart(*_changes(M, inner, K0, L)))
             yield Comparison("M of the multipliers", 0.0, apart, 1e-6)
         compared = _of_gamma(
             output,
@@ -101,6 +101,18 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
 def _apart(found: Matrix, wanted: Matrix) -> float:
     """Return the largest difference, relative to the largest entry."""
     return float(np.abs(found - wanted).max(initial=0.0)) / (float(np.abs(wanted).max(initial=0.0)) or 1.0)
+
+
+def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, Matrix]:
+    """Return (K0 M K0, L inner L'), which is all that a kernel has of M, in units of the roots of K0's diagonal.
+
+    L'M L and `inner` themselves are in units of the roots of K0's eigenvalues, the least of which are rounding: there a kernel
+    may be 1e-5 from itself that is 1e-8 from itself in its entries.
+    """
+    D = np.linalg.norm(L, axis=1)
+    D[D == 0] = 1.0
+    rows, roots = K0 / D[:, None], L / D[:, None]
+    return rows @ M @ rows.T, roots @ inner @ roots.T
 
 
 def _of_components(
