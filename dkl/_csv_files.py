@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dkl._table_lines import (
     sample,
 )
 from dkl._table_options import TableOptions
-from dkl._tables import read_texts
+from dkl._tables import Layout, read_texts
 from dkl.errors import InputError
 
 _INTEGER = re.compile(r"([+-]?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 007 is a name, not a number
@@ -47,6 +48,18 @@ def first_is_name(path: AnyPath, n: int, options: TableOptions) -> bool:
             if cells:
                 filled, last, width = filled + 1, place, len(cells)
     return (last if width == 1 else filled) > n  # in one column an empty line is a missing label
+
+
+def label_line(path: AnyPath, n: int, row: int, options: TableOptions) -> int:
+    """Return the number of the line, from 1, that holds label `row`, from 0, of a file of n labels that was read."""
+    if options.target_column is not None:
+        lines = [number for number, _ in islice(Layout.of(path, options).rows(), row + 1)]
+        return lines[row]
+    delimiter = named_delimiter(path, options.delimiter) or found_delimiter(path, sample(path))[0]
+    header = first_is_name(path, n, options) if options.header is None else options.header
+    with open_text(path) as text:
+        lines = [number for number, _ in islice(rows_of(text, delimiter), row + 1 + header)]
+    return lines[row + header]
 
 
 def _only_column(path: AnyPath, delimiter: str) -> list[str]:

@@ -15,7 +15,7 @@ from dkl._pair_checks import Integers
 from dkl._paths import as_source
 from dkl._reading import reading
 from dkl._row_ids import numbered, unknown_id
-from dkl._table_lines import WITHOUT_INDEX, Cells, is_unnamed, table_suffix
+from dkl._table_lines import WITHOUT_INDEX, Cells, is_number, is_unnamed, table_suffix
 from dkl.errors import InputError
 
 _MUST = frozenset({"must", "mustlink", "1", "+1"})
@@ -30,16 +30,23 @@ Rows = Mapping[Hashable, int] | None
 
 
 def read_pair_file(
-    path: str | AnyPath, rows: Rows = None, header: bool | None = None, delimiter: str | None = None
+    path: str | AnyPath,
+    rows: Rows = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
 ) -> tuple[Any, Any, Any]:
     """Return (must_link, cannot_link, weights) of a file of text or .npz (see `dkl.pairs.load_pairs`), None for a missing array.
 
-    rows: row numbers of the ids that the file names rows by. header, delimiter: of text, where they were said.
+    rows: row numbers of the ids that the file names rows by. header, delimiter, decimal: of text, where they were said.
     """
     path = as_source(path)
     if table_suffix(path) is not None:
         with reading(path):
-            return _read_pairs(path, rows, header, delimiter)
+            some = lines.sample(path)
+            delimiter = lines.side_delimiter(path, some, delimiter)
+            comma = lines.has_decimal_comma(path, some, delimiter, decimal)
+            return _read_pairs(path, rows, header, delimiter, comma)
     if path.suffix.lower() != ".npz":
         wanted = ".csv, .tsv or .npz"
         raise InputError("not a file of pairs", where=str(path), got=repr(path.suffix.lower()), wanted=wanted)
@@ -117,8 +124,11 @@ def _cells(
             is_first = False
 
 
-def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str | None) -> tuple[Any, Any, Any]:
-    """Return the pairs in the order of their lines, and their weights; None where the file has no such column."""
+def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str, comma: bool) -> tuple[Any, Any, Any]:
+    """Return the pairs in the order of their lines, and their weights; None where the file has no such column.
+
+    comma: whether weights are written with a decimal comma.
+    """
     must: list[tuple[int, int]] = []
     cannot: list[tuple[int, int]] = []
     weights: dict[bool, list[float]] = {True: [], False: []}
@@ -140,6 +150,8 @@ def _read_pairs(path: AnyPath, rows: Rows, header: bool | None, delimiter: str |
     for number, cells in _cells(path, is_header, delimiter):
         unread = None
         row = dict(zip(columns, cells, strict=False)) if len(cells) == len(columns) else {}
+        if comma and is_number(row.get("weight", ""), comma=True):
+            row["weight"] = row["weight"].replace(",", ".")
         kind = _kind(row.get("label", ""))
         ends = [row.get(name, "") for name in ("i", "j")]
         is_pair = rows is not None or all(end.removeprefix("-").isdecimal() for end in ends)

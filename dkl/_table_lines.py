@@ -35,6 +35,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(i
 _COMMA_NUMBER = re.compile(r"[+-]?([0-9]+,?[0-9]*|,[0-9]+)([eE][+-]?[0-9]+)?")
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
+_SAID = re.compile(r'"?(?i:sep)=([^"\r\n])"?')
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _AS_NAME = frozenset({"Na", "Nat", "None"})
 _SHOWN = 60
@@ -79,7 +80,7 @@ def open_bytes(path: AnyPath) -> Iterator[IO[bytes]]:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of a text: its first line, how often a mark occurs, lines, and bytes, unpacked."""
+    """Counts of a text: its first line of cells, how often a mark occurs, lines, and bytes, unpacked."""
 
     first: bytes
     marks: int
@@ -90,7 +91,10 @@ class Counts:
 def counted(path: AnyPath, mark: bytes, needed: Callable[[Counts], int], most: int | None) -> Counts:
     """Count a text, unpacked, to its end; of one that is packed until what is `needed` for it is beyond `most` bytes."""
     with open_bytes(path) as file:
-        found = Counts(file.readline(COUNTED_BYTES), 0, 0, 0)
+        first = file.readline(COUNTED_BYTES)
+        if said_delimiter([first.decode("utf-8-sig", "replace")]) is not None:
+            first = file.readline(COUNTED_BYTES)
+        found = Counts(first, 0, 0, 0)
         file.seek(0)
         while piece := file.read(COUNTED_BYTES):
             ends = piece.count(b"\n")
@@ -148,10 +152,18 @@ def sample(path: AnyPath) -> list[str]:
 
 
 def rows_of(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Cells]]:
-    """Yield (number of its last line, cells) of each row; an empty line is a row of no cells."""
+    """Yield (number of its last line, cells) of each row; an empty line is a row of no cells, one that says the delimiter is none."""
     reader = csv.reader(lines, delimiter=delimiter)
     for cells in reader:
+        if reader.line_num == 1 and said_delimiter([delimiter.join(cells)]) is not None:
+            continue
         yield reader.line_num, [] if len(cells) == 1 and not cells[0].strip() else cells
+
+
+def said_delimiter(lines: Sequence[str]) -> str | None:
+    """Return the delimiter that a first line says, as Excel takes it: sep=; and nothing else."""
+    found = _SAID.fullmatch(lines[0].rstrip("\r\n")) if lines else None
+    return found and found[1]
 
 
 def named_delimiter(path: AnyPath, given: str | None) -> str | None:
@@ -167,6 +179,9 @@ def found_delimiter(path: AnyPath, lines: list[str], decimal: str | None = None)
 
     Raises InputError where two readings are possible.
     """
+    said = said_delimiter(lines)
+    if said is not None:
+        return said, has_decimal_comma(path, lines, said, decimal)
     widths = {mark: _widths(lines, mark) for mark in DELIMITERS}
     present = [mark for mark, found in widths.items() if found - {1}]
     regular = [mark for mark in present if len(widths[mark]) == 1]
@@ -231,7 +246,8 @@ def first_is_header(
 def side_delimiter(path: AnyPath, lines: list[str], given: str | None) -> str:
     """Return the delimiter of a file next to others: the given one where its first line has it, else the one that is recognized."""
     named = named_delimiter(path, given)
-    return named if named is not None and lines and named in lines[0] else found_delimiter(path, lines)[0]
+    is_used = named is not None and lines and named in lines[0] and said_delimiter(lines) is None
+    return named if named is not None and is_used else found_delimiter(path, lines, ".")[0]
 
 
 def is_text(path: AnyPath, delimiter: str | None = None) -> bool:

@@ -41,11 +41,11 @@ class Table:
 def read_table(path: str | AnyPath, options: TableOptions | None = None) -> Table:
     """Read a table of numbers from delimited text: .csv or .tsv, also .csv.gz and .tsv.gz.
 
-    Cells are separated by commas, semicolons or tabs, whichever gives all lines equally many; under the latter two numbers may have a
-    decimal comma. The first line holds names where none of its cells is a number and not all are marks of a missing value; it is a
-    row where all are numbers, or where its text occurs again below. Numbers that could be names (0, 1, 2, ..., or different plain numbers
-    that are in order, whole, or larger or smaller than all below, which no other line is), and numbers next to text that occurs once,
-    are refused without `header`.
+    Cells are separated by commas, semicolons or tabs, whichever gives all lines equally many, or by what a line sep=; above all others
+    says, as Excel writes it; other than by commas, numbers may have a decimal comma. The first line of cells holds names where none of
+    them is a number and not all are marks of a missing value; it is a row where all are numbers, or where its text occurs again below.
+    Numbers that could be names (0, 1, 2, ..., or different plain numbers that are in order, whole, or larger or smaller than all below,
+    which no other line is), and numbers next to text that occurs once, are refused without `header`.
 
     Raises InputError for a missing, damaged or foreign file; for a cell that is missing or no number, with its line and column; for a
     column of text, or of ids by its name, that is left among the features; and where two readings are possible.
@@ -119,6 +119,8 @@ class Layout:
     header_line: int
     below: tuple[Cells, ...]
     """Rows below the first line, as far as decisions look at them."""
+    is_said: bool = False
+    """Whether the first line says the delimiter."""
 
     @classmethod
     def of(cls, path: AnyPath, options: TableOptions) -> Layout:
@@ -143,7 +145,17 @@ class Layout:
         if header and not below:
             raise InputError("no rows in the file", where=str(path))
         names = tuple(name.strip() for name in first) if header else None
-        return cls(path, options, delimiter, comma, len(first), names, number if header else 0, below)
+        return cls(
+            path,
+            options,
+            delimiter,
+            comma,
+            len(first),
+            names,
+            number if header else 0,
+            below,
+            lines.said_delimiter(some) is not None,
+        )
 
     def title(self, position: int | None) -> str:
         """Name a column as errors do: column 3 ('age')."""
@@ -238,8 +250,8 @@ class Layout:
                 # NumPy reads larger pieces of a file that it opens than of an open one.
                 source = self.path if isinstance(self.path, Path) and not is_packed(self.path) else text
                 found: NDArray[np.float64] = np.loadtxt(
-                    source, delimiter=self.delimiter, skiprows=self.header_line, ndmin=2, comments=None, quotechar='"', usecols=used,
-                    encoding="utf-8-sig",
+                    source, delimiter=self.delimiter, skiprows=max(self.header_line, int(self.is_said)), ndmin=2, comments=None,
+                    quotechar='"', usecols=used, encoding="utf-8-sig",
                 )  # fmt: skip
         except ValueError:
             return None
@@ -319,8 +331,11 @@ class Layout:
         """Return what was decided, in a line."""
         first = "no line of names" if self.names is None else f"line {self.header_line} names the columns"
         parts = [f"{shape[0]:,} x {shape[1]:,} numbers", first]
-        if self.delimiter != ",":
-            parts.append(f"cells separated by {DELIMITERS.get(self.delimiter, repr(self.delimiter))}")
+        if self.delimiter != "," or self.is_said:
+            by = DELIMITERS.get(self.delimiter, repr(self.delimiter))
+            parts.append(
+                f"cells separated by {by}{', as line 1 says' if self.is_said and not self.options.delimiter else ''}"
+            )
         if self.comma:
             parts.append("numbers with a decimal comma")
         parts += [] if ids is None else [f"ids: {self.title(ids)}"]

@@ -283,7 +283,12 @@ def _said_of(must: Integers, cannot: Integers, bad: Any, n: int, n_out: int, n_h
 
 
 def load_pairs(
-    path: str | AnyPath, *, header: bool | None = None, delimiter: str | None = None, ids: Any = None
+    path: str | AnyPath,
+    *,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    ids: Any = None,
 ) -> Pairs:
     """Return the pairs in a file; what they mean for n rows is checked later, by `check(n)`.
 
@@ -294,11 +299,12 @@ def load_pairs(
         of must_link first, may be there. Nothing is unpickled.
     header, delimiter : of text: whether line 1 holds names, which is otherwise decided by its content; and what separates cells,
         which is otherwise recognized of commas, semicolons and tabs.
+    decimal : "," or ".", in weights; a decimal comma is otherwise recognized where commas do not separate cells.
     ids : (n,) distinct ids of the rows, such as X.index of a data frame, or the frame: i and j are such ids, compared as text,
         and no row numbers.
 
     Raises InputError that names the file and the line of a malformed one, or of an id that no row has.
     """
     rows = None if ids is None else rows_of_ids(ids, as_text=True)
-    must_link, cannot_link, weights = read_pair_file(path, rows, header, delimiter)
+    must_link, cannot_link, weights = read_pair_file(path, rows, header, delimiter, decimal)
     return Pairs(must_link, cannot_link, weights=weights)

@@ -157,7 +157,8 @@ def test_marks_in_files(tmp_path, monkeypatch):
         found.append([dkl.load(f"{file}-logdet.zarr").transform(X), dkl.load(f"{file}-mvu.zarr").embedding_])
         got = {"nan.npy": "nan", "text.npy": "nan", "y1.csv": "-1", "y2.csv": "?"}.get(file, "NA")
         message = error_of("fit", "svc", "--data", "X.npy", "--targets", file, "--out", "never.zarr")
-        assert f"{file} [0]: a label is missing; got '{got}' and 9 more" in message
+        place = f"{file}, line 2" if file.endswith(".csv") else f"{file} [0]"
+        assert f"{place}: a label is missing; got '{got}' and 9 more" in message
     for other in found[1:]:
         for one, wanted in zip(other, found[0], strict=True):
             np.testing.assert_array_equal(one, wanted)

@@ -262,7 +262,7 @@ def test_resolve_takes_every_form() -> None:
         ({}, "nothing to learn from"),
         ({"y": [0, 1]}, r"y: labels and rows differ in number; got shape \(2,\); wanted \(3,\)"),
         ({"y": [0, 0, 0, 1]}, "differ in number"),
-        ({"y": [-1, -1, -1]}, "no pairs"),
+        ({"y": [-1, -1, -1]}, "y: no row has a label"),
         ({"pairs": Pairs([[0, 1]]), "cannot_link": [[1, 2]]}, "given twice"),
         ({"pairs": [[0, 1]]}, "pairs in the wrong argument; got pairs of type list"),
         ({"must_link": Pairs([[0, 1]])}, "pairs in the wrong argument"),

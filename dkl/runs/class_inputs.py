@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl._csv_files import label_line
+from dkl._table_lines import table_suffix
 from dkl.datasets import read_labels
 from dkl.errors import InputError
 from dkl.estimators.common.classes import checked_labels
 from dkl.runs.files import Files
 from dkl.runs.row_files import require_room_for_targets
 from dkl.runs.supervised import SupervisedInputs, file_of_targets, note_targets, read_rows, target_table, where_targets
+
+_ROW = re.compile(r"y\[([0-9]+)\]")
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class ClassInputs(SupervisedInputs):
         try:
             classes, numbers = checked_labels(labels, rows.n)
         except InputError as error:
-            raise in_file(error, files) from error
+            raise in_file(error, files, rows.n) from error
         note_targets(files, rows)
         return cls(files, rows, labels, classes, numbers)
 
@@ -67,11 +72,16 @@ def read_class_labels(files: Files, n: int) -> NDArray:
     return read_labels(file_of_targets(files), n, target_table(files))
 
 
-def in_file(error: InputError, files: Files) -> InputError:
-    """Return an error about y as one about the file of labels; any other as it is."""
+def in_file(error: InputError, files: Files, n: int) -> InputError:
+    """Return an error about y as one about the file of n labels, by its line where it is text; any other as it is."""
     if not error.where or not error.where.startswith("y"):
         return error
-    where = " ".join([where_targets(files), error.where.removeprefix("y")]).rstrip()
+    row, file, table = _ROW.fullmatch(error.where), file_of_targets(files), target_table(files)
+    if row and table_suffix(file) is not None:
+        column = "" if table.target_column is None else f", column {table.target_column!r}"
+        where = f"{file}, line {label_line(file, n, int(row[1]), table)}{column}"
+    else:
+        where = " ".join([where_targets(files), error.where.removeprefix("y")]).rstrip()
     return InputError(error.what, where=where, got=error.got, wanted=error.wanted, remedy=error.remedy)
 
 

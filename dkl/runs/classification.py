@@ -79,6 +79,7 @@ def class_predictor(
         f"{what} {len(classes)} classes",
         needs.with_more(VOTE_BYTES * len(classes) + needs.row + classes.itemsize),
         of_kernel=of_kernel,
+        columns=tuple(f"decision_{name}" for name in (classes if width else classes[1:])) if request.decision else None,
     )
 
 
@@ -104,7 +105,7 @@ class ClassScore:
         try:
             require_labels(known)
         except InputError as error:
-            raise in_file(error, files) from error
+            raise in_file(error, files, n) from error
         if (known.dtype.kind == "U") != (classes.dtype.kind == "U"):
             got, wanted = ("text", "numbers") if known.dtype.kind == "U" else ("numbers", "text")
             raise InputError("labels of another kind", where=where_targets(files), got=got, wanted=wanted)

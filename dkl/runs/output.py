@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import tempfile
 import uuid
@@ -68,8 +69,9 @@ class Request:
 class Output:
     """An array of `shape` and `dtype`, made block by block: rows of the first axis in their order.
 
-    name: of the array in an .npz archive; column: of its columns in a .csv file. summary: what it is, in a line. remarks: asked once
-    all is written, as how good the predictions are. plan: bytes of a process, None for few; MemoryBudgetError where they do not fit.
+    name: of the array in an .npz archive; column: of its columns in a .csv file, or all their names. summary: what it is, in a line.
+    remarks: asked once all is written, as how good the predictions are. plan: bytes of a process, None for few; MemoryBudgetError where
+    they do not fit.
     """
 
     shape: tuple[int, ...]
@@ -79,7 +81,7 @@ class Output:
     blocks: Callable[[Session], Iterator[NDArray]]
     remarks: Callable[[], list[str]] = list
     plan: Callable[[Session], Plan] | None = None
-    column: str = "c"
+    column: str | tuple[str, ...] = "c"
 
 
 def check_output(out: str | Path, suffixes: tuple[str, ...] = SUFFIXES) -> AnyPath:
@@ -101,13 +103,13 @@ def write_rows(
     blocks: Iterator[NDArray],
     dtype: Any,
     name: str = "factor",
-    column: str = "c",
+    column: str | tuple[str, ...] = "c",
     row_ids: RowIds | None = None,
 ) -> None:
     """Write an array from blocks of its rows to a new file or object: .npy, .npz (as `name`) or .csv.
 
     A .csv file has a line a row. With `row_ids` each begins with the row's id, and the first line holds names: that of the ids and
-    `column`, followed by a number where there are several columns; without them it has neither.
+    `column`, followed by a number where there are several columns, or the names of all of them; without ids it has neither.
     """
     with appearing(target) as file:
         if target.suffix == ".npy":
@@ -130,11 +132,16 @@ def _write_array(file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArr
 
 
 def _write_csv(
-    file: IO[bytes], shape: tuple[int, ...], blocks: Iterator[NDArray], column: str, row_ids: RowIds | None
+    file: IO[bytes],
+    shape: tuple[int, ...],
+    blocks: Iterator[NDArray],
+    column: str | tuple[str, ...],
+    row_ids: RowIds | None,
 ) -> None:
     start, formulas = 0, 0
     if row_ids is not None:
-        names = [column] if len(shape) == 1 else [f"{column}{k}" for k in range(shape[1])]
+        several = column if isinstance(column, tuple) else [f"{column}{k}" for k in range(math.prod(shape[1:]))]
+        names = [column] if len(shape) == 1 and isinstance(column, str) else several
         _write_cells(file, [[row_ids.name, *names]])
     for block in blocks:
         if block.dtype.kind == "U":

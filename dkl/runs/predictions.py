@@ -56,6 +56,8 @@ class Predictor:
     name: str = "y"
     of_kernel: bool = False
     """Whether its rows are values of a precomputed kernel."""
+    columns: tuple[str, ...] | None = None
+    """Names of the columns, where they have names of their own."""
 
 
 def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
@@ -87,7 +89,7 @@ def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: 
         blocks,
         lambda: [] if score is None else [score.describe()],
         plan,
-        ("decision" if request.decision else "prediction") if predictor.name == "y" else "c",
+        predictor.columns or ("prediction" if predictor.name == "y" else "c"),
     )
 
 

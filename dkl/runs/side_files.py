@@ -16,7 +16,8 @@ def read_pairs(files: Files, rows: RowSource) -> Pairs:
     """Return the pairs in a file, by the ids of the rows where these have any; InputError as of `load_pairs`."""
     file = files["pairs"]
     _note(file, rows)
-    return load_pairs(file, header=_header(files), delimiter=files.table.delimiter, ids=rows.ids)
+    table = files.table
+    return load_pairs(file, header=_header(files), delimiter=table.delimiter, decimal=table.decimal, ids=rows.ids)
 
 
 def read_triplets(files: Files, rows: RowSource) -> Triplets:

@@ -274,4 +274,4 @@ def test_predicted_labels_have_ids_and_compare_with_themselves(work):
     answer = call("predict", "svc.zarr", "--data", "tiers.csv", *own, "--out", "q.csv")
     assert answer.code == 0 and "accuracy 1," in answer.out, answer.err
     assert call("predict", "svc.zarr", "--data", "tiers.csv", "--decision", "--out", "d.csv").code == 0
-    assert table("d.csv")[0] == ["customer", "decision0", "decision1", "decision2"]
+    assert table("d.csv")[0] == ["customer", *(f"decision_{name}" for name in sorted(names))]

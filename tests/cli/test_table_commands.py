@@ -11,6 +11,10 @@ from command_line import Answer, call, tree
 from command_runs import refused
 from numpy.testing import assert_array_equal
 
+from dkl.datasets import TableOptions, read_table
+from dkl.errors import InputError
+from dkl.pairs import load_pairs
+
 RNG = np.random.default_rng(3)
 N = 40
 KIND = np.arange(N) % 2
@@ -260,3 +264,49 @@ def test_a_header_of_numbers(folder: Path) -> None:
     assert answer.err.startswith("note: X.csv: 40 x 2 numbers, line 1 names the columns\n")
     answer = call("plan", "pairwise", "--data", "X.csv", "--no-header", "--pairs", "pairs.csv", "--out", "run.zarr")
     assert answer.err.startswith("note: X.csv: 41 x 2 numbers, no line of names\n")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|", ","])
+def test_a_first_line_says_the_delimiter(folder: Path, mark: str) -> None:
+    name = {";": "semicolons", "\t": "tabs", "|": "'|'", ",": "commas"}[mark]
+    text = Path("customers.csv").read_text().replace(";", "#").replace(",", ".").replace("#", mark)
+    Path("excel.csv").write_text(f"sep={mark}\r\n{text}", encoding="utf-8-sig")
+    Path("plain.csv").write_text(f'"sep={mark}"\n' + "".join(f"{x}{mark}{y}\n" for x, y in POINTS.tolist()))
+    answer = fit("svc", "--data", "excel.csv", *CUSTOMERS[2:], "--target-column", "tier")
+    assert answer.code == 0, answer.err
+    assert f"line 2 names the columns, cells separated by {name}, as line 1 says" in answer.err
+    for file, line in (("excel.csv", 2), ("plain.csv", 0)):
+        table = read_table(file, TableOptions(drop=("city", "customer", "tier") if line else ()))
+        assert_array_equal(table.values, POINTS)
+        assert table.names == (("age", "spent") if line else None)
+    Path("plain.csv").write_text(Path("plain.csv").read_text().replace(f"{POINTS[3, 0]}{mark}", f"x{mark}"))
+    with pytest.raises(InputError, match=r"plain.csv, line 5, column 1: not a number"):
+        read_table("plain.csv")
+
+
+def test_pairs_below_a_line_that_says_the_delimiter_and_with_decimal_commas(folder: Path) -> None:
+    Path("excel.csv").write_text("sep=;\ni;j;label;weight\n0;2;must;0,5\n0;1;cannot;1,25\n")
+    found = load_pairs("excel.csv")
+    assert (found.must_link.tolist(), found.cannot_link.tolist()) == ([[0, 2]], [[0, 1]])
+    assert found.weights is not None and found.weights.tolist() == [0.5, 1.25]
+    Path("thousands.csv").write_text("i;j;label;weight\n0;2;must;1,250\n0;1;cannot;2,500\n")
+    with pytest.raises(InputError, match="thousands.csv: a decimal comma, or a separator of thousands"):
+        load_pairs("thousands.csv")
+    assert load_pairs("thousands.csv", decimal=",").weights.tolist() == [1.25, 2.5]
+    weighted = ("--data", "X.npz", "--pairs", "thousands.csv", "--max-iter", "5", "--target-gap", "none")
+    assert "separator of thousands" in fit("pairwise", *weighted).err
+    assert fit("pairwise", *weighted, "--decimal", ",").code in (0, 3)
+
+
+@pytest.mark.parametrize("above", ["", "kind\n", "sep=;\nkind\n"])
+def test_a_missing_label_is_named_by_its_line(folder: Path, above: str) -> None:
+    names = ["b" if kind else "a" for kind in KIND]
+    Path("y.csv").write_text(above + "\n".join([*names[:3], "NA", *names[4:]]) + "\n")
+    line = 4 + above.count("\n")
+    answer = fit("svc", "--data", "X.npz", "--targets", "y.csv")
+    assert answer.code == 2 and f"y.csv, line {line}: a label is missing; got 'NA'" in answer.err
+    text = Path("customers.csv").read_text().splitlines()
+    text[4] = text[4].rpartition(";")[0] + ";"
+    Path("customers.csv").write_text("\n".join(text) + "\n")
+    answer = fit("svc", *CUSTOMERS, "--target-column", "tier")
+    assert answer.code == 2 and "customers.csv, line 5, column 'tier': a label is missing" in answer.err

@@ -86,7 +86,7 @@ def test_rows(case):
 
 LABELS = {
     "None": (lambda: None, "y cannot be None|requires y"),
-    "one class": (lambda: np.zeros(N), "number of classes.*1 class"),
+    "one class": (lambda: np.zeros(N), "all labeled rows are of one class; got 1 class"),
     "too few": (lambda: Y[:-1], "samples"),
     "numbers": (lambda: np.linspace(0, 1, N), "continuous"),
     "NaN": (lambda: np.where(Y, np.nan, 1.0), r"y\[1\]: a label is missing"),

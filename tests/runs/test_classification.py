@@ -46,7 +46,7 @@ def test_weights_of_classes(tmp_path):
 
 
 def test_labels_are_checked(tmp_path):
-    with pytest.raises(InputError, match=r"y of .*X.npz: .*greater than one"):
+    with pytest.raises(InputError, match=r"y of .*X.npz: all labeled rows are of one class"):
         inputs(tmp_path, np.zeros(4))
     with pytest.raises(InputError, match=r"y of .*X.npz \[2\]: a label is missing"):
         inputs(tmp_path, np.array([0, 1, np.nan]))

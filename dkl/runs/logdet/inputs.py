@@ -114,7 +114,7 @@ def _codes(files: Files, n: int, settings: LogDetRunSettings) -> NDArray[np.int6
         codes = encode_labels(labels)
         refuse_one_class(int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0)))
     except InputError as error:
-        raise in_file(error, files) from error
+        raise in_file(error, files, n) from error
     counts = np.bincount(codes[codes >= 0], minlength=1)
     if counts.max() < 2:
         got = f"{len(counts)} classes of one row each"

@@ -39,7 +39,7 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
     try:
         found = UnfoldingInputs(files, rows, label_factor(_side(files, rows.n), rows.n))
     except InputError as error:
-        raise in_file(error, files) from error
+        raise in_file(error, files, rows.n) from error
     note_targets(files, rows)
     return found
 
