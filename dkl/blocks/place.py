@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from dkl.blocks import waiting
@@ -11,6 +12,7 @@ from dkl.blocks.session import Session
 from dkl.errors import MemoryBudgetError
 from dkl.resources import format_bytes, machine_memory
 
+LOG = logging.getLogger("dkl")
 WORKER_SHARE = 0.75
 """Of a Dask worker's limit: it pauses at 0.8 of it."""
 OWN_SHARE = 0.25
@@ -79,6 +81,23 @@ def idle_workers(place: Place, here: float, there: float, held: int) -> str:
     if not place.distributed or there < here or held > OWN_SHARE * machine_memory() or always:
         return ""
     return f"the workers stay idle: about {there:.2g} s an iteration on them, {here:.2g} s in this process"
+
+
+def spare_workers(session: Session, used: int, why: str) -> str:
+    """Return the line on workers beyond the `used` ones of a plan, which are left idle; "" where there are none.
+
+    Unlike `idle_workers`, of plans that no number of workers makes faster. Waits for no worker.
+    """
+    count = len(session.workers())
+    if count <= used:
+        return ""
+    return f"the workers stay idle: {why}" if not used else f"{count - used} of {count} workers stay idle: {why}"
+
+
+def note_idle_workers(plan: Plan) -> None:
+    """Log the line of a plan on workers that stay idle, where it has one."""
+    if plan.idle_workers:
+        LOG.warning(plan.idle_workers)
 
 
 def _worker_memory(session: Session) -> int | None:

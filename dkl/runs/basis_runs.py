@@ -6,6 +6,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
+from dkl.blocks.place import note_idle_workers
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
@@ -76,6 +77,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
             plan = plan_basis(self.sizes_of(*trained_on(run), int(n_pairs), settings), settings, session)
         else:
             plan = self.plan(found(), settings, session)
+        note_idle_workers(plan)
         return fit_in_run(run, self.problems(), make, settings, plan.as_dict(), watch, notes).result
 
     def facts(self, run: RunStore) -> Facts:

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -18,7 +19,6 @@ from dkl.blocks import place
 from dkl.blocks.graph import build_graph
 from dkl.blocks.place import Place, idle_workers
 from dkl.blocks.session import Session
-from dkl.estimators.pairwise import fit
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
 from dkl.estimators.pairwise.plan import admm_plan
 from dkl.estimators.pairwise.settings import PairwiseSettings
@@ -74,6 +74,45 @@ def test_idle_and_working_workers_learn_the_same_bytes(
     assert working.result_.plan["processes"] == (1 if solver == "factored" else 2)
     assert len({learner.factor_.tobytes() for learner in (idle, working, here)}) == 1
     assert len({learner.graph_.laplacian.data.tobytes() for learner in (idle, working, here)}) == 1
+
+
+OTHERS = {
+    "svc": (dkl.OptimalNeighborhoodSVC, {}, "the workers stay idle: the kernel matrix fits in this process"),
+    "logdet": (dkl.LogDetKernelLearner, {"n_in": 3, "n_out": 3}, "the workers stay idle: a kernel is found by one process"),
+    "laplacian": (dkl.LaplacianKernelLearner, {}, "the workers stay idle: all but the search for neighbors fits in this process"),
+    "mvu": (dkl.MaximumVarianceUnfolding, {}, "the workers stay idle: all but the search for neighbors fits in this process"),
+}  # fmt: skip
+"""Learners whose plans leave workers idle, some settings, and the line of it."""
+
+
+@pytest.mark.parametrize("task", OTHERS)
+def test_other_learners_say_once_that_workers_are_idle(
+    cluster: Any,
+    client: Any,
+    task: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In Python, by command, and in the plan of a command whose workers are not there yet."""
+    kind, settings, line = OTHERS[task]
+    X, y = np.random.default_rng(1).standard_normal((60, 4)), np.arange(60) % 2
+    X[:, 0] += 3 * y
+    said: list[str] = []
+    monkeypatch.setattr(place.LOG, "warning", said.append)
+    kind(**settings, max_iter=2, client=client).fit(X, y)
+    assert said == [line]
+    monkeypatch.chdir(tmp_path)
+    np.savez("X.npz", X=X, y=y)
+    np.savetxt("pairs.csv", [[i, i + 1, -1] for i in range(0, 40, 2)], "%d", ",", header="i,j,label", comments="")
+    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    given = (task, "--data", "X.npz", *(("--pairs", "pairs.csv") if task == "laplacian" else ()), *words, "--out", "r")
+    if task == "logdet":  # by command one worker does it
+        line = "1 of 2 workers stay idle: a kernel is found by one process"
+    answer = call("fit", *given, "--max-iter", "2", "--no-picture", "--scheduler", cluster.scheduler_address)
+    assert answer.code in (0, 3) and said[1:] == [line], answer.err
+    planned = call("plan", *given[:-1], "other", "--workers", "64", "--memory-limit", "1GB").out
+    assert line.replace("1 of 2", "63 of 64") in planned
+    assert "idle" not in call("plan", *given[:-1], "other").out
 
 
 def test_a_fit_without_workers_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -150,7 +189,7 @@ def test_an_idle_worker_may_be_killed() -> None:
 def test_the_command_says_so(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fit.LOG, "warning", lines.append)  # Dask's cluster silences pytest's handlers
+    monkeypatch.setattr(place.LOG, "warning", lines.append)  # Dask's cluster silences pytest's handlers
     write_inputs(tmp_path)
     assert LINE in call("plan", *FIT[1:], "--workers", "2").out
     assert LINE not in call("plan", *FIT[1:]).out

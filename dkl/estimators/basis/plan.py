@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dkl.blocks.graph_plan import plan_graph
-from dkl.blocks.place import Place
+from dkl.blocks.place import Place, spare_workers
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.room import Room
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
@@ -28,6 +28,8 @@ TERM = 100
 """Bytes of a squared term: its ends, as pairs and as rows of sparse maps, weight, target, residual."""
 
 
+HERE = "all but the search for neighbors fits in this process"
+"""Why workers stay idle where they find no eigenvectors."""
 RANKS = 40
 """Bytes of each pair of rows that an embedding's quality is measured on: distances in three spaces, and what these are made of."""
 
@@ -58,6 +60,8 @@ def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0)
     if not made.fits:
         other = "" if settings.solver == "low-rank" else ', or solver="low-rank"'
         made = replace(made, remedy=_remedy(lambda m: planned(m).fits, sizes.m) + other)
+    if not _search(sizes, settings, place, _room(sizes, settings, place, own_rows, allowed))[0]:
+        made = replace(made, idle_workers=spare_workers(session, 0, HERE))
     return made.validate()
 
 

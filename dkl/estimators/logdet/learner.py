@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
 from dkl.blocks.dense_place import blas_threads
+from dkl.blocks.place import note_idle_workers, spare_workers
 from dkl.blocks.session import Session
 from dkl.estimators.common import drawing
 from dkl.estimators.common.learned_kernel import KernelLearner
@@ -21,7 +23,7 @@ from dkl.estimators.common.views import chosen_rows, sampled
 from dkl.estimators.logdet import picture
 from dkl.estimators.logdet.fit import Posed, pose_kernel
 from dkl.estimators.logdet.path import LogDetPath, values_of_gamma
-from dkl.estimators.logdet.plan import KernelPlan, plan_kernel, sizes_of
+from dkl.estimators.logdet.plan import ONE_PROCESS, KernelPlan, plan_kernel, sizes_of
 from dkl.estimators.logdet.quality import HeldOut
 from dkl.estimators.logdet.settings import LogDetKernelSettings
 from dkl.linalg.principal_coordinates import principal_coordinates
@@ -251,6 +253,7 @@ class LogDetKernelLearner(KernelLearner):
         sizes = sizes_of(side, settings.kernel, settings.loss, int(rows.shape[1]))
         here = plan_kernel(sizes, settings, Session(None, threads=self.n_jobs))
         session = Session.find(self.client, threads=self.n_jobs)
+        note_idle_workers(replace(here.plan, idle_workers=spare_workers(session, 0, ONE_PROCESS)))
         with blas_threads(here.threads):
             prior = self._prior_of(rows, session)
             posed = pose_kernel(prior, side, settings.changed(solver=here.solver), self.loss_params)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dkl.blocks.column_plan import WORKER_EXTRA
 from dkl.blocks.dense_place import DensePlace, dense_place
 from dkl.blocks.graph_plan import plan_graph
-from dkl.blocks.place import Place
+from dkl.blocks.place import Place, spare_workers
 from dkl.blocks.plan import PROCESS_BASE, Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.session import Session
@@ -27,6 +27,8 @@ from dkl.estimators.common.size_guard import MOST_ROWS, SQUARES
 from dkl.problems.logdet_plan import DIRECT_BYTES, LogDetPlan, central_path_bytes, direct_bytes, logdet_plan
 from dkl.resources import format_bytes
 
+ONE_PROCESS = "a kernel is found by one process"
+"""Why workers stay idle."""
 FEWER = "raise memory_limit, label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
 SIDE_BYTES = 400
 """Of a constraint while it is made: its rows, its entries in the incidence and what these are sorted by."""
@@ -164,6 +166,7 @@ def plan_kernel(
     _check_own({name: size for name, size in stages.items() if name.startswith("the kernel matrix")}, allowed, sizes)
     plan.validate()
     _check_own(stages | {"what is sent to a worker": plan.own_bytes - PROCESS_BASE}, allowed, sizes)
+    plan = replace(plan, idle_workers=spare_workers(session, int(place.worker is not None), ONE_PROCESS))
     return KernelPlan(plan, place, around.threads, solver)
 
 

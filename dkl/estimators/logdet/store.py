@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dkl.blocks.dense_place import DensePlace, DenseWork, blas_threads
+from dkl.blocks.place import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.estimators.common.learned_kernel import Components, components_of
 from dkl.estimators.common.prior_kernels import GivenKernel, GraphKernel, PriorKernel, RowKernel, prior_kernel
@@ -111,6 +112,7 @@ def fit_in_run(
         return chosen().place
 
     plan = chosen()
+    note_idle_workers(plan.plan)
     with keeper.kept_to_the_end(watch, "stopped between two steps of a path"):
         began = time.perf_counter()
         # For each part one number of threads, wherever it is done: another one rounds differently.

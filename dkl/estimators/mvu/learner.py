@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dkl.blocks.place import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.estimators.basis.fit import solved
 from dkl.estimators.basis.learner import BasisLearner
@@ -129,9 +130,10 @@ class MaximumVarianceUnfolding(BasisLearner):
             m, settings = basis_size(self.n_basis, n), gathered(UnfoldingSettings, self, memory_limit=self._limit())
             session = Session.find(self.client, threads=self.n_jobs)
             sizes = Sizes(n, int(rows.shape[1]), m, n * min(self.n_neighbors, n - 1), first=1)
-            plan = plan_basis(sizes, settings, session).as_dict()
+            plan = plan_basis(sizes, settings, session)
+            note_idle_workers(plan)
             posed = PosedUnfolding.of(rows, side, m, settings, session, room=room_for_basis(sizes, settings, session))
-            found = posed.with_quality(solved(posed, settings, watch).planned(plan), rows, watch)
+            found = posed.with_quality(solved(posed, settings, watch).planned(plan.as_dict()), rows, watch)
             warn_of(found.result, stacklevel=2)
         self._adopt(posed)
         self._keep(rows, posed.basis, found.Y, found.embedding, found.solution.certificate, found.result)

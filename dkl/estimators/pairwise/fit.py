@@ -5,13 +5,13 @@ Used by the estimator and by the command line; with a run's folder every stage i
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dkl.blocks.export import compressed
+from dkl.blocks.place import note_idle_workers
 from dkl.blocks.session import Session
 from dkl.estimators.common.outcomes import warn_of
 from dkl.estimators.pairwise.admm_stage import by_admm
@@ -29,8 +29,6 @@ from dkl.solvers.gamma_scores import GammaChoice
 from dkl.solvers.result import Outcome, Result
 from dkl.solvers.watch import Watch
 from dkl.stores.run import RunStore
-
-LOG = logging.getLogger("dkl")
 
 
 @dataclass
@@ -76,8 +74,7 @@ def fit_problem(
     settings = replace(settings, solver=solver_of(problem, settings, session, run))
     clock, rank = Clock(seconds), chosen_rank(problem, settings)
     plan = make_plan(problem, settings, session, has_store=run is not None or scratch is not None)
-    if plan.idle_workers:
-        LOG.warning(plan.idle_workers)
+    note_idle_workers(plan)
     fit = Context(problem, settings, session, plan, rank, run, scratch, watch, clock)
     if settings.solver == "factored":
         shared = SharedPlan.of(problem, settings, session)

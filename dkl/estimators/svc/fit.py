@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dkl.blocks.place import note_idle_workers
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
@@ -108,6 +109,7 @@ def fit_machines(
     _refuse_overflow(bounds, max(step.factor for step in steps))
     place = KernelPlace.of(source, settings, session, n_classes)
     plan = plan_machines(place, kernels, pairs, len(steps), settings)
+    note_idle_workers(plan)
     with ExitStack() as kept:
         start = time.perf_counter()
         whole = place.operators(kernels, plan, kept)

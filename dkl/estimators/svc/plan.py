@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from dkl.blocks.kernel_plan import KernelShape, plan_kernel
-from dkl.blocks.place import Place
+from dkl.blocks.place import Place, spare_workers
 from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
@@ -117,6 +117,8 @@ class PlannedPlace:
             may_be_single=self.may_be_single,
         )
         plan = replace(plan, stages=plan.stages | self._after(sizes))
+        if plan.placement == "memory":
+            plan = replace(plan, idle_workers=spare_workers(self.session, 0, "the kernel matrix fits in this process"))
         place.checked(plan, self.memory_limit)
         if plan.placement == "disk":
             self._check_disk(plan)
