@@ -10,7 +10,12 @@ import pytest
 from patience import PATIENCE
 from preloaded import Forked
 
+from dkl.cli.guide import TOPICS, contents
+from dkl.cli.guide import page as guide_page
+
 ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *(f"dkl/guide/{topic}.md" for topic in TOPICS)]
+"""Pages whose commands and programs are run as they are shown."""
 FOLDERS = {"dkl", "tests", "cluster", "benchmarks"}
 
 
@@ -41,23 +46,43 @@ def tracked() -> list[Path]:
 
 def test_ci_runs_the_commands_of_the_readme() -> None:
     steps = re.findall(r'^step "(.*)"$', read(".ci/run"), flags=re.MULTILINE)
-    shown = commands("README.md")
+    shown = [line for page in PAGES for line in commands(page)]
     assert len(shown) >= 2
     assert steps[: len(shown)] == shown
     for check in steps[len(shown) :]:
         assert check in commands("CONTRIBUTING.md")
 
 
+def programs(name: str) -> list[tuple[str, str]]:
+    """Return (program, output that the page shows below it, or "") of each Python block of a Markdown file."""
+    pattern = r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?"
+    return re.findall(pattern, read(name), flags=re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.exhaustive
-def test_python_of_the_readme_runs(tmp_path: Path) -> None:
-    programs = blocks("README.md", "python")
-    assert programs
-    for program in programs:
+@pytest.mark.parametrize("name", PAGES)
+def test_python_of_a_page_prints_what_it_shows(tmp_path: Path, name: str) -> None:
+    for program, shown in programs(name):
         script = tmp_path / "script.py"
         script.write_text(program, encoding="utf-8")
         run = Forked(preloaded.python, str(script))
-        _, err = run.communicate(timeout=PATIENCE)
+        out, err = run.communicate(timeout=PATIENCE)
         assert run.returncode == 0, err
+        if shown:
+            number = r"\d+\.\d+"
+            assert re.sub(number, "#", out) == re.sub(number, "#", shown)
+            wanted = [
+                float(text) for text in re.findall(number, shown)
+            ]  # other processors round otherwise, in the second digit
+            assert [float(text) for text in re.findall(number, out)] == pytest.approx(wanted, abs=0.05)
+
+
+def test_every_page_of_the_guide_is_listed_and_printed() -> None:
+    assert {f"{topic}.md" for topic in TOPICS} == {path.name for path in (ROOT / "dkl" / "guide").glob("*.md")}
+    for topic in TOPICS:
+        assert not re.search(r"\]\(", guide_page(topic))
+        assert re.search(rf"^{topic} +\S", contents(), flags=re.MULTILINE)
+    assert len(read("README.md").splitlines()) <= 130
 
 
 def test_changelog_has_the_version() -> None:

@@ -299,8 +299,18 @@ def warmup() -> None:
     warm_up()
 
 
+@click.command()
+@click.argument("topic", required=False)
+def guide(topic: str | None) -> None:
+    """Print a page of the guide; without TOPIC, list the pages."""
+    from dkl.cli import guide
+
+    click.echo(guide.contents() if topic is None else guide.page(topic))
+
+
 COMMANDS: dict[str, click.Command] = {
     "demo": demo,
+    "guide": guide,
     "warmup": warmup,
     "fit": Tasks(_fit_command, name="fit", help="Learn a kernel, and keep it in a run's folder."),
     "plan": Tasks(_plan_command, name="plan", help="Say beforehand what memory, disk and time it takes."),
