@@ -24,6 +24,8 @@ MOST_BY_PRODUCTS = 64.0
 """Largest gamma |z|^2, about the first point, for exponents by products: beyond, exponents are summed from differences, three times as
 slow at 50 features."""
 DIAGONAL_ROWS = 256
+FLAT = 1e-13
+"""Share of all bounds: a slope that is 0 but for rounding."""
 DENSE_BYTES = 16_000_000
 """Size of the columns of sparse rows and points that are made dense at a time."""
 
@@ -154,3 +156,12 @@ def least_charge(gradient: Vector, y: Vector, C: Vector) -> float:
     above = np.cumsum((up * b)[::-1])[::-1] - b * np.cumsum(up[::-1])[::-1]
     below = b * np.cumsum(down) - np.cumsum(down * b)
     return float(2 * (above + below).min())
+
+
+def middle_intercept(gradient: Vector, y: Vector, C: Vector) -> float:
+    """Return the middle of the b at which `least_charge` is reached: where its slope, which each kink raises by 2 C, is 0."""
+    kinks = -gradient * y / 2
+    order = np.argsort(kinks)
+    slopes, nothing = np.cumsum(C[order]) - C[y > 0].sum(), FLAT * float(C.sum())
+    low, high = (kinks[order[int(np.argmax(is_past))]] for is_past in (slopes >= -nothing, slopes > nothing))
+    return float(0.5 * (low + high))

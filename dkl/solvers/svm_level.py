@@ -7,9 +7,8 @@ Each point alpha_j of P bounds f from below by the cut f(alpha_j) + g_j'(alpha -
     next point    the one nearest to the last in {alpha in P, all cuts <= l}                 (10)
 
 The programme's multipliers (lambda >= 0, e'lambda = 1) make one cut of all, whose least value over P is known in closed
-form: the lower bound holds whatever the programme's tolerance, and its b is the intercept. (10) is solved by its dual,
-one multiplier mu_j a cut: alpha(mu) is the projection of alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the
-method for few patterns.
+form: the lower bound holds whatever the programme's tolerance. (10) is solved by its dual, one multiplier mu_j a cut:
+alpha(mu) is the projection of alpha - sum_j mu_j g_j onto P. All cuts are kept: it is the method for few patterns.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class LevelMethod:
         """The point of the least objective, with the bound of all cuts, from `start` (projected) or zero, or on from
         `state`; a row a cut."""
         watch, idle = watch or Watch(), Stall(MAX_IDLE)
-        problem = problem.in_reach()  # beyond it, cuts are too steep to be told apart
+        asked, problem = problem, problem.in_reach()  # beyond it, cuts are too steep to be told apart
         cuts = Cuts(problem)
         if state is None:
             best = point = _start(problem, start)
@@ -82,6 +81,8 @@ class LevelMethod:
             solved, at_limit = best.relative_gap <= self.tol, iteration >= self.max_iter
             outcome = verdict(told, solved=solved, at_limit=at_limit, stalled=stalled)
             if outcome is not None:
+                # As of every solver the b of alpha's own gradient, which is nearer to its optimum than that of the cuts.
+                best = best.with_bound(best.gap, asked.bound(best.gradient, best.alpha)[1])
                 return SVMSolution(best, iteration, products, outcome, watch.history)
             point = problem.at(cuts.nearest(point.alpha, lower + TAU * (best.objective - lower)))
             products += 1

@@ -30,14 +30,16 @@ from dkl.runs.logdet import verify_held_out
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.logdet.verify_losses import Terms, terms_of
 from dkl.runs.logdet.verify_prior import prior_matrix
-from dkl.runs.logdet.verify_proof import AGREE, inner_of, of_inner, proven, root_of
+from dkl.runs.logdet.verify_proof import AGREE, KNOWN, inner_of, of_inner, pivoted_root, proven, root_of
 from dkl.runs.report import MOST_OUTPUTS
 from dkl.stores.run import RunStore
 
 NEAR = 1e-9
 """Of the largest entry of a kernel: squared distances that are closer may be told apart by rounding."""
-COMPONENTS_AGREE = 1e-6
-"""Relative, of principal coordinates: weights are as large as the least eigenvalue is small."""
+LEAST_AGREE, MOST_AGREE = 1e-10, 1e-6
+"""Relative, of M and of principal coordinates: what rounding is allowed, at the least and at the most."""
+MANY = 100.0
+"""Times of the rounding that is estimated."""
 SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
 """Arrays p x p, b x b and n x n that are held here at a time."""
 
@@ -73,11 +75,16 @@ def claims(run: RunStore, inputs: LogDetInputs, settings: LogDetRunSettings, bud
     for k, output in enumerate(outputs):
         which = "" if len(outputs) == 1 else f" at gamma {found['gammas'][k]:.6g}"
         is_last = k == len(outputs) - 1
-        inner = inner_of(L, terms.matrix(found["multipliers"][k]))
+        U = terms.matrix(found["multipliers"][k])
+        inner = inner_of(L, U)
         least, exact = of_inner(L, inner)
         if is_last:
-            apart = min(_apart(M, least), _apart(*_changes(M, inner, K0, L)))
-            yield Comparison("M of the multipliers", 0.0, apart, 1e-6)
+            found_change, change = _changes(M, inner, K0, L)
+            R = pivoted_root(K0)
+            rounding = _apart(_changes(M, inner_of(R, U), K0, R)[1], change)
+            yield Comparison(
+                "M of the multipliers", 0.0, min(_apart(M, least), _apart(found_change, change)), _agree(rounding)
+            )
         compared = _of_gamma(
             output,
             float(weights[k]),
@@ -103,6 +110,11 @@ def _apart(found: Matrix, wanted: Matrix) -> float:
     return float(np.abs(found - wanted).max(initial=0.0)) / (float(np.abs(wanted).max(initial=0.0)) or 1.0)
 
 
+def _agree(rounding: float) -> float:
+    """Return what numbers may differ by of which `rounding` is estimated, all relative."""
+    return min(LEAST_AGREE + MANY * rounding, MOST_AGREE)
+
+
 def _changes(M: Matrix, inner: Matrix, K0: Matrix, L: Matrix) -> tuple[Matrix, Matrix]:
     """Return (K0 M K0, L inner L'), which is all that a kernel has of M, in units of the roots of K0's diagonal.
 
@@ -125,14 +137,15 @@ def _of_components(
     known, k = Y.T @ Y, Y.shape[1]
     values = np.linalg.eigvalsh(0.5 * (K + K.T))[::-1]
     top = max(float(values[0]), float(np.finfo(float).tiny))
+    summed = np.abs(prior) @ np.abs(found["weights"]) + np.abs(prior[:, at]) @ np.abs(found["weights_at_points"])
+    of_kernel = np.abs(prior) + np.abs(prior[:, at]) @ np.abs(M) @ np.abs(prior[at])
+    agree = _agree(KNOWN * float(summed.max() / top**0.5 + of_kernel.max() / top))
     apart = float(np.abs(K @ Y - Y @ known).max()) / top**1.5
-    yield Comparison("components", 0.0, apart, COMPONENTS_AGREE)
-    yield Comparison(
-        "sum of components' eigenvalues", float(np.trace(known)), float(values[:k].sum()), COMPONENTS_AGREE * k * top
-    )
+    yield Comparison("components", 0.0, apart, agree)
+    yield Comparison("sum of components' eigenvalues", float(np.trace(known)), float(values[:k].sum()), agree * k * top)
     if "coordinates" in found:
         stored = found["coordinates"][found["basis"]]
-        yield Comparison("coordinates", 0.0, float(np.abs(stored - Y).max()) / top**0.5, COMPONENTS_AGREE)
+        yield Comparison("coordinates", 0.0, float(np.abs(stored - Y).max()) / top**0.5, agree)
 
 
 def _of_gamma(

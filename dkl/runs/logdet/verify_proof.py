@@ -74,6 +74,14 @@ def root_of(K0: Matrix) -> Matrix:
     return np.asarray(D[:, None] * vectors[:, kept] * np.sqrt(values[kept]))
 
 
+def pivoted_root(K0: Matrix) -> Matrix:
+    """L (p, r), K0 = L L', by Cholesky with complete pivoting: another root than `root_of`, with other rounding."""
+    lower, pivots, rank, _ = scipy.linalg.lapack.dpstrf(K0, lower=1)
+    L = np.zeros((len(K0), rank))
+    L[pivots - 1] = np.tril(lower)[:, :rank]
+    return L
+
+
 def log_det(S: Matrix) -> float:
     """log det(I + S) of a symmetric S; -inf where I + S is not positive definite."""
     values = 1.0 + np.linalg.eigvalsh(0.5 * (S + S.T))

@@ -7,8 +7,8 @@ labels y of -1 and 1, bounds C_i and K the sum of the kernels by their stored we
     f - min f  <=  alpha'g + sum_i C_i max(0, -g_i - 2 b y_i),    g = 2 (Y K Y alpha - e) + |alpha|^2 alpha / rho
 
 for every b. The bound is convex and piecewise linear in b: it is least at one of its kinks, all of which are tried here.
-The stored intercept must reach that. Of several kernels, each with trace n times its share theta_k, the weights count too:
-max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha.
+The stored intercept must reach that, and be the middle of the b that do. Of several kernels, each with trace n times its
+share theta_k, the weights count too: max_k q_k - theta'q is added, q_k = alpha'Y K_k Y alpha.
 
 Of rho="scale" the number is recomputed: max_i C_i max over P of |alpha|^2 / (2 SHARE), P = {0 <= alpha <= C, y'alpha = 0}.
 """
@@ -91,13 +91,14 @@ def _of_machine(
     objective, gap, gap_at_b, allowed = machine.proven(scores, rho)
     slack = _weights_gap(scores @ (y * alpha), machine.shares, scales)
     outside = float(max(0.0, -alpha.min(), (alpha - C).max()))
-    # A gap may be larger than it need be: the claim holds all the same. The level method has a bound and an
-    # intercept of all its cuts, of which the last alpha does not tell.
+    # A gap may be larger than it need be: the claim holds all the same. The level method has a bound of all its cuts, of
+    # which the last alpha does not tell.
     on_gap = np.inf if settings.solver == "level" else allowed
     yield Comparison("rho", claim["rho"], rho, AGREE * rho)
     yield Comparison("objective", claim["objective"], objective, allowed)
     yield Comparison("gap", claim["gap"], gap + slack, on_gap, "above")
-    yield Comparison("gap at the intercept", gap + slack, gap_at_b + slack, on_gap, "above")
+    yield Comparison("gap at the intercept", gap + slack, gap_at_b + slack, allowed, "above")
+    yield Comparison("intercept", machine.b, *machine.intercept(scores, rho))
     yield Comparison("y'alpha", 0.0, float(y @ alpha), allowed)
     yield Comparison("outside of [0, C]", 0.0, outside, AGREE * settings.C)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dkl.runs.recomputed import Vector, least_charge
+from dkl.runs.recomputed import Vector, least_charge, middle_intercept
 
 AGREE = 1e-9
 """Relative to the sizes that are summed up."""
@@ -37,6 +37,13 @@ class Machine:
         gap_at_b = inner + float(self.C @ np.maximum(0.0, -gradient - 2 * self.b * y))
         allowed = AGREE * (float(np.abs(alpha) @ np.abs(gradient)) + quadratic + linear + quartic)
         return quadratic - linear + quartic, gap, gap_at_b, allowed
+
+    def intercept(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float]:
+        """Return (b, how far rounding may move it): the middle of those of the least gap, which may be flat in b."""
+        alpha, y = self.alpha, self.y
+        parts = 2 * self.shares @ scores, -2 * y, float(alpha @ alpha) / rho * y * alpha
+        gradient = y * sum(parts)
+        return middle_intercept(gradient, y, self.C), AGREE * max(float(np.abs(part).max()) for part in parts)
 
 
 def scaled_rho(y: Vector, C: Vector) -> float:
