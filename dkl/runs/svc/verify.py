@@ -88,16 +88,16 @@ def _of_machine(
     """rho, f, the least gap over b and that at the stored b, from scores (kernels, rows)."""
     alpha, y, C = machine.alpha, machine.y, machine.C
     rho = scaled_rho(y, C) if isinstance(settings.rho, str) else settings.rho
-    objective, gap, gap_at_b, allowed = machine.proven(scores, rho)
+    objective, gap, gap_at_b, allowed, of_gap = machine.proven(scores, rho)
     slack = _weights_gap(scores @ (y * alpha), machine.shares, scales)
     outside = float(max(0.0, -alpha.min(), (alpha - C).max()))
     # A gap may be larger than it need be: the claim holds all the same. The level method has a bound of all its cuts, of
     # which the last alpha does not tell.
-    on_gap = np.inf if settings.solver == "level" else allowed
+    on_gap = np.inf if settings.solver == "level" else of_gap
     yield Comparison("rho", claim["rho"], rho, AGREE * rho)
     yield Comparison("objective", claim["objective"], objective, allowed)
     yield Comparison("gap", claim["gap"], gap + slack, on_gap, "above")
-    yield Comparison("gap at the intercept", gap + slack, gap_at_b + slack, allowed, "above")
+    yield Comparison("gap at the intercept", gap + slack, gap_at_b + slack, of_gap, "above")
     yield Comparison("intercept", machine.b, *machine.intercept(scores, rho))
     yield Comparison("y'alpha", 0.0, float(y @ alpha), allowed)
     yield Comparison("outside of [0, C]", 0.0, outside, AGREE * settings.C)

@@ -107,7 +107,7 @@ def _of_machine(
     used = support if is_among else is_left
     rows = machine.rows[used]
     rest = replace(machine, rows=rows, y=y[used], C=machine.C[used], alpha=alpha[used], b=b)
-    _, _, found, allowed = rest.proven(scores[:, rows], rho)
+    _, _, found, _, allowed = rest.proven(scores[:, rows], rho)
     allowed += _rounding(rest, scores[:, rows], moved)
     outside = max(0.0, -float(alpha.min()), float((alpha - np.where(used, machine.C, 0.0)).max()))
     beyond = float(np.abs(signed).sum() - np.abs(alpha).sum())

@@ -26,17 +26,21 @@ class Machine:
     b: float
     shares: Vector
 
-    def proven(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float, float, float]:
-        """Return (f, its least gap over b, its gap at the stored b, how far rounding may move them), from scores (kernels, rows)."""
+    def proven(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float, float, float, float]:
+        """Return (f, its least gap over b, its gap at the stored b, how far rounding may move f, and the gaps), from scores
+        (kernels, rows)."""
         alpha, y, square = self.alpha, self.y, float(self.alpha @ self.alpha)
         product = y * (self.shares @ scores)
         quadratic, linear, quartic = float(alpha @ product), 2 * float(alpha.sum()), square**2 / (4 * rho)
         gradient = 2 * (product - 1) + square / rho * alpha
         inner = float(alpha @ gradient)
         gap = max(inner + least_charge(gradient, y, self.C), 0.0)
-        gap_at_b = inner + float(self.C @ np.maximum(0.0, -gradient - 2 * self.b * y))
+        over = np.maximum(0.0, -gradient - 2 * self.b * y)
+        gap_at_b = inner + float(self.C @ over)
+        # Rows are charged their C for a gradient of scores that may be large where alpha, and so the objective, is tiny.
+        charged = float(self.C @ np.where(over > 0, 2 * np.abs(product) + 2 + 2 * abs(self.b), 0.0))
         allowed = AGREE * (float(np.abs(alpha) @ np.abs(gradient)) + quadratic + linear + quartic)
-        return quadratic - linear + quartic, gap, gap_at_b, allowed
+        return quadratic - linear + quartic, gap, gap_at_b, allowed, allowed + AGREE * charged
 
     def intercept(self, scores: NDArray[np.float64], rho: float) -> tuple[float, float]:
         """Return (b, how far rounding may move it): the middle of those of the least gap, which may be flat in b."""
