@@ -1,5 +1,6 @@
 """gamma="cv" of pairs: what it chooses, what becomes of wrong pairs, and runs that are stopped, killed, verified and drawn."""
 
+import re
 import shutil
 
 import numpy as np
@@ -192,7 +193,10 @@ def test_the_command_is_the_estimator(tmp_path, monkeypatch):
     files = ("--data", "X.npz", "--pairs", "pairs.npz", "--out", "run.zarr")
     options = ("--gamma", "cv", "--cv", 3, "--n-gammas", 2, "--solver", "factored", "--threads", 1)
     plan = call("plan", "pairwise", *files, *options)
-    assert plan.code == 0 and "2 kernels in each of 3 folds, to loose gaps" in plan.out
+    assert plan.code == 0 and "2 kernels in each of 3 folds, to loose gaps; gamma 1, 100\n" in plan.out
+    largest = call("plan", "pairwise", *files, "--gamma", 100, *options[2:])
+    (needs,) = re.findall(r"at the largest, 100, a process takes (.*)\n", plan.out)
+    assert largest.code == 0 and needs in largest.out
     answer = call("fit", "pairwise", "--no-picture", *files, *options)
     assert answer.code == 0, answer.err
     model = dkl.load("run.zarr")
