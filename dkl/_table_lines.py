@@ -17,6 +17,7 @@ from typing import IO
 
 from dkl._file_room import most_bytes, require_room
 from dkl._object_paths import AnyPath
+from dkl._printable import printable
 from dkl.errors import InputError
 
 TABLES = (".csv", ".tsv")
@@ -342,4 +343,4 @@ def shown_line(cells: Cells, delimiter: str) -> str:
 
 def file_name(path: AnyPath) -> str:
     """Return the name of a file, without its folder, for a note."""
-    return path.name if isinstance(path, Path) else str(path)
+    return printable(path.name if isinstance(path, Path) else str(path))

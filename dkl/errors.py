@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dkl._printable import printable
+
 if TYPE_CHECKING:
     from sklearn.exceptions import ConvergenceWarning as ConvergenceWarning
 
@@ -46,15 +48,15 @@ class DklError(Exception):
         remedy: str | None = None,
     ) -> None:
         self.what, self.where, self.got, self.wanted, self.remedy = what, where, got, wanted, remedy
-        parts = [f"{where}: {what}" if where else what]
+        parts = [f"{printable(str(where))}: {what}" if where else what]
         if got is not None:
             parts.append(f"got {got}")
         if wanted is not None:
             parts.append(f"wanted {wanted}")
         if remedy is not None:
             parts.append(remedy)
-        # One line, whatever a library put into `got`: logs and the command line print errors by lines.
-        super().__init__("; ".join(" ".join(str(part).split()) for part in parts))
+        # One line, whatever a library put into `got` or a file is called: logs and the command line print errors by lines.
+        super().__init__(printable("; ".join(" ".join(str(part).split()) for part in parts)))
 
     def named(self, old: str, new: str) -> DklError:
         """The same error, which says `new` where it says `old`: the name that the user knows a thing by."""

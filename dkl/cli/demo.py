@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from dkl.quality import Quality, proof_text
 from dkl.resources import format_bytes, n_cpus
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Cluster
+from dkl.runs.echo import echo
 from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import resume_command
 from dkl.runs.lazy import Lazy
@@ -46,7 +46,7 @@ def run_demo(out: str | None, workers: int | None) -> int:
     pairs = Pairs.from_labels(y, random_state=SEED)
     folder.mkdir(mode=0o700)
     write_inputs(folder, X, y, pairs)
-    click.echo(f"{len(X):,} handwritten digits of 8 x 8 pixels; {pairs.n_must:,} must-link and {pairs.n_cannot:,} "
+    echo(f"{len(X):,} handwritten digits of 8 x 8 pixels; {pairs.n_must:,} must-link and {pairs.n_cannot:,} "
                "cannot-link pairs drawn from their labels")  # fmt: skip
 
     seconds: dict[str, float] = {}
@@ -72,10 +72,10 @@ def run_demo(out: str | None, workers: int | None) -> int:
             with _timed(seconds, "kernel k-means"):
                 labels = KernelKMeans(CLUSTERS, random_state=SEED, client=session.client).fit_predict(factor)
         found = {**_baselines(X, seconds), "learned kernel": labels}
-        click.echo("\n" + table(y, found, pairs))
+        echo("\n" + table(y, found, pairs))
         report = run.report()
         picture = draw(folder, X, y, factor, run, found, report, seconds)
-    click.echo("\n" + summary(report, seconds, time.perf_counter() - began, picture, folder))
+    echo("\n" + summary(report, seconds, time.perf_counter() - began, picture, folder))
     return driver.SOLVED if result.outcome.converged else driver.NOT_CONVERGED
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import click
 
+from dkl._printable import printable
 from dkl.cli.commands import COMMANDS
+from dkl.runs.echo import echo
 from dkl.runs.interrupt import answer_signals, between_compiles, end_with
 from dkl.runs.notes import notes
 
@@ -62,7 +64,7 @@ def in_one_line() -> Iterator[None]:
     except (BrokenPipeError, SystemExit):
         raise
     except HELP_WANTED as error:
-        click.echo(error.format_message())
+        echo(error.format_message())
         raise click.exceptions.Exit(0) from None
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "dkl"
@@ -95,7 +97,7 @@ def exit_status(error: BaseException) -> int:
 def _fail(text: str, status: int) -> None:
     end_with(status)
     wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # progress may stand on the line
-    click.echo(wipe + " ".join(text.split()), err=True)
+    click.echo(wipe + printable(" ".join(text.split())), err=True)
     raise click.exceptions.Exit(status)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import click
-
 from dkl._object_paths import AnyPath
 from dkl._paths import as_source
 from dkl._svmlight_files import is_svmlight, with_features
@@ -17,6 +15,7 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError
 from dkl.estimators.common.feature_names import order_of
+from dkl.runs.echo import echo
 from dkl.runs.files import stored_table
 from dkl.runs.output import Request, RowIds
 from dkl.runs.row_files import CHECKED_BYTES, check_values, is_peeked, load_rows, peek_rows, require_table
@@ -66,14 +65,14 @@ def _by_names(rows: RowSource, request: Request, file: AnyPath) -> RowSource:
         return rows
     if known is None or names is None:
         lacking = "the run has no names of columns" if known is None else "it has no names of columns"
-        click.echo(f"note: {file_name(file)}: {lacking}: its columns are taken in their order", err=True)
+        echo(f"note: {file_name(file)}: {lacking}: its columns are taken in their order", err=True)
         return rows
     order, array = order_of(names, known, str(file)), rows.array
     step = max(1, CHECKED_BYTES // rows.row_bytes)
     for lo in range(0, rows.n, step):  # in place: a copy would take as much memory again
         array[lo : lo + step] = array[lo : lo + step, order]
     rows.names = known
-    click.echo(f"note: {file_name(file)}: columns matched with those learned from by their names", err=True)
+    echo(f"note: {file_name(file)}: columns matched with those learned from by their names", err=True)
     return rows
 
 

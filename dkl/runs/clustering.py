@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 
 from dkl._object_paths import AnyPath
@@ -25,6 +24,7 @@ from dkl.runs import registry, report
 from dkl.runs.applied_rows import ids_of_file, ids_of_request, learned_from, looked_at
 from dkl.runs.cluster import Cluster
 from dkl.runs.driver import NOT_CONVERGED, SOLVED, Given, applied
+from dkl.runs.echo import echo
 from dkl.runs.files import check_new, check_unchanged, stored_table
 from dkl.runs.output import Output, Request, RowIds, appearing, check_output, write_rows
 from dkl.runs.stored import open_run
@@ -116,7 +116,7 @@ def cluster(path: str, given: ClusterOptions, placing: Given) -> int:
     result = found.model.result_
     if result.outcome.converged:
         return SOLVED
-    click.echo(f"dkl: not converged: {result.ended}: raise --max-iter; the result is written", err=True)
+    echo(f"dkl: not converged: {result.ended}: raise --max-iter; the result is written", err=True)
     return NOT_CONVERGED
 
 
@@ -245,13 +245,11 @@ def _show(found: Clusters, files: list[str], picture: Path | None, *, as_json: b
     """Print sizes, inertia and how the fit ended, for a person or a program."""
     facts = found.facts()
     if as_json:
-        click.echo(
-            json.dumps({"files": files, **facts, "picture": None if picture is None else str(picture)}, indent=1)
-        )
+        echo(json.dumps({"files": files, **facts, "picture": None if picture is None else str(picture)}, indent=1))
         return
     sizes, result = facts["sizes"], found.model.result_
     more = f" and {len(sizes) - SHOWN_SIZES} more" if len(sizes) > SHOWN_SIZES else ""
-    click.echo(f"{', '.join(files)}: {facts['n_rows']:,} rows in {len(sizes)} clusters")
+    echo(f"{', '.join(files)}: {facts['n_rows']:,} rows in {len(sizes)} clusters")
     lines = {
         "run": str(facts["run"]),
         "sizes": ", ".join(f"{size:,}" for size in sizes[:SHOWN_SIZES]) + more,
@@ -259,6 +257,6 @@ def _show(found: Clusters, files: list[str], picture: Path | None, *, as_json: b
         "k-means": f"{result.outcome.value} in {facts['n_iter']} iterations, seed {facts['seed']}",
     }
     for name, value in lines.items():
-        click.echo(report.line(name, value))
+        echo(report.line(name, value))
     if picture is not None:
-        click.echo(f"picture: {picture}")
+        echo(f"picture: {picture}")

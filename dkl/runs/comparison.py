@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import click
 import numpy as np
 
+from dkl._printable import printable
 from dkl.errors import StoreError
+from dkl.runs.echo import echo
 from dkl.stores.run import RunStore
 
 QUALITY = "quality"
@@ -53,7 +54,7 @@ def named(comparisons: Iterable[Comparison], which: str, *, quiet: bool = False)
 def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:
     """Print all; StoreError names those that differ."""
     wrong, hidden = [], 0
-    click.echo(f"{run.name}\n  {'':<32}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
+    echo(f"{printable(run.name)}\n  {'':<32}{'reported':>20}{'recomputed':>20}{'apart':>12}{'allowed':>12}")
     is_quality_recomputed = False
     for one in comparisons:
         is_quality_recomputed |= one.name == QUALITY
@@ -63,13 +64,13 @@ def compare(run: RunStore, comparisons: Iterable[Comparison]) -> None:
             hidden += 1
             continue
         apart = abs(one.recomputed - one.reported)
-        click.echo(f"  {one.name:<32}{one.reported:>20.12g}{one.recomputed:>20.12g}{apart:>12.2g}{one.allowed:>12.2g}")
+        echo(f"  {one.name:<32}{one.reported:>20.12g}{one.recomputed:>20.12g}{apart:>12.2g}{one.allowed:>12.2g}")
     if run.report().get("quality") is not None and not is_quality_recomputed:
-        click.echo("  not recomputed: quality, as this run keeps no model of the data that was not held out")
+        echo("  not recomputed: quality, as this run keeps no model of the data that was not held out")
     if hidden:
-        click.echo(f"  and {hidden} numbers more that agree")
+        echo(f"  and {hidden} numbers more that agree")
     if wrong:
         raise StoreError(
             "the report is not what the stored result gives", where=run.name, got=f"other {', '.join(wrong)}"
         )
-    click.echo("  they agree")
+    echo("  they agree")

@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
-
+from dkl._printable import printable
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
 from dkl.blocks.worker_checks import Needed, bytes_of, check_workers
@@ -27,6 +26,7 @@ from dkl.runs import registry, report
 from dkl.runs.applied_rows import ids_of_request, looked_at
 from dkl.runs.cluster import Cluster
 from dkl.runs.comparison import Comparison, compare
+from dkl.runs.echo import echo
 from dkl.runs.estimate import check_disk, describe_disk, describe_picture, worker_peak
 from dkl.runs.files import Files, check_new
 from dkl.runs.interrupt import Interrupt, resume_command
@@ -70,13 +70,13 @@ def plan(task: str, files: Given, out: str, picture: bool, chosen: Given, placin
     if picture:
         lines.append(describe_picture(picture_bytes(registry.kind(task), rows.n, rows.n_features, rows.own_bytes)))
     for line in (*lines, describe_disk(disk, place.parent), *estimate.after):
-        click.echo(line)
+        echo(line)
 
 
 def show_note(rows: Any) -> None:
     """Print how delimited text was read."""
     if rows is not None and rows.note:
-        click.echo(f"note: {rows.note}", err=True)
+        echo(f"note: {rows.note}", err=True)
 
 
 def check_fits(task: str, inputs: Any, settings: Any, session: Session, folder: Path) -> tuple[Plan, int]:
@@ -194,7 +194,7 @@ def resume(path: str, changes: Given, placing: Given) -> int:
             if damage is None:
                 run.publish()  # of one that was kept while its store was away
                 return conclude_again(kind, run)
-            click.echo(f"note: the result is damaged and is made again: {damage}", err=True)
+            echo(f"note: the result is damaged and is made again: {damage}", err=True)
         if kind.needs_inputs(run):
             inputs()  # an error of theirs comes before any cluster is started
     interrupt = kind.interrupt(resume_command(run.name, dict(changes)), settings)
@@ -294,20 +294,20 @@ def _draw(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], memory_limi
     """report.png. The run is complete without it, so what is amiss is printed, no more."""
     try:
         if not has_room(kind, run, memory_limit):
-            click.echo(f"note: no picture within memory_limit: dkl info {run.name} --picture FILE draws it", err=True)
+            echo(f"note: no picture within memory_limit: dkl info {run.name} --picture FILE draws it", err=True)
             return
         draw_picture(kind, run, inputs, run.path / "report.png")
-        click.echo(f"picture: {run.name}/report.png")
+        echo(f"picture: {printable(run.name)}/report.png")
     except (OSError, DklError) as error:
-        click.echo(f"note: no picture: {' '.join(str(error).split())}", err=True)
+        echo(f"note: no picture: {' '.join(str(error).split())}", err=True)
 
 
 def conclude(kind: RunKind[Any, Any], run: RunStore, result: Result) -> int:
     """Print how it ended, and what to do where it did not converge. The exit code."""
-    click.echo(f"{run.name}: {result.outcome.value}")
-    click.echo(report.describe_result(kind.facts(run), run.report()))
+    echo(f"{printable(run.name)}: {result.outcome.value}")
+    echo(report.describe_result(kind.facts(run), run.report()))
     if not run.config.get("picture", False) and can_draw():
-        click.echo(f"  draw it with: {shlex.join(['dkl', 'info', str(run.name), '--picture', 'FILE'])}")
+        echo(f"  draw it with: {printable(shlex.join(['dkl', 'info', run.name, '--picture', 'FILE']))}")
     return _exit_code(kind, result)
 
 
@@ -315,8 +315,8 @@ def conclude_again(kind: RunKind[Any, Any], run: RunStore) -> int:
     """Print how a complete run ended; return the exit code that it ended with, so that attempts of a job agree."""
     from dkl.estimators.common.run_arrays import result_in
 
-    click.echo(f"{run.name}: complete, nothing to do")
-    click.echo(report.describe_result(kind.facts(run), run.report()))
+    echo(f"{printable(run.name)}: complete, nothing to do")
+    echo(report.describe_result(kind.facts(run), run.report()))
     return _exit_code(kind, result_in(run, []))
 
 
@@ -325,7 +325,7 @@ def _exit_code(kind: RunKind[Any, Any], result: Result) -> int:
     if result.outcome.converged:
         return SOLVED
     remedy = kind.declaration.remedies.get(result.outcome.value, result.remedy)
-    click.echo(f"dkl: not converged: {result.ended}: {remedy}; the result is written", err=True)
+    echo(f"dkl: not converged: {result.ended}: {remedy}; the result is written", err=True)
     return NOT_CONVERGED
 
 
@@ -384,9 +384,9 @@ def apply(verb: str, path: str, out: str, options: Given, placing: Given) -> Non
     with cluster.session() as session:
         blocks = prepared.blocks(session)
         write_rows(target, prepared.shape, blocks, prepared.dtype, prepared.name, prepared.column, row_ids)
-    click.echo(f"{target}: {prepared.summary}")
+    echo(f"{printable(str(target))}: {prepared.summary}")
     for line in prepared.remarks():
-        click.echo(line)
+        echo(line)
 
 
 def applied(run: RunStore, request: Request, cluster: Cluster) -> Output:

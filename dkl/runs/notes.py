@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import click
+from dkl.runs.echo import echo
 
 OF_STORES = {"aiobotocore", "aiohttp", "botocore", "gcsfs", "s3fs"}
 """Packages that speak to object stores."""
@@ -38,7 +38,7 @@ def notes() -> Iterator[None]:
         # By its name: scikit-learn, whose class it is, may not be imported yet.
         if category.__name__ != "ConvergenceWarning" and text not in shown:
             shown.add(text)
-            click.echo(f"note: {text}", err=True)
+            echo(f"note: {text}", err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,6 +27,7 @@ from dkl.blocks.session import Session
 from dkl.errors import DiskError, InputError
 from dkl.estimators.common.work_folder import locked_folder
 from dkl.linalg.column_scale import ColumnScale
+from dkl.runs.echo import echo
 from dkl.runs.files import check_new
 from dkl.stores.object_commits import PROBE, create_object, require_conditional_puts
 from dkl.stores.private_files import create_private
@@ -156,9 +156,7 @@ def _write_csv(
             _write_cells(file, cells)
         start += len(block)
     if formulas:
-        click.echo(
-            f"note: a spreadsheet takes {formulas:,} of these labels for formulas: import them as text", err=True
-        )
+        echo(f"note: a spreadsheet takes {formulas:,} of these labels for formulas: import them as text", err=True)
 
 
 def _write_cells(file: IO[bytes], rows: list[list[str]]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +15,7 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.session import Session
 from dkl.errors import InputError
 from dkl.runs.applied_rows import read_rows, require_features
+from dkl.runs.echo import echo
 from dkl.runs.files import Files
 from dkl.runs.kind import InputFile
 from dkl.runs.output import Output, Request
@@ -103,7 +103,7 @@ def _score(predictor: Predictor, files: Files, n: int, memory_limit: int | None)
     except InputError as error:
         if files.paths["targets"] is not None:
             raise
-        click.echo(f"note: not compared with the y beside the rows: {error}", err=True)
+        echo(f"note: not compared with the y beside the rows: {error}", err=True)
         return None
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import click
-
+from dkl._printable import printable
 from dkl.errors import DklError, StoreError
 from dkl.estimators.common.standardize_setting import FOLDER
 from dkl.quality import Quality, absolute_gap, proof_text
 from dkl.resources import format_bytes
+from dkl.runs.echo import echo
 from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
 
@@ -131,16 +131,16 @@ def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -
     report = run.report()
     if as_json:
         shown = {"path": run.name, "state": facts.state, "config": run.config, "report": report}
-        click.echo(json.dumps({**shown, **facts.details}, indent=1))
+        echo(json.dumps({**shown, **facts.details}, indent=1))
         return
-    click.echo(f"{run.name}: {facts.state}")
-    click.echo("\n".join(_config(run, facts, inputs)))
+    echo(f"{printable(run.name)}: {facts.state}")
+    echo("\n".join(_config(run, facts, inputs)))
     if report:
-        click.echo(describe_result(facts, report))
+        echo(describe_result(facts, report))
     if facts.table:
-        click.echo("\n" + "\n".join(facts.table))
+        echo("\n" + "\n".join(facts.table))
     if report:
-        click.echo("\n" + "\n".join(_plan(report)))
+        echo("\n" + "\n".join(_plan(report)))
 
 
 def describe_result(facts: Facts, report: dict[str, Any]) -> str:
@@ -155,7 +155,7 @@ def describe_result(facts: Facts, report: dict[str, Any]) -> str:
 
 def line(name: str, value: str) -> str:
     """A name and what belongs to it."""
-    return f"  {name:<{WIDTH}}{value}"
+    return f"  {name:<{WIDTH}}{printable(value)}"
 
 
 def _config(run: RunStore, facts: Facts, inputs: Iterable[str]) -> list[str]:

@@ -7,9 +7,8 @@ import time
 import warnings
 from pathlib import Path
 
-import click
-
 from dkl.errors import DiskError
+from dkl.runs.echo import echo
 
 REMEDY = "set NUMBA_CACHE_DIR to a folder that this user can write to"
 
@@ -42,7 +41,5 @@ def warm_up() -> None:
                     if hasattr(model, verb):
                         getattr(model, verb)(rows)
         total += len(found)
-        click.echo(
-            f"  {name:<28}{len(found):>4} functions compiled{time.process_time() - start:>8.1f} s of a processor"
-        )
-    click.echo(f"{total:,} functions compiled, the others were there already; kept in {kept}{where}")
+        echo(f"  {name:<28}{len(found):>4} functions compiled{time.process_time() - start:>8.1f} s of a processor")
+    echo(f"{total:,} functions compiled, the others were there already; kept in {kept}{where}")

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any
 from weakref import WeakMethod
 
+from dkl._printable import printable
 from dkl.errors import InputError
 from dkl.solvers.watch import Callback, Row, Watch
 
@@ -122,6 +123,7 @@ class Progress:
             )
 
     def _print(self, text: str) -> None:
+        text = printable(text, lines=True)
         LOG.info("%s", text)
         if self._bar is not None:
             self._bar.print(text)

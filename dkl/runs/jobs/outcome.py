@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+from dkl._printable import printable
 from dkl.errors import InputError, ResourceError
 from dkl.runs import registry, report
+from dkl.runs.echo import echo
 from dkl.runs.jobs.job import JobFiles, Recorded, recorded
 from dkl.runs.jobs.system import Inquiry, State, System, system
 from dkl.runs.stored import open_run
@@ -36,7 +38,7 @@ def wait(run: str, *, follow: bool = False) -> int:
         state = inquiry.state()
         if state is State.WAITING and (now := _reason(host, job)) not in ("", why):
             why = now
-            click.echo(f"note: {job.system} {job.id} is waiting: {why}", err=True)
+            echo(f"note: {job.system} {job.id} is waiting: {why}", err=True)
         if follow:
             shown = _follow(files, shown)
         if state is State.ENDED:
@@ -67,7 +69,7 @@ def _follow(files: JobFiles, shown: int) -> int:
             more = log.read()
     except FileNotFoundError:
         return shown
-    click.echo(more.decode(errors="replace"), nl=False)
+    click.echo(more.decode(errors="replace"), nl=False)  # a log, whose lines have been printed before
     return shown + len(more)
 
 
@@ -95,12 +97,12 @@ def status(path: str, *, as_json: bool) -> None:
         except ResourceError as error:
             found["job"], unanswered = _described(job, UNKNOWN), error
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        echo(json.dumps(found, indent=1))
     else:
-        click.echo(f"{run.name}: {stands}")
-        click.echo(report.line("job", _job_line(found["job"])))
+        echo(f"{printable(run.name)}: {stands}")
+        echo(report.line("job", _job_line(found["job"])))
         if job is not None:
-            click.echo(report.line("log", str(job.files.log)))
+            echo(report.line("log", str(job.files.log)))
     if unanswered is not None:
         raise unanswered
 
@@ -131,16 +133,14 @@ def cancel(path: str) -> None:
     job = _required(run.name)
     host = system(job.system)
     if host.state(job) is State.ENDED:
-        click.echo(f"{run.name}: its job has ended: {job.system} {job.id}")
+        echo(f"{printable(run.name)}: its job has ended: {job.system} {job.id}")
         return
     host.cancel(job, now=False)
     if not _ends(host, job):
         host.cancel(job, now=True)
-        click.echo(
-            f"note: it had not ended after {CANCEL_SECONDS:g} s and was killed; what was committed stands", err=True
-        )
+        echo(f"note: it had not ended after {CANCEL_SECONDS:g} s and was killed; what was committed stands", err=True)
     here = shlex.join(["dkl", "resume", path])
-    click.echo(f"{run.name}: cancelled; continue it as a job or here:\n  {job.resubmission}\n  {here}")
+    echo(f"{printable(run.name)}: cancelled; continue it as a job or here:\n  {job.resubmission}\n  {here}")
 
 
 def _ends(host: System, job: Recorded) -> bool:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from dkl._object_paths import ObjectPath, is_address
 from dkl._paths import as_path
 from dkl.blocks.session import Session
@@ -19,6 +17,7 @@ from dkl.errors import DiskError, InputError
 from dkl.resources import parse_bytes
 from dkl.runs import driver, registry
 from dkl.runs.cluster import Unstarted
+from dkl.runs.echo import echo
 from dkl.runs.jobs.job import Job, Recorded, folder_of, named_folder, recorded, write_private
 from dkl.runs.jobs.outcome import wait
 from dkl.runs.jobs.settings import KINDS, job_settings
@@ -140,7 +139,7 @@ def _unstarted(job: Job) -> Session:
 def _show(job: Job) -> int:
     """Print what would be submitted."""
     for name, content in system(job.system).write(job).items():
-        click.echo(f"# {job.files.folder / name}\n{content}")
+        echo(f"# {job.files.folder / name}\n{content}")
     return 0
 
 
@@ -164,7 +163,7 @@ def _start(job: Job, written: Mapping[str, str]) -> None:
         if is_new:
             shutil.rmtree(files.folder, ignore_errors=True)
         raise
-    click.echo(f"{job.run}: submitted to {job.system} as {number}")
+    echo(f"{job.run}: submitted to {job.system} as {number}")
 
 
 def _after(job: Job, how: Given) -> int:
@@ -172,7 +171,7 @@ def _after(job: Job, how: Given) -> int:
     run = job.run
     if not (how["wait"] or how["follow"]):
         status, ending = (shlex.join(["dkl", verb, run]) for verb in ("status", "cancel"))
-        click.echo(f"{status}   says where it stands, {ending} ends it")
+        echo(f"{status}   says where it stands, {ending} ends it")
         return 0
     try:
         return wait(run, follow=how["follow"])

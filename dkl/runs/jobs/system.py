@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-import click
-
 from dkl.errors import ResourceError
+from dkl.runs.echo import echo
 from dkl.runs.jobs.job import Job, Recorded
 
 COMMAND_SECONDS = 120
@@ -76,7 +75,7 @@ class Inquiry:
             self._bear(error)
             return None
         if self._unanswered_since is not None:
-            click.echo(f"note: {self._job.system} answers again", err=True)
+            echo(f"note: {self._job.system} answers again", err=True)
         self._unanswered_since = None
         return found
 
@@ -84,7 +83,7 @@ class Inquiry:
         limit = f"{PATIENCE_SECONDS:g} s"
         if self._unanswered_since is None:
             self._unanswered_since = time.monotonic()
-            click.echo(f"note: {error}; the job may go on, asking again for up to {limit}", err=True)
+            echo(f"note: {error}; the job may go on, asking again for up to {limit}", err=True)
         elif time.monotonic() - self._unanswered_since >= PATIENCE_SECONDS:
             name = f"{self._job.system} {self._job.id}"
             remedy = "the job may go on: `dkl status` asks for it, once the system answers"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
 from dkl.blocks.graph import build_graph
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
@@ -17,6 +15,7 @@ from dkl.estimators.pairwise.store import load_problem, report_of, store_problem
 from dkl.linalg.one_blas_thread import one_blas_thread
 from dkl.pairs import Pairs
 from dkl.problems.pairwise import PairwiseKernel
+from dkl.runs.echo import echo
 from dkl.runs.kind import Notes
 from dkl.runs.lazy import Lazy
 from dkl.runs.pairwise.inputs import PairwiseInputs
@@ -66,6 +65,6 @@ def _prepared(
     found.release()  # the patterns' memory is the iterations' now
     problem = problem_of(graph.laplacian, pairs, settings)
     store_problem(run, graph, pairs, held)
-    click.echo(graph.describe())
+    echo(graph.describe())
     seconds["graph"] = graph.seconds
     return problem, pairs

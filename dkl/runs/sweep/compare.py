@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
-import click
 import numpy as np
 from scipy.stats import t as student
 
 from dkl._paths import as_path
 from dkl.errors import InputError
 from dkl.resources import format_bytes
+from dkl.runs.echo import echo
 from dkl.runs.sweep import results
 from dkl.runs.sweep.request import CONSTRAINTS, flag, shown
 from dkl.runs.sweep.results import Line
@@ -82,7 +82,7 @@ def compare(before: str, after: str, threshold: float | None, *, as_json: bool) 
     is_worse = any(change.is_worse for change in changes) or any(end["is_worse"] for end in ends)
     if as_json:
         told = {"worse": is_worse, "changes": [asdict(change) for change in changes], "ends": ends, "notes": notes}
-        click.echo(json.dumps(told, indent=1))
+        echo(json.dumps(told, indent=1))
     else:
         _show(common, changes, ends, notes, is_worse)
     return WORSE if is_worse else 0
@@ -196,24 +196,24 @@ def _show(
     common: list[str], changes: list[Change], ends: list[dict[str, Any]], notes: list[str], is_worse: bool
 ) -> None:
     """For a person: a line a cost under each point, then what ended otherwise."""
-    click.echo(f"{'':<16}{'before':>10}{'after':>12}{'change':>10}{'counts from':>13}")
+    echo(f"{'':<16}{'before':>10}{'after':>12}{'change':>10}{'counts from':>13}")
     for key in common:
-        click.echo(key)
+        echo(key)
         for change in changes:
             if change.point == key:
-                click.echo(_line(change))
+                echo(_line(change))
         for end in ends:
             if end["point"] == key:
                 was, now = (", ".join(one) for one in end["outcome"])
                 gaps = " to ".join(number(gap, ".1e") for gap in end["relative_gap"])
-                click.echo(f"  {'end':<14}{was} to {now}; gap {gaps}{'  worse' if end['is_worse'] else ''}")
+                echo(f"  {'end':<14}{was} to {now}; gap {gaps}{'  worse' if end['is_worse'] else ''}")
     for note in notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")
     told = [change.verdict for change in changes if change.verdict]
     unchanged = "costs measured once" if NO_SPREAD in notes else "no cost changed beyond noise"
     counted = ", ".join(f"{told.count(word)} {word}" for word in dict.fromkeys(told)) or unchanged
     counted_points = f"{len(common)} point{'s' if len(common) > 1 else ''}"
-    click.echo(f"{counted_points} in common: {counted}{'; worse' if is_worse else ''}")
+    echo(f"{counted_points} in common: {counted}{'; worse' if is_worse else ''}")
 
 
 def _line(change: Change) -> str:

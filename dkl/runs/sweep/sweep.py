@@ -25,6 +25,7 @@ from dkl._table_options import TableOptions
 from dkl.errors import InputError
 from dkl.estimators.common.drawing import check_matplotlib, save
 from dkl.runs import registry
+from dkl.runs.echo import echo
 from dkl.runs.files import TABLE, check_new, check_unchanged, fingerprint
 from dkl.runs.picture import can_draw
 from dkl.runs.sweep import results
@@ -93,9 +94,9 @@ def sweep(
         try:
             with _begun(request, folder, is_new, skip) as (data, points):
                 table, lines = Table(request), []
-                click.echo(table.head())
+                echo(table.head())
                 for line in _work(points, request, data, folder, processes):
-                    click.echo(table.row(line))
+                    echo(table.row(line))
                     lines.append(line)
                 return _conclude(lines, request, folder, picture)
         except KeyboardInterrupt as stopped:
@@ -132,10 +133,10 @@ def _conclude(lines: list[results.Line], request: Request, folder: Path, picture
     """Say how cost grows, and draw it. The exit code."""
     measured = [line for line in lines if line.get("seconds") is not None]
     for text in slopes(measured, list(request.varied)):
-        click.echo(text)
+        echo(text)
     if picture is not False and can_draw() and len({line["n"] for line in measured}) > 1:
         figure = draw(measured, list(request.varied), request.task)
-        click.echo(f"picture: {save(figure, folder / 'scaling.png')}")
+        echo(f"picture: {save(figure, folder / 'scaling.png')}")
     found = {exit_code(line) for line in lines}
     return next((code for code in WORST_FIRST if code in found), 0)
 
@@ -214,5 +215,5 @@ def _fitting(request: Request, data: Data, folder: Path, skip: bool) -> list[Poi
         refuse(waiting, unfit)
     for point in waiting:
         if point.name in unfit and point.repeat == 1:
-            click.echo(f"note: {point.label}: left out: {unfit[point.name]}", err=True)
+            echo(f"note: {point.label}: left out: {unfit[point.name]}", err=True)
     return [point for point in points if point.name not in unfit]
