@@ -73,6 +73,10 @@ class Session:
             from distributed import secede
 
             secede()
+        if client is not None:
+            from dkl.blocks.worker_checks import require_alike
+
+            require_alike(client)
         return cls(client, threads=threads)
 
     def here(self) -> Session:
