@@ -6,13 +6,15 @@ from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
+import click
+
 from dkl.blocks.place import note_idle_workers
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.room import Room
 from dkl.blocks.session import Session
 from dkl.errors import DklError
 from dkl.estimators.basis.kept import kept_state
-from dkl.estimators.basis.model import is_posed, read_model, read_similarity
+from dkl.estimators.basis.model import is_posed, posed_damage, read_model, read_similarity
 from dkl.estimators.basis.plan import plan_basis, room_for_basis
 from dkl.estimators.basis.settings import basis_size
 from dkl.estimators.common.run_arrays import trained_on
@@ -65,6 +67,8 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         from dkl.estimators.basis.store import fit_in_run
 
         def make() -> tuple[Any, Any]:
+            if (damage := posed_damage(run, whole=True)) is not None:
+                click.echo(f"note: the basis is damaged and is made again: {damage}", err=True)
             given = found()
             found.release()  # once the rows are kept they are needed no more
             rows, m = given.rows.read(0, given.rows.n), basis_size(settings.n_basis, given.rows.n)
@@ -125,6 +129,8 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
 
 def _under_way(run: RunStore) -> str:
+    if (damage := posed_damage(run)) is not None:
+        return f"the basis is damaged, and `dkl resume` makes it again: {damage.what}"
     if not is_posed(run):
         return "not begun"
     kept = kept_state(run)[1]

@@ -63,7 +63,10 @@ def damages(run: RunStore, part: str = "report", file: str = "report.json") -> I
 
 def state(run: RunStore, under_way: Callable[[RunStore], str]) -> str:
     """Where a run stands: complete with its outcome, or what `under_way` says of one that is not."""
-    return f"complete, {run.report().get('outcome')}" if run.is_complete else under_way(run)
+    if run.is_complete:
+        return f"complete, {run.report().get('outcome')}"
+    damaged = "".join(f"; a state is damaged and passed over: {damage.where}" for damage in run.damaged_states())
+    return under_way(run) + damaged
 
 
 def certificate(output: dict[str, Any], of: str = "") -> dict[str, str]:

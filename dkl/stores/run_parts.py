@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from dkl.stores.object_runs import ObjectRun
 from dkl.stores.published import Published
 from dkl.stores.registry import Arrays, arrays_of
 from dkl.stores.sealed_json import read_json
+
+STATE = re.compile(r"[a-z]+[0-9]*-[0-9]{6,}")
+"""Names of the folders of states."""
 
 
 class RunParts(Published):
@@ -51,6 +55,19 @@ class RunParts(Published):
                 except StoreError:
                     continue
                 require_identity(content, self.identity, manifest.parent)
+
+    def damaged_states(self) -> list[StoreError]:
+        """Return what is wrong with kept states of work under way, by names, sizes and seals of their files: a resumed run passes
+        these states over."""
+        found = []
+        for folder in sorted(path for path in self.path.glob("*/*-*") if STATE.fullmatch(path.name)):
+            try:
+                content = read_json(folder / seals.MANIFEST, sealed=True)
+                require_identity(content, self.identity, folder)
+                seals.check_files(folder, seals.files_of(content, folder))
+            except StoreError as damage:
+                found.append(damage)
+        return found
 
     def write_arrays(self, folder: str, arrays: dict[str, NDArray]) -> None:
         """Small arrays under `folder`, in place of any that are there; all of them are there or none.

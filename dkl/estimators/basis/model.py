@@ -12,6 +12,9 @@ from dkl.estimators.common.run_arrays import check_lengths, read_points, trained
 from dkl.linalg.similarity import Similarity
 from dkl.stores.run import RunStore
 
+PARTS = ("rows", "basis")
+"""Parts of a run that are kept before the solver starts."""
+
 
 def read_model(run: RunStore) -> tuple[Any, dict[str, NDArray]]:
     """The rows (n, d) and the model's arrays; StoreError for parts that do not fit together."""
@@ -45,9 +48,20 @@ def neighbors_of(settings: BasisSettings, n: int) -> int:
 
 def is_posed(run: RunStore) -> bool:
     """Whether rows and basis are kept, by the names and sizes of their files."""
+    return _is_there(run) and posed_damage(run) is None
+
+
+def posed_damage(run: RunStore, *, whole: bool = False) -> StoreError | None:
+    """Return what is wrong with rows and basis that are kept; None where they are sound, or not there. whole: all bytes are read."""
+    if not _is_there(run):
+        return None
     try:
-        run.check_part("rows")
-        run.check_part("basis")
-    except StoreError:
-        return False
-    return True
+        for part in PARTS:
+            run.check_part(part, whole=whole)
+    except StoreError as error:
+        return error
+    return None
+
+
+def _is_there(run: RunStore) -> bool:
+    return all((run.path / part).exists() for part in PARTS)

@@ -10,7 +10,7 @@ import numpy as np
 from dkl.errors import InputError, StoreError
 from dkl.estimators.basis.fit import Basis, Posed, Solved, solved
 from dkl.estimators.basis.kept import StoredState
-from dkl.estimators.basis.model import read_model, similarity_of
+from dkl.estimators.basis.model import PARTS, read_model, similarity_of
 from dkl.estimators.common.run_arrays import check_lengths, point_arrays, read_points, report_of, result_in, trained_on
 from dkl.estimators.common.standardize import read_scale
 from dkl.problems.qsdp_certificate import QSDPCertificate
@@ -72,7 +72,7 @@ def fit_in_run(
 
 def _posed(run: RunStore, kind: type[P], make: Callable[[], tuple[Any, P]], settings: Any) -> P:
     try:
-        for part in ("rows", "basis"):
+        for part in PARTS:
             run.check_part(part, whole=True)
         return posed_in(run, kind, settings)
     except StoreError:  # not there yet, or damaged: the rows have all that it is made from
