@@ -37,7 +37,7 @@ from bombs import BOMBS, LIMIT, burst, fitted, measured, plain_inputs
 from command_line import call
 
 SHARE = 0.95
-"""Of the least accepted limit, that a process may take at most."""
+"""Largest share of the least accepted limit that a process may take."""
 SPARE, SECONDS = 200_000_000, 2.0
 """Bytes beyond the limit, and seconds of a processor, that a bomb may take."""
 ENDS = (0, 3)
@@ -52,7 +52,7 @@ Rows = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Point:
-    """What came of a point. ended: (command, exit code, peak in bytes) of each; message: of one that was refused."""
+    """Result of a point. ended: (command, exit code, peak in bytes) of each; message: of one that was refused."""
 
     seed: int
     what: str
@@ -67,7 +67,7 @@ class Point:
 
     @property
     def is_right(self) -> bool:
-        """Whether all stayed within SHARE of the limit, and nothing was refused for memory after the plan was accepted."""
+        """True if all stayed within SHARE of the limit, and nothing was refused for memory after the plan was accepted."""
         return self.share <= SHARE and all(code not in (1, 5) and code >= 0 for _, code, _ in self.ended)
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ def write_rows(X: Rows, form: str, name: str) -> str:
 
 
 def write_pairs(rng: Rng, y: NDArray[np.int64], count: int) -> None:
-    """Write pairs of rows that labels tell."""
+    """Write pairs of rows, labeled by whether their labels are equal."""
     ends = np.unique(np.sort(rng.integers(len(y), size=(count, 2)), axis=1), axis=0)
     lines = [f"{i},{j},{'must' if y[i] == y[j] else 'cannot'}" for i, j in ends.tolist() if i != j]
     Path("pairs.csv").write_text("\n".join(["i,j,label", *lines]) + "\n")
@@ -211,7 +211,7 @@ TASKS: dict[str, Callable[[Rng, int], tuple[list[str], str]]] = {
     "laplacian": laplacian,
 }
 SHARES = (0.4, 0.25, 0.1, 0.15, 0.05, 0.05)
-"""Of the points, for each learner."""
+"""Share of the points that each learner has."""
 MOST_ROWS = {"svc": 3000, "regression": 5000, "logdet": 400, "pairwise": 3000, "mvu": 2000, "laplacian": 2000}
 
 
@@ -228,7 +228,7 @@ def least_limit(command: list[str]) -> tuple[int, str]:
         found = re.search(r"wanted:? (?:at least )?([\d.]+) (B|kB|MB|GB)", answer.err)
         if found is None:
             return limit, answer.err.strip()
-        # Three digits are told, and a limit that is raised allows more here and there.
+        # Refusals name three digits, and a limit that is raised allows more here and there.
         limit = max(int(1.004 * float(found[1]) * UNIT[found[2]]), int(1.002 * limit))
     return limit, "no limit is enough"
 
@@ -299,7 +299,7 @@ def of_points(seeds: range, task: str | None, jobs: int) -> int:
 
 
 def of_bombs() -> int:
-    """Print what each bomb came to; return how many took more than they may."""
+    """Print the result of each bomb; return how many took more than they may."""
     bad = 0
     with tempfile.TemporaryDirectory() as made:
         plain_inputs(Path(made))

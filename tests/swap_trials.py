@@ -55,7 +55,7 @@ OTHERS: dict[str, dict[str, Options]] = {
 }
 """Options of the other runs, by what is other in them; other data and another version need none."""
 OTHER = ("data", "seed", "kernel", "option", "version")
-"""What is other in the runs that parts are swapped with."""
+"""Names of the runs that parts are swapped with, by what differs in them."""
 SHARES = (0.6, 0.5, 0.7, 0.8, 0.4, 0.9, 0.3, 0.2)
 """Shares of the writes of a run at which it is killed, until one leaves a state."""
 FAILURES = (2, 5, 6)

@@ -20,8 +20,8 @@ from dkl.linalg.tree_sum import group_bounds, share, subtrees
 from dkl.resources import format_bytes
 from dkl.stores.arrays import rows_per_chunk
 
-PROCESS_BASE = 355_000_000
-"""Resident memory of a process that has imported and compiled everything and holds no data; measured 313 to 336 MB of whole
+PROCESS_BASE = 362_000_000
+"""Resident memory of a process that has imported and compiled everything and holds no data; measured 313 to 343 MB of whole
 fits of small data, with pandas installed, which scikit-learn imports: at most 0.95 of this."""
 
 SUMS_PER_PATTERN = 8.6

@@ -21,5 +21,6 @@ def middle_row(rows: Any) -> NDArray[Any]:
         return np.zeros(rows.shape[1], rows.dtype)
     some = np.asarray(rows[:: -(-len(rows) // SAMPLE)])
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to square any row will do
-        apart = some.astype(np.float64) - some[0]
-        return np.asarray(some[np.square(apart - apart.mean(axis=0)).sum(axis=1).argmin()])
+        apart = np.subtract(some, some[0], dtype=np.float64)
+        apart -= apart.mean(axis=0)
+        return np.asarray(some[np.square(apart, out=apart).sum(axis=1).argmin()])

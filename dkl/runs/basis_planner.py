@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TypeVar
 
+from dkl.blocks.graph_plan import plan_graph
+from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.basis.plan import Sizes, plan_basis
+from dkl.estimators.basis.plan import BASES, Sizes, plan_basis
 from dkl.estimators.basis.settings import BasisSettings, basis_size
 from dkl.runs.basis_inputs import BasisInputs
 from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.planner import Estimate, Planner
+from dkl.runs.prediction_plan import applied_bytes, graph_needs, with_later
 from dkl.runs.row_files import check_values
 from dkl.solvers.qsdp_newton import JOINT
 
@@ -40,7 +43,14 @@ class BasisPlanner(Planner[S, I]):
 
     def plan(self, found: I, settings: S, session: Session) -> Plan:
         """Bytes of memory; MemoryBudgetError, which names the largest basis that fits."""
-        return plan_basis(self.sizes(found, settings), settings, session, own_rows(found.rows))
+        sizes, own, place = self.sizes(found, settings), own_rows(found.rows), Place.of(session)
+        made = plan_basis(sizes, settings, session, own)
+        needs = graph_needs(sizes.n, sizes.d, sizes.m, settings.n_neighbors)
+        later = {
+            "dkl transform": applied_bytes(needs, found.rows, place),
+            "dkl verify": _verified(sizes, settings, own),
+        }
+        return with_later(made, place, settings.memory_limit, later)
 
     def disk_bytes(self, found: I, settings: S, plan: Plan) -> int:
         """Rows, basis, the terms' ends and numbers, the result and that without held-out pairs, two states of the solver."""
@@ -64,3 +74,10 @@ class BasisPlanner(Planner[S, I]):
     def check_values(self, found: I, settings: S) -> None:
         """InputError for a value that is not finite."""
         check_values(found.rows)
+
+
+def _verified(sizes: Sizes, settings: BasisSettings, own: int) -> int:
+    """Return the bytes that `dkl verify` takes: the rows, those that are stored, the graph once more, and the basis."""
+    k = max(1, min(settings.n_neighbors, sizes.n - 1))
+    graph = plan_graph(sizes.n, sizes.d, 8, k, None, is_joined=bool(sizes.first))
+    return 3 * own + int(graph["peak"]) + BASES * 8 * sizes.n * sizes.m

@@ -235,8 +235,7 @@ def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
             (run.path / "report.json").rename(run.path / kept)
         with report.damages(run, "run", "."):
             kind.facts(run)
-        for damage in run.damaged_states():
-            click.echo(f"note: a state is damaged and passed over: {damage}", err=True)
+        report.note_damaged_states(run)
         with run.at_its_place():
             yield
     finally:

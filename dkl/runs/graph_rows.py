@@ -12,11 +12,8 @@ from dkl.blocks.row_blocks import RowBlocks
 from dkl.blocks.row_checks import require_finite
 from dkl.blocks.row_pieces import Block
 from dkl.linalg.similarity import Similarity
-from dkl.runs.prediction_plan import Needs
+from dkl.runs.prediction_plan import Needs, graph_needs
 from dkl.runs.predictions import Predictor
-
-TREE_COPIES = 3
-"""Of the rows a graph is of: themselves, in double as a search has them, and its tree or the distances of some."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,8 @@ class GraphRows:
         return Predictor((k,), np.float64, lambda found: d, together, None, summary, self._needs(), "factor")
 
     def _needs(self) -> Needs:
-        d = int(self.rows.shape[1])
-
-        def block(count: int) -> int:
-            return 8 * (TREE_COPIES * int(np.prod(self.rows.shape)) + count * (4 * d + 8 * self.similarity.n_neighbors))
-
-        return Needs(self.nbytes, block, 8 * self.coordinates.shape[1])
+        n, d = self.rows.shape
+        return graph_needs(int(n), int(d), int(self.coordinates.shape[1]), self.similarity.n_neighbors)
 
 
 def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:

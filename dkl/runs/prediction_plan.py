@@ -22,6 +22,8 @@ BLOCKS_AT_ONCE = 4
 """A thread: so many blocks of predictions are held before they are written, if there is room; else one."""
 STAGES = 3
 """Of a tile of kernel columns: what the kernel is a function of, the function, and what is summed."""
+TREE_COPIES = 3
+"""Copies of the rows that a graph is of: themselves, in double as a search has them, and its tree or the distances of some."""
 REMEDY = f"{RAISE_LIMIT}, or take fewer threads"
 
 
@@ -44,22 +46,69 @@ class Needs:
 
 
 def kernel_needs(points: Any, weights: NDArray, kernels: int = 1) -> Needs:
-    """Of sum_m weights[t, m] k(x, x_m), weights (T, m), by several kernels.
+    """Return the needs of sum_m weights[t, m] k(x, x_m), weights (T, m), by several kernels."""
+    width = points.shape[1] if points.ndim == 2 else 0
+    sizes = PointSizes(points.shape[0], width, _bytes(points), sp.issparse(points))
+    return sizes.needs(len(weights), weights.nbytes, kernels)
 
-    A thread has the points as the kernel takes them, in double, with what it makes them from, a tile of columns at three
-    stages, and a smaller one of rows.
+
+@dataclass(frozen=True)
+class PointSizes:
+    """Sizes of the points of a kernel expansion: `count` points of `width` columns (0: of a precomputed kernel), `size` bytes in all."""
+
+    count: int
+    width: int
+    size: int
+    is_sparse: bool = False
+
+    @classmethod
+    def of(cls, rows: RowSource, count: int, *, is_precomputed: bool = False) -> PointSizes:
+        """Return the sizes of `count` of these rows as points."""
+        if is_precomputed:
+            return cls(count, 0, 8 * count)
+        return cls(count, rows.n_features, count * max(rows.row_bytes, 8), rows.is_sparse)
+
+    def needs(self, outputs: int, weights: int, kernels: int = 1) -> Needs:
+        """Return the needs of sums over the points with `weights` bytes of weights, for this number of outputs.
+
+        A thread has the points as the kernel takes them, in double, with what it makes them from, a tile of columns at three
+        stages, and a smaller one of rows.
+        """
+        count, width = max(1, self.count), self.width + 2 if self.width else 0
+        prepared = DENSE_POINTS_BYTES if self.is_sparse else 8 * (count + 2 * min(count, POINTS_AT_A_TIME)) * width
+
+        def block(rows: int) -> int:
+            shifted = min(rows, max(16, COLUMNS_BYTES // (8 * count))) * 8 * width
+            return STAGES * min(TILE_BYTES, 8 * rows * count) + shifted + prepared
+
+        several = kernels > 1  # weights of each, and sums that are added up
+        return Needs(self.size + (2 if several else 1) * weights, block, (16 if several else 8) * outputs)
+
+
+def graph_needs(n: int, d: int, k: int, n_neighbors: int) -> Needs:
+    """Return the needs of k coordinates of rows from those of `n_neighbors` neighbors among n rows of d features."""
+
+    def block(count: int) -> int:
+        return 8 * (TREE_COPIES * n * d + count * (4 * d + 8 * n_neighbors))
+
+    return Needs(8 * n * (d + k + 2), block, 8 * k)
+
+
+def with_later(plan: Plan, place: Place, memory_limit: int | None, later: dict[str, int]) -> Plan:
+    """Return the plan of a fit with the stages of what is done with its run later, under the same limit; checked.
+
+    Not on a cluster, whose workers predict and whose limit is theirs.
     """
-    count = max(1, points.shape[0])
-    width = points.shape[1] + 2 if points.ndim == 2 else 0
-    prepared = DENSE_POINTS_BYTES if sp.issparse(points) else 8 * (count + 2 * min(count, POINTS_AT_A_TIME)) * width
+    if place.distributed:
+        return plan
+    return place.checked(
+        replace(plan, stages=plan.stages | {f"{name}, later": size for name, size in later.items()}), memory_limit
+    )
 
-    def block(rows: int) -> int:
-        shifted = min(rows, max(16, COLUMNS_BYTES // (8 * count))) * 8 * width
-        return STAGES * min(TILE_BYTES, 8 * rows * count) + shifted + prepared
 
-    several = kernels > 1  # weights of each, and sums that are added up
-    model = _bytes(points) + (2 if several else 1) * weights.nbytes
-    return Needs(model, block, (16 if several else 8) * len(weights))
+def applied_bytes(needs: Needs, rows: RowSource, place: Place, known: int = 0) -> int:
+    """Return the bytes that a model of these needs takes at least, applied to rows like these, with `known` bytes of their targets."""
+    return sum(_plan(needs, rows, known, place, None, 1).items.values())
 
 
 def _bytes(points: Any) -> int:

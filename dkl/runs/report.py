@@ -58,6 +58,12 @@ def damages(run: RunStore, part: str = "report", file: str = "report.json") -> I
             raise StoreError(f"a damaged {part}", where=str(run.path / file), got=got) from error
 
 
+def note_damaged_states(run: RunStore) -> None:
+    """Print a note on each damaged state of an unfinished run, which a resumed run passes over."""
+    for damage in run.damaged_states():
+        click.echo(f"note: a state is damaged and passed over: {damage}", err=True)
+
+
 # -- parts of a learner's facts -------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from pairwise_cases import hard_rows
 
 import dkl
 from dkl.blocks.graph import build_graph
+from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.factored_plan import finish_rank, rank_within
 from dkl.estimators.pairwise.fit import fit_problem, make_problem
@@ -45,7 +46,7 @@ def test_each_condition_is_needed(problem):
 
 def test_it_is_the_memory_limit_that_decides(problem):
     """By the last byte, at the rank that the solver begins at."""
-    limits = range(335_000_000, 345_000_000, 10_000)
+    limits = range(PROCESS_BASE, PROCESS_BASE + 10_000_000, 10_000)
     ranks = [finish_rank(problem, PairwiseSettings(memory_limit=limit)) for limit in limits]
     assert ranks[0] == 0 and ranks[-1] >= START_RANK
     for limit, rank in zip(limits, ranks, strict=True):

@@ -1,4 +1,4 @@
-"""Parts and files of a run in the place of another's: refused, or made again, or of no result; never other numbers in silence."""
+"""Parts and files of a run in the place of another's: every verb refuses them, or answers as without them."""
 
 from pathlib import Path
 

@@ -10,8 +10,9 @@ from dkl.blocks.plan import Plan
 from dkl.blocks.row_blocks import MEMORY_SHARE, machine_memory
 from dkl.blocks.row_sources import RowSource
 from dkl.estimators.columns.settings import ColumnSettings
+from dkl.estimators.common.plain_models import linear_bytes
 from dkl.estimators.common.samples import pool_rows
-from dkl.linalg.kernel_columns import Kernel, block_rows
+from dkl.linalg.kernel_columns import POINTS_AT_A_TIME, Kernel, block_rows
 from dkl.resources import n_cpus
 
 
@@ -52,7 +53,7 @@ def plan_fit(
         whole_columns=settings.whole_columns,
         between_columns=settings.between_columns,
         in_place=settings.kernel == "rbf" and not source.is_sparse,
-        held_out=held_out_bytes(source, n_columns, settings),
+        held_out=quality_bytes(source, n_columns, n_targets, settings),
     )
     plan = plan_columns(
         rows_held(source, place),
@@ -66,13 +67,20 @@ def plan_fit(
     return place.checked(plan, settings.memory_limit) if refuse else plan
 
 
-def held_out_bytes(source: RowSource, n_columns: int, settings: ColumnSettings) -> int:
-    """Return the bytes of the rows that the quality is measured with, scaled copies of them, and the columns of those held out."""
+def quality_bytes(source: RowSource, n_columns: int, n_targets: int, settings: ColumnSettings) -> int:
+    """Return the bytes that measuring the quality takes: rows of the plain alternative, its work on them, and what is held out.
+
+    Rows are read by stretches, put together, and a part of them is copied out for each fold, next to those held out.
+    """
     if not settings.share_held_out:
         return 0
-    count = pool_rows(source, settings.memory_limit)
-    columns = 0 if settings.n_folds > 1 else 2 * 8 * n_columns * int(settings.share_held_out * count)
-    return 4 * count * source.row_bytes + columns
+    count, row, d = pool_rows(source, settings.memory_limit), max(source.row_bytes, 8), source.n_features
+    tests = count // settings.n_folds if settings.n_folds > 1 else int(settings.share_held_out * count)
+    columns = 0 if settings.n_folds > 1 else 2 * 8 * n_columns * (tests + n_targets)
+    points = 8 * (n_columns + 2 * min(n_columns, POINTS_AT_A_TIME)) * (d + 2) if columns and not source.is_sparse else 0
+    plain = linear_bytes(count - tests, d, row, n_targets, is_sparse=source.is_sparse)
+    errors = 8 * n_targets * (2 * count + 4 * tests + 4 * settings.n_folds)
+    return count * row + tests * row + columns + errors + max(plain, points)
 
 
 def rows_held(source: RowSource, place: Place) -> RowsHeld:

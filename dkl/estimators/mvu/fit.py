@@ -30,6 +30,8 @@ from dkl.solvers.watch import Watch
 Matrix = NDArray[np.float64]
 EQUAL_WEIGHTS = 0.0
 """The sharpness of local widths at which all edges weigh 1."""
+EDGE_BYTES = 4_000_000
+"""Size of the differences of rows along edges that are computed at a time."""
 FARTHEST = 1e130
 """Two neighbours' distance, at most."""
 
@@ -149,12 +151,20 @@ def _edges(rows: Any, graph: Graph) -> tuple[Any, Any]:
     i, j = upper.coords
     edges = np.stack([i, j], axis=1).astype(np.intp)
     # In double precision, whatever the rows are in: differences of values near the largest overflow in single.
-    difference = rows[i].astype(np.float64) - rows[j].astype(np.float64)
-    square = difference.multiply(difference) if sp.issparse(difference) else difference**2
-    squared = np.asarray(square.sum(axis=1), np.float64).ravel()
+    step, count = max(1, EDGE_BYTES // (8 * rows.shape[1])), max(len(edges), 1)
+    blocks = (slice(lo, lo + step) for lo in range(0, count, step))
+    squared = np.concatenate(
+        [_squared(rows[i[some]].astype(np.float64) - rows[j[some]].astype(np.float64)) for some in blocks]
+    )
     if not squared.max(initial=0.0) > 0:
         raise InputError("all rows are equal", where="X", got="edges of length 0 alone", wanted="rows that differ")
     return edges, squared
+
+
+def _squared(difference: Any) -> Matrix:
+    """Return the squared lengths of rows, dense or sparse."""
+    square = difference.multiply(difference) if sp.issparse(difference) else difference**2
+    return np.asarray(square.sum(axis=1), np.float64).ravel()
 
 
 def _check_scale(rows: Any, squared: Matrix) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
 from dkl.blocks.session import Session
-from dkl.estimators.logdet.plan import flops_of, plan_kernel
+from dkl.estimators.logdet.plan import Sizes, flops_of, plan_kernel
 from dkl.estimators.logdet.settings import LogDetRunSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.estimate import flops_a_second, own_rows
 from dkl.runs.logdet.inputs import LogDetInputs
 from dkl.runs.planner import Estimate, Planner
+from dkl.runs.prediction_plan import Needs, PointSizes, applied_bytes, graph_needs, with_later
 from dkl.runs.row_files import check_values
 from dkl.runs.supervised import check_kernels, check_small_matrix
 
 GRAPH_ENTRY = 16
 """Bytes of an entry of the graph's Laplacian on disk."""
+SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
+"""Arrays p x p, b x b and n x n that `dkl verify` holds at a time."""
+ROW_COPIES = 4
+"""Copies of the rows of the basis, in double precision, while `dkl verify` compares them."""
 
 
 class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
@@ -22,8 +28,13 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
 
     def plan(self, found: LogDetInputs, settings: LogDetRunSettings, session: Session) -> Plan:
         """Bytes of memory; MemoryBudgetError where neither a worker nor this process has room."""
-        own = own_rows(found.rows)
-        return plan_kernel(found.sizes(settings), settings, session, has_folder=True, own_rows=own).plan
+        own, sizes, place = own_rows(found.rows), found.sizes(settings), Place.of(session)
+        made = plan_kernel(sizes, settings, session, has_folder=True, own_rows=own).plan
+        later = {
+            "dkl transform": applied_bytes(_needs(found, sizes, settings), found.rows, place),
+            "dkl verify": _verified(found, sizes, settings),
+        }
+        return with_later(made, place, settings.memory_limit, later)
 
     def disk_bytes(self, found: LogDetInputs, settings: LogDetRunSettings, plan: Plan) -> int:
         """The model; two states of the path, of two vectors a gamma; the held-out multipliers; what K0 is made from again."""
@@ -52,3 +63,19 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
             check_kernels(found.rows, [Kernel(settings.kernel)])
         elif settings.kernel == "precomputed":
             check_small_matrix(found.rows)
+
+
+def _needs(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> Needs:
+    """Return the needs of the learned kernel's coordinates."""
+    rows, k = found.rows, settings.n_components
+    if settings.kernel == "laplacian":
+        return graph_needs(rows.n, rows.n_features, k, settings.n_neighbors)
+    points = PointSizes.of(rows, sizes.basis, is_precomputed=settings.kernel == "precomputed")
+    return points.needs(k, 2 * 8 * k * sizes.basis)
+
+
+def _verified(found: LogDetInputs, sizes: Sizes, settings: LogDetRunSettings) -> int:
+    """Return the bytes that `dkl verify` takes: its matrices, the rows, and the stored rows while they are compared with these."""
+    n = sizes.n if settings.kernel in ("laplacian", "precomputed") else 0
+    matrices = 8 * (SQUARES * sizes.p**2 + BASIS_SQUARES * sizes.basis**2 + MATRIX_SQUARES * n**2)
+    return matrices + own_rows(found.rows) + ROW_COPIES * 8 * sizes.basis * found.rows.n_features

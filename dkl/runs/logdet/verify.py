@@ -28,6 +28,7 @@ from dkl.resources import format_bytes
 from dkl.runs.comparison import Comparison, named
 from dkl.runs.logdet import verify_held_out
 from dkl.runs.logdet.inputs import LogDetInputs
+from dkl.runs.logdet.planner import BASIS_SQUARES, MATRIX_SQUARES, SQUARES
 from dkl.runs.logdet.verify_losses import Terms, terms_of
 from dkl.runs.logdet.verify_prior import prior_matrix
 from dkl.runs.logdet.verify_proof import AGREE, KNOWN, inner_of, of_inner, pivoted_root, proven, root_of
@@ -40,8 +41,6 @@ LEAST_AGREE, MOST_AGREE = 1e-10, 1e-6
 """Relative, of M and of principal coordinates: what rounding is allowed, at the least and at the most."""
 MANY = 100.0
 """Times of the rounding that is estimated."""
-SQUARES, BASIS_SQUARES, MATRIX_SQUARES = 12, 6, 5
-"""Arrays p x p, b x b and n x n that are held here at a time."""
 
 Matrix = NDArray[np.float64]
 

@@ -35,7 +35,7 @@ TIES = 1e-13
 ROUNDED = 1e-9
 SPANNING = 1e-6
 """Of the longest edge: rounding of distances by products."""
-BLOCK_BYTES = 2**26
+BLOCK_BYTES = 2**24
 
 
 def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
@@ -158,10 +158,14 @@ def _laplacian(edges: NDArray[np.integer], n: int) -> sparse.csr_array:
 
 def _apart(rows: Any, edges: NDArray[np.integer], squared: NDArray[np.float64]) -> float:
     """The largest difference of the stored squared distances from those of the rows."""
-    i, j = edges.T
-    difference = rows[i] - rows[j]
-    square = difference.multiply(difference) if sparse.issparse(difference) else np.asarray(difference, np.float64) ** 2
-    return float(np.abs(np.asarray(square.sum(axis=1)).ravel() - squared).max())
+    apart, step = 0.0, max(1, BLOCK_BYTES // (64 * rows.shape[1]))
+    for lo in range(0, len(edges), step):
+        i, j = edges[lo : lo + step].T
+        difference = rows[i].astype(np.float64) - rows[j].astype(np.float64)
+        square = difference.power(2) if sparse.issparse(difference) else difference**2
+        lengths = np.asarray(square.sum(axis=1)).ravel()
+        apart = max(apart, float(np.abs(lengths - squared[lo : lo + step]).max()))
+    return apart
 
 
 def _reward(Q: NDArray[np.float64], side: Any, colored: bool, where: str) -> NDArray[np.float64]:

@@ -9,16 +9,23 @@ from scipy import sparse
 from dkl.blocks.graph_plan import graph_session, plan_graph
 from dkl.blocks.place import Place
 from dkl.blocks.plan import PROCESS_BASE, Plan
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
 from dkl.estimators.pairwise.checks import check_pairs, gammas_to_compare, holds_out_for_certain, largest_gamma
+from dkl.estimators.pairwise.extension import LEAST_ROWS, index_bytes, work_bytes
 from dkl.estimators.pairwise.factored_plan import MAX_FINISH_RANK, SharedPlan, check_room, factored_plan, rank_within
 from dkl.estimators.pairwise.plan import GRAPH, admm_plan, chosen_rank, solver_with_room
 from dkl.estimators.pairwise.settings import PairwiseSettings
 from dkl.problems.pairwise_terms import PairwiseTerms
 from dkl.quality import MAX_HELD_OUT
+from dkl.resources import machine_memory
 from dkl.runs.pairwise.inputs import PairwiseInputs
 from dkl.runs.planner import Estimate, Planner
+from dkl.runs.prediction_plan import Needs, applied_bytes, with_later
 from dkl.runs.row_files import check_values
+
+INDEX_SHARE = 0.25
+"""Share of the memory that a search tree of the patterns may take."""
 
 
 class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
@@ -42,7 +49,10 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
             )
         else:
             made = admm_plan(session, rank, entries, targets, settings, has_store=True)
-        return replace(made, stages={GRAPH: graph})
+        made = replace(made, stages={GRAPH: graph})
+        needs = extension_needs(rows, max(rank, room), 8, settings.n_neighbors, settings.memory_limit)
+        later = {"dkl transform": applied_bytes(needs, rows, place)}
+        return with_later(made, place, settings.memory_limit, later)
 
     def estimate(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan, session: Session) -> Estimate:
         """Sizes and seconds, for `dkl plan`."""
@@ -58,6 +68,22 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known, or can be chosen."""
         check_pairs(found.rows.n, found.pairs, settings, 1.0 if settings.laplacian == "normalized" else None)
         check_values(found.rows)
+
+
+def extension_needs(learned: RowSource, rank: int, itemsize: int, n_neighbors: int, memory_limit: int | None) -> Needs:
+    """Return the needs of the factor's rows for other patterns than those that were learned from."""
+    most = index_share(memory_limit)
+    return Needs(
+        learned.n * rank * itemsize + learned.own_bytes + index_bytes(learned, most),
+        lambda count: work_bytes(learned, rank, min(n_neighbors, learned.n), count),
+        itemsize * rank,
+        LEAST_ROWS,
+    )
+
+
+def index_share(memory_limit: int | None) -> float:
+    """Return the bytes that a search tree of the patterns may take."""
+    return INDEX_SHARE * (memory_limit or machine_memory())
 
 
 def graph_bytes(inputs: PairwiseInputs, settings: PairwiseSettings, place: Place) -> int:

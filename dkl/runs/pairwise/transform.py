@@ -18,23 +18,19 @@ from dkl.blocks.row_sources import RowSource
 from dkl.blocks.standardized_rows import standardized
 from dkl.errors import InputError, StoreError
 from dkl.estimators.pairwise.arrays import SIMILARITY_FOLDER
-from dkl.estimators.pairwise.extension import LEAST_ROWS, Extension, extend_block, index_bytes, is_same, work_bytes
+from dkl.estimators.pairwise.extension import Extension, extend_block, is_same
 from dkl.estimators.pairwise.kept import graph_notes
 from dkl.linalg.column_scale import ColumnScale
 from dkl.linalg.similarity import Similarity
-from dkl.resources import machine_memory
 from dkl.runs.applied_rows import read_rows
 from dkl.runs.files import check_unchanged, fingerprint, stored_table
 from dkl.runs.output import Output, Request
 from dkl.runs.pairwise import DECLARATION
 from dkl.runs.pairwise.facts import factor_blocks, open_factor
-from dkl.runs.prediction_plan import Needs
+from dkl.runs.pairwise.planner import extension_needs, index_share
 from dkl.runs.predictions import Predictor, predictions
 from dkl.runs.row_files import load_rows
 from dkl.stores.run import RunStore
-
-INDEX_SHARE = 0.25
-"""Of the memory, which a search tree of the patterns may take."""
 
 
 def transformed(run: RunStore, request: Request) -> Output:
@@ -65,15 +61,13 @@ def _as_stored(run: RunStore, stored: Any) -> Output:
 def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int | None) -> Predictor:
     """Of the factor's rows for other patterns."""
     (n, rank), similarity = stored.shape, similarity_of(run)
-    size = stored.dtype.itemsize
-    most = INDEX_SHARE * (memory_limit or machine_memory())
 
     @cache
     def extension() -> Extension:
         factor = np.empty((n, rank), stored.dtype)
         for first, rows in factor_blocks(run):
             factor[first : first + len(rows)] = rows
-        return Extension.of(learned, factor, similarity, most)
+        return Extension.of(learned, factor, similarity, index_share(memory_limit))
 
     def blocks(rows: RowBlocks, some: set[int]) -> NDArray:
         return np.concatenate(rows.map(extend_block, extension(), only=some))
@@ -85,12 +79,7 @@ def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int
         blocks,
         None,
         f"rows from those of their neighbours, rank {rank}",
-        Needs(
-            n * rank * size + learned.own_bytes + index_bytes(learned, most),
-            lambda count: work_bytes(learned, rank, min(similarity.n_neighbors, n), count),
-            size * rank,
-            LEAST_ROWS,
-        ),
+        extension_needs(learned, rank, stored.dtype.itemsize, similarity.n_neighbors, memory_limit),
         "factor",
     )
 

@@ -6,13 +6,20 @@ from dataclasses import replace
 
 from dkl.blocks.place import Place
 from dkl.blocks.plan import Plan
+from dkl.blocks.row_sources import RowSource
 from dkl.blocks.session import Session
-from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit
+from dkl.estimators.columns.plan import kernel_of, n_candidates, plan_fit, quality_bytes
 from dkl.estimators.regression.settings import RegressionSettings
 from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.planner import Estimate
+from dkl.runs.prediction_plan import PointSizes, applied_bytes, with_later
+from dkl.runs.recomputed import BLOCK_BYTES as VERIFY_BYTES
 from dkl.runs.regression.inputs import RegressionInputs
 from dkl.runs.supervised_planner import SupervisedPlanner
+from dkl.stores.sealed_json import MEMORY
+
+REPORT_BYTES, TARGET_BYTES = 20_000, 1_000
+"""Bytes of a report, and of a target in it."""
 
 
 class RegressionPlanner(SupervisedPlanner[RegressionSettings, RegressionInputs]):
@@ -30,10 +37,29 @@ class RegressionPlanner(SupervisedPlanner[RegressionSettings, RegressionInputs])
         """Bytes of memory and disk; MemoryBudgetError where they do not fit."""
         count = n_candidates(found.rows.n, settings, None)
         n_targets = 1 if found.targets.ndim == 1 else found.targets.shape[1]
-        return plan_fit(found.rows, count, n_targets, settings, Place.of(session), has_folder=True)
+        place = Place.of(session)
+        made = plan_fit(found.rows, count, n_targets, settings, place, has_folder=True)
+        return with_later(made, place, settings.memory_limit, _later(found.rows, count, n_targets, settings, place))
 
     def estimate(self, found: RegressionInputs, settings: RegressionSettings, plan: Plan, session: Session) -> Estimate:
         """Sizes and seconds, for `dkl plan`."""
         from dkl.runs.regression.estimate import estimate  # by the kernels and sums themselves
 
         return estimate(found, settings, plan, session)
+
+
+def _later(rows: RowSource, count: int, n_targets: int, settings: RegressionSettings, place: Place) -> dict[str, int]:
+    """Return the bytes of `dkl predict` with targets to compare with, of `dkl verify`, and of reading the report, by name."""
+    n, d = rows.n, rows.n_features
+    sizes = PointSizes.of(rows, count, is_precomputed=settings.kernel == "precomputed")
+    points = sizes.needs(n_targets, 8 * n_targets * count)
+    known = 3 * 8 * n * n_targets
+    models = (2 + bool(settings.holdout)) * 8 * n_targets * count
+    quality = quality_bytes(rows, count, n_targets, settings)
+    moments = 8 * (3 * count * n_targets + 3 * n * n_targets)
+    passing = sizes.size + 2 * 8 * count * d + 3 * VERIFY_BYTES
+    return {
+        "dkl predict": applied_bytes(points, rows, place, known),
+        "dkl verify": rows.own_bytes + models + moments + max(passing, quality),
+        "reading the report": MEMORY * (REPORT_BYTES + TARGET_BYTES * n_targets),
+    }
