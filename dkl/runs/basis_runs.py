@@ -6,8 +6,6 @@ from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
-import click
-
 from dkl.blocks.place import note_idle_workers
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.room import Room
@@ -21,6 +19,7 @@ from dkl.estimators.common.run_arrays import trained_on
 from dkl.estimators.common.views import MOST_ROWS
 from dkl.runs import report
 from dkl.runs.basis_planner import BasisPlanner, I, S
+from dkl.runs.echo import echo
 from dkl.runs.estimate import own_rows
 from dkl.runs.graph_rows import GraphRows
 from dkl.runs.kind import Facts, Notes, RunKind
@@ -68,7 +67,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
         def make() -> tuple[Any, Any]:
             if (damage := posed_damage(run, whole=True)) is not None:
-                click.echo(f"note: the basis is damaged and is made again: {damage}", err=True)
+                echo(f"note: the basis is damaged and is made again: {damage}", err=True)
             given = found()
             found.release()  # once the rows are kept they are needed no more
             rows, m = given.rows.read(0, given.rows.n), basis_size(settings.n_basis, given.rows.n)

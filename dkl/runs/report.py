@@ -61,7 +61,7 @@ def damages(run: RunStore, part: str = "report", file: str = "report.json") -> I
 def note_damaged_states(run: RunStore) -> None:
     """Print a note on each damaged state of an unfinished run, which a resumed run passes over."""
     for damage in run.damaged_states():
-        click.echo(f"note: a state is damaged and passed over: {damage}", err=True)
+        echo(f"note: a state is damaged and passed over: {damage}", err=True)
 
 
 # -- parts of a learner's facts -------------------------------------------------------------------------------------------
