@@ -125,7 +125,7 @@ def refuse_all_distinct(n_classes: int, n_labeled: int) -> None:
 
 
 def refuse_one_class(n_classes: int, n_labeled: int) -> None:
-    """Raise InputError where labels are of fewer than two classes: nothing tells rows apart."""
+    """Raise InputError where labels are of fewer than two classes, by which no two rows differ."""
     if n_classes < 2:
         raise InputError(
             "all labeled rows are of one class" if n_classes else "no row has a label", where="y",

@@ -103,12 +103,12 @@ def with_short_indices(rows: Any) -> Any:
 
 
 def largest_value(n_squares: int, dtype: Any = np.float64) -> float:
-    """Return the largest |x| with which no sum of so many squared differences overflows, with a margin for the sums on the way."""
+    """Return the largest |x| with which no sum of `n_squares` squared differences overflows, with a margin for the sums on the way."""
     return float(np.sqrt(float(np.finfo(dtype).max) / (64 * max(1, n_squares))))
 
 
 def first_beyond(rows: Any, limit: float) -> tuple[int, int, float] | None:
-    """Return row, column and value of the first entry, in row order, that is not within `limit`, NaN too; None where there is none."""
+    """Return row, column and value of the first entry, in row order, that is not within `limit`, NaN too, or None."""
     values = rows.data if issparse(rows) else rows
     bad = ~(np.abs(values) <= np.float64(limit))  # which single precision may not have
     if not bad.any():

@@ -153,7 +153,7 @@ def sample(path: AnyPath) -> list[str]:
 
 
 def rows_of(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, Cells]]:
-    """Yield (number of its last line, cells) of each row; an empty line is a row of no cells, one that says the delimiter is none."""
+    """Yield (number of its last line, cells) of each row; an empty line is a row of no cells; one that says the delimiter is left out."""
     reader = csv.reader(lines, delimiter=delimiter)
     for cells in reader:
         if reader.line_num == 1 and said_delimiter([delimiter.join(cells)]) is not None:

@@ -120,7 +120,7 @@ class Layout:
     below: tuple[Cells, ...]
     """Rows below the first line, as far as decisions look at them."""
     is_said: bool = False
-    """Whether the first line says the delimiter."""
+    """True where the first line says the delimiter."""
 
     @classmethod
     def of(cls, path: AnyPath, options: TableOptions) -> Layout:

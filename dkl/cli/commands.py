@@ -12,6 +12,7 @@ from dkl.cli import options
 from dkl.cli.sweep import compare, sweep_command
 from dkl.estimators.common.rules import Integer, Size
 from dkl.runs import registry
+from dkl.runs.echo import echo
 from dkl.runs.kind import Declaration
 
 FIT_HELP = """{help}
@@ -305,7 +306,7 @@ def guide(topic: str | None) -> None:
     """Print a page of the guide; without TOPIC, list the pages."""
     from dkl.cli import guide
 
-    click.echo(guide.contents() if topic is None else guide.page(topic))
+    echo(guide.contents() if topic is None else guide.page(topic))
 
 
 COMMANDS: dict[str, click.Command] = {

@@ -26,7 +26,7 @@ MOST_BY_PRODUCTS = 1e3
 """Largest gamma |z|^2, about a point amid them, for exponents by products: beyond, an exponent by products is off by 1e-12 in double
 precision, and by differences it is as dear as it is then worth."""
 FARTHEST_EXPONENT = 30
-"""Of a power of 2: rows are scaled to a gamma from 2^-60 to 2^60 where it is beyond."""
+"""Largest exponent of 2 that rows are left unscaled for: a gamma from 2^-60 to 2^60."""
 POINTS_AT_A_TIME = 1024
 """Points prepared together in double precision, whatever dtype they are kept in."""
 DENSE_POINTS_BYTES = 64_000_000
@@ -320,7 +320,7 @@ def _scaled(rows: Any, unit: float) -> Any:
 
 
 def _without_squares(rows: Any) -> NDArray[np.bool_]:
-    """(t,) whether a row (t, d) has a value that cannot be squared, a NaN or an infinity: its kernel is NaN, which callers refuse."""
+    """Return (t,) whether a row (t, d) has a value that cannot be squared, NaN or infinity: its kernel is NaN, which callers refuse."""
     values = rows.data if sp.issparse(rows) else rows
     bad = ~(np.abs(values) <= np.float64(largest_value(rows.shape[1])))
     if not sp.issparse(rows):
@@ -331,7 +331,7 @@ def _without_squares(rows: Any) -> NDArray[np.bool_]:
 def _sparse_gaussian(
     rows: Any, points: Any, gamma: float, norms: NDArray[np.floating], dtype: np.dtype
 ) -> NDArray[np.floating]:
-    """(t, M) of exp(-gamma |x - z|^2) by products, for sparse rows with squared norms (t,)."""
+    """Return exp(-gamma |x - z|^2) (t, M) by products, for sparse rows with squared norms (t,)."""
     out = _products(rows, points, dtype)
     out *= 2 * gamma
     out -= gamma * norms[:, None]
@@ -341,7 +341,7 @@ def _sparse_gaussian(
 
 
 def _sparse_gaussian_by_differences(rows: Any, points: Any, gamma: float) -> NDArray[np.float64]:
-    """(t, M) of the same, each exponent exact to the rounding of its own sum."""
+    """Return exp(-gamma |x - z|^2) (t, M) by differences, each exponent exact to the rounding of a sum."""
     from dkl.linalg.differences import sparse_squared_distances  # compiled
 
     out = np.empty((rows.shape[0], points.shape[0]))

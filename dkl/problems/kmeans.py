@@ -185,7 +185,7 @@ def nearest(block: Block, centers: NDArray[Any], offset: Offset) -> tuple[NDArra
 def _refuse_overflow(block: Block, squares: float) -> None:
     """Raise InputError for the first value of a block that is not finite, or too large to square in the precision of the rows.
 
-    squares: the sum of the rows' squared distances, from which it is known that there is none but for far rows.
+    squares: the sum of the rows' squared distances; a small one proves that no value is too large.
     """
     if squares <= float(np.finfo(block.rows.dtype).max) / 64:
         return

@@ -58,7 +58,7 @@ PLAIN = {
     ("kpca of a factor", "dense", 1e-80), ("kpca of a factor", "one far", 1e152), ("kmeans", "float32", 1e300),
     ("kernel kmeans", "sparse", 1e300),
 }  # fmt: skip
-"""Of rows: what plain `pytest` has, as each of these had a warning of its own."""
+"""Cases of rows in plain `pytest`: each gave another warning."""
 
 
 @contextmanager
