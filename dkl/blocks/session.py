@@ -73,11 +73,12 @@ class Session:
             from distributed import secede
 
             secede()
+        session = cls(client, threads=threads)
         if client is not None:
-            from dkl.blocks.worker_checks import require_alike
+            from dkl.blocks.worker_machines import require_alike
 
-            require_alike(client)
-        return cls(client, threads=threads)
+            require_alike(client, session.workers())
+        return session
 
     def here(self) -> Session:
         """Return a session on the threads of this process alone."""

@@ -11,7 +11,7 @@ from dkl._paths import as_path
 from dkl.blocks import waiting
 from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.session import Session, checked_threads
-from dkl.blocks.worker_checks import check_versions, require_alike
+from dkl.blocks.worker_machines import check_versions, require_alike
 from dkl.errors import InputError, WorkersLostError
 from dkl.resources import format_bytes, machine_memory, n_cpus
 from dkl.runs.own_workers import own_workers
@@ -137,7 +137,7 @@ class Cluster:
             seconds = waiting.GIVE_UP_SECONDS if self.wait_for is None else PATIENT_SECONDS
             _wait_for_workers(client, self.wait_for or 1, address, "start workers", seconds)
             check_versions(client)
-            require_alike(client)
+            require_alike(client, Session(client).workers())
             yield client
 
 
