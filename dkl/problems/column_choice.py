@@ -23,6 +23,8 @@ from dkl.linalg.ridged_cholesky import with_ridge
 
 FIRST_ROUND = 32
 """Candidates of the first round; later rounds draw as many as are chosen already."""
+MOST_IDLE = 20
+"""Rounds in a row in which all that was drawn is rejected: what is left of the kernel is rounding."""
 EXHAUSTED = 1e-13
 """Share of the trace that is left when the columns so far reproduce the kernel to rounding."""
 TILE_ROWS = 1024
@@ -50,8 +52,8 @@ def pivoted_cholesky(
     chosen = np.empty(0, np.intp)
     points: Any = None
     factor: NDArray[np.float64] = np.empty((0, 0))
-    first = 0.0
-    while len(chosen) < count:
+    first, idle = 0.0, 0
+    while len(chosen) < count and idle < MOST_IDLE:
         residual = np.concatenate(rows.map(residual_diagonal, kernel, points, chosen, factor))
         if allowed is not None:
             residual[~allowed] = 0.0
@@ -66,6 +68,7 @@ def pivoted_cholesky(
         candidates = rows.take(drawn)
         kept = _accepted(kernel, points, chosen, factor, candidates, drawn, residual[drawn], stream)
         kept = kept[: count - len(chosen)]
+        idle = 0 if len(kept) else idle + 1
         chosen = np.concatenate([chosen, drawn[kept]])
         points = candidates[kept] if points is None else _stacked(points, candidates[kept])
         # From scratch each round: rounds are few, and an update would carry their rounding.

@@ -78,6 +78,6 @@ def narrowing_losses(
         gap = min(1.0, certificate.relative_gap)
         outcome = Outcome.SOLVED if gap <= tol else solution.outcome
         width /= NARROWER
-        if gap <= tol or outcome is not Outcome.SOLVED or width < NARROWEST:
+        if gap <= tol or outcome is not Outcome.SOLVED or not NARROWEST <= width < np.inf:
             outcome = Outcome.STALLED if outcome is Outcome.SOLVED and gap > tol else outcome
             return NarrowingEnd(solution, certificate, outcome, n_iter, n_products)

@@ -142,7 +142,11 @@ class Cuts:
 
     def nearest(self, alpha: Vector, level: float) -> Vector:
         """(10): the point of P nearest to alpha where no cut is above the level. Cuts are scaled to unit normals."""
-        norms: Vector = np.linalg.norm(self.gradients, axis=1)
+        largest = np.abs(self.gradients).max(axis=1)
+        largest[largest == 0] = 1.0
+        norms: Vector = largest * np.linalg.norm(
+            self.gradients / largest[:, None], axis=1
+        )  # squares of large ones overflow
         norms[norms == 0] = 1.0
         normals, offsets = self.gradients / norms[:, None], (self.offsets - level) / norms
         x, scaled = nearest_below(alpha, normals, offsets, self.problem.y, self.problem.C, self.multipliers * norms)

@@ -13,7 +13,7 @@ from dkl.linalg.kernel_columns import Kernel
 from dkl.runs.logdet import verify_proof
 from dkl.runs.logdet.verify_losses import Terms
 from dkl.runs.mvu.verify import _range_of_ties
-from dkl.runs.recomputed import apart_from_rows, auc, blocks, kernel_matrix, trace
+from dkl.runs.recomputed import apart_from_rows, auc, blocks, kernel_matrix, middle_intercept, trace
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
@@ -110,3 +110,14 @@ def test_bounds_of_a_logdet_kernel_are_bounds():
     for k in (0.4, 0.55, 1 / c, 0.7, 1.1):
         gap = c * k - np.log(k) - (1 + np.log(c))
         assert 0 <= gap <= verify_proof._by_gradient(np.array([[c - 1 / k]]), np.array([[k]])) + 1e-12
+
+
+@pytest.mark.parametrize("rise", [-3.0, 0.0], ids=["flat", "a corner"])
+def test_the_middle_of_the_best_intercepts_by_trial(rise, rng):
+    """Far below 0 all gradients ask for more, so that the charge is flat between the kinks of the classes."""
+    y = np.where(np.arange(20) % 2 == 0, 1.0, -1.0)
+    gradient, C = rise + rng.standard_normal(20), np.ones(20)
+    kinks = -gradient * y / 2
+    charges = np.maximum(0.0, -gradient - 2 * kinks[:, None] * y).sum(axis=1)
+    best = kinks[charges <= charges.min() + 1e-9]
+    assert middle_intercept(gradient, y, C) == pytest.approx(0.5 * (best.min() + best.max()))

@@ -12,6 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from svm_cases import Dense, problem, two_clouds
 
 from dkl.errors import DklError
+from dkl.linalg.extreme_eigenvalues import DENSE
 from dkl.linalg.ridged_cholesky import with_ridge
 from dkl.problems.column_gram import DenseGram
 from dkl.problems.column_lasso import ColumnLasso
@@ -107,11 +108,11 @@ def by_combination(watch):
     return combine(of, [Dense(K), Dense(np.eye(len(K)))], Accelerated(tol=1e-7), watch=watch).outcome
 
 
-def pairs():
-    laplacian, must_link, cannot_link = random_problem(rng(), 40)
+def pairs(n=40):
+    laplacian, must_link, cannot_link = random_problem(rng(), n)
     laplacian = laplacian.tocsr(copy=True)
     laplacian.data[5] = np.nan
-    return FactoredPairwise(laplacian, target_matrix(40, must_link, cannot_link), 10.0)
+    return FactoredPairwise(laplacian, target_matrix(n, must_link, cannot_link), 10.0)
 
 
 def by_descent(watch):
@@ -182,6 +183,17 @@ def test_a_number_that_is_none_ends_the_solver_and_is_no_solution(name):
     except (DklError, np.linalg.LinAlgError, FloatingPointError, ValueError):
         return
     assert outcome is not Outcome.SOLVED
+
+
+@pytest.mark.parametrize("n", [40, DENSE + 50], ids=["by all", "by lifts"])
+def test_a_certificate_of_nan_ends_and_proves_nothing(n):
+    of = pairs(n)
+    point = of.at(of.padded(rng().standard_normal((n, 3))))
+    try:
+        certificate, _ = of.certify(point, 1e-3, 0)
+    except (DklError, np.linalg.LinAlgError, FloatingPointError, ValueError):
+        return
+    assert not certificate.relative_gap < np.inf
 
 
 @pytest.mark.parametrize("matrix", [np.full((3, 3), np.nan), np.diag([1.0, np.nan])], ids=["all", "one"])

@@ -163,3 +163,12 @@ def test_limit_and_stall(rng):
     beyond = LevelMethod(tol=0.0, max_iter=100).solve(random_problem(rng, 10, gamma=1.0))
     assert beyond.point.relative_gap < 1e-6
     assert (beyond.outcome is Outcome.SOLVED) == (beyond.point.gap == 0)
+
+
+def test_cuts_whose_squares_overflow_end(rng):
+    """Rows times 1e80 under a linear kernel."""
+    X = rng.standard_normal((30, 3)) * 1e80
+    y = np.where(np.arange(30) % 2 == 0, 1.0, -1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = LevelMethod(tol=1e-4, max_iter=20).solve(problem(X @ X.T, y, 1.0, 2.0))
+    assert found.outcome is not Outcome.SOLVED and np.isfinite(found.point.alpha).all()

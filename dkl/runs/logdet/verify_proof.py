@@ -39,6 +39,9 @@ def proven(
     sizes = w * float(np.abs(value).sum() + np.abs(a * slope).sum()) + abs(float(np.trace(inner))) + abs(size)
     # Each entry of K0 is known to some last digits, whose differences are margins, and of ITML's loss all the steeper where small.
     rounding = KNOWN * w * float(np.abs(steep) @ terms.sizes(L @ L.T))
+    rounding += KNOWN * len(
+        inner
+    )  # a determinant's factors are near 1 where gamma is tiny, or all constraints hold, as F is then
     scale = max(abs(objective), abs(bound) if np.isfinite(bound) else 0.0, float(np.finfo(float).tiny))
     return objective, bound, AGREE * sizes + rounding, scale
 
@@ -84,8 +87,8 @@ def pivoted_root(K0: Matrix) -> Matrix:
 
 def log_det(S: Matrix) -> float:
     """log det(I + S) of a symmetric S; -inf where I + S is not positive definite."""
-    values = 1.0 + np.linalg.eigvalsh(0.5 * (S + S.T))
-    return float(np.log(values).sum()) if values[0] > 0 else float("-inf")
+    values = np.linalg.eigvalsh(0.5 * (S + S.T))
+    return float(np.log1p(values).sum()) if values[0] > -1.0 else float("-inf")  # those of a tiny S are lost beside 1
 
 
 def inner_of(L: Matrix, U: Matrix) -> Matrix:
