@@ -120,7 +120,9 @@ class Slurm:
         return "\n".join(f"== {path.name}\n{path.read_text()[-2000:]}" for path in self.folder.glob("*.log"))
 
     def stop(self) -> None:
-        """End all jobs, and it."""
+        """End all jobs, and it. Where its controller is away it is started again: nothing else can end jobs."""
+        if "n1" in self._processes and "slurmctld" not in self._processes:
+            self.start_controller()
         if "slurmctld" in self._processes:
             self.asked("scancel", "--user", getpass.getuser())
             end = monotonic() + PATIENCE

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from command_line import call, factor_bytes
@@ -241,3 +242,17 @@ def test_the_client_s_job_with_workers_of_dask_jobqueue(
     assert machines.asked("squeue", "--noheader") == ""  # its workers' jobs have ended with it
     here = call("fit", *FIT, "--threads", "1", "--max-iter", "3", "--out", "here.zarr")
     assert here.code == 3 and factor_bytes(work / "run.zarr") == factor_bytes(work / "here.zarr")
+
+
+@pytest.mark.exhaustive
+def test_no_job_outlives_a_cluster_whose_controller_is_away(tmp_path: Path) -> None:
+    """As where a test fails between `stop_controller` and `start_controller`."""
+    number = tmp_path / "number"
+    with slurm(tmp_path) as own:
+        own.asked(
+            "sbatch", f"--chdir={tmp_path}", "--wrap", f"echo $$ > {number}.part; mv {number}.part {number}; sleep 600"
+        )
+        wait_until(number.exists)
+        own.stop_controller()
+        assert psutil.pid_exists(int(number.read_text()))
+    assert not psutil.pid_exists(int(number.read_text()))
