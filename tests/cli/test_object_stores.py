@@ -37,9 +37,6 @@ def options(task, files):
     return ["fit", task, *named, *case.options, "--threads", "1", "--no-picture"]
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # s3fs leaves a session to the garbage collector
 @pytest.mark.exhaustive
 def test_every_kind_of_input_is_read(bucket, rng, tmp_path):
     X, y = rng.standard_normal((50, 3)), np.arange(50) % 3
