@@ -117,7 +117,7 @@ def test_not_converged_writes_the_result_and_resume_goes_further(work: Path) -> 
     made = RunStore.open("run.zarr").report()["n_iter"]
     again = call("resume", "run.zarr")
     assert again.code == 3 and again.out.splitlines()[0].endswith("complete, nothing to do")
-    assert again.err.startswith("dkl: not converged: iteration_limit: ")
+    assert again.err.startswith("dkl: not converged: iteration_limit (relative gap ")
     assert call("resume", "run.zarr", "--max-iter", "500").code == 0
     further = factor_bytes(work / "run.zarr")
     assert RunStore.open("run.zarr").report()["outcome"] == "solved"

@@ -178,7 +178,7 @@ SIDES = {
     "complex labels": ({"y": Y + 1j}, "complex128", InputError),
     "dates as labels": ({"y": Y.astype("M8[s]")}, "datetime64", InputError),
     "ragged labels": ({"y": [[0]] * (N - 1) + [[1, 2]]}, "lengths", InputError),
-    "no label known": ({"y": np.full(N, -1)}, "no pairs", InputError),
+    "no label known": ({"y": np.full(N, -1)}, "no row has a label", InputError),
     "labels -1 and +1": ({"y": np.where(Y > 1, 1, -1)}, "recode", InputError),
     "labels that do not compare": ({"y": np.array(["a", 1] * (N // 2), dtype=object)}, "compare", InputError),
 }
