@@ -50,8 +50,13 @@ def file_sum(path: Path) -> tuple[int, int]:
 
 def files_in(folder: Path) -> Files:
     """What a seal keeps of all files below a folder but its manifest. Raises OSError."""
+    return {str(path.relative_to(folder)): file_sum(path) for path in _listed(folder)}
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return the files below a folder that a seal lists: all but its manifest and those that were not written whole."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST)
-    return {str(path.relative_to(folder)): file_sum(path) for path in files if path.suffix != ".partial"}
+    return [path for path in files if path.suffix != ".partial"]
 
 
 def seal_folder(folder: Path, of: str, files: Files | None = None) -> None:
@@ -117,7 +122,11 @@ def check_folder(folder: Path, of: str | None = None, *, whole: bool = False) ->
     """Compare a folder with its seal. Raises StoreError."""
     if not is_sealed(folder):
         raise StoreError("its seal is missing", where=str(folder / MANIFEST), remedy=REMEDY)
-    check_files(folder, read_seal(folder, of)[0], whole=whole)
+    files = read_seal(folder, of)[0]
+    for path in _listed(folder):
+        if str(path.relative_to(folder)) not in files:
+            raise StoreError("a file that was not sealed", where=str(path), remedy=REMEDY)
+    check_files(folder, files, whole=whole)
 
 
 def _body_sum(path: Path, found: tuple[int, int]) -> int:

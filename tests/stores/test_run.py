@@ -14,6 +14,7 @@ import zarr
 from dkl.errors import DiskError, InputError, StoreError
 from dkl.stores import arrays as arrays_module
 from dkl.stores import run as run_module
+from dkl.stores import seals
 from dkl.stores.arrays import read_array, write_array
 from dkl.stores.identity import identity_of
 from dkl.stores.pair_parts import write_factor_rows
@@ -301,6 +302,17 @@ def test_every_flipped_bit_of_a_chunk_is_caught(tmp_path):
         chunk(tmp_path / "a").write_bytes(damaged)
         with pytest.raises(StoreError):
             read_array(tmp_path / "a", DECLARED)
+
+
+def test_an_array_that_the_seal_does_not_list_is_refused(tmp_path):
+    part = tmp_path / "model"
+    part.mkdir()
+    write_array(part / "own", ARRAYS["one"], DECLARED)
+    seals.seal_folder(part, "model")
+    seals.check_folder(part, "model")
+    write_array(part / "of_another", ARRAYS["one"], DECLARED)
+    with pytest.raises(StoreError, match="a file that was not sealed"):
+        seals.check_folder(part, "model")
 
 
 def test_an_array_written_whole_by_somebody_else_is_caught(tmp_path):
