@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dkl.errors import InputError
 from dkl.linalg.inverse_forms import FactoredInverse
+from dkl.linalg.metric_components import metric_components
 from dkl.problems.logdet_constraints import ConstraintSet, Indices, Vector
 from dkl.problems.logdet_core import LogDetCertificate as LogDetCertificate
 from dkl.problems.logdet_core import LogDetProblem as LogDetProblem
@@ -147,8 +148,9 @@ class LogDetMetricProblem(LogDetProblem):
         return np.asarray(self._root.T @ self.form.inner(self._entries(multipliers)) @ self._root)
 
     def handed_out(self, multipliers: Vector, bound: float) -> LogDetCertificate:
-        """Return the certificate of the rounded W."""
-        W, weights = self.learned(multipliers), self.make_current(multipliers)
+        """Return the certificate of W as its components give it, which are what is handed out."""
+        components, weights = metric_components(self.learned(multipliers)), self.make_current(multipliers)
+        W = components.T @ components
         half = scipy.linalg.solve_triangular(self._root, W, trans="T")
         inner = scipy.linalg.solve_triangular(self._root, half.T, trans="T")
         assert isinstance(self.form, FactoredInverse)

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from dkl.linalg.kernel_operators import KernelOperator, Vector
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 @dataclass(frozen=True)
 class Point:
@@ -124,6 +126,20 @@ class NeighborhoodSVM:
         """
         linear = 1.0 if self.linear is None else self.linear
         return replace(self, linear=linear - (product - self.product(alpha)))
+
+    def with_rounding(self, point: Point, diagonal: Vector) -> Point:
+        """Return the point with the gap that is left where rounding has each product as far off as it can be expected to.
+
+        diagonal (n,): of K. Terms of (K alpha)_i are at most sqrt(K_ii K_jj) alpha_j, rounded each; what that leaves of the excess counts C
+        times, by the bounds that any alpha better than 0 obeys.
+        """
+        alpha, C = point.alpha, self.in_reach().C
+        sizes, square = np.sqrt(np.maximum(diagonal, 0.0)), float(alpha @ alpha)
+        terms = 2.0 * sizes * float(np.linalg.norm(sizes * alpha)) + 2.0 + square / self.rho * alpha
+        spread = EPS * (terms + 2.0 * abs(point.intercept))
+        near = self.excess(point) > -spread
+        rounding = float(C[near] @ spread[near]) + float(alpha @ spread)
+        return point.with_bound(point.gap + rounding, point.intercept)
 
     def excess(self, point: Point) -> Vector:
         """(n,): by how much the bound of the gap would have each alpha_i grow; below zero, shrink."""

@@ -23,6 +23,7 @@ from scipy import sparse
 
 from dkl.linalg import slab_kernels as kernels
 from dkl.linalg.lanes import lanes_of
+from dkl.linalg.quartics import lowest_of_quartic
 from dkl.linalg.shared_matrix import SharedMatrix, row_numbers
 from dkl.linalg.shared_rows import Halo, SharedRows
 from dkl.linalg.slabs import empty_aligned
@@ -70,15 +71,7 @@ class Line:
 
     def minimizer(self) -> tuple[float, float]:
         """(t, f(V + t D) - f(V)) at the lowest point of the quartic: the best real root of its derivative; (0, 0) where there is none."""
-        c1, c2, c3, c4 = self.coefficients
-        roots = np.roots([4 * c4, 3 * c3, 2 * c2, c1])
-        # A double root may come out as a complex pair, its imaginary part rounding.
-        real = roots.real[np.abs(roots.imag) <= 1e-8 * np.abs(roots)]
-        if real.size == 0:
-            return 0.0, 0.0
-        values = real * (c1 + real * (c2 + real * (c3 + real * c4)))
-        best = int(np.argmin(values))
-        return float(real[best]), float(values[best])
+        return lowest_of_quartic(*self.coefficients)
 
 
 class FactoredPairwise:

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from dkl.linalg.quartics import lowest_of_quartic
 from dkl.solvers.qsdp_problem import Point, Problem
 
 Array = NDArray[np.float64]
@@ -59,7 +60,7 @@ def newton_step(problem: Problem, rough: Problem, point: Point, tol: float) -> t
         2.0 * float(first @ second),
         float(second @ second),
     )
-    following = problem.at(point.factor + _least(*quartic) * step)
+    following = problem.at(point.factor + lowest_of_quartic(*quartic)[0] * step)
     is_lower = following.objective <= point.objective + ROUNDING * abs(point.objective)
     return (following if is_lower else point), step, products
 
@@ -172,13 +173,3 @@ def _joint(problem: Problem, V: Array, sizes: Array, values: Array, diagonal: Ar
         return V @ found
 
     return solved
-
-
-def _least(c1: float, c2: float, c3: float, c4: float) -> float:
-    """The t at which c1 t + c2 t^2 + c3 t^3 + c4 t^4 is least; 0 where it never falls."""
-    roots = np.roots([4 * c4, 3 * c3, 2 * c2, c1])
-    # A double root may come out as a complex pair, its imaginary part rounding.
-    real = roots.real[np.abs(roots.imag) <= 1e-8 * np.abs(roots)]
-    if real.size == 0:
-        return 0.0
-    return float(real[np.argmin(real * (c1 + real * (c2 + real * (c3 + real * c4))))])

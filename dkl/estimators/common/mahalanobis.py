@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,6 +18,7 @@ from dkl.estimators.common.settings import Settings, check_parameters
 from dkl.estimators.common.side_information import SideInformation, side_information
 from dkl.estimators.common.standardize import scaled_columns
 from dkl.estimators.common.validation import checked_rows
+from dkl.linalg.metric_components import metric_components
 from dkl.linalg.middle_row import middle_row
 from dkl.pairs import Pairs
 from dkl.triplets import Triplets
@@ -67,10 +67,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
 
     def _adopt(self, W: Matrix) -> None:
         """Keep W (d, d) positive semidefinite, as components in descending order of their eigenvalues."""
-        values, vectors = eigh(0.5 * (W + W.T))
-        largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(len(W))]
-        signed = vectors * np.where(largest < 0, -1.0, 1.0)
-        self.components_ = np.ascontiguousarray((signed * np.sqrt(np.maximum(values, 0.0))).T[::-1])
+        self.components_ = metric_components(W)
 
     def get_mahalanobis_matrix(self) -> Matrix:
         """W (d, d), in the units of the rows as they were given: of standardized columns divided by their spreads."""

@@ -192,6 +192,7 @@ class _MachineFit:
                 solution, shares = self._solve_one(problem, exact[0], watch, begun), np.ones(1)
             else:
                 solution, shares = self._solve_several(problem, parts, exact, watch)
+            solution = _with_rounding(problem, solution, parts, shares, self.settings.tol)
             found.append(FittedMachine(pair.rows, pair.y * solution.point.alpha, solution, shares, problem.rho))
         # One that the watch broke off may have come to a gap that is small enough at another point than it would have.
         if self.keeper is not None and self.watch.outcome is None:
@@ -282,6 +283,16 @@ class _MachineFit:
         products = sum(int(row["products"]) for row in found.history) * len(parts)
         solution = SVMSolution(point, len(found.history), products, outcome, found.history)
         return solution, shares
+
+
+def _with_rounding(
+    problem: NeighborhoodSVM, solution: SVMSolution, parts: list[Any], shares: Vector, tol: float
+) -> SVMSolution:
+    """Return the solution with a gap in which rounding is counted; stalled where that is more than `tol`."""
+    diagonal = sum(share * part.diagonal() for share, part in zip(shares, parts, strict=True))
+    point = problem.with_rounding(solution.point, np.asarray(diagonal, np.float64))
+    is_rounded = solution.outcome.converged and not point.relative_gap <= tol
+    return replace(solution, point=point, outcome=Outcome.STALLED if is_rounded else solution.outcome)
 
 
 def _unit_traces(place: KernelPlace, whole: list[Any], kernels: list[Kernel]) -> Vector:
