@@ -99,7 +99,14 @@ def files_of(content: Mapping[str, Any], where: Path) -> Files:
 
 
 def check_files(folder: Path, files: Files, *, whole: bool = False, only: Iterable[str] | None = None) -> None:
-    """StoreError for the first file that is missing, of another length, or another's. whole: all bytes are read."""
+    """Compare a folder with the files that its seal lists, or `only` some of them. whole: read all bytes.
+
+    Raises StoreError for the first file that is missing, not listed, or not as it was written.
+    """
+    if only is None:
+        for path in _listed(folder):
+            if str(path.relative_to(folder)) not in files:
+                raise StoreError("a file that was not sealed", where=str(path), remedy=REMEDY)
     for name in files if only is None else only:
         path = folder / name
         if name not in files:
@@ -122,11 +129,7 @@ def check_folder(folder: Path, of: str | None = None, *, whole: bool = False) ->
     """Compare a folder with its seal. Raises StoreError."""
     if not is_sealed(folder):
         raise StoreError("its seal is missing", where=str(folder / MANIFEST), remedy=REMEDY)
-    files = read_seal(folder, of)[0]
-    for path in _listed(folder):
-        if str(path.relative_to(folder)) not in files:
-            raise StoreError("a file that was not sealed", where=str(path), remedy=REMEDY)
-    check_files(folder, files, whole=whole)
+    check_files(folder, read_seal(folder, of)[0], whole=whole)
 
 
 def _body_sum(path: Path, found: tuple[int, int]) -> int:

@@ -401,6 +401,16 @@ def test_a_report_that_was_altered_is_refused(run):
         run.report()
 
 
+def test_a_complete_run_with_a_file_that_no_seal_lists_is_damaged(run):
+    run.create_factor(2, 2, "float64")
+    run.write_report({"gap": 1.0}, np.zeros(2))
+    run.check()
+    part = next(path.parent for path in run.path.glob(f"*/{seals.MANIFEST}"))
+    (part / "of_another").write_text("a file that another run has here")
+    with pytest.raises(StoreError, match="a file that was not sealed"):
+        run.check()
+
+
 @pytest.mark.parametrize("part", ["log", "pairs", "factor", "report"])
 def test_a_full_disk_is_a_disk_error(run, monkeypatch, part):
     def full(*arguments, **keywords):
