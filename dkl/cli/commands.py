@@ -42,7 +42,7 @@ class Tasks(click.Group):
         return [*registry.TASKS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a learner; None for a name that is none."""
+        """Return the command of a learner; None for an unknown name."""
         made = self.make(registry.declaration(cmd_name)) if cmd_name in registry.TASKS else None
         return made or super().get_command(ctx, cmd_name)
 

@@ -3,7 +3,7 @@
 0 solved, 1 a bug, 2 bad input, 3 not converged, 4 interrupted, 5 too little memory, disk or workers, 6 damaged store; 7, of
 `dkl sweep compare` alone, that something got slower, larger or ends worse.
 
-Nothing large is imported here: a wrong option is told at once.
+Nothing large is imported here: a wrong option is reported at once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SCARCE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
     *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR),
 }
-"""What the system says when it cannot give, as against when we asked for nonsense."""
+"""Errors of the system that mean too little of a resource or no permission: exit code RESOURCES."""
 
 MISNAMED = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR}
-"""What it says of a path that can lead nowhere, should it not have been seen before."""
+"""Errors of the system for a path that cannot exist: exit code BAD_INPUT, unless reported earlier."""
 
 HELP_WANTED = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """click 8.1 prints the help itself."""
@@ -79,7 +79,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def exit_status(error: BaseException) -> int:
-    """The exit code for an error, of ours or of what we stand on."""
+    """Return the exit code for an error of dkl or of a library below it."""
     if type(error).__module__ == "dkl.errors":
         return int(getattr(error, "exit_status", BUG))
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in SCARCE):
@@ -88,7 +88,7 @@ def exit_status(error: BaseException) -> int:
         return BAD_INPUT
     if isinstance(error, FloatingPointError):
         return NOT_CONVERGED
-    # Lost workers and schedulers come in many types, none of which a caller could tell apart.
+    # Lost workers and schedulers come in many types, which a caller could not distinguish.
     if type(error).__module__.split(".")[0] == "distributed" or type(error).__name__ == "CancelledError":
         return RESOURCES
     return BUG
@@ -96,13 +96,13 @@ def exit_status(error: BaseException) -> int:
 
 def _fail(text: str, status: int) -> None:
     end_with(status)
-    wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # progress may stand on the line
+    wipe = "\r\x1b[K" if sys.stderr.isatty() else ""  # the line may show progress
     click.echo(wipe + printable(" ".join(text.split())), err=True)
     raise click.exceptions.Exit(status)
 
 
 def _bug(error: Exception) -> str:
-    """Keep the traceback for whoever mends it, and say where it is."""
+    """Write the traceback to a file for a bug report; return the message that names the file."""
     import tempfile
     import traceback
 

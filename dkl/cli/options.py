@@ -1,5 +1,5 @@
-"""What may stand behind a command, made from the learners' declarations. Nothing large is imported: a wrong option is
-reported at once."""
+"""Options of the commands, made from the learners' declarations.
+Nothing large is imported: a wrong option is reported at once."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _default(known: Declared) -> str:
 
 
 def limits(declarations: Iterable[Declaration]) -> list[Command]:
-    """What `dkl resume` may change, of any learner: an option for each, with the help of those that have it."""
+    """Return an option for each setting that `dkl resume` may change, with help of all that have it."""
     found: dict[str, list[tuple[str, Declared]]] = {}
     for declaration in declarations:
         for known in declared(declaration.settings).values():

@@ -1,7 +1,7 @@
-"""`dkl` as a point of a sweep, which it does not outlive: `python -m dkl.cli.point_process WORDS`.
+"""`dkl` as a point of a sweep, which ends with it: `python -m dkl.cli.point_process WORDS`.
 
-Standard input is a pipe whose other end the sweep holds. Nothing comes through it; it ends when the sweep does, also by SIGKILL. The
-fit then gets SIGTERM: it commits what it has done and lets go of its run, which the sweep resumes when it is begun again.
+Standard input is a pipe whose other end the sweep holds. Nothing comes through it; it ends when the sweep does, also by
+SIGKILL. The fit then gets SIGTERM: it commits what it has done and releases its run, which a restarted sweep resumes.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ command again continues: finished points stay, a run that was under way is resum
 """
 TYPED = "dkl.typed"
 MOST = 2**63
-"""Beyond, an integer of the digits that 1e999999999 stands for would be made first."""
+"""Bound on the size of an integer option: 1e999999999 would otherwise be expanded to all its digits."""
 
 
 class Values(list[Any]):
@@ -63,7 +63,7 @@ class _Typed(click.Command):
     """Remembers what was typed, for the line that says how to continue."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it."""
+        """Parse as click does, and store the command as typed in `ctx.meta`."""
         ctx.meta[TYPED] = shlex.join([*ctx.command_path.split(), *args])
         return super().parse_args(ctx, args)
 
@@ -151,7 +151,7 @@ class Share(click.ParamType):
     rule: Rule = Real(above=0, below=10)
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """As a number."""
+        """Convert text such as 0.1 or 10% to a number; other values are returned unchanged."""
         if not isinstance(value, str):
             return value
         try:

@@ -46,8 +46,8 @@ def looked_at(run: RunStore, request: Request) -> Request:
 
 
 def read_rows(request: Request, file: AnyPath) -> RowSource:
-    """The rows of the request, which stand in the file, are finite, and standardized as those that were learned from. Errors as of
-    `looked_at`."""
+    """Return the rows of the request, checked to be finite, standardized with the scale of the fit.
+    Errors as of `looked_at`."""
     rows = request.rows
     if rows is None:
         rows = _by_names(load_rows(file, request.memory_limit, table_of(request, file)), request, file)
@@ -124,7 +124,7 @@ def require_features(rows: RowSource, wanted: int, file: AnyPath) -> None:
 
 
 def learned_from(run: RunStore) -> dict[str, Any]:
-    """What the run keeps of the file that it learned from; empty for a run of Python's."""
+    """Return what the run's configuration stores of its data file; {} for a run fitted in Python."""
     inputs = run.config.get("inputs")
     found = inputs.get("data") if isinstance(inputs, dict) else None
     return found if isinstance(found, dict) else {}

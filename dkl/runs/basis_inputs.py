@@ -1,4 +1,4 @@
-"""What learners in the basis of smooth eigenvectors read: rows, in a number that has such a basis."""
+"""Inputs of learners in the basis of smooth eigenvectors: rows, enough of them for such a basis."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class BasisInputs:
     rows: RowSource
 
     def fingerprints(self) -> dict[str, Any]:
-        """What the run keeps of its files."""
+        """Return the fingerprints of the input files for the run's configuration."""
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
 
     @property
     def n_pairs(self) -> int:
-        """Of rows, that the objective has squares of."""
+        """Return the number of pairs with terms in the objective; 0 for a learner without pairs."""
         return 0
 
 

@@ -1,4 +1,4 @@
-"""What is asked of learners in the basis of smooth eigenvectors before any work starts."""
+"""Plans of learners in the basis of smooth eigenvectors, made before any work starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dkl.runs.row_files import check_values
 from dkl.solvers.qsdp_newton import JOINT
 
 PRODUCTS = 100
-"""Of conjugate gradients in a step, roughly."""
+"""Approximate number of conjugate gradients' products in a step of Newton's method."""
 
 S = TypeVar("S", bound=BasisSettings)
 I = TypeVar("I", bound=BasisInputs)  # noqa: E741  # of inputs
@@ -30,14 +30,14 @@ class BasisPlanner(Planner[S, I]):
 
     @abstractmethod
     def terms(self, n: int, n_pairs: int, settings: S) -> int:
-        """How many squares the objective has, at most, of n rows."""
+        """Return an upper bound on the number of squares in the objective for n rows."""
 
     def sizes(self, found: I, settings: S) -> Sizes:
-        """Of the fit."""
+        """Return the sizes of the fit of these inputs."""
         return self.sizes_of(found.rows.n, found.rows.n_features, found.n_pairs, settings)
 
     def sizes_of(self, n: int, d: int, n_pairs: int, settings: S) -> Sizes:
-        """Of a fit of n rows with d features and so many pairs."""
+        """Return the sizes of a fit of n rows with d features and `n_pairs` pairs."""
         m = basis_size(settings.n_basis, n, "--n-basis")
         return Sizes(n, d, m, self.terms(n, n_pairs, settings), first=1)
 

@@ -1,4 +1,4 @@
-"""What the runs of learners in the basis of smooth eigenvectors have in common."""
+"""Common base of the runs of learners in the basis of smooth eigenvectors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
 
     @abstractmethod
     def pose(self, rows: Any, found: I, m: int, settings: S, session: Session, beside: int, room: Room) -> Any:
-        """The problem, of rows (n, d) in memory; beside: bytes of the limit that are taken already; room: for its basis."""
+        """Return the problem for rows (n, d) in memory.
+        beside: bytes of the limit that are already in use; room: memory for its basis."""
 
     @abstractmethod
     def told(self, found: dict[str, Any]) -> dict[str, str]:
@@ -56,13 +57,13 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
     # -- what follows from these --------------------------------------------------------------------------------------
 
     def config(self, found: I) -> dict[str, Any]:
-        """How many pairs there are, for a plan without the files."""
+        """Return the number of pairs, so that a plan can be made without the files."""
         return {"n_pairs": found.n_pairs}
 
     def fit(
         self, run: RunStore, found: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
     ) -> Result:
-        """From wherever the run stands to its stored result and report."""
+        """Fit or resume the run, and store its result and report."""
         from dkl.estimators.basis.store import fit_in_run
 
         def make() -> tuple[Any, Any]:
@@ -123,7 +124,7 @@ class BasisRuns(BasisPlanner[S, I], RunKind[S, I]):
         return not is_posed(run)
 
     def is_begun(self, run: RunStore) -> bool:
-        """Whether the basis is kept."""
+        """Return whether the run has a stored basis."""
         return is_posed(run)
 
 

@@ -1,4 +1,4 @@
-"""What classifiers read: rows with class labels."""
+"""Inputs of classifiers: rows with class labels."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class ClassInputs(SupervisedInputs):
 
     @classmethod
     def read(cls, files: Files, memory_limit: int | None, *, values: bool, is_kernel: bool) -> ClassInputs:
-        """From files; without `values` the rows' shape is enough; is_kernel: they must be (n, n). InputError for what is no
-        label of these rows, and for less than two classes."""
+        """Read rows and labels from files; without `values` only the shape of the rows.
+        is_kernel: the rows must be (n, n). Raises InputError for invalid labels and for fewer than two classes."""
         rows = read_rows(files, memory_limit, values=values, is_kernel=is_kernel)
         require_room_for_targets(file_of_targets(files), memory_limit)
         labels = read_class_labels(files, rows.n)
@@ -43,7 +43,7 @@ class ClassInputs(SupervisedInputs):
         return cls(files, rows, labels, classes, numbers)
 
     def masks(self) -> list[NDArray[np.bool_]]:
-        """Of each class, which rows (n,) are of it, by their labels alone."""
+        """Return for each class a mask (n,) of the rows with its label."""
         return [self.targets == name for name in self.classes]
 
     def sides(self, multi_class: str) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
@@ -86,6 +86,6 @@ def in_file(error: InputError, files: Files, n: int) -> InputError:
 
 
 def read(files: Files, settings: Any, *, values: bool) -> ClassInputs:
-    """Of a learner with a `kernel`; as `ClassInputs.read`."""
+    """Read the inputs of a learner with a setting `kernel`; see `ClassInputs.read`."""
     is_kernel = settings.kernel == "precomputed"
     return ClassInputs.read(files, settings.memory_limit, values=values, is_kernel=is_kernel)

@@ -29,16 +29,16 @@ class ClassifierRuns(SupervisedRuns[S, ClassInputs]):
     """A classifier in a run's folder, which remembers its classes. Its settings have a `kernel`."""
 
     def config(self, found: ClassInputs) -> dict[str, Any]:
-        """What else the run remembers of its inputs."""
+        """Return the classes as the run's configuration stores them."""
         return {"classes": describe_classes(found.classes)}
 
 
 VOTE_BYTES = 48
-"""Of a row and a class: votes, sums that break ties, and what classes are made from."""
+"""Bytes per row and class: votes, sums that break ties, and what classes are made from."""
 
 
 class Scheme(Protocol):
-    """How what a model finds for rows makes up k classes."""
+    """Rule that makes k classes, or their decision values, of what a model computes for rows."""
 
     def values(self, found: Any) -> NDArray[np.float64]:
         """Decision values: (m,) of two classes, or (m, k)."""
@@ -56,9 +56,9 @@ def class_predictor(
     needs: Needs,
     of_kernel: bool = False,
 ) -> Predictor:
-    """Labels of rows with so many features, or their decision values where the request asks for these.
+    """Return a predictor of class labels, or of decision values if the request asks for these.
 
-    decide: what the model finds for the rows of some blocks, of which `scheme` makes classes. needs: bytes that `decide` takes.
+    decide: what the model computes for the rows of some blocks, for `scheme`. needs: bytes that `decide` takes.
     of_kernel: as of `Predictor`.
     """
 
@@ -85,7 +85,8 @@ def class_predictor(
 
 @dataclass
 class ClassScore:
-    """How many labels are right as they pass by, or the largest decision value's class is; beside class labels (n,)."""
+    """Share of correct predictions, counted block by block against class labels (n,).
+    Of decision values, the class of the largest is compared."""
 
     known: NDArray
     classes: NDArray
@@ -95,12 +96,13 @@ class ClassScore:
 
     @property
     def nbytes(self) -> int:
-        """Of the labels."""
+        """Return the size of the labels in bytes."""
         return self.known.nbytes
 
     @classmethod
     def of(cls, files: Files, n: int, classes: NDArray, decision: bool) -> ClassScore:
-        """With the labels in the files; InputError for a missing one, and for text where classes are numbers, or the reverse."""
+        """Return a score with the labels in the files.
+        Raises InputError for a missing label, and for text where classes are numbers or the reverse."""
         known = read_class_labels(files, n)
         try:
             require_labels(known)

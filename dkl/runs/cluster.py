@@ -1,4 +1,4 @@
-"""Where a command works: threads of this process, worker processes of its own on 127.0.0.1, or a cluster that runs."""
+"""Backends of a command: threads of this process, worker processes on 127.0.0.1, or a running cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 PATIENT_SECONDS = 300
-"""For workers that are asked for by number: on many machines they start one after the other."""
+"""Seconds to wait for a requested number of workers: on many machines they start one after the other."""
 DASK = {
     "distributed.scheduler.worker-ttl": "25 s",  # looked at as often: a worker that hangs is given up after this, or twice this
     "distributed.scheduler.allowed-failures": 10,
@@ -38,7 +38,7 @@ class Cluster:
     threads: int | None = None
     memory_limit: int | None = None
     certificates: Certificates | None = None
-    """Those of `address`; None: of Dask's configuration."""
+    """Certificates for `address`; None: those of Dask's configuration."""
     wait_for: int | None = None
     """Workers that `address` has when work begins; None: one."""
 
@@ -55,7 +55,8 @@ class Cluster:
         memory_limit: int | None = None,
         **tls: str | None,
     ) -> Cluster:
-        """From the command's options; InputError for an address that is none, or too many workers for the memory."""
+        """Return the cluster of a command's options.
+        Raises InputError for an invalid address, or too many workers for the memory."""
         certificates = Certificates.of(tls)
         address = scheduler
         if scheduler_file is not None:
@@ -77,7 +78,7 @@ class Cluster:
 
     @property
     def worker_bytes(self) -> int:
-        """What a worker of our own may use, unless it is said: an equal share of the machine."""
+        """Return the memory limit of one of our own workers: as set, else an equal share of the machine."""
         return self.memory_limit or machine_memory() // (self.workers or 1)
 
     @contextmanager
@@ -105,7 +106,7 @@ class Cluster:
             yield session
 
     def place(self) -> Place:
-        """Where a session would work."""
+        """Return the limits of where a session would work."""
         from dkl.blocks.place import Place
 
         with self.planned() as session:
@@ -149,7 +150,7 @@ class Unstarted(Session):
         self.count, self.worker_bytes = count, worker_bytes
 
     def members(self) -> dict[str, dict[str, Any]]:
-        """As a scheduler would tell of them."""
+        """Return the workers in the form in which a scheduler lists them."""
         worker = {"nthreads": 1, "memory_limit": self.worker_bytes}
         return {f"worker {k}": {**worker, "name": k} for k in range(self.count)}
 
@@ -159,12 +160,12 @@ def _silence() -> None:
     import logging
 
     for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] == "distributed":  # each has a level of its own
+        if name.partition(".")[0] == "distributed":  # each has its own level
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _wait_for_workers(client: Any, count: int, where: str, remedy: str, seconds: float) -> None:
-    """Until the first `count` are there. Raises WorkersLostError after so many seconds."""
+    """Wait until the first `count` workers are there; raise WorkersLostError after `seconds`."""
     if len(Session(client).workers()) >= count:
         return
     with waiting.called_for(client, count, seconds):

@@ -20,10 +20,10 @@ from dkl.runs.lazy import Lazy
 from dkl.stores.run import RunStore
 
 AGREE = 1e-9
-"""How far means and spreads may differ from those of another order of sums, relative to the spread; of means near 1e6 spreads and more
-as much as rounding is."""
+"""Tolerance of means and spreads, relative to the spread: sums in another order differ.
+Of means near 1e6 spreads and more, rounding is allowed in addition."""
 READ_BYTES = 4_000_000
-"""Of rows that `dkl verify` reads at a time."""
+"""Bytes of rows that `dkl verify` reads at a time."""
 REMEDIES = (
     "all are standardized: --standardize does so without this note, --no-standardize leaves them as they are",
     "--standardize brings all columns to spread 1, --no-standardize says that they are right as they are",
@@ -56,7 +56,7 @@ def scaled_inputs(inputs: Lazy[Any], scale: ColumnScale | None) -> Lazy[Any]:
 
 
 def claims(run: RunStore, inputs: Lazy[Any]) -> Iterator[Comparison]:
-    """The stored means and spreads beside those of scikit-learn's StandardScaler, at the column that is farthest off.
+    """Yield comparisons of stored means and spreads with StandardScaler's, at the column farthest off.
 
     inputs: with rows as their file has them. No claims where these are gone: a learner that needs them says so.
     """

@@ -1,4 +1,4 @@
-"""What `dkl verify` prints: each number as it was reported and as it is recomputed, how far apart, and how far allowed."""
+"""Output of `dkl verify`: numbers as reported and as recomputed, their difference and the tolerance."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ ALTERNATIVE = "quality of the alternative"
 
 @dataclass(frozen=True)
 class Comparison:
-    """One number. A bound may be larger than it need be, and the claim holds all the same: then the recomputed value
-    counts against the report only where it lies `above` it (gaps) or `below` it (eigenvalues).
+    """A reported number and the same recomputed.
+
+    A bound may be larger than it need be, and the claim holds all the same: then the recomputed value counts against
+    the report only where it lies `above` it (gaps) or `below` it (eigenvalues).
 
     quiet: shown only where it differs.
     """
@@ -34,13 +36,13 @@ class Comparison:
 
     @property
     def apart(self) -> float:
-        """How far the recomputed number lies on the side that counts; NaN agrees with nothing."""
+        """Return how far the recomputed number is off in the direction that counts; NaN if either is NaN."""
         difference = self.recomputed - self.reported
         return {"both": abs(difference), "above": difference, "below": -difference}[self.counts]
 
     @property
     def agrees(self) -> bool:
-        """Whether the report's number holds."""
+        """Return whether the recomputed number is within the tolerance; False for NaN."""
         return self.apart <= self.allowed
 
 

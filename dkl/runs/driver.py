@@ -137,7 +137,7 @@ def ready(
 
 
 def config_of(kind: RunKind[Any, Any], inputs: Any, settings: Any, picture: bool = False) -> dict[str, Any]:
-    """What a run is made from, as its folder keeps it."""
+    """Return the configuration of a new run, as its folder stores it."""
     from importlib.metadata import version
 
     task = kind.declaration.task
@@ -169,7 +169,7 @@ def check_places(kind: RunKind[Any, Any], run: RunStore, inputs: Lazy[Any], sett
 
 @contextmanager
 def _worth_keeping(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
-    """Lets go of a new run at the end; after bad input its folder is removed, unless there is something in it."""
+    """Close a new run at the end; delete its folder if the inputs were invalid and it holds no progress."""
     try:
         with run.at_its_place():
             yield
@@ -204,7 +204,8 @@ def resume(path: str, changes: Given, placing: Given) -> int:
 
 
 def damaged_result(kind: RunKind[Any, Any], run: RunStore) -> StoreError | None:
-    """What is wrong with a complete run's result, all bytes of it read; StoreError for what it would be made again from."""
+    """Return the first error in a complete run's result, all bytes read; None if intact.
+    Raises StoreError if what the result would be recomputed from is damaged."""
     return next(iter(_damaged_parts(kind, run, whole=True).values()), None)
 
 
@@ -219,18 +220,18 @@ def _damaged_parts(kind: RunKind[Any, Any], run: RunStore, *, whole: bool) -> di
 
 @contextmanager
 def resumed(kind: RunKind[Any, Any], run: RunStore) -> Iterator[None]:
-    """An old run, locked, without leftovers of dead attempts, and unfinished again if it was complete.
+    """Lock an old run, remove leftovers of dead attempts, and reopen it if it was complete.
 
-    StoreError where it holds what cannot be told at its end: better before the work than after.
+    Raises StoreError before the work, rather than after it, for a part that the end could not report.
     """
     try:
         run.lock()
         run.take_over()
         run.remove_leftovers()
-        if run.is_complete:  # its report is kept beside
+        if run.is_complete:  # its report is kept under another name
             with report.damages(run):
                 kept = f"report-{int(run.report()['n_iter']):06d}.json"
-                # A part with a seal of its own that is not the report's would be taken for sound once the report is aside.
+                # A part whose seal is not the report's would be taken for sound once the report is aside.
                 remove_folders(run.path / part for part in _damaged_parts(kind, run, whole=False))
             (run.path / "report.json").rename(run.path / kept)
         with report.damages(run, "run", "."):
@@ -334,7 +335,7 @@ def _exit_code(kind: RunKind[Any, Any], result: Result) -> int:
 
 
 def verify(path: str, memory_limit: int | None) -> None:
-    """Print the report's numbers beside the same recomputed; StoreError where they differ."""
+    """Print the report's numbers next to the same recomputed; raise StoreError where they differ."""
     run = open_run(path)
     report.require(run)
     run.check(whole=True)

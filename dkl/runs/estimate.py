@@ -1,4 +1,4 @@
-"""What plans measure and check: a function's seconds on rows made up, room on a disk, a worker's peak."""
+"""Measurements and checks for plans: seconds on random rows, disk space, a worker's peak memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # it takes scikit-learn
     from dkl.linalg.kernel_columns import Kernel
 
 MOST_COLUMNS, MOST_ROWS = 1000, 2048
-"""Of the block on which seconds are measured."""
+"""Size of the block on which seconds are measured."""
 SQUARE = 400
 """Rows of the matrices whose product is timed."""
 
@@ -37,7 +37,7 @@ def timed(function: Callable[[], Any]) -> float:
 
 
 def flops_a_second() -> float:
-    """Of a product of matrices in this process, measured."""
+    """Return the measured floating-point operations per second of a matrix product in this process."""
     A = np.ones((SQUARE, SQUARE))
     return 2.0 * SQUARE**3 / max(timed(lambda: A @ A), 1e-9)
 
@@ -58,7 +58,7 @@ def random_rows(rows: RowSource, count: int) -> Any:
 
 
 def seconds_of_columns(kernel: Kernel, rows: RowSource, height: int, count: int, dtype: str) -> float:
-    """Of one thread here, for `count` columns of the kernel on `height` rows, which are made up."""
+    """Return one thread's measured seconds for `count` kernel columns on `height` random rows."""
     block = random_rows(rows, height)
     points = np.arange(count) if kernel.is_precomputed else block[np.arange(count) % height]
     with one_blas_thread():

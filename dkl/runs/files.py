@@ -24,15 +24,15 @@ from dkl.stores.run import RunStore
 TABLE = "table"
 """Key of the options of delimited text, next to the fingerprint of the data."""
 HASHED_BYTES = 1 << 22
-"""Of a file that are read at a time for its checksum."""
+"""Bytes of a file that are read at a time for its checksum."""
 PIECES, PIECE_BYTES = 64, 1 << 20
-"""Earlier runs know files above 256 MB by so many pieces, spread over the file."""
+"""Number and size of the pieces of a file above 256 MB of which earlier runs store the checksum."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Absolute paths, or addresses of objects, by the inputs' names; None for an input that stands beside another, or is not
-    given."""
+    """Absolute paths, or addresses of objects, by the inputs' names.
+    None for an input that is in the file of another, or is not given."""
 
     declared: tuple[InputFile, ...]
     paths: Mapping[str, AnyPath | None]
@@ -50,7 +50,7 @@ class Files:
 
     @classmethod
     def again(cls, run: RunStore, declared: tuple[InputFile, ...]) -> Files:
-        """Those that a run was begun with, if they are still what they were; InputError names the first that is not."""
+        """Return the files of an existing run if they are unchanged; InputError names the first that is not."""
         known: Any = run.config.get("inputs")
         table = stored_table(run)
         found: dict[str, AnyPath | None] = {}
@@ -86,7 +86,7 @@ class Files:
         return found
 
     def fingerprints(self, **shapes: tuple[int, ...]) -> dict[str, Any]:
-        """What a run's configuration keeps of each input: path, size, checksum, and the shape of those that have one."""
+        """Return for each input what a run's configuration stores: path, size, checksum, and shape if given."""
         found: dict[str, Any] = {}
         for file in self.declared:
             path = self.paths[file.name]
@@ -153,8 +153,8 @@ def fingerprint(path: AnyPath, like: Mapping[str, Any] | None = None) -> dict[st
 
 
 def _fingerprint_of_objects(path: ObjectPath) -> dict[str, Any]:
-    """Of an object, or all objects below: their bytes, and a checksum of their names and of what the store knows their
-    content by (ETag: another where another content is written). Where it knows nothing, of their content."""
+    """Return the fingerprint of an object, or of all objects below: size and checksum.
+    The checksum is of their names and ETags, which change with the content; without ETags, of the content."""
     found, checksum = path.listed(), 0
     if not found:
         raise InputError("no such object", where=str(path))

@@ -26,11 +26,11 @@ class GraphRows:
 
     @property
     def nbytes(self) -> int:
-        """For a session to send it once."""
+        """Return the bytes of coordinates, similarity and rows, so that a session sends them once."""
         return int(self.coordinates.nbytes + self.similarity.nbytes + getattr(self.rows, "nbytes", 0))
 
     def predictor(self, summary: str) -> Predictor:
-        """Of coordinates; summary: what they are, in a line after their number."""
+        """Return a predictor of coordinates; summary: what they are, in a line after their number."""
         d, k = int(self.rows.shape[1]), int(self.coordinates.shape[1])
 
         def together(rows: RowBlocks, some: set[int]) -> NDArray[np.float64]:
@@ -44,7 +44,7 @@ class GraphRows:
 
 
 def extend_rows(block: Block, kept: GraphRows) -> NDArray[np.float64]:
-    """(t, k): coordinates of a block of rows, means of their neighbours'; of a row that the graph is of its own."""
+    """Return coordinates (t, k) of a block: means over a row's neighbors, or its own if the graph has it."""
     from dkl.estimators.common.prior_kernels import neighbor_means
 
     require_finite(block)

@@ -16,7 +16,7 @@ def rows_file(what: str = "rows", more: str = "") -> InputFile:
 
 
 def targets_file(help: str) -> InputFile:
-    """Return the declaration of targets or labels, which may stand beside the rows, as `y` of the same file."""
+    """Return the declaration of targets or labels, which may also be in the rows' file as `y`."""
     return InputFile(
         "targets", "targets", f"{help}: {TARGET_FORMATS} [y beside the rows].", required=False, beside="data"
     )

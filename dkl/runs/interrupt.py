@@ -20,15 +20,15 @@ from typing import Any, Self
 
 INTERRUPTED = 4
 NOTICE_SECONDS = 4.0
-"""For the iteration under way to end; then we go without it."""
+"""Seconds for the iteration under way to end; then the command ends without it."""
 LAST_SECONDS = 9.0
-"""For everything; then the process ends where it stands. A commit is on disk whole or not at all."""
+"""Seconds until the process ends wherever it is; a commit is on disk whole or not at all."""
 COMPILED_SECONDS = 0.05
 """After which it is looked again whether a function is compiled by now."""
 
 
 def is_compiling() -> bool:
-    """Whether this thread is in Numba's compiler, or loads what it has kept: both are under its lock."""
+    """Return whether this thread holds Numba's compiler lock (compiles or loads a cached function)."""
     module = sys.modules.get("numba.core.compiler_lock")
     return module is not None and module.global_compiler_lock.is_locked()
 
@@ -71,7 +71,7 @@ class CommandSignals:
 
 
 def answer_signals() -> None:
-    """Have CommandSignals answer for the whole process, which then ends with an exit code of its own, not by a signal."""
+    """Handle signals for the whole process by CommandSignals: it then ends with its own exit code."""
     for number in CommandSignals().take():
         atexit.register(signal.signal, number, signal.SIG_IGN)  # Python puts the system's handlers back before it ends
 
@@ -100,7 +100,7 @@ def between_compiles() -> Iterator[None]:
 
 
 class Interrupt:
-    """A callback of the loop, and the handler of the two signals while it is entered.
+    """Callback of the loop that stops it on Ctrl-C or SIGTERM, and the signals' handler while entered.
 
     In the loop the first signal is answered after the iteration, which is committed; elsewhere (graph, start, result)
     at once, or when the function that is being compiled is. A second signal ends the process where it stands.
@@ -117,7 +117,8 @@ class Interrupt:
         self.before: dict[int, Any] = {}
 
     def __call__(self, row: dict[str, Any]) -> bool:
-        """Whether to end after this iteration, of ADMM or of the factored solver, since a signal came; other rows end nothing."""
+        """Return whether to stop after this iteration of ADMM or the factored solver, since a signal came.
+        Rows of other stages stop nothing."""
         if self.signal and not self.looping:  # it came while something was compiled
             raise KeyboardInterrupt(self.line("what was committed stands"))
         self.looping = self._is_within(row)
@@ -125,7 +126,7 @@ class Interrupt:
         return bool(self.signal)
 
     def _is_within(self, row: dict[str, Any]) -> bool:
-        """Whether another iteration is to follow at once, as far as the row can tell."""
+        """Return whether another iteration is to follow at once, as far as the row can show."""
         stage = row.get("stage", "admm")
         if stage == "admm":
             return not (row.get("converged") or row["iteration"] >= self.max_iter)
@@ -152,7 +153,7 @@ class Interrupt:
         require_no_interrupt(error)
 
     def line(self, what: str) -> str:
-        """What is said of an interruption, with the command that resumes."""
+        """Return the message of an interruption, with the command that resumes."""
         return f"interrupted by {self.signal}; {what}; resume it with: {self.again}"
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
@@ -188,13 +189,14 @@ class Interrupt:
 
 
 class PassInterrupt(Interrupt):
-    """The same for fits in stages: a pass over rows, whose sums can be committed, and what follows from them."""
+    """Interrupt of fits in stages: stops a pass over rows, whose sums can be committed, and later stages."""
 
     def __init__(self, again: str) -> None:
         super().__init__(again, 0)
 
     def __call__(self, row: dict[str, Any]) -> bool:
-        """Whether to end the pass after this wave, whose sums are then committed; KeyboardInterrupt in other stages."""
+        """Return whether to end the pass after this wave, whose sums are then committed.
+        Raises KeyboardInterrupt in other stages."""
         if self.signal and not self.looping:
             raise KeyboardInterrupt(self.line("what was committed stands"))
         self.looping = row["stage"] == "pass" and row["iteration"] < row["of"]
@@ -203,7 +205,7 @@ class PassInterrupt(Interrupt):
 
 
 def resume_command(run: Any, changes: dict[str, Any] | None = None) -> str:
-    """What to type to resume."""
+    """Return the shell command that resumes a run, with changed settings."""
     words = ["dkl", "resume", str(run)]
     for name, value in (changes or {}).items():
         words += [f"--{name.replace('_', '-')}", str(value)]

@@ -1,4 +1,4 @@
-"""A job: a run, who works on it and what the batch system is told; and the folder that all its machines see.
+"""A job: a run, its client and workers, and the batch system's settings; and the folder that all its machines see.
 
 job.sh       the client and, called with `worker`, a worker
 job.json     which system has it, under which id; of a run in an object store also an object beside its commits
@@ -28,7 +28,7 @@ from dkl.stores.disk import disk_errors
 from dkl.stores.sealed_json import parsed_json, read_json, sealed_text, write_json
 
 NANNY_BYTES = 200_000_000
-"""Of the process that watches over a worker; measured 104 MB."""
+"""Memory of the process that supervises a worker; measured 104 MB."""
 FINAL_CODES = (1, 2, 3, 5, 6)
 """Exit codes of a client with which resuming would end again."""
 RECORD = "job.json"
@@ -37,18 +37,18 @@ CERTIFICATES = {"tls_ca": "ca.pem", "tls_cert": "cert.pem", "tls_key": "key.pem"
 
 @dataclass(frozen=True)
 class JobFiles:
-    """Those in the folder of a job."""
+    """Files in the folder of a job."""
 
     folder: Path
 
     @property
     def script(self) -> Path:
-        """What runs."""
+        """Return the path of the shell script of client and workers."""
         return self.folder / "job.sh"
 
     @property
     def manifest(self) -> Path:
-        """What Kubernetes is given."""
+        """Return the path of the manifest given to Kubernetes."""
         return self.folder / "manifest.json"
 
     @property
@@ -58,12 +58,12 @@ class JobFiles:
 
     @property
     def log(self) -> Path:
-        """What the client prints."""
+        """Return the path of the client's log."""
         return self.folder / "log"
 
     @property
     def workers_log(self) -> Path:
-        """What scheduler and workers print."""
+        """Return the path of the log of scheduler and workers."""
         return self.folder / "workers.log"
 
     @property
@@ -72,7 +72,7 @@ class JobFiles:
         return self.folder / "ended"
 
     def exit_code(self) -> int | None:
-        """Of the last attempt that has ended; None where none has."""
+        """Return the exit code of the last attempt that has ended; None if none has."""
         try:
             return int(self.ended.read_text())
         except (OSError, ValueError):
@@ -101,22 +101,22 @@ class Job:
 
     @property
     def files(self) -> JobFiles:
-        """What its folder has."""
+        """Return the files in the job's folder."""
         return JobFiles(self.folder)
 
     @property
     def name(self) -> str:
-        """For the system's lists."""
+        """Return the job's name in the system's lists."""
         return f"dkl-{PurePosixPath(self.run).name}"
 
     @property
     def folder_option(self) -> str:
-        """By which the user has chosen the folder."""
+        """Return the option by which the user has chosen the folder."""
         return "--job-folder" if is_address(self.run) else "--out"
 
     @property
     def works_in_folder(self) -> bool:
-        """Whether the run is worked on there: one in an object store needs a folder that its workers see, too."""
+        """Return whether the run is worked on in the job's folder, as its workers cannot see another."""
         return is_address(self.run) and bool(self.workers or self.cluster)
 
     @property
@@ -130,7 +130,7 @@ class Job:
         return 1 if self.workers or self.cluster else self.threads or n_cpus()
 
     def resume_words(self) -> list[str]:
-        """What the client is called with."""
+        """Return the arguments of `dkl` with which the client resumes the run."""
         words = ["resume", self.run, *self.changes]
         if self.workers is not None:
             words += ["--scheduler-file", str(self.files.folder / "scheduler.json"), "--wait-for", str(self.workers)]
@@ -215,7 +215,7 @@ def recorded(run: str) -> Recorded | None:
 
 
 def folder_of(run: str) -> Path:
-    """Of the job of a run in a folder."""
+    """Return the folder of the job of a run in a folder."""
     return Path(run) / "job"
 
 

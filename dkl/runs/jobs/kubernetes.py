@@ -21,9 +21,9 @@ from dkl.runs.jobs.settings import KubernetesSettings
 from dkl.runs.jobs.system import State, answer
 
 GRACE_SECONDS = 60
-"""From SIGTERM to SIGKILL; the client needs ten."""
+"""Seconds from SIGTERM to SIGKILL; the client needs ten."""
 WORKERS_STAY_SECONDS = 15
-"""For which workers outlast a client that is told to end at the same time: it may need them to commit."""
+"""Seconds by which workers outlast a client ended at the same time: it may need them to commit."""
 
 
 def write(job: Job) -> dict[str, str]:
@@ -165,7 +165,7 @@ def _is_over(status: dict[str, Any]) -> bool:
 
 
 def cancel(job: Recorded, *, now: bool) -> None:
-    """kubectl delete: pods are told to end, and have GRACE_SECONDS; now: they have none."""
+    """Delete the job by kubectl: its pods have GRACE_SECONDS to end, or none if `now`."""
     force = ["--grace-period=0", "--force"] if now else []
     command = ["kubectl", "delete", "job", job.id, *_where(job), "--ignore-not-found"]
     answer([*command, "--cascade=foreground", "--wait=false", *force])

@@ -1,4 +1,4 @@
-"""What becomes of a run's job: `dkl status`, `dkl cancel`, and waiting for it."""
+"""State and end of a run's job: `dkl status`, `dkl cancel`, and waiting for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dkl.runs.stored import open_run
 POLL_SECONDS = 2.0
 """Between questions to the system."""
 CANCEL_SECONDS = 60.0
-"""For a job to commit and end, before it is ended where it stands."""
+"""Seconds for a job to commit and end, before it is killed."""
 UNKNOWN = "unknown"
 """State of a job whose system gives no answer."""
 
@@ -74,7 +74,7 @@ def _follow(files: JobFiles, shown: int) -> int:
 
 
 def _last_attempt(files: JobFiles) -> int:
-    """Where the log of the last attempt begins."""
+    """Return the position in the log at which the last attempt begins."""
     try:
         return max(0, files.log.read_bytes().rfind(b"=== "))
     except FileNotFoundError:
@@ -82,7 +82,7 @@ def _last_attempt(files: JobFiles) -> int:
 
 
 def status(path: str, *, as_json: bool) -> None:
-    """Print where a run stands, by what it holds, and where its job does, by the system.
+    """Print the state of a run, from its store, and that of its job, from the batch system.
 
     Raises ResourceError, after all that is known without it, if the system gives no answer.
     """
@@ -128,7 +128,7 @@ def _job_line(job: dict[str, Any] | None) -> str:
 
 
 def cancel(path: str) -> None:
-    """Have a run's job commit and end; end it where it stands if it has not in CANCEL_SECONDS. The run can be resumed."""
+    """Have a run's job commit and end; kill it after CANCEL_SECONDS. The run can be resumed."""
     run = open_run(path)
     job = _required(run.name)
     host = system(job.system)

@@ -1,4 +1,4 @@
-"""What a batch system is told of a job: from a YAML file, or from the section `dkl.submit` of Dask's configuration.
+"""Settings of a batch system's jobs: a YAML file or the section `dkl.submit` of Dask's configuration.
 
 system: slurm
 walltime: "08:00:00"
@@ -44,7 +44,7 @@ MAPPING = Instance(lambda value: isinstance(value, dict), "a mapping")
 
 @dataclass(frozen=True)
 class JobSettings(Settings):
-    """What all systems are told."""
+    """Settings common to all batch systems."""
 
     python: Annotated[str, LINE, "The Python of the job's machines, with dkl."] = sys.executable
     setup: Annotated[list[str], LINES, "Commands of shell before it: modules, variables."] = field(default_factory=list)
@@ -105,7 +105,7 @@ class KubernetesSettings(JobSettings):
 
 @dataclass(frozen=True)
 class SshSettings(JobSettings):
-    """Of machines that ssh reaches without asking."""
+    """Settings of jobs on machines that ssh reaches without a password."""
 
     hosts: Annotated[list[str], _several(NAME.accepts, "host names"), "The first one is the client's, too."] = field(
         default_factory=list
@@ -155,7 +155,7 @@ def _read(on: str) -> dict[str, Any]:
 
 
 def _made(kind: type[JobSettings], found: Any, where: str) -> JobSettings:
-    """Settings, checked; InputError for a name that is none, or a value that breaks its rule."""
+    """Return checked settings; raise InputError for an unknown name or an invalid value."""
     if not isinstance(found, dict):
         raise InputError("not a mapping", where=where, got=type(found).__name__)
     given = {str(name).replace("-", "_"): value for name, value in found.items()}

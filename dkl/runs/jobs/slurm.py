@@ -15,7 +15,7 @@ from dkl.runs.jobs.system import State, answer
 
 WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "CONFIGURING"}
 GONE = ("Invalid job id", "already completing or completed")
-"""What it says of jobs that it has forgotten, or that have ended."""
+"""Messages of scancel about jobs that Slurm has forgotten, or that have ended."""
 KEPT = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"}
 """Variables that name the system, and no allocation of it."""
 
@@ -55,7 +55,7 @@ def _header(job: Job) -> list[str]:
 
 def submit(job: Job) -> str:
     """sbatch."""
-    # What an allocation around this process has set (salloc) would go on to the job, whose srun it breaks.
+    # What an allocation around this process has set (salloc) would be passed on to the job, whose srun it breaks.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name in KEPT}
     said = answer(["sbatch", "--parsable", str(job.files.script)], environment=environment).stdout.strip()
     number = said.splitlines()[-1].partition(";")[0] if said else ""
@@ -82,7 +82,7 @@ def reason(job: Recorded) -> str:
 
 
 def cancel(job: Recorded, *, now: bool) -> None:
-    """scancel: what waits goes; the script of what runs is told to end, as by the walltime's notice."""
+    """Cancel a job by scancel: remove it if it waits, else send its script SIGTERM as at the walltime."""
     steps = [[]] if now else [["--state=PENDING"], ["--batch", "--signal=TERM"]]
     for options in steps:
         done = answer(["scancel", *options, job.id], accept=(0, 1))

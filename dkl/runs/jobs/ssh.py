@@ -82,7 +82,7 @@ def _try(host: str, source: str, command: list[str], job: Job) -> None:
 
 
 def state(job: Recorded) -> State:
-    """Whether the client's process is there. Another may have its number since: it must be a job's script."""
+    """Return RUNNING if the client's process exists and is a job's script, as its id may be reused."""
     host, _, number = job.id.rpartition(":")
     done = answer([*SSH, host, f"ps -ww -o args= -p {int(number)}"], accept=(0, 1))
     runs = re.search(rf"bash .*/{re.escape(job.files.script.name)}$", done.stdout.rstrip())

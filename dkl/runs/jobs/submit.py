@@ -1,4 +1,4 @@
-"""`dkl submit`: a run is begun here and worked on where its job runs."""
+"""`dkl submit`: a run is made here and worked on where its job runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def submit(task: str, files: Given, out: str, picture: bool, chosen: Given, plac
 
 
 def resubmit(path: str, changes: Given, placing: Given, how: Given) -> int:
-    """A run that stands is resumed by another job. The exit code."""
+    """Resume an existing run by another job; return the exit code."""
     run = open_run(path)
     settings = settings_of(run, changes)
     before = recorded(run.name)
@@ -76,7 +76,8 @@ def resubmit(path: str, changes: Given, placing: Given, how: Given) -> int:
 
 
 def _job(run: str, memory_limit: Any, placing: Given, how: Given) -> Job:
-    """From what was typed. InputError for workers of which nobody says how large they are, or a cluster that is none."""
+    """Return the job of the options as typed.
+    Raises InputError for workers without a memory limit, or an invalid cluster."""
     name, settings = job_settings(how["on"])
     folder = _folder(run, how["job_folder"])
     memory = parse_bytes(memory_limit)
@@ -95,7 +96,8 @@ def _on(named: str) -> str:
 
 
 def _folder(run: str, named: str | None) -> Path:
-    """Of the job's files. InputError where it is not named and must be, or the other way round."""
+    """Return the folder of the job's files.
+    Raises InputError if it is not named for a run in an object store, or is named for one in a folder."""
     if not is_address(run):
         if named is not None:
             wanted = "none: a run's folder has its job's files too"
@@ -110,7 +112,7 @@ def _folder(run: str, named: str | None) -> Path:
 
 
 def _cluster_words(placing: Given) -> tuple[str, ...]:
-    """Options of `dkl resume` for a cluster that runs: with absolute paths, as the job stands elsewhere."""
+    """Return options of `dkl resume` for a running cluster; paths are absolute: the job runs elsewhere."""
     certificates = Certificates.of({name: placing[name] for name in ("tls_ca", "tls_cert", "tls_key")})
     words = ["--insecure"] if placing["insecure"] else []
     if placing["wait_for"] is not None:
@@ -158,7 +160,7 @@ def _start(job: Job, written: Mapping[str, str]) -> None:
         number = system(job.system).submit(job)
         job.record(number)
     except BaseException:
-        if number:  # without a record nobody would find it
+        if number:  # without a record it could not be found
             system(job.system).cancel(Recorded(job.system, number, 0.0, job.settings, files), now=True)
         if is_new:
             shutil.rmtree(files.folder, ignore_errors=True)

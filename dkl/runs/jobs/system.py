@@ -1,4 +1,4 @@
-"""What a batch system does for a job, and how its commands are called."""
+"""Interface to a batch system for jobs, and calls of its commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dkl.runs.echo import echo
 from dkl.runs.jobs.job import Job, Recorded
 
 COMMAND_SECONDS = 120
-"""For a command of the system to answer."""
+"""Seconds for a command of the system to answer."""
 
 
 PATIENCE_SECONDS = 600.0
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 600.0
 
 
 class State(Enum):
-    """Where a job stands, as its system sees it."""
+    """State of a job, as its system reports it."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -33,13 +33,13 @@ class System(Protocol):
     """A module a system: `write`, `submit`, `state`, `reason` and `cancel`. Each raises ResourceError where the system refuses."""
 
     def write(self, job: Job) -> dict[str, str]:
-        """What the job's folder holds for the system, by file name; InputError for what it cannot run."""
+        """Return the files that the system needs in the job's folder; InputError for a job that it cannot run."""
 
     def submit(self, job: Job) -> str:
         """Hand over what was written; what the system calls the job."""
 
     def state(self, job: Recorded) -> State:
-        """Where the job stands."""
+        """Return the state of the job."""
 
     def reason(self, job: Recorded) -> str:
         """Return why a job waits, in the system's words; "" where it says nothing."""
