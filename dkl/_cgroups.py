@@ -1,4 +1,4 @@
-"""What the control groups of Linux leave of the machine to this process: containers and batch systems set their limits so.
+"""Memory and processor limits of this process by Linux control groups (containers, batch systems).
 
 dask.system and distributed.system read these files too, but to import them takes most of a second, which a wrong option
 or a fit on threads does not wait for; and they look at some of the groups alone, not at all that enclose this process.
@@ -77,7 +77,7 @@ def _files(root: Path, own: Path, controller: str, second: str, first: str) -> I
             bases, name = [root / controllers, root / controller], f"{controller}.{first}"
         else:
             continue
-        # In a container the path may be the host's, of which nothing is mounted here but what stands at the root.
+        # In a container the path may be the host's, of which nothing is mounted here except what is at the root.
         inner = PurePosixPath(path.lstrip("/") or ".")
         for folder in dict.fromkeys((inner, *inner.parents)):
             yield from ((base / folder, name) for base in bases)
@@ -89,7 +89,7 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """What a file of the system says; "" where it is not there."""
+    """Return the stripped text of a system file; "" if it cannot be read."""
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:

@@ -27,7 +27,7 @@ _DEFLATED, _OVERHEAD = 1032, 1024
 
 
 class Header(NamedTuple):
-    """What a header claims; fortran: column by column."""
+    """Shape, dtype and order that the header of a .npy file claims; fortran: column by column."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -2,7 +2,7 @@
 
 fsspec opens them, by the package that speaks to their store (s3fs, gcsfs), with what that finds in the environment:
 credentials, region, and AWS_ENDPOINT_URL for a server that is not Amazon's. An address alone is sent to a worker, which
-opens it for itself; no credential ever stands in one, or goes with one. Imports fsspec when an object is first asked for.
+opens it for itself; it never contains a credential, nor is one sent with it. Imports fsspec when first needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXTRAS = {"s3": "s3", "gs": "gcs", "memory": None}
 """The extra of dkl that reads each kind of address; `memory` is this process' own, to try things with."""
 WANTED = "s3://, gs:// or memory://"
 HELD, HELD_BYTES = 4, 4_000_000
-"""Objects of at most so many bytes that are kept in memory."""
+"""Number of objects kept in memory, and the largest size in bytes of each."""
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or GOOGLE_APPLICATION_CREDENTIALS, here and where "
@@ -38,12 +38,12 @@ _AWAY = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "
 
 
 def is_address(path: Any) -> bool:
-    """Whether it is the address of an object, of whatever kind, and no path on this machine."""
+    """Return whether `path` is the address of an object in any kind of store, not a local path."""
     return isinstance(path, ObjectPath) or (isinstance(path, str) and _ADDRESS.match(path) is not None)
 
 
 def is_shortened(path: Any) -> bool:
-    """Whether it is an address that `pathlib` has taken a slash from."""
+    """Return whether `path` is an address from which `pathlib` has removed a slash."""
     return not isinstance(path, str) and re.match(rf"({'|'.join(EXTRAS)}):/[^/]", str(path)) is not None
 
 
@@ -56,7 +56,7 @@ class ObjectPath:
 
     @classmethod
     def of(cls, path: Any, where: str = "path") -> ObjectPath:
-        """From an address; InputError for a kind that is not read, or one that names no object."""
+        """Parse an address; raise InputError for an unsupported kind of store, or if it names no object."""
         if isinstance(path, ObjectPath):
             return path
         found = _ADDRESS.match(path)
@@ -95,12 +95,12 @@ class ObjectPath:
 
     @property
     def suffix(self) -> str:
-        """Of the name, as ".npy"."""
+        """Return the suffix of the object's name, such as ".npy"."""
         return PurePosixPath(self.url).suffix
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether no other process sees it."""
+        """Return whether the object is in this process' own memory, which no other process sees."""
         return self.scheme == "memory"
 
     @property
@@ -116,16 +116,16 @@ class ObjectPath:
         return self
 
     def exists(self) -> bool:
-        """Whether there is such an object, or any below."""
+        """Return whether there is an object at this address, or any below it."""
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
-        """Whether there is such an object."""
+        """Return whether there is an object at this address itself."""
         with self.telling():
             return bool(self.files.isfile(self.key))
 
     def is_dir(self) -> bool:
-        """Whether there are objects below."""
+        """Return whether there are objects below this address."""
         with self.telling():
             return bool(self.files.isdir(self.key))
 
@@ -135,7 +135,10 @@ class ObjectPath:
             return SimpleNamespace(st_size=int(self.files.size(self.key)))
 
     def open(self, mode: str = "rb", encoding: str | None = None, newline: str | None = None) -> IO[Any]:
-        """To be read, by requests for some megabytes at a time; a small object is fetched once for as long as it is the same."""
+        """Open the object for reading, by requests for some megabytes at a time.
+
+        A small object is fetched once for as long as its content is the same.
+        """
         with self.telling():
             info = self.files.info(self.key)
             if info["size"] <= HELD_BYTES and (tag := tag_of(info)):
@@ -162,7 +165,7 @@ class ObjectPath:
             return found
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        """What the store says of each object below, by its name from here on, in order; of an object, of itself as ""."""
+        """Return the store's metadata of each object below, by relative name, sorted; an object's own is ""."""
         with self.telling():
             files = self.files
             files.invalidate_cache()
@@ -171,7 +174,7 @@ class ObjectPath:
         return {name[skipped:]: info for name, info in sorted(found.items())}
 
     def names(self) -> list[str]:
-        """Of what stands directly below."""
+        """Return the names of the objects and folders directly below."""
         with self.telling():
             try:
                 found = self.files.ls(self.key, detail=False)
@@ -205,7 +208,7 @@ class ObjectPath:
 def status_of(error: BaseException | None) -> int | None:
     """Return the HTTP status of the answer that an error, or one of its causes, holds; None without an answer.
 
-    By the status alone: what stands in the body of an answer is each server's own. MinIO's and SeaweedFS' lack the
+    By the status alone: the body of an answer differs from server to server. MinIO's and SeaweedFS' lack the
     <Condition> by which s3fs knows a refused conditional put.
     """
     while error is not None:
@@ -218,7 +221,7 @@ def status_of(error: BaseException | None) -> int | None:
 
 
 def tag_of(info: Mapping[str, Any]) -> str:
-    """By what a store knows the content of an object (ETag), from what it says of it; "" where it does not."""
+    """Return the tag (ETag) of an object's content from its metadata `info`; "" if the store sets none."""
     return str(info.get("ETag") or info.get("etag") or "").strip('"')
 
 
@@ -229,7 +232,7 @@ def _held(path: ObjectPath, tag: str) -> bytes:
 
 
 def _told(error: Exception, url: str) -> DklError | None:
-    """What a package below has raised, as our error; None for what is none of theirs."""
+    """Translate an error of a storage package into a DklError; None for any other error."""
     name, got = type(error).__name__, str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError) and "bucket" in got.lower():
         return InputError("no such bucket", where=url, remedy="make it first")

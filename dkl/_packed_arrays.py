@@ -24,7 +24,7 @@ SCALE, OFFSET = "scale_factor", "add_offset"
 MARKS = ("_FillValue", "missing_value")
 UNSIGNED = "_Unsigned"
 METADATA = frozenset({"zarr.json", ".zarray", ".zattrs", ".zmetadata", ".zgroup"})
-"""Names of zarr's files beside chunks."""
+"""Names of zarr's metadata files, next to those of chunks."""
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """Attribute by which xarray marks its arrays of zarr's format 2, whose fill value is its mark of missing values."""
 
@@ -85,7 +85,7 @@ def refuse_packed_blocks(X: Any, where: str) -> None:
     layers = getattr(getattr(X, "dask", None), "layers", {}) if hasattr(X, "rechunk") else {}
     sources = {name.removeprefix(_SOURCE): layer[name] for name, layer in layers.items() if name.startswith(_SOURCE)}
     if not all(name in sources or name.startswith((_SOURCE, *_MOVES)) for name in layers):
-        return  # computed with, as by whoever decodes it
+        return  # computed with, as code that decodes it does
     for array in filter(is_zarr_array, sources.values()):
         if packing_of(array, where) is not None:
             got = ", ".join(name for name in (SCALE, OFFSET, *MARKS) if name in array.attrs)

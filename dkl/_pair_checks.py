@@ -1,4 +1,4 @@
-"""What pairs must satisfy before anything is learned from them; each refusal names the offending pairs."""
+"""Checks of pairs before anything is learned from them; each refusal names the offending pairs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SLICERS: dict[str, frozenset[str] | None] = {
 
 
 def inside_cross_validation() -> bool:
-    """Whether the call comes from a part of scikit-learn that fits on some of the rows only.
+    """Return whether the call comes from a part of scikit-learn that fits on some of the rows only.
 
     A plain array of pairs does not show that its rows were cut or that X was, so the call stack is searched. That is
     crude but certain where it looks: the worker processes and threads of joblib run the very same functions.
@@ -50,7 +50,7 @@ def _callers() -> Iterator[FrameType]:
 
 
 def _is_slicer(frame: FrameType) -> bool:
-    """Whether the frame is that of a function in SLICERS."""
+    """Return whether `frame` is that of a function in SLICERS."""
     names = SLICERS.get(frame.f_globals.get("__name__", ""), frozenset())
     return names is None or frame.f_code.co_name in names
 

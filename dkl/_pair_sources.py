@@ -1,4 +1,4 @@
-"""Where pairs come from besides a user's arrays and files: labels, signed sparse matrices."""
+"""Sources of pairs other than a user's arrays and files: labels, signed sparse matrices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def encode_labels(y: Any) -> Integers:
     """Return class numbers (n,) from 0 in sorted order of the labels `y` (n,), -1 for unlabeled rows.
 
     Unlabeled rows have one of the marks of `dkl._labels.is_unlabeled`: None, NaN, NA, "?", -1 and others. Raises InputError for
-    fractional or incomparable labels, for y of -1 and only one label besides, and where all labels of many rows differ.
+    fractional or incomparable labels, for y of -1 and only one other label, and where all labels of many rows differ.
     """
     codes = label_codes(y)
     n_classes, n_labeled = int(codes.max(initial=-1)) + 1, int(np.count_nonzero(codes >= 0))

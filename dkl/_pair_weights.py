@@ -60,10 +60,10 @@ def without_opposites(
 
 
 def distinct(pairs: Integers, weights: Weights, where: str) -> tuple[Integers, Weights]:
-    """(pairs (k, 2), weights (k,)): those of a weight above 0, each once, smaller end first, in lexicographic order.
+    """Return (pairs (k, 2), weights (k,)) of weight above 0: each once, smaller end first, sorted.
 
-    A pair that is repeated counts once. Errors: `InputError` where the repeats have different weights: whether these are to be
-    added up or one is right, nobody but the user knows.
+    Sorted is lexicographic. Errors: `InputError` where repeats have different weights: only the user knows whether these
+    are to be added up or one is right.
     """
     at = np.flatnonzero(weights > 0)
     at = at[np.lexsort((pairs[at].max(axis=1), pairs[at].min(axis=1)))]

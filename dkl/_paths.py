@@ -1,4 +1,7 @@
-"""What a user names: a path that the system can look up, and a file that ends. Imports neither NumPy nor zarr."""
+"""Checks of paths that a user names: a path can be looked up, and a file ends.
+
+Imports neither NumPy nor zarr.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ _SHOWN = 40  # characters of a name that is too long to be shown
 
 
 def as_path(path: Any, where: str = "path") -> Path:
-    """`path` as a Path. InputError for what is none, and for names that no file can have; whether it exists is not checked.
+    """Return `path` as a Path, which need not exist; raise InputError for anything else.
+
+    That includes names that no file can have.
 
     >>> as_path("X" * 300 + ".npz")
     Traceback (most recent call last):
@@ -43,7 +48,9 @@ def as_path(path: Any, where: str = "path") -> Path:
 
 
 def as_source(path: Any, where: str = "path") -> AnyPath:
-    """As `as_path`, of what is read: the address of an object in a store too.
+    """Return `path`, which is to be read, as a Path, or as an ObjectPath for an address in a store.
+
+    Raises InputError as `as_path` does, and for addresses that are not read.
 
     >>> as_source("ftp://bucket/X.npy", "--data")
     Traceback (most recent call last):

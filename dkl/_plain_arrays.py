@@ -77,7 +77,7 @@ def plain_rows(rows: Any, where: str = "X", first: tuple[int, ...] = ()) -> Any:
 
 
 def first_not_finite(rows: Any) -> tuple[int, int, float] | None:
-    """Return row, column and value of the first NaN or infinity of numbers (m, features), None where there is none."""
+    """Return row, column and value of the first NaN or infinity of numbers (m, features), or None."""
     if issparse(rows):
         entries = coo_array(rows)
         bad = np.flatnonzero(~np.isfinite(entries.data))

@@ -1,4 +1,4 @@
-"""Arrays whose entries stand in a file as they would in memory: .npy files, and members of .npz archives that are not packed.
+"""Arrays stored in a file as in memory: .npy files, and uncompressed members of .npz archives.
 
 They are read a few rows at a time by ordinary reads, or from a store by requests for their bytes. A memory map would do
 too, but its pages count as this process' memory, and the system alone decides when they go.
@@ -55,10 +55,10 @@ class RawArray:
 
 
 def raw_array(path: AnyPath, name: str | None = None) -> RawArray | None:
-    """The array in a .npy file, or the array `name` of an .npz archive; None where that is packed or encrypted.
+    """Return the array in a .npy file, or `name` of an .npz archive; None if packed or encrypted.
 
-    An ordinary file is expected. Errors: `InputError` for a header that is none, or that claims more than the file holds, and for objects;
-    KeyError for a name that is not there, zipfile.BadZipFile and OSError for what is no archive.
+    An ordinary file is expected. Errors: `InputError` for an invalid header, one that claims more than the file holds,
+    and for objects; KeyError for a name that is not there, zipfile.BadZipFile and OSError for what is no archive.
     """
     begin, size = 0, path.stat().st_size
     if name is not None:
@@ -70,7 +70,7 @@ def raw_array(path: AnyPath, name: str | None = None) -> RawArray | None:
         begin = info.header_offset + _LOCAL_HEADER
     with path.open("rb") as file:
         if name is not None:
-            file.seek(begin - 4)  # the lengths of the name and of what else stands before the member
+            file.seek(begin - 4)  # the lengths of the name and of the extra field before the member
             begin += sum(np.frombuffer(file.read(4), "<u2").tolist())
         file.seek(begin)
         header = read_header(file, size, path)

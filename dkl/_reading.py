@@ -17,12 +17,12 @@ _UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, OverflowError, NotImplementedError, MemoryError, RuntimeError),
     *(csv.Error, zipfile.BadZipFile, zlib.error),
 )
-"""What libraries raise on damaged files; encrypted members of archives are RuntimeErrors."""
+"""Exceptions that libraries raise on damaged files; encrypted members of archives are RuntimeErrors."""
 
 
 @contextmanager
 def reading(path: str | AnyPath) -> Iterator[None]:
-    """Turns whatever a library raises on an absent, damaged or foreign file into one `InputError` that names it.
+    """Turn any library's error on an absent, damaged or foreign file into an InputError that names it.
 
     DklErrors pass unchanged. Only ordinary files are read: of a pipe or a device there may be no end.
     """
@@ -37,7 +37,7 @@ def reading(path: str | AnyPath) -> Iterator[None]:
     except DklError:
         raise
     except _UNREADABLE as error:
-        # NumPy refuses to unpickle with a ValueError, told from others by its text alone.
+        # NumPy refuses to unpickle with a ValueError, which only its text distinguishes from others.
         objects = "pickle" in str(error) or "Python objects" in str(error)
         remedy = "arrays of objects are never read; store numbers" if objects else None
         if isinstance(error, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""Where the seconds of a process go besides arithmetic: reading and writing, waiting for other workers.
+"""Counters of the seconds that a process spends on reading, writing and waiting for other workers.
 
-Counters of the whole process, which whoever wants to know compares at two moments. A block of a file or an exchange of sums
+They are of the whole process; a caller compares them at two moments. A block of a file or an exchange of sums
 costs far more than the two looks at a clock.
 """
 

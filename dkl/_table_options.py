@@ -27,7 +27,7 @@ class TableOptions:
     may_lack: bool = False
     """True where columns to leave out, of targets or of ids may be absent, as in new rows."""
     takes_targets: bool = True
-    """Whether a column can be named as targets; remedies name only options that there are."""
+    """True if a column can be named as targets; remedies name only options that exist."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults, as JSON keeps it."""

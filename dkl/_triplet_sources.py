@@ -22,12 +22,13 @@ Matrix = npt.NDArray[np.float64]
 
 
 def triplets_of_labels(X: Any, codes: Integers, n_in: int, n_out: int, *, is_kernel: bool) -> Integers:
-    """(m, 3): of each labelled row every pair of one of its `n_in` nearest rows of its own class, and one of its `n_out`
-    nearest rows of other classes. Fewer where a class has fewer; ties go to the lower row number.
+    """Return (m, 3): each labeled row with every pair of a near row of its class and a near row of others.
 
-    X (n, d) rows, dense or sparse; or, where it `is_kernel`, a kernel matrix (n, n). codes (n,) as of `encode_labels`. Distances are made a
-    block at a time: O(m n d) time, and no n^2 anywhere. Those of rows are sums of squared differences wherever products of rows, which
-    cancel far from 0, leave open which are least. Source: trin_li_2009, section 6.2.
+    Near are the `n_in` nearest rows of its class and the `n_out` nearest of other classes, all where there are fewer;
+    ties go to the lower row number. X (n, d) rows, dense or sparse; or, where it `is_kernel`, a kernel matrix (n, n).
+    codes (n,) as of `encode_labels`. Distances are made a block at a time: O(m n d) time, and no n^2 anywhere. Those of
+    rows are sums of squared differences wherever products of rows, which cancel far from 0, leave open which are least.
+    Source: trin_li_2009, section 6.2.
     """
     labelled = np.flatnonzero(codes >= 0)
     classes = np.unique(codes[labelled])

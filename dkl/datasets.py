@@ -58,7 +58,7 @@ class Dataset:
 
     @property
     def n_classes(self) -> int | None:
-        """How many classes there are; None for a regression set."""
+        """Return the number of classes; None for a regression set."""
         return None if self.classes is None else len(self.classes)
 
 

@@ -3,8 +3,8 @@
 A message says, on one line: what is wrong, where, what was got, what was wanted and what to do about it.
 Anything else that escapes is a bug of ours (exit status 1).
 
-`ConvergenceWarning` is scikit-learn's own class, imported when it is first asked for: whoever only catches errors does
-not wait for scikit-learn.
+`ConvergenceWarning` is scikit-learn's own class, imported when it is first asked for: a caller that only catches errors
+does not wait for scikit-learn.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DklError(Exception):
         super().__init__(printable("; ".join(" ".join(str(part).split()) for part in parts)))
 
     def named(self, old: str, new: str) -> DklError:
-        """The same error, which says `new` where it says `old`: the name that the user knows a thing by."""
+        """Return the same error with `old` replaced by `new`, the name that the user knows a thing by."""
         parts = (self.where, self.got, self.wanted, self.remedy)
         where, got, wanted, remedy = (part.replace(old, new) if isinstance(part, str) else part for part in parts)
         return type(self)(self.what, where=where, got=got, wanted=wanted, remedy=remedy)

@@ -1,4 +1,4 @@
-"""How well a clustering agrees with the true classes. The counting is scikit-learn's."""
+"""Measures of how well a clustering agrees with the true classes. The counting is scikit-learn's."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Pairs:
     def from_labels(
         cls, y: Any, n_must: int | None = None, n_cannot: int | None = None, random_state: Any = None
     ) -> Pairs:
-        """Random pairs of labeled rows, uniform among all valid ones, distinct and never of a row with itself.
+        """Draw distinct random pairs of labeled rows, uniformly, never of a row with itself.
 
         y : (n,) labels: integers, floats with whole values, booleans or strings. Unlabeled are None, NaN and pandas' NA; in text, in
             any case: nothing, NA, N/A, NaN, null, none, ?, ., and "-" where no label is "+"; and -1, in numbers and in text.
@@ -81,16 +81,17 @@ class Pairs:
             or all the pairs there are where they are fewer.
         random_state : None, an integer, a NumPy Generator or RandomState.
 
-        Errors: `InputError` for fractional labels, for more pairs than exist, where y holds -1 and only one label besides
-        (labels -1/+1 would be half unlabeled), and where each of more than ten rows has a label of its own.
+        Errors: `InputError` for fractional labels, for more pairs than exist, where y holds -1 and only one other label
+        (labels -1/+1 would be half unlabeled), and where more than ten rows all have different labels.
         """
         return cls(*sample_pairs(encode_labels(y), n_must, n_cannot, random_state))
 
     @classmethod
     def from_index(cls, index: Any, must_link: Any = None, cannot_link: Any = None, weights: Any = None) -> Pairs:
-        """From pairs of ids. index: a data frame, its index, or any sequence of distinct ids, one a row.
+        """Build pairs of row numbers from pairs of ids.
 
-        must_link, cannot_link: lists or arrays (m, 2) of ids; weights as in `Pairs`. The result holds row numbers.
+        index: a data frame, its index, or any sequence of distinct ids, one a row.
+        must_link, cannot_link: lists or arrays (m, 2) of ids; weights as in `Pairs`.
 
         >>> Pairs.from_index(["ann", "bob", "eve"], must_link=[("ann", "eve")]).must_link
         array([[0, 2]])
@@ -103,7 +104,7 @@ class Pairs:
 
     @classmethod
     def from_metric_learn(cls, pairs: Any, y_pairs: Any) -> Pairs:
-        """From metric-learn's form: `pairs` (m, 2) row numbers, `y_pairs` (m,) of +1 (must) and -1 (cannot)."""
+        """Build pairs from metric-learn's `pairs` (m, 2), row numbers, and `y_pairs` (m,), +1 must, -1 cannot."""
         ends = as_pairs(pairs, "pairs")
         wanted = f"{len(ends)} values +1 or -1"
         try:
@@ -117,7 +118,7 @@ class Pairs:
 
     @classmethod
     def from_sparse(cls, matrix: Any, form: str = "signed") -> Pairs:
-        """From an n x n scipy sparse matrix, one half or both of a symmetric one.
+        """Build pairs from an n x n scipy sparse matrix: a symmetric one, or either half of it.
 
         form="signed": an entry above 0 is must-link, below 0 cannot-link; a stored zero is refused.
         form="target": the paper's T of equation (2): a stored 1 is must-link, a stored 0 is cannot-link.
@@ -138,12 +139,12 @@ class Pairs:
 
     @property
     def n_must(self) -> int:
-        """How many must-link pairs there are."""
+        """Return the number of must-link pairs."""
         return len(self._must)
 
     @property
     def n_cannot(self) -> int:
-        """How many cannot-link pairs there are."""
+        """Return the number of cannot-link pairs."""
         return len(self._cannot)
 
     @property
@@ -168,7 +169,7 @@ class Pairs:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether some weight is not 1."""
+        """Return whether any pair has a weight other than 1."""
         return self._weights is not None
 
     def to_metric_learn(self) -> tuple[Integers, Integers]:
@@ -193,7 +194,7 @@ class Pairs:
         return Pairs(must, cannot, weights=self.weights[kept])
 
     def check(self, n: int, contradictions: str = "raise") -> Pairs:
-        """The same pairs, fit for n rows: every unordered pair once, smaller end first, in lexicographic order.
+        """Return the pairs checked for n rows: each unordered pair once, smaller end first, sorted.
 
         contradictions : what to do with cannot-links whose ends the must-links join, directly or through a chain. "raise"
             an error; "keep" them, with a DataWarning that counts them: the losses weigh one pair against another; "drop"

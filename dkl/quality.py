@@ -1,4 +1,4 @@
-"""How good a fit is on data that it did not learn from, next to the plainest alternative.
+"""Quality of a fit on data that it did not learn from, next to the plainest alternative.
 
 A certificate says how near a fit is to the best of its own objective; it says nothing of whether that objective suits the data. So
 each learner keeps a part of its data aside, and reports one number of it with that of a method which learns nothing, or little.
@@ -56,10 +56,11 @@ class Quality:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the alternative is better by more than a standard error, and by more than one held-out row can change.
+        """Return whether the alternative is clearly better.
 
-        The alternative is the simpler of the two, so that a draw is its own (the rule of one standard error: Breiman et al.,
-        Classification and Regression Trees, 1984).
+        That is by more than a standard error, and by more than one held-out row can change. The alternative is the
+        simpler of the two, so a draw is its own (the rule of one standard error: Breiman et al., Classification and
+        Regression Trees, 1984).
         """
         return self.alternative_value - self.value > max(self.standard_error, 1 / self.n)
 

@@ -90,7 +90,7 @@ def _refuse_misplaced(must_link: Any, cannot_link: Any, pairs: Any) -> None:
 
 
 def _resolve_labels(n: int, y: Any, random_state: Any) -> Pairs:
-    """Pairs drawn from the labels y (n,). InputError where there are none, or not one a row."""
+    """Draw pairs from the labels y (n,); raise InputError where y is missing or not of length n."""
     if y is None:
         wanted = "must_link and cannot_link, or pairs, or y with -1, None or NaN for unlabeled"
         raise InputError("nothing to learn from", got="neither pairs nor labels", wanted=wanted)

@@ -67,21 +67,22 @@ class Triplets:
 
     @classmethod
     def from_index(cls, index: Any, triplets: Any) -> Triplets:
-        """From triplets of ids, a list or an array (m, 3). index: a data frame, its index, or a sequence of distinct ids, one a row.
+        """Build triplets of row numbers from triplets of ids, a list or an array (m, 3).
 
+        index: a data frame, its index, or a sequence of distinct ids, one a row.
         Raises InputError for ids that are repeated, and for a triplet of an id that no row has.
         """
         return cls(numbered(triplets, rows_of_ids(index), 3, "triplets"))
 
     @classmethod
     def from_labels(cls, X: Any, y: Any, n_in: int = 10, n_out: int = 10, *, kernel: str | None = None) -> Triplets:
-        """Of each labelled row every pair of one of its nearest rows of the same class and one of another.
+        """Build triplets of each labeled row, a near row of its class and a near row of other classes.
 
         X : (n, d) rows, dense or sparse; with kernel="precomputed" a kernel matrix (n, n), of which the distances are
             K_ii + K_jj - 2 K_ij.
         y : (n,) labels as in `Pairs.from_labels`, with the same marks of unlabeled rows: None, NaN, NA, ?, -1 and others.
-        n_in, n_out : how many neighbours of either kind; by default 10 and 10, so that there are at most 100 n triplets
-            for n labelled rows (trin_li_2009, section 6.2). Fewer where a class has fewer.
+        n_in, n_out : number of neighbors of either kind; by default 10 and 10, so that there are at most 100 n triplets
+            for n labeled rows (trin_li_2009, section 6.2). Fewer where a class has fewer.
 
         Errors: `InputError` for less than two classes, and where no class has two rows.
         """
@@ -101,7 +102,7 @@ class Triplets:
 
     @classmethod
     def from_metric_learn(cls, triplets: Any) -> Triplets:
-        """From metric-learn's form: (m, 3) row numbers, the first nearer to the second than to the third.
+        """Build triplets from metric-learn's form: (m, 3) row numbers, first nearer to second than to third.
 
         Its other form, (m, 3, d) points, has no row numbers: `LogDetMetricLearner.fit` takes that as it is.
         """
@@ -133,7 +134,7 @@ class Triplets:
 
     @property
     def n_triplets(self) -> int:
-        """How many there are."""
+        """Return the number of triplets."""
         return len(self._triplets)
 
     def to_metric_learn(self) -> Integers:
@@ -156,7 +157,7 @@ class Triplets:
         return Triplets(renumbered(self._triplets, ids, np.argsort(ids)))
 
     def check(self, n: int, contradictions: str = "raise") -> Triplets:
-        """The same triplets, fit for n rows: each once, in lexicographic order.
+        """Return the triplets checked for n rows: each once, in lexicographic order.
 
         contradictions : what to do where both (i, j, k) and (i, k, j) are there. "raise" an error; "keep" them, with a
             DataWarning that counts them: every loss can bear them; "drop" both quietly. Longer circles, such as i nearer to j
@@ -257,7 +258,7 @@ def load_triplets(
 
 
 def _refuse_bad_rows(triplets: Integers, n: int) -> None:
-    """InputError, with the first offending triplets, for a row that X has not, or that stands twice in a triplet."""
+    """Raise InputError, with the first offending triplets, for a row not in X, or twice in a triplet."""
     i, j, k = triplets.T
     within = f"row numbers from 0 to {n - 1}"
     another = "these look like triplets of another X; for a part of the rows pass dkl.Triplets together with sample_ids"
@@ -273,7 +274,7 @@ def _refuse_bad_rows(triplets: Integers, n: int) -> None:
 
 
 def _contradicted(triplets: Integers) -> Any:
-    """(m,) bool: which triplets (i, j, k) stand beside (i, k, j)."""
+    """Return (m,) bool: True for each triplet (i, j, k) whose reverse (i, k, j) is there too."""
     # Both of a contradiction have the same rows in order, so they share a number; one with two orders is bad.
     ordered = np.concatenate([triplets[:, :1], np.sort(triplets[:, 1:], axis=1)], axis=1)
     number = np.unique(ordered, axis=0, return_inverse=True)[1].ravel()
