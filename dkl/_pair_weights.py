@@ -62,8 +62,8 @@ def without_opposites(
 def distinct(pairs: Integers, weights: Weights, where: str) -> tuple[Integers, Weights]:
     """Return (pairs (k, 2), weights (k,)) of weight above 0: each once, smaller end first, sorted.
 
-    Sorted is lexicographic. Errors: `InputError` where repeats have different weights: only the user knows whether these
-    are to be added up or one is right.
+    The order is lexicographic. Errors: `InputError` where repeats have different weights: only the user knows whether
+    these are to be added up or one is right.
     """
     at = np.flatnonzero(weights > 0)
     at = at[np.lexsort((pairs[at].max(axis=1), pairs[at].min(axis=1)))]

@@ -1,6 +1,6 @@
 """Stored arrays as the registry declares them: made from the declaration, compared with it when they are opened.
 
-A small array is written in one chunk with a checksum of its own, beside zarr's, that covers shape, type and content: an
+A small array is written in one chunk with its own checksum, next to zarr's, that covers shape, type and content: an
 array that was swapped for another of the same layout, whose chunks are all valid, is seen too.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import zarr
 
 CHUNK_BYTES = 8_000_000
-"""Of a chunk of rows, about: below 4 MB the round through zarr's event loop shows, far above it a reader's memory does."""
+"""Bytes of a chunk of rows, about: below 4 MB zarr's event loop costs time, far above, memory."""
 
 Target: TypeAlias = "Path | tuple[zarr.Group, str]"
-"""Where an array stands: a path, or a group and the array's name in it."""
+"""Location of an array: a path, or a group and the array's name in it."""
 
 
 def create_array(
@@ -39,10 +39,12 @@ def create_array(
     rows: int | None = None,
     attributes: dict[str, Any] | None = None,
 ) -> zarr.Array:
-    """A new array, filled with what stands for nothing (NaN, -1), its dimensions, chunks and codecs as declared.
+    """Create an array filled with its missing value, with dimensions, chunks and codecs as declared.
+
+    The missing value is NaN or -1, unless the declaration has another.
 
     rows: of the first dimension in a chunk, where the declaration leaves that open. Raises StoreError for a shape or
-    type that is not declared, and OSError; nothing that stands there is ever overwritten.
+    type that is not declared, and OSError; nothing that exists is ever overwritten.
     """
     import zarr
     from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
@@ -102,7 +104,7 @@ def _opened(path: Path, mode: Any) -> zarr.Array:
 
 
 def layout_of(array: Any) -> Layout:
-    """What a zarr array says of itself."""
+    """Return the layout of a zarr array from its metadata."""
     metadata = array.metadata
     return Layout(
         tuple(array.shape),
@@ -137,8 +139,10 @@ def write_array(
 
 @spending(DISK)
 def write_parts(path: Path, rows: int, parts: Iterable[NDArray], declared: StoredArray) -> None:
-    """A tall array of so many rows, one or more, from its parts in order, in chunks of about CHUNK_BYTES. Raises DiskError, and
-    StoreError for parts that are not as declared, or not of so many rows."""
+    """Write a tall array of `rows` >= 1 rows from its parts in order, in chunks of about CHUNK_BYTES.
+
+    Raises DiskError, and StoreError for parts that are not as declared, or do not have `rows` rows in all.
+    """
     array, at = None, 0
     for part in parts:
         with disk_errors("an array could not be written", path):
@@ -154,7 +158,10 @@ def write_parts(path: Path, rows: int, parts: Iterable[NDArray], declared: Store
 
 @spending(DISK)
 def read_array(path: Path, declared: StoredArray) -> NDArray:
-    """What `write_array` wrote; StoreError for anything else, a missing chunk too (zarr reads it as fill values)."""
+    """Return the values that `write_array` wrote; raise StoreError for anything else.
+
+    That includes a missing chunk, which zarr reads as fill values.
+    """
     array = open_array(path, declared)
     try:
         rows, checksum = int(array.attrs["rows"]), array.attrs["crc32c"]
@@ -171,7 +178,7 @@ def read_array(path: Path, declared: StoredArray) -> NDArray:
 
 
 def declaration_of(arrays: Arrays | None, path: str, where: Path) -> StoredArray:
-    """The declaration of the array at `path` in a run's folder; StoreError for one that nobody has declared.
+    """Return the declaration of the array at `path` in a run's folder; StoreError if there is none.
 
     where: the run's folder, for the error.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_unbegun(folder: Path) -> bool:
-    """Whether a folder is empty, or holds no more than what `RunStore.create` leaves when it is killed on its way.
+    """Return whether a folder is empty or holds only what a killed `RunStore.create` leaves.
 
     A configuration comes last: with it a run can be resumed. The lock comes first: without it the folder is not ours.
     """
@@ -22,7 +22,7 @@ def is_unbegun(folder: Path) -> bool:
 
 
 def _is_beginning(name: str) -> bool:
-    """Whether a file of that name is written before a run has its configuration."""
+    """Return whether a file named `name` is written before a run has its configuration."""
     return name == "zarr.json" or (name.startswith(("zarr.", "config.json.")) and name.endswith(".partial"))
 
 

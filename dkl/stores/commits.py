@@ -1,4 +1,4 @@
-"""How a folder comes to be on disk whole, or not at all: the one commit of checkpoints, partial sums, states and models.
+"""Atomic commits of folders, whole or not at all: of checkpoints, partial sums, states and models.
 
     root/tmp-<label>-<random>   partial: being written; no reader looks at it
     root/gen-000040             committed: all that is in it is on disk
@@ -7,7 +7,7 @@
 What is to be committed is written into a partial folder; its files and then its folders are fsynced; the folder is
 renamed; its parent is fsynced. A rename is a single step of the file system, so a reader, or a run that is resumed after
 SIGKILL, finds the old folder or the new one. fsync before it, because a system may write the rename to disk before the
-data: after a power cut the name would stand for files of zeros. fsync of the parent after it, because the name is data
+data: after a power cut files of that name would hold zeros. fsync of the parent after it, because the name is data
 of the parent's. In-place checkpoints were silently wrong in half of the killed runs that were tried.
 """
 
@@ -42,9 +42,9 @@ def fsync_tree(root: Path, *, deep: bool = True) -> None:
 
 
 def begin_folder(root: Path, label: str = "") -> Path:
-    """A new partial folder in `root`, for the owner alone. Raises OSError.
+    """Create a partial folder in `root`, accessible to its owner alone. Raises OSError.
 
-    Every commit has a folder of its own: tasks of an attempt that was taken for lost may still be writing into theirs.
+    Every commit has its own folder: tasks of an attempt that was taken for lost may still be writing into theirs.
     """
     folder = root / "-".join(part for part in ("tmp", label, uuid.uuid4().hex[:8]) if part)
     folder.mkdir(mode=0o700)
@@ -52,7 +52,7 @@ def begin_folder(root: Path, label: str = "") -> Path:
 
 
 def commit_folder(partial: Path, target: Path) -> None:
-    """Make a partial folder `target`, beside it, in place of any folder of that name. Raises OSError.
+    """Rename a partial folder to `target`, in the same parent, replacing any such folder. Raises OSError.
 
     The partial folder is left where it is when this fails, for the caller to remove.
     """
@@ -122,9 +122,9 @@ def remove_leftovers(root: Path, but: str | None = None) -> None:
 
 
 def remove_torn_files(folder: Path) -> None:
-    """Remove the files (`*.partial`) that processes were writing when they were killed; only once nobody writes there.
+    """Remove files (`*.partial`) that killed processes were writing; only once no process writes there.
 
-    zarr writes a chunk beside its name and renames it. No reader looks at what is left of it, but it takes space for ever.
+    zarr writes a chunk under a temporary name and renames it. No reader looks at what is left, but it takes space.
     """
     for path in folder.rglob("*.partial"):
         with suppress(OSError):

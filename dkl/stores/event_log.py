@@ -1,4 +1,4 @@
-"""A run's log: a line an iteration and a line an event, as JSON. Lines that a crash cut short are nobody's."""
+"""A run's log: a line of JSON an iteration and an event. Lines that a crash cut short are ignored."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     run/generations/tmp-<attempt>-<commit>/     being written; a folder no commit before it had
 
 Workers write whole slabs into their attempt's folder; the driver checks that all came, writes the manifest and commits
-the folder (stores/commits.py). Two generations are kept: the one before stands in for one that turns out to be damaged.
+the folder (stores/commits.py). Two generations are kept: the one before replaces one that turns out to be damaged.
 A killed run loses what came after the last commit and nothing else.
 """
 
@@ -127,7 +127,7 @@ class Generations:
     def restore_newest(
         self, restore: Callable[[Generation], None], note: Callable[[StoreError], None] = lambda damage: None
     ) -> Generation | None:
-        """The newest generation that `restore` could read whole; None where there is none. Others are noted."""
+        """Return the newest generation that `restore` reads whole, or None; `note` gets the others' errors."""
         for generation in self.newest_first(note):
             try:
                 restore(generation)
@@ -166,9 +166,9 @@ def _load(folder: Path, identity: Any) -> Generation:
 
 
 def _parts(manifest: dict[str, Any], folder: Path) -> tuple[int, dict[str, Any], dict[str, tuple[int, int]]]:
-    """(iteration, carry, files) of a manifest; StoreError for any that is not what a commit writes.
+    """Return (iteration, carry, files) of a manifest; StoreError for any that a commit would not write.
 
-    Its seal is no proof: whoever can write to the folder can seal what he likes.
+    Its seal is no proof: any process that can write to the folder can seal any content.
     """
     try:
         iteration, carry = manifest["iteration"], manifest["carry"]

@@ -59,13 +59,13 @@ INDPTR = replace(
 GRAPH = {one.name: one for one in (DATA, INDICES, INDPTR)}
 
 Target = str | Path | zarr.Group
-"""Where a store is, or is to be."""
+"""Location of a store that exists or is to be created."""
 
 
 def write_csr_blocks(target: Target, csr: csr_array, rows_per_block: int, attrs: dict[str, Any] | None = None) -> None:
-    """Store `csr` (n, m) as blocks of `rows_per_block` rows, with `attrs` (JSON) beside the store's own attributes.
+    """Store `csr` (n, m) as blocks of `rows_per_block` rows, with `attrs` (JSON) next to the store's own.
 
-    `target`: a path where nothing is yet, or an empty group. Raises InputError, StoreError where something stands, and DiskError.
+    `target`: a path where nothing is yet, or an empty group. Raises InputError, DiskError, and StoreError if in use.
     """
     notes = _json(attrs or {})
     if rows_per_block < 1:
@@ -234,7 +234,7 @@ def _are_counts(values: Any, size: int | None = None) -> bool:
 
 
 def _are_bounds(bounds: Any, n: int) -> bool:
-    """Whether `bounds` ascend from 0 to n."""
+    """Return whether `bounds` are integers that ascend strictly from 0 to n."""
     return _are_counts(bounds) and bounds[:1] + bounds[-1:] == [0, n] and all(lo < hi for lo, hi in pairwise(bounds))
 
 
@@ -255,7 +255,7 @@ def _new_group(target: Target) -> zarr.Group:
             raise StoreError(
                 "something stands there already", where=str(path), remedy="choose a new path, or remove it"
             )
-        # Never "w", which deletes what stands there.
+        # Never "w", which deletes what is there.
         return zarr.open_group(PrivateFiles(path), mode="a", zarr_format=3)
     if len(target.attrs) or any(True for _ in target.keys()):  # noqa: SIM118 - a group is no dict
         raise StoreError("the group is not empty", where=_name(target), remedy="choose a new one")

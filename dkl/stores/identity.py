@@ -28,7 +28,7 @@ DRAWN = "drawn"
 
 
 def drawn() -> dict[str, str]:
-    """Return what stands in a configuration for data that no file has: two such runs are never taken for one."""
+    """Return a configuration's entry for data in no file: unique, so that two such runs always differ."""
     return {DRAWN: uuid.uuid4().hex}
 
 
@@ -45,7 +45,7 @@ def _without_path(entry: Any) -> Any:
 
 
 def identity_in(run: Path) -> Any:
-    """Return the identity that the root of the run in a folder bears; None where there is none."""
+    """Return the identity in the root attributes of the run in a folder; None if it has no identity."""
     try:
         attributes = read_json(run / "zarr.json").get("attributes")
     except StoreError:

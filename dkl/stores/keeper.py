@@ -1,7 +1,7 @@
-"""Keeping the state of a fit in a run's folder: what keepers have in common, and the one rule on when they commit.
+"""Keepers of a fit's state in a run's folder: their common base, and the one rule on when they commit.
 
 What differs is the state: slabs on workers (blocks/workspace.py), partial sums of a pass (estimators/regression/store.py),
-coefficients of machines (estimators/svc/store.py). How it comes to be on disk whole is stores/commits.py.
+coefficients of machines (estimators/svc/store.py). Atomic writing is in stores/commits.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ COMMIT_SECONDS = 30.0
 COMMIT_SHARE = 20.0
 """... or than this many commits take, so that at most one twentieth of the time goes into them."""
 AT_END_SECONDS = 5.0
-"""At the end of a stage (the last wave of a pass, a machine that is solved) this much work is worth a commit: what follows
-may be long before it comes to its own."""
+"""Seconds of work worth a commit when a stage ends: the next may run long before its first commit.
+
+A stage ends with the last wave of a pass, or with a machine that is solved."""
 UNLIMITED = 1 << 30
-"""Of steps, where the next commit comes by time."""
+"""Number of steps reported as left until a commit when commits are due by time."""
 
 State = TypeVar("State")
 
@@ -32,28 +33,28 @@ class Keeper(Protocol[State]):
     """Keeps a fit's state on disk in between, so that a fit that is killed loses what came after the last commit."""
 
     def load(self) -> State | None:
-        """The newest committed state that is whole; None where there is none. Damaged ones count as not there."""
+        """Return the newest committed state that is whole, or None. Damaged ones count as not there."""
 
     def due(self, *, at_end: bool = False) -> bool:
-        """Whether a commit should come now. at_end: a stage of the fit has ended."""
+        """Return whether a commit is due now. at_end: a stage of the fit has ended."""
 
     def commit(self, state: State) -> None:
         """Put the state on disk, whole or not at all, in place of older ones. Raises DiskError."""
 
 
 class Ends(Protocol):
-    """What may end a fit for it to be resumed: a watch."""
+    """Protocol of a watch, which may interrupt a fit that is to be resumed later."""
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it has."""
+        """Return whether it has interrupted the fit."""
 
     def raise_if_interrupted(self, what: str) -> None:
-        """InterruptedRunError if it has."""
+        """Raise InterruptedRunError(what) if it has interrupted the fit."""
 
 
 class CommitRule:
-    """When a commit is due: every so many steps, or ("auto") by time.
+    """Rule on when a commit is due: every `every` steps, or ("auto") by time.
 
     step: the number of the step that was done last, `committed`: of the one that was committed last; what a step is
     (an iteration, a wave, a round) is the keeper's. cost: seconds that the last commit took.
@@ -66,11 +67,11 @@ class CommitRule:
 
     @property
     def is_new(self) -> bool:
-        """Whether anything was done since the last commit."""
+        """Return whether any step was done since the last commit."""
         return self.step != self.committed
 
     def due(self, *, at_end: bool = False) -> bool:
-        """Whether a commit should come now; never without a step since the last."""
+        """Return whether a commit is due now; never without a step since the last."""
         if not self.is_new:
             return False
         if isinstance(self.every, int):
@@ -79,12 +80,12 @@ class CommitRule:
         return waited > (AT_END_SECONDS if at_end else max(COMMIT_SECONDS, COMMIT_SHARE * self.cost))
 
     def steps_until_due(self) -> int:
-        """How many steps may be taken at once without passing over a commit."""
+        """Return the number of steps that may be taken at once without passing over a commit."""
         return self.every - self.step % self.every if isinstance(self.every, int) else UNLIMITED
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """A commit of the current step; one that fails does not count."""
+        """Time a commit of the current step and record it; one that fails does not count."""
         start = time.monotonic()
         with spending(DISK):
             yield
@@ -93,7 +94,7 @@ class CommitRule:
 
     @contextmanager
     def prolonged(self) -> Iterator[None]:
-        """What a commit takes beyond `committing`."""
+        """Time the rest of a commit after `committing`, and add it to that commit's cost."""
         before = self.cost
         with self.committing():
             yield
@@ -108,18 +109,18 @@ class RunKeeper(ABC, Generic[State]):
 
     @abstractmethod
     def load(self) -> State | None:
-        """As `Keeper.load`."""
+        """Return the newest committed state that is whole, or None (see `Keeper.load`)."""
 
     @abstractmethod
     def write(self, state: State) -> dict[str, Any]:
-        """Put the state on disk whole; what the log is to say of it. Raises DiskError."""
+        """Put the state on disk whole; return the log's entries about it. Raises DiskError."""
 
     def due(self, *, at_end: bool = False) -> bool:
-        """As `Keeper.due`."""
+        """Return whether a commit is due now. at_end: a stage of the fit has ended."""
         return self.rule.due(at_end=at_end)
 
     def commit(self, state: State) -> None:
-        """As `Keeper.commit`."""
+        """Commit the state and log it; publish it if the run is in an object store. Raises DiskError."""
         with self.rule.committing():
             told = self.write(state)
         self.run.log(event="commit", **told, cost=self.rule.cost)
@@ -128,9 +129,9 @@ class RunKeeper(ABC, Generic[State]):
 
 
 class HoldingKeeper(RunKeeper[State]):
-    """A keeper that holds the newest state at all times, so that nothing is lost where something ends the fit.
+    """A keeper that holds the newest state at all times, so that no work is lost when the fit is ended.
 
-    held: the state, changed in place by whoever takes note of a step, and says so by `_kept`.
+    held: the state, changed in place by the methods that record a step, which then call `_kept`.
     """
 
     held: State
@@ -141,18 +142,21 @@ class HoldingKeeper(RunKeeper[State]):
             self.commit(self.held)
 
     def _kept(self, *, at_end: bool) -> None:
-        """A step more has gone into what is held, the last of a stage or not."""
+        """Count a step that has gone into `held`, and commit if due. at_end: it is the last of a stage."""
         self.rule.step += 1
         self.commit_due(at_end=at_end)
 
     def commit_rest(self) -> None:
-        """What has come since the last commit, if anything, is kept. Raises DiskError."""
+        """Commit `held` if any step was done since the last commit. Raises DiskError."""
         if self.rule.is_new:
             self.commit(self.held)
 
     @contextmanager
     def kept_to_the_end(self, watch: Ends, what: str) -> Iterator[None]:
-        """A fit of which all is kept where Ctrl-C ends it, or a watch that means to resume it: InterruptedRunError(what)."""
+        """Commit the rest of a fit that is ended by Ctrl-C or interrupted by `watch`.
+
+        Then raises KeyboardInterrupt or InterruptedRunError(what).
+        """
         try:
             yield
         except KeyboardInterrupt:

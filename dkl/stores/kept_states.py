@@ -3,7 +3,7 @@
     root/state-000012/{name, ...}       an array each, with checksums
                      /MANIFEST.json     their names and seals, whose they are, notes on the state; its own crc32c
 
-A new state is written beside the old one and committed, and the old one goes: one is kept, as plans count one and one
+A new state is written next to the old one and committed, and the old one goes: one is kept, as plans count one and one
 in progress, and partial sums may be gigabytes. What is damaged counts as not there: it is computed again.
 """
 
@@ -32,17 +32,17 @@ Notes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Parts:
-    """A tall array of so many rows, of which no more than a part need be in memory at a time."""
+    """A tall array of `rows` rows in parts, of which one at a time need be in memory."""
 
     rows: int
     parts: Iterable[NDArray]
 
 
 class KeptStates:
-    """The states of one work.
+    """The stored states of one piece of work.
 
-    root: a folder in the run's. arrays: their declarations, by paths in the run's folder. name: of a state; what: tells
-    in an error what could not be kept.
+    root: a folder in the run's. arrays: their declarations, by paths in the run's folder. name: prefix of a state's
+    folder; what: name in errors of what could not be kept.
     """
 
     def __init__(self, root: Path, arrays: Arrays, name: str = "state", what: str = "the state") -> None:
@@ -97,7 +97,7 @@ class KeptStates:
         return number, {}, {}
 
     def _require_place(self, folder: Path, notes: Notes) -> None:
-        """StoreError for arrays that stand in each other's place."""
+        """Raise StoreError for a state under another's name, or files that do not match their seals."""
         if notes.get("of") != folder.name:
             raise StoreError("a state under another's name", where=str(folder), got=notes.get("of"))
         seals.check_files(folder, seals.files_of(notes, folder))

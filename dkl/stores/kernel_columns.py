@@ -22,7 +22,7 @@ from dkl.stores.registry import FLOATS, ROWS, StoredArray
 from dkl.stores.seals import Files, check_files, file_sum, is_sealed, read_seal, seal_folder
 
 GRAM_CHUNK_BYTES = 4_000_000
-"""Of rows of the Gram matrix that are read together; a solver asks for single rows."""
+"""Bytes of the rows of the Gram matrix that are read together; a solver asks for single rows."""
 
 COLUMNS = StoredArray(
     "columns",
@@ -56,7 +56,7 @@ def create_gram(path: str | os.PathLike[str], n_columns: int) -> None:
 
 
 def is_created(path: str | os.PathLike[str]) -> bool:
-    """Whether there is an array; a folder alone is what a crash left."""
+    """Return whether there is an array at `path`; a folder alone is what a crash left."""
     return (Path(path) / "zarr.json").is_file()
 
 
@@ -84,7 +84,10 @@ def write_columns(path: str | os.PathLike[str], start: int, rows: NDArray) -> No
 
 
 def column_sums(path: str | os.PathLike[str], starts: Iterable[int]) -> Files:
-    """What a seal keeps of the chunks of columns that begin at these rows and are written. Raises DiskError, StoreError."""
+    """Return a seal's entries for the written chunks of columns that begin at rows `starts`.
+
+    Raises DiskError, StoreError.
+    """
     if not (starts := list(starts)):
         return {}
     array = open_array(Path(path), COLUMNS)
@@ -93,7 +96,7 @@ def column_sums(path: str | os.PathLike[str], starts: Iterable[int]) -> Files:
 
 
 def seal_columns(path: str | os.PathLike[str], files: Files) -> None:
-    """Seal chunks of columns, beside those that are sealed. Raises DiskError."""
+    """Add chunks of columns to those that are sealed. Raises DiskError."""
     _seal_more(Path(path), COLUMNS, files)
 
 

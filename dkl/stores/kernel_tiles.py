@@ -1,7 +1,7 @@
 """A kernel matrix on disk: the tiles of its upper triangle, one chunk each, with checksums.
 
-Who writes the tiles keeps the checksum of each, and sends it to who reads them: a tile in another's place, or of another
-matrix, is seen (stores/seals.py has the same for what stands in runs).
+The writer of the tiles keeps the checksum of each, and sends it to the readers: a tile in another's place, or of
+another matrix, is seen (stores/seals.py has the same for the files of runs).
 
 The order of the tiles is that of dkl/linalg/packed_symmetric.py, with larger tiles; those at the edge are padded with
 zeros.

@@ -50,7 +50,7 @@ class PrivateFiles(LocalStore):
 
 
 def _write_file(root: Path, key: str, content: Any, put: Callable[[Path, Path], None]) -> None:
-    """Write a file under a name of its own, and then put it in its place; folders are made below the root alone."""
+    """Write a file under a unique name, then put it in its place; folders are made below the root alone."""
     path = root / key
     for parent in reversed(path.relative_to(root).parents[:-1]):
         (root / parent).mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def _write_file(root: Path, key: str, content: Any, put: Callable[[Path, Path], 
 
 
 def _link(source: Path, target: Path) -> None:
-    """Move a file to a place where there is none. Raises FileExistsError."""
+    """Move a file without overwriting: raises FileExistsError if `target` exists."""
     os.link(source, target)
     source.unlink()
 
@@ -78,7 +78,7 @@ class PlainFiles(LocalStore):
     """An array in a folder, of which ordinary files alone are read: of a pipe or /dev/zero there is no end."""
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
-        """A file's bytes, None where there is none; InputError for a device or pipe."""
+        """Return a file's bytes, or None if it does not exist; InputError for a device or pipe."""
         path = Path(self.root, key)
         if os.path.lexists(path):  # a folder in a chunk's place would be read as fill values
             require_file(path)

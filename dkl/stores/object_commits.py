@@ -1,10 +1,10 @@
-"""Commits in an object store: numbered objects, each created once, by one put that the store refuses to all others.
+"""Commits in an object store: numbered objects, each created once, by a conditional put.
 
-    s3://bucket/run/commits/00000007.json       who made it, when, and the checksum of its manifest; sealed
+    s3://bucket/run/commits/00000007.json       its holder, time, and the checksum of its manifest; sealed
                     files/00000007-3f2a9c1b.json    the manifest: of every file of the run its object, bytes and crc32c
 
-What a commit names is written before it. The put is conditional (If-None-Match: *): of two writers that both go on from
-commit 7 one creates commit 8, and the other is told. commits/ only grows: a number that was removed could be given again.
+What a commit names is written before it. The put is conditional (If-None-Match: *): of two writers that both continue
+commit 7 one creates commit 8, and the other is refused. commits/ only grows: a removed number could be given again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KIND, VERSION = "dkl-commit", 1
 PLACE = re.compile(r"[0-9]{8}-[0-9a-f]{8}")
 """A folder below files/: number and attempt of the commit that its files came with."""
 PROBE = "probe-"
-"""What the name of an object begins with that is made to try the store."""
+"""Prefix of the name of an object that is created to try the store."""
 EXISTS, CONFLICT = 412, 409
 """HTTP status of a conditional put where there is an object, and where another put is under way: that one may still fail."""
 CONFLICTS, CONFLICT_SECONDS = 10, 0.5
@@ -41,13 +41,13 @@ IN_PIECES: dict[str, dict[str, int]] = {
     "s3": {"chunksize": SENT_TOGETHER // 2, "max_concurrency": 1},
     "gs": {"chunksize": SENT_TOGETHER // 2},
 }
-"""How a large file is sent."""
+"""Options for sending a large file in pieces, by kind of store."""
 _IN_MEMORY = threading.Lock()
 """fsspec's files in memory look, and then write."""
 
 
 class Entry(NamedTuple):
-    """Where a file of the run is: below files/, in the folder of the commit that it came with."""
+    """Size and checksum of a file of the run, and the folder below files/ of the commit it came with."""
 
     place: str
     size: int
@@ -60,7 +60,7 @@ def _myself() -> str:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a commit says of the run: its files, and who made it."""
+    """One commit of a run: its number, its files, and the attempt and process that made it."""
 
     number: int
     attempt: str
@@ -69,16 +69,16 @@ class Commit:
 
     @property
     def place(self) -> str:
-        """Of its new files."""
+        """Return the folder, below files/, of the files that are new in this commit."""
         return f"{self.number:08d}-{self.attempt}"
 
     def objects(self) -> set[str]:
-        """Names, below files/, of all that it needs."""
+        """Return the names, below files/, of all objects that the commit needs."""
         return {f"{self.place}.json", *(f"{entry.place}/{name}" for name, entry in self.files.items())}
 
 
 class Commits:
-    """Those of one run."""
+    """The commits of one run in an object store."""
 
     def __init__(self, root: ObjectPath) -> None:
         self.root = root
@@ -88,12 +88,12 @@ class Commits:
         require_conditional_puts(self.root / f"{PROBE}{uuid.uuid4().hex[:8]}", self.root)
 
     def newest_number(self) -> int:
-        """Of the newest commit; 0 where there is none."""
+        """Return the number of the newest commit; 0 before the first."""
         names = (self.root / "commits").listed()
         return max((int(name[:8]) for name in names if re.fullmatch(r"[0-9]{8}[.]json", name)), default=0)
 
     def read(self, number: int) -> Commit:
-        """A commit; StoreError for one that is damaged, or whose manifest is."""
+        """Return commit `number`; StoreError if it or its manifest is damaged."""
         where, record = self._of(number), self._record(number)
         try:
             attempt, holder, checksum = str(record["attempt"]), str(record["holder"]), int(record["manifest"])
@@ -206,6 +206,6 @@ def create_object(path: ObjectPath, content: bytes | Path) -> bool:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether it is the name of a file below a folder."""
+    """Return whether `name` is that of a file below a run's folder, other than its lock."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts and str(path) == name and name not in (".", "LOCK")

@@ -1,13 +1,13 @@
-"""A run in an object store: whatever its working folder has to keep is committed there, whole or not at all.
+"""A run in an object store: commits of its working folder, each whole or not at all.
 
     s3://bucket/run/commits/00000007.json, files/00000007-3f2a9c1b.json         see stores/object_commits.py
                     files/00000007-3f2a9c1b/factor/c/0/0, ...   files that are new since the commit before, by their names
 
 A store of objects has neither rename nor lock nor append, so a run is worked on in a folder of this machine, as any other,
 its scratch too. A commit writes the files that are new to objects of their own, then its manifest, then its number. A
-reader takes the highest number. A writer that is killed before that leaves the commit before as it was. Whoever resumes a
-run commits at once: a writer before it that still lives fails at its next commit. Objects are never written twice; those
-that neither the newest commit nor the one before it names are removed by whoever committed.
+reader takes the highest number. A writer that is killed before that leaves the commit before unchanged. A process that
+resumes a run commits at once: a writer before it that still lives fails at its next commit. Objects are never written
+twice; those that neither the newest commit nor the one before it names are removed by the process that committed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dkl.stores.object_commits import IN_PIECES, PLACE, PROBE, SENT_TOGETHER, Co
 
 PIECE = 1 << 22
 TRIES = 5
-"""To read a run while it is committed to, or to send a file that changes meanwhile."""
+"""Number of attempts to read a run while it is committed to, or to send a file that changes meanwhile."""
 FETCHED_AT_ONCE = 8
-"""Files."""
+"""Number of files fetched at a time."""
 
 AWAY = "store.json"
 """File of a folder that is kept because its store could not be reached: the address, and the attempts that committed there."""
@@ -39,7 +39,7 @@ Wanted = Callable[[str, Commit], bool]
 
 
 class ObjectRun:
-    """One run in a store, as one process reads it and adds to it."""
+    """One run in an object store, as one process reads it and adds to it."""
 
     def __init__(self, root: ObjectPath) -> None:
         self.root, self.commits = root, Commits(root)
@@ -111,7 +111,7 @@ class ObjectRun:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def publish(self, folder: Path, attempt: str, *, always: bool = False) -> None:
-        """Commit what stands in the folder, if it is not what was committed last (or `always`).
+        """Commit the folder's files if they differ from what was committed last (or `always`).
 
         InputError where somebody else has committed since; ResourceError where the store cannot be reached.
         """
@@ -139,7 +139,7 @@ class ObjectRun:
         self._in_doubt = False
 
     def _send(self, folder: Path, place: str, names: list[str]) -> dict[str, Entry]:
-        """Write files of the folder to objects; a file that is gone by now is none of the run's."""
+        """Write files of the folder to objects; skip any that is gone by now, as not the run's."""
         found: dict[str, Entry] = {}
         small: dict[str, bytes] = {}
         for name in names:
@@ -163,7 +163,7 @@ class ObjectRun:
                 self.root.files.pipe(contents)
 
     def _send_large(self, path: Path, target: ObjectPath, place: str) -> Entry:
-        """In pieces; once more where the file was replaced meanwhile, as a worker may."""
+        """Send a large file in pieces, again if a worker replaced it meanwhile (DiskError after TRIES times)."""
         for _ in range(TRIES):
             before = _stamp(path)
             entry = Entry(place, path.stat().st_size, _sum_of(path))
@@ -176,10 +176,10 @@ class ObjectRun:
     # -- clearing up --------------------------------------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
-        """What attempts that died have sent and not committed, or committed and not removed.
+        """Remove objects that dead attempts have sent and not committed, or committed and not removed.
 
-        Places of higher numbers than that of the commit we know are left: they are of whoever goes on after it, who needs
-        of the others no more than that commit names.
+        Places of higher numbers than that of the commit we know are left: they belong to a process that continues from
+        it, which needs of the others no more than that commit names.
         """
         if self.last is None:
             return
@@ -188,13 +188,13 @@ class ObjectRun:
         self._remove(name for name in there if name not in named and int(name[:8]) <= self.last.number)
 
     def remove(self) -> None:
-        """All of a run that nobody has committed to but we."""
+        """Delete a run that was just created, unless another process has committed to it since."""
         if self.last is not None and self.commits.newest_number() == self.last.number:
             with self.root.telling():
                 self.root.files.rm([(self.root / name).key for name in self.root.listed()])
 
     def _remove(self, names: Iterable[str]) -> None:
-        """Objects below files/. Failing to is no failure of the commit: who resumes the run does it then."""
+        """Remove objects below files/. Failing to is no failure of the commit: the next resume removes them."""
         keys = [(self.root / "files" / name).key for name in names]
         with suppress(DklError), self.root.telling():
             if keys:
@@ -202,7 +202,7 @@ class ObjectRun:
 
 
 def _files_of(folder: Path) -> list[str]:
-    """Names of the files that are the run's: not its lock, not what is worked on, being written or on its way out."""
+    """Return names of the run's files: not its lock, scratch, or what is being written or removed."""
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(("tmp-", "del-", "scratch-")))
@@ -216,7 +216,7 @@ def _files_of(folder: Path) -> list[str]:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Another one once the file was written to, or replaced; of one that is gone, none."""
+    """Return a tuple that changes when the file is written to or replaced; () if it is gone."""
     try:
         found = path.stat()
     except FileNotFoundError:

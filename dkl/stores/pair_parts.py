@@ -1,4 +1,4 @@
-"""What a run of pairs keeps: the pairs that it learns from, its factor, and the certificate's lifts."""
+"""Parts of a run of pairs: the pairs that it learns from, its factor, and the certificate's lifts."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class PairParts(RunParts):
                 self.seal_part(declared.path)
 
     def lift(self) -> NDArray[np.float64]:
-        """What `write_report` was given, (n,). Raises StoreError."""
+        """Return the certificate's lift (n,) that `write_lifts` wrote. Raises StoreError."""
         self.check_part(LIFT.path)
         return read_array(self.path / LIFT.path, LIFT)
 
     def pair_lift(self) -> NDArray[np.float64]:
-        """What `write_report` was given, (pairs,); (0,) where that was nothing. Raises StoreError."""
+        """Return the certificate's lift of pairs, (pairs,), or (0,) if none was written. Raises StoreError."""
         if not (self.path / PAIR_LIFT.path).is_dir():
             return np.zeros(0)
         self.check_part(PAIR_LIFT.path)

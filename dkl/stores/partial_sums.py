@@ -18,7 +18,7 @@ from dkl.stores.registry import Arrays
 from dkl.stores.sealed_json import read_json, write_json
 
 MOST = 1 << 40
-"""Of groups of rows."""
+"""Upper limit of the level, index and count of a stored node, above any number of groups of rows."""
 Partials = dict[tuple[int, int], tuple[Any, ...]]
 
 
@@ -38,8 +38,10 @@ class PartialSums(KeptStates):
         self.write(number, arrays, {"nodes": nodes, "pass": pass_number})
 
     def load(self, pass_number: int) -> tuple[int, Partials]:
-        """(number, state) to go on with a pass: the newest that is whole and belongs to it, or {}. No state, of any
-        pass, has a higher number."""
+        """Return (number, state) to resume a pass from: its newest state if whole, or {}.
+
+        No state, of any pass, has a higher number.
+        """
         number, arrays, notes = self.read(lambda notes: bool(notes["pass"] == pass_number))
         nodes = notes.get("nodes", [])
         if not (isinstance(nodes, list) and all(map(_is_node, nodes))):
@@ -56,7 +58,7 @@ class PartialSums(KeptStates):
         write_json(self.root / "done.json", {"passes": sorted({*self.done(), pass_number}), KEY: self.identity})
 
     def done(self) -> list[int]:
-        """The passes that have ended; none where that is not known, so that they are made again."""
+        """Return the passes that have ended; [] where that is not known, so that they are repeated."""
         try:
             notes = read_json(self.root / "done.json", sealed=True)
             require_identity(notes, self.identity, self.root)

@@ -1,4 +1,4 @@
-"""What a run is beyond its folder: its name, and where its commits go if it is in an object store (stores/object_runs.py)."""
+"""Name of a run, and publication of its commits if it is in an object store (stores/object_runs.py)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Published:
 
     @property
     def name(self) -> str:
-        """Where the user knows it to be: its folder, or its address in an object store."""
+        """Return the run's name as the user knows it: its folder, or its address in an object store."""
         return str(self.path if self.objects is None else self.objects)
 
     @contextmanager
@@ -82,7 +82,7 @@ class Published:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Errors that tell of the run's folder tell of its address, where it has one."""
+        """Replace the run's folder by its address in errors, if it has an address in an object store."""
         try:
             yield
         except DklError as error:
@@ -159,7 +159,10 @@ class Published:
         return self.path
 
     def take_over(self) -> None:
-        """Of a run in an object store, and under the lock: whoever worked on it before fails at its next commit."""
+        """Commit at once to a run in an object store, so that an earlier writer fails at its next commit.
+
+        Called under the lock. Objects that dead attempts left are removed.
+        """
         if self.objects is not None:
             self._publish(self.objects, always=True)
             self.objects.remove_leftovers()

@@ -2,7 +2,7 @@
 
 An array is declared once, and all else follows from the declaration: how it is made and what is compared when it is
 opened (stores/arrays.py), and the page that describes a run's folder (stores/page.py, stores/README.md). Arrays that
-the stores make themselves are declared beside their code; a learner declares its own in its own folder, whose name is
+the stores make themselves are declared next to their code; a learner declares its own in its own folder, whose name is
 that of its task, so nothing here knows a learner, and none is imported before one of its runs is opened:
 
     # dkl/estimators/mine/arrays.py
@@ -36,7 +36,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Chunks:
-    """How an array is cut.
+    """Rule on how an array is cut into chunks.
 
     cut: along its first dimension; the others are whole in every chunk. Else the array is one chunk. length: of a chunk
     along the first dimension; None: as the writer likes.
@@ -47,7 +47,7 @@ class Chunks:
     length: int | None = None
 
     def allow(self, shape: Shape, chunks: Shape) -> bool:
-        """Whether an array of this shape may have these chunks."""
+        """Return whether an array of shape `shape` may have chunks of shape `chunks`."""
         if chunks[1:] != _at_least_1(shape[1:]):
             return False
         first = max(1, shape[0])
@@ -71,7 +71,7 @@ ONE_EACH = Chunks("one each of the first dimension", cut=True, length=1)
 
 @dataclass(frozen=True)
 class Layout:
-    """What an array on disk says of itself. dims: None where it names none; version: 1 where it says none."""
+    """Layout of an array on disk by its metadata. dims: None if not named; version: 1 if not given."""
 
     shape: Shape
     chunks: Shape
@@ -83,7 +83,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a layout."""
+    """One difference of a layout from its declaration: what is wrong, got, wanted."""
 
     what: str
     got: object
@@ -123,11 +123,11 @@ class StoredArray:
         return self.path.rpartition("/")[2]
 
     def at(self, path: str, doc: str | None = None) -> StoredArray:
-        """The same layout elsewhere."""
+        """Return this declaration for another `path`, with its own `doc` if given."""
         return replace(self, path=path, doc=doc or self.doc)
 
     def matches(self, path: str) -> bool:
-        """Whether this declares the array at `path` in a run's folder."""
+        """Return whether this declares the array at `path` in a run's folder."""
         mine, parts = self.path.split("/"), path.split("/")
         return len(mine) == len(parts) and all(map(fnmatchcase, parts, mine))
 
@@ -173,12 +173,12 @@ class Arrays:
         return next((one for one in self.declared if one.matches(path)), None)
 
     def inside(self, folder: str) -> list[StoredArray]:
-        """The declared arrays that stand in `folder` itself."""
+        """Return the declared arrays that are directly in `folder`."""
         return [one for one in self.declared if one.path.rpartition("/")[0] == folder]
 
 
 OLDEST_TASK = "pairwise"
-"""What runs learn that do not say: the oldest, from before there were other learners."""
+"""Task of runs that name none: the oldest, from before there were other learners."""
 
 _ESTIMATORS = Path(__file__).parents[1] / "estimators"
 _CONTRIBUTED: dict[str, str] = {}
@@ -193,7 +193,7 @@ def contribute(learner: str, module: str) -> None:
 
 
 def learners() -> list[str]:
-    """Those of this package whose runs keep arrays of their own, by name."""
+    """Return the names, sorted, of this package's learners that declare arrays for their runs."""
     return sorted(module.parent.name for module in _ESTIMATORS.glob("*/arrays.py"))
 
 

@@ -1,6 +1,6 @@
-"""Rows that stand on disk or in a store, which any process can open for itself: .npy files, memory maps, zarr arrays.
+"""Rows on disk or in a store that any process can open: .npy files, memory maps, zarr arrays.
 
-A `StoredRows` is small to send: it carries where the rows stand, and opens them when first asked in a process.
+A `StoredRows` is small to send: it carries the rows' location, and opens them when first asked in a process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPARSEST = 1000
 NAMED, MOST_LISTED = 6, 1000
 """Most arrays of a group that an error names, and that are looked at for it."""
 UNPACKED_BYTES = 1_000_000
-"""Of small chunks that are unpacked together: each by a thread of zarr's, which keeps its memory afterwards."""
+"""Bytes of small chunks unpacked together, each by a thread of zarr's, which keeps its memory."""
 SMALLER = "store it in smaller chunks"
 CHUNKS_HELD = 2
 """Chunks in memory at least while one is read: what is unpacked, and the rows of it."""
@@ -45,7 +45,7 @@ class StoredRows:
     """A 2-d array on disk, or in a store.
 
     mapped: the file's own bytes, of which the system keeps in memory what it can. rows_per_chunk: what a read costs at
-    least, 1 where rows stand as they are. location: a path, an object's address, an array that stands raw in a file, the
+    least, 1 where rows are stored uncompressed. location: a path, an object's address, a raw array in a file, the
     five facts of a memory map, or a zarr array that opens itself.
     """
 
@@ -88,8 +88,10 @@ class StoredRows:
         return window[1][start - window[0] : stop - window[0]]
 
     def _extended(self, first: int, kept: NDArray, last: int) -> NDArray:
-        """Rows first to last, of which `kept` are known; a few chunks at a time, since zarr unpacks together what is asked for
-        together, beside its result."""
+        """Return rows first to last, of which `kept` are known; the others are read a few chunks at a time.
+
+        zarr unpacks what is asked for together at once, in addition to its result.
+        """
         rows = np.empty((last - first, self.shape[1]), self.dtype)
         rows[: len(kept)] = kept
         chunk_bytes = max(1, self.rows_per_chunk * self.shape[1] * self.dtype.itemsize)
@@ -136,7 +138,7 @@ def stored_rows(X: Any) -> StoredRows | None:
 
 
 def _is_of_this_process(store: Any) -> bool:
-    """Whether no other process can open what is in the store: it stands in the memory of this one, fsspec's or zarr's."""
+    """Return whether the store is in this process' memory (fsspec's or zarr's): no other can open it."""
     from zarr.storage import MemoryStore
 
     files = getattr(store, "fs", None)
@@ -163,7 +165,7 @@ def _reading(location: Any, start: int, stop: int) -> Iterator[None]:
 
 
 def held_rows(X: Any) -> Any:
-    """`X`; of an address in this process' own memory, which no worker can open, the array that stands there."""
+    """Return `X`, or the array at an address in this process' own memory, which no worker can open."""
     if isinstance(X, str) and is_address(X) and (path := ObjectPath.of(X, "X")).is_of_this_process:
         X = _open(path)
         if is_zarr_array(X):
@@ -264,7 +266,7 @@ def _a_group(group: Any, path: AnyPath) -> InputError:
 
 
 def _opened(location: Any) -> Any:
-    """Return what stands at `location`, to be read: a zarr array with chunks that unpack to no more than they hold."""
+    """Open the array at `location` for reading; a zarr array's chunks unpack to no more than they hold."""
     array = _open(location)
     if not is_zarr_array(array):
         return array
@@ -274,8 +276,10 @@ def _opened(location: Any) -> Any:
 
 
 def _open(location: Any) -> Any:
-    """The array that stands at `location`: a path, an object's address, the five facts of a memory map, or a zarr array that
-    opens itself."""
+    """Open the array at `location`, without a bound on what a zarr array's chunks unpack to.
+
+    location: a path, an object's address, the five facts of a memory map, or a zarr array that opens itself.
+    """
     if isinstance(location, RawArray) or is_zarr_array(location):
         return location
     path: AnyPath = location if isinstance(location, AnyPath) else location[0]

@@ -1,6 +1,6 @@
 """A run's folder: everything about one fit, so that it can be resumed, inspected and used by path alone.
 
-What stands in it: stores/README.md, which the registry of arrays writes. Small arrays come and go by name, as the learner
+Its content: stores/README.md, which the registry of arrays writes. Small arrays come and go by name, as the learner
 whose run it is has declared them.
 """
 
@@ -34,7 +34,7 @@ from dkl.stores.sealed_json import read_json, write_json
 
 KIND, VERSION = "dkl-run", 1
 SEALS = "seals"
-"""In a report's file: the checksums of the parts that it is of."""
+"""Key, in a report's file, of the checksums of the parts that it reports on."""
 
 
 class RunStore(PairParts):
@@ -49,7 +49,7 @@ class RunStore(PairParts):
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], config: dict[str, Any], objects: ObjectRun | None = None) -> RunStore:
-        """A new run, locked. The folder must not exist (or be empty); nothing that exists is ever overwritten.
+        """Create a run, locked. The folder must not exist (or be empty); nothing is ever overwritten.
 
         objects: of a run in an object store, which is worked on in the folder.
         """
@@ -82,7 +82,7 @@ class RunStore(PairParts):
             fsync_tree(folder.parent, deep=False)
             run.take_over()
         except (OSError, DiskError) as error:
-            if is_new and run._lock is not None:  # half a run could be neither resumed nor begun again
+            if is_new and run._lock is not None:  # half a run could be neither resumed nor started again
                 shutil.rmtree(folder, ignore_errors=True)
             run.close()
             if isinstance(error, DiskError):
@@ -97,7 +97,7 @@ class RunStore(PairParts):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], objects: ObjectRun | None = None) -> RunStore:
-        """An existing run, not locked; StoreError if it is none, damaged, or of another version.
+        """Open an existing run, unlocked; StoreError if it is no run, damaged, or of another version.
 
         objects: of a run in an object store, of which the folder is a copy.
         """
@@ -211,7 +211,7 @@ class RunStore(PairParts):
         return {folder.name: seals.read_seal(folder, folder.name)[1] for folder in found}
 
     def damages(self, *, whole: bool = False, largest: int | None = None) -> dict[str, StoreError]:
-        """What is wrong with a complete run, by the part of it: gone, cut short, or another's; {} where it is sound.
+        """Map each damaged part of a complete run (gone, cut short, or another's) to its error; {} if intact.
 
         whole: all bytes are compared, of parts up to `largest` bytes (None: of all). StoreError for a damaged report.
         """
@@ -233,12 +233,12 @@ class RunStore(PairParts):
         seals.check_files(self.path / part, files, whole=whole and (largest is None or size <= largest))
 
     def check(self, *, whole: bool = False, largest: int | None = None) -> None:
-        """StoreError for the first of the `damages`."""
+        """Raise the StoreError of the first damaged part, if any (see `damages`)."""
         for damage in self.damages(whole=whole, largest=largest).values():
             raise damage
 
     def report(self) -> dict[str, Any]:
-        """What `write_report` was given; {} before. Raises StoreError where it was altered."""
+        """Return the report given to `write_report`; {} before. Raises StoreError if it was altered."""
         return {name: value for name, value in self._report().items() if name not in (SEALS, KEY)}
 
     def _report(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Who works on a run's folder: a lock of the system's on a file in it, which goes with the process however that ends.
+"""Lock of a run's folder: a system lock on a file in it, released with the process however that ends.
 
-The lock is on a file and not on a path: a folder that is renamed, or deleted and made anew, leaves the path to others. Every write
-in a run's folder first compares the file at the path with the one that is locked.
+The lock is on a file and not on a path: a folder that is renamed, or deleted and recreated, leaves the path to others.
+Every write in a run's folder first compares the file at the path with the one that is locked.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _is_there(folder: Path, descriptor: int) -> bool:
 
 
 def _place_of(descriptor: int) -> str:
-    """Where the folder with an open file is now, as far as the system says."""
+    """Return the present path of the folder with an open file, as far as the system says."""
     if not os.fstat(descriptor).st_nlink:
         return "a deleted folder"
     try:
@@ -89,7 +89,10 @@ def sign(descriptor: int, attempt: str) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    """As it has written itself; who took the lock a moment ago has not yet, and there is nobody, or who died with it before."""
+    """Return the lock's holder as it has written itself, waiting a moment for one that has just taken it.
+
+    Until that has written, the file is empty or names a process that died with the lock.
+    """
     for _ in range(LOOKS):
         text = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         if (named := TAKEN.match(text)) and (named[2] != socket.gethostname() or _lives(int(named[1]))):

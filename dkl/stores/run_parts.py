@@ -30,12 +30,12 @@ class RunParts(Published):
 
     @property
     def arrays(self) -> Arrays | None:
-        """The arrays that the learner of this run has declared; None where nobody has."""
+        """Return the arrays that this run's learner declares; None for an unknown learner."""
         return arrays_of(self.config.get("task"))
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is a report, which is written last."""
+        """Return whether the run is complete: it has a report, which is written last."""
         return (self.path / "report.json").is_file()
 
     def seal_part(self, part: str) -> None:
@@ -81,11 +81,11 @@ class RunParts(Published):
         self.publish_if_reachable()
 
     def read_array(self, name: str) -> NDArray:
-        """One of them, "folder/name", where the others are not needed. Raises StoreError."""
+        """Return the array "folder/name" alone, without those next to it. Raises StoreError."""
         return read_array(self.path / name, declaration_of(self.arrays, name, self.path))
 
     def read_arrays(self, folder: str) -> dict[str, NDArray]:
-        """What `write_arrays` wrote, by name.
+        """Return the arrays that `write_arrays` wrote under `folder`, by name.
 
         Raises StoreError where there is nothing, where an array is missing that every such run has, for one that is not
         declared and for one that is not what was written.

@@ -17,7 +17,7 @@ from dkl.stores.commits import fsync
 from dkl.stores.disk import disk_errors, write_all
 
 SEAL = "crc32c"
-"""The key of the checksum, beside the content's own keys. crc32c, as in zarr's codec: the processor computes it."""
+"""Key of the checksum among the content's keys. crc32c, as in zarr's codec: the processor computes it."""
 
 LARGEST = 32_000_000
 """Bytes of a file of JSON at most: of a hundred thousand machines, or names of columns, it has a third of them."""
@@ -35,7 +35,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def replace_json(path: Path, content: dict[str, Any]) -> None:
-    """`write_json`, as part of a commit that has an error message of its own: raises OSError."""
+    """Write as `write_json` does, but raise OSError, for a commit that has its own error message."""
     temporary = path.with_name(path.name + ".partial")
     text = sealed_text(content)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -49,7 +49,7 @@ def replace_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any]:
-    """A JSON object from a file, or a StoreError that says what is the matter with it.
+    """Read a JSON object from a file; raise a StoreError that says what is wrong with it.
 
     sealed: it was written by `write_json`, so its checksum must be there and right.
     """
@@ -71,12 +71,12 @@ def require_small(path: Path | ObjectPath, size: int) -> None:
 
 
 def sealed_text(content: dict[str, Any]) -> str:
-    """What `write_json` writes."""
+    """Return the JSON text that `write_json` writes: the content and its checksum."""
     return json.dumps({**content, SEAL: _seal(content)}, indent=1, allow_nan=True)
 
 
 def parsed_json(text: bytes, path: Path | ObjectPath, *, sealed: bool = False) -> dict[str, Any]:
-    """As `read_json`, of what stands there."""
+    """Parse the text of a JSON object as `read_json` does; `path` is for errors."""
     try:
         content = json.loads(text.decode())
     except (ValueError, RecursionError) as error:

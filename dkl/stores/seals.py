@@ -5,7 +5,7 @@
 
 A chunk's crc32c says that its bytes are whole, not that they belong there: two chunks that were swapped both pass. The
 codec has left that number in the chunk's last four bytes, so a seal is made, and compared, at four bytes a chunk; the
-chunk itself is compared with them by whoever reads it.
+chunk itself is compared with them when it is read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def file_sum(path: Path) -> tuple[int, int]:
 
 
 def files_in(folder: Path) -> Files:
-    """What a seal keeps of all files below a folder but its manifest. Raises OSError."""
+    """Return a seal's entries for all files below a folder but its manifest. Raises OSError."""
     return {str(path.relative_to(folder)): file_sum(path) for path in _listed(folder)}
 
 
@@ -70,7 +70,7 @@ def seal_folder(folder: Path, of: str, files: Files | None = None) -> None:
 
 
 def is_sealed(folder: Path) -> bool:
-    """Whether there is a manifest."""
+    """Return whether a folder has a manifest."""
     return (folder / MANIFEST).is_file()
 
 
@@ -85,7 +85,7 @@ def read_seal(folder: Path, of: str | None = None) -> tuple[Files, int]:
 
 
 def content_sum(content: Mapping[str, Any]) -> int:
-    """By which a report knows a manifest."""
+    """Return the checksum of a manifest's content by which a report identifies it."""
     listed = [[name, *numbers] for name, numbers in sorted(content["files"].items())]
     return int(google_crc32c.value(repr((content.get("of"), listed)).encode()))
 

@@ -88,7 +88,7 @@ class SlabArray:
 
     @property
     def slab_bytes(self) -> int:
-        """Of a slab's values, in memory and (but for the checksum) on disk."""
+        """Return the bytes of a slab's values, in memory and (but for the checksum) on disk."""
         return self.n * self.width * self.dtype.itemsize
 
     def chunk(self, slab: int) -> Path:
@@ -176,7 +176,7 @@ class SlabArray:
 
     @contextmanager
     def _errors(self, chunk: Path, size: int) -> Iterator[None]:
-        """What the system says when it cannot write, as a DiskError."""
+        """Turn the system's errors on writing a slab into a DiskError."""
         try:
             yield
         except OSError as error:

@@ -1,8 +1,8 @@
 """Files read and written past the system's cache, for state that is larger than it.
 
-Such state is never found in the cache, so what the system copies into it, and drops again for the next, is work for nothing: to write
-10 GB through the cache takes 7 s of a processor beside the disk's time, past it 0.4 s. Where the cache could hold the files they are
-better left to it: they then come at the memory's speed.
+Such state is never found in the cache, so what the system copies into it, and drops again for the next, is work for
+nothing: to write 10 GB through the cache takes 7 s of a processor on top of the disk's time, past it 0.4 s. Where the
+cache could hold the files they are better left to it: they then come at the memory's speed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def supported(folder: Path) -> bool:
-    """Whether files in `folder` can be read and written past the cache: asked of one, since it depends on the file system."""
+    """Return whether files in `folder` can bypass the cache, as tried on one (file systems differ)."""
     probe, page = folder / ".uncached", mmap.mmap(-1, BLOCK)
     try:
         for flags in (os.O_WRONLY | os.O_CREAT, os.O_RDONLY):
@@ -41,7 +41,7 @@ def supported(folder: Path) -> bool:
 
 
 def aligned(values: NDArray) -> bool:
-    """Whether the array starts where a buffer must."""
+    """Return whether the array starts at an address that is aligned as direct I/O requires."""
     return values.ctypes.data % BLOCK == 0
 
 
