@@ -57,7 +57,7 @@ class ITMLSettings(LabelSettings):
 
 @dataclass(frozen=True)
 class ITMLKernelSettings(PriorSettings):
-    """The same of kernels."""
+    """Settings of ITML of a kernel matrix."""
 
     gamma: Annotated[float, Real(above=0), "Weight of the slack."] = 1.0
     tol: Annotated[float, Real(least=0), "Relative duality gap to end at."] = 1e-6
@@ -67,7 +67,7 @@ class ITMLKernelSettings(PriorSettings):
 
 
 def constraints_of(side: SideInformation, params: dict[str, Any] | None, distances: PriorDistances) -> Constraints:
-    """Of pairs, with the bounds that `params` gives or percentiles of the distances."""
+    """Return the constraints of the pairs, with the bounds in `params` or percentiles of the distances."""
     check_loss_params("itml", params)
     pairs = without_equal_rows(side.labelled_pairs, distances)
     points, ends = np.unique(np.stack([pairs.i, pairs.j], axis=1), return_inverse=True)
@@ -83,7 +83,7 @@ class ITMLKernelLearner(KernelLearner):
     gamma : float
         Weight of the slack: problem (3) of `dkl.LogDetKernelLearner` with loss="itml" and normalize_gamma=False.
     tol, max_iter
-        Relative duality gap to end at; maximum number of sweeps over the pairs, each in an order drawn anew.
+        Relative duality gap to end at; maximum number of sweeps over the pairs, each in a newly drawn order.
     loss_params : dict or None
         `upper` and `lower`, bounds of squared distances.
     kernel, kernel_params, n_neighbors, standardize, n_in, n_out, contradictions, n_components, center, memory_limit, client, n_jobs

@@ -52,7 +52,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
     columns : "uniform", "rpcholesky" or row numbers (M,)
         How they are drawn.
     memory_limit : int, str or None
-        Bytes this process may use; what needs more is refused before it is begun.
+        Bytes this process may use; what needs more is refused before it starts.
     kernel, gamma, degree, coef0, kernel_params, standardize, fit_intercept, client, n_jobs, random_state
         As in `dkl.LowRankKernelRegressor`. The client serves the choice of rows and `predict`; the system is solved here.
 
@@ -162,7 +162,7 @@ class KernelRidgeRegressor(KernelColumnsRegressor):
 
 
 def n_rows(n: int, n_columns: int | None, given: NDArray | None) -> int:
-    """How many rows are learned from."""
+    """Return the number of rows to learn from."""
     if given is not None:
         return len(given)
     return n if n_columns is None else min(n_columns, n)

@@ -98,7 +98,7 @@ def _logdet(A: Matrix) -> float:
 
 @dataclass(frozen=True)
 class Descended:
-    """What the descent leaves: B (r, r), the margins there, and what is proven of it."""
+    """Result of the descent: B (r, r), the margins at B, and the certificate of its gap."""
 
     B: Matrix
     margins: Matrix

@@ -48,7 +48,7 @@ class UniformSettings(RidgeSettings):
 
 
 class RidgeOnColumns(KernelColumnsRegressor):
-    """What the two methods on M columns share: the pass over the rows and the solve. They differ in the penalty alone."""
+    """Base of the two ridge methods on M columns, which differ in the penalty: the pass and the solve."""
 
     SETTINGS = RidgeSettings
 

@@ -1,1 +1,1 @@
-"""What learners of kernels Q Y Q' share, Q the smoothest eigenvectors of a neighbour graph."""
+"""Parts shared by learners of kernels Q Y Q', Q the smoothest eigenvectors of a neighbor graph."""

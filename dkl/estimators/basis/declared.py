@@ -46,4 +46,4 @@ SHARED = (
         optional=True,
     ),
 )
-"""Of every such run."""
+"""Arrays of every run in the basis of smooth eigenvectors."""

@@ -27,7 +27,7 @@ from dkl.solvers.watch import Watch
 
 Matrix = NDArray[np.float64]
 RANK = 1e-12
-"""Of Y's largest eigenvalue: what is below is rounding."""
+"""Cutoff relative to Y's largest eigenvalue: what is below is rounding."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter, or loosen tol",
     stalled="rounding ends all progress: loosen tol",
@@ -35,7 +35,7 @@ REMEDIES = remedies(
     numerical_error="a value stopped being finite: scale the rows",
 )
 OTHER_SOLVER = dict.fromkeys((Outcome.STALLED, Outcome.STATIONARY), ', or take solver="low-rank"')
-"""What more there is to do where a conic solver ended so."""
+"""Addition to the remedy where a conic solver ended with one of these outcomes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class Basis:
     def of(
         cls, graph: Graph, m: int, session: Session, *, without_first: bool = False, room: Room | None = None
     ) -> Basis:
-        """The smoothest m, beside the constant one where a connected graph has it first; on the session's workers where it is large."""
+        """Return the smoothest m eigenvectors; `without_first` skips the first (constant if connected).
+
+        A large search runs on the session's workers.
+        """
         start, first, room = time.perf_counter(), int(without_first), room or Room()
         found = smoothest(graph.laplacian, m + first, passes=passes_on(session, room=room), room=room.here)
         Q, values = np.ascontiguousarray(found.vectors[:, first:]), np.ascontiguousarray(found.values[first:])
@@ -72,7 +75,7 @@ class Posed(Protocol):
 
     @property
     def problem(self) -> QuadraticSDP:
-        """In Y."""
+        """Return the quadratic SDP in Y."""
 
     @property
     def most_axes(self) -> int | None:
@@ -83,27 +86,27 @@ class Posed(Protocol):
         """A factor (m, r) near that of Y, where the low-rank method begins; None: at zero."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """By the names that the learner's arrays.py declares in the folder "basis"."""
+        """Return the arrays by the names that the learner's arrays.py declares in the folder "basis"."""
 
     def told(self) -> dict[str, Any]:
-        """What the report says of it."""
+        """Return the report's entries on this problem."""
 
     def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
         """Return what was solved with its quality, of rows (n, d) that were learned from; warn where an alternative is better."""
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: Any) -> Self:
-        """From what `arrays` gave."""
+        """Restore the problem from `basis` and the arrays that `arrays` returned."""
 
 
 class Keeper(Protocol):
     """Keeps the low-rank method's state in between."""
 
     def begun(self, watch: Watch, m: int) -> LowRankState | None:
-        """What to go on from, its rows in the watch; None where nothing is kept of a problem of m rows."""
+        """Return the state to resume from, its rows restored to `watch`; None if none of size m is stored."""
 
     def keep(self, state: LowRankState, watch: Watch) -> None:
-        """Take note of where the method stands."""
+        """Record the method's current state."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +120,13 @@ class Solved:
     held_out: dict[str, Matrix] = field(default_factory=dict, repr=False)
 
     def planned(self, plan: dict[str, Any]) -> Solved:
-        """With the plan in its result."""
+        """Return a copy whose result has this plan."""
         return replace(self, result=replace(self.result, plan=plan))
 
 
 @one_blas_thread()  # the same bits on any machine; and matrices this small take several far longer
 def solved(posed: Posed, settings: BasisSettings, watch: Watch, keeper: Keeper | None = None) -> Solved:
-    """Y by the solver that is asked for, and the embedding by its largest eigenvectors; from where the keeper's state stands."""
+    """Solve for Y by the chosen solver, from the keeper's state if any, and embed by its top eigenvectors."""
     stage, problem = watch.stage("solve"), posed.problem
     begun = None if keeper is None or settings.solver != "low-rank" else keeper.begun(stage, problem.m)
     near = posed.start if begun is None and settings.solver == "low-rank" else None

@@ -1,4 +1,4 @@
-"""The low-rank method's state, kept in a run's folder: what a resumed fit goes on from."""
+"""The low-rank method's state, stored in a run's folder, from which a resumed fit continues."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Kept:
 
 
 def states_of(run: RunStore) -> KeptStates:
-    """Where the state is kept while a fit is under way."""
+    """Return the store of the states that are written while a fit is under way."""
     return KeptStates(run.path / "engine", STATES, "engine", "the solver's state")
 
 
 def kept_state(run: RunStore) -> tuple[int, Kept | None]:
-    """(number, the newest state that is whole); None where there is none, or nothing that was ever written."""
+    """Return (number, newest complete state); the state is None if there is no valid one."""
     number, found, notes = states_of(run).read()
     if not found:
         return number, None
@@ -43,7 +43,7 @@ def kept_state(run: RunStore) -> tuple[int, Kept | None]:
 
 
 class StoredState(HoldingKeeper[Kept | None]):
-    """Keeps the state in a run's folder, every so many steps or by time. A step of the rule is one of the method."""
+    """Store of the state in a run's folder, written every `every` steps of the method or by time."""
 
     def __init__(self, run: RunStore, every: int | str) -> None:
         super().__init__(run, every)
@@ -52,7 +52,7 @@ class StoredState(HoldingKeeper[Kept | None]):
         self.number, self.held = kept_state(run)
 
     def begun(self, watch: Watch, m: int) -> LowRankState | None:
-        """What to go on from, its rows in the watch; None where nothing is kept of a problem of m rows."""
+        """Return the state to resume from, its rows restored to `watch`; None if none of size m is stored."""
         if self.held is None or self.held.state.factor.shape[0] != m:
             return None
         watch.resume(self.held.rows())
@@ -60,7 +60,7 @@ class StoredState(HoldingKeeper[Kept | None]):
         return self.held.state
 
     def keep(self, state: LowRankState, watch: Watch) -> None:
-        """Take note of where the method stands."""
+        """Record the method's current state, and commit it if due."""
         if self.rule.step != state.iteration or state.iteration == 0:
             count = watch.n_rows
             self.held = Kept(state, lambda: watch.history[:count])
@@ -84,7 +84,7 @@ class StoredState(HoldingKeeper[Kept | None]):
 
 
 def _kept(found: dict[str, Any], notes: dict[str, Any]) -> Kept:
-    """What was written; KeyError, TypeError or ValueError for anything else."""
+    """Parse a stored state; raises KeyError, TypeError, ValueError or others for invalid notes."""
     # Aligned, as what the method makes itself.
     factor = np.array(found["factor"], order="C")
     best = np.array(found["best"], order="C") if "best" in found else factor
@@ -99,7 +99,7 @@ def _kept(found: dict[str, Any], notes: dict[str, Any]) -> Kept:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A cell of the history, of the type that it had; TypeError or ValueError for what is none."""
+    """Convert a cell of the history to the type of its column; TypeError or ValueError if invalid."""
     if name in ("stage", "step"):
         return str(value)
     return int(value) if name in ("iteration", "rank") else float(value)

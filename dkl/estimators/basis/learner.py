@@ -25,7 +25,7 @@ Matrix = NDArray[np.float64]
 
 
 class BasisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClientParameter):
-    """What the learners keep, and how unseen rows are shown."""
+    """Base of the learners in the basis of smooth eigenvectors: fitted attributes, embedding of new rows."""
 
     n_basis: int | None
     tol: float

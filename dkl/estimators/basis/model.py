@@ -1,4 +1,4 @@
-"""What a run in the basis of smooth eigenvectors has learned: read to transform rows, without what a fit imports."""
+"""The model of a run in a smooth basis, read to transform rows without a fit's imports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_similarity(run: RunStore, settings: BasisSettings) -> Similarity:
 
 
 def similarity_of(widths: NDArray, n: int, settings: BasisSettings, run: RunStore) -> Similarity:
-    """From the widths that a run of n rows keeps; StoreError for as many as no similarity has."""
+    """Restore the similarity from the stored widths of a run of n rows; StoreError on a wrong shape."""
     if widths.shape not in ((1,), (n,)):
         what = "not the widths of a similarity"
         raise StoreError(what, where=f"{run.path}/basis/widths", got=widths.shape, wanted=f"1 or {n}")
@@ -42,12 +42,12 @@ def similarity_of(widths: NDArray, n: int, settings: BasisSettings, run: RunStor
 
 
 def neighbors_of(settings: BasisSettings, n: int) -> int:
-    """Of a row among n others, as the graph has them."""
+    """Return the number of neighbors of a row among n in the graph."""
     return max(1, min(settings.n_neighbors, n - 1))
 
 
 def is_posed(run: RunStore) -> bool:
-    """Whether rows and basis are kept, by the names and sizes of their files."""
+    """Return whether rows and basis are stored, judged by the names and sizes of their files."""
     return _is_there(run) and posed_damage(run) is None
 
 

@@ -17,13 +17,15 @@ from dkl.quality import Quality
 
 MOST_VALUES = 40
 LEAST = 1e-16
-"""Of the largest eigenvalue: what is less, or zero, stands there."""
+"""Smallest drawn share of the largest eigenvalue: lower and zero values are drawn here."""
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class BasisShown:
-    """What is drawn: before, after (l, 2) rows in a plane; codes (l,) of their classes, -1 none, and their names; spectrum
+    """Data of the picture of a learner in the basis of smooth eigenvectors.
+
+    before, after (l, 2): rows in a plane; codes (l,) of their classes, -1 none, and their names; spectrum
     (k,) of Y, descending; history; relative_gap, and the one that was asked for; gap: as `absolute_gap` returns it; n rows were
     learned from.
     """
@@ -42,7 +44,7 @@ class BasisShown:
 
     @classmethod
     def of(cls, before: Any, after: Any, labels: Any, Y: Numbers, **told: Any) -> BasisShown:
-        """Of rows (l, d) and (l, k) before and after, and Y (m, m)."""
+        """Return the picture's data from rows (l, d) before and (l, k) after, and Y (m, m)."""
         codes, names = (np.full(before.shape[0], -1), ()) if labels is None else classes_of(labels)
         first, second = (Plane.of(rows).project(rows) for rows in (before, after))
         spectrum = np.asarray(np.linalg.eigvalsh(Y)[::-1][:MOST_VALUES], np.float64)

@@ -1,4 +1,4 @@
-"""What a fit in the basis of smooth eigenvectors takes, before any of it is made: one guard for learners, plans and runs."""
+"""Memory plan of a fit in a smooth basis, made in advance: one guard for learners, plans and runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def plan_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0)
 
 
 def room_for_basis(sizes: Sizes, settings: Any, session: Session, own_rows: int = 0) -> Room:
-    """What a plan that was accepted leaves for the search for eigenvectors."""
+    """Return the memory that an accepted plan leaves for the search for eigenvectors."""
     return _room(sizes, settings, Place.of(session), own_rows, _allowed(settings))
 
 
@@ -82,12 +82,12 @@ def _room(sizes: Sizes, settings: Any, place: Place, own_rows: int, allowed: int
 
 
 def _held(sizes: Sizes, settings: Any, own_rows: int) -> dict[str, int]:
-    """Beside the search for eigenvectors."""
+    """Return the bytes, by item, that are held next to the search for eigenvectors."""
     return {"rows": own_rows, "the graph and its terms": 12 * _entries(sizes, settings) + TERM * sizes.terms}
 
 
 def _entries(sizes: Sizes, settings: Any) -> int:
-    """Of the Laplacian, at most."""
+    """Return the maximum number of entries of the Laplacian."""
     return sizes.n * (2 * max(1, min(settings.n_neighbors, sizes.n - 1)) + 1)
 
 
@@ -119,7 +119,7 @@ def _plan(sizes: Sizes, settings: Any, session: Session, place: Place, own_rows:
         stages["measuring the quality"] = held["rows"] + 2 * 8 * n * sizes.d + RANKS * min(n, 1000) ** 2
     if own_rows:
         stages["the rows as they are kept"] = ROWS_WRITTEN * own_rows + held["the graph and its terms"] + 8 * n * m
-        held["rows"] = 0  # let go of then
+        held["rows"] = 0  # released then
     items = (
         held | {f"the basis of {m:,} eigenvectors": BASES * 8 * n * m} | _solve_items(m, sizes.terms, settings.solver)
     )
@@ -135,7 +135,7 @@ def _solve_items(m: int, terms: int, solver: str) -> dict[str, int]:
 
 
 def _remedy(fits: Callable[[int], bool], m: int) -> str:
-    """What to do where m eigenvectors do not fit: the most that do, or, where not even one does, more memory."""
+    """Return the remedy where m eigenvectors do not fit: the largest n_basis that fits, or more memory."""
     low, high = 0, m
     while high - low > 1:
         middle = (low + high) // 2

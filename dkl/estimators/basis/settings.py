@@ -13,7 +13,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 MOST_BASIS = 30
 """Eigenvectors where none are asked for."""
 ROWS_EACH = 4
-"""Rows for each of these at least: smooth functions that could tell any row from its neighbours would be none."""
+"""Minimum rows per eigenvector: functions that separate every row from its neighbors are not smooth."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BasisSettings(Settings):
 
 
 def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
-    """m; InputError where the graph of n rows has no m smooth eigenvectors beside the first."""
+    """Return m; InputError if the graph of n rows has fewer than m smooth eigenvectors besides the first."""
     if n_basis is not None and n_basis >= n:
         what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
         raise InputError(what, where=where, got=n_basis, wanted=wanted)

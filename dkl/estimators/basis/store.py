@@ -63,7 +63,7 @@ def fit_in_run(
     if found.held_out:
         run.write_arrays("held_out", found.held_out)
     if not found.result.outcome.converged:
-        keeper.commit_rest()  # for whoever resumes it
+        keeper.commit_rest()  # for a later resume
     run.write_report(notes(_report(posed, found, settings)))
     if found.result.outcome.converged:
         keeper.states.drop()
@@ -99,11 +99,11 @@ def _report(posed: Posed, found: Solved, settings: Any) -> dict[str, Any]:
 
 
 CERTIFICATE = ("objective", "bound", "gap", "size", "relative_gap", "min_eigenvalue")
-"""Its numbers, beside the DIMACS errors."""
+"""Names of the certificate's numbers, the DIMACS errors aside."""
 
 
 def certificate_in(run: RunStore) -> QSDPCertificate:
-    """Of a complete run."""
+    """Return the certificate of a complete run."""
     told = run.report()["certificate"]
     dimacs = tuple(float(error) for error in told["dimacs"])
     if len(dimacs) != 6:

@@ -1,1 +1,1 @@
-"""What regressors on kernel columns share, baselines among them."""
+"""Parts shared by the regressors on kernel columns, baselines among them."""

@@ -1,4 +1,4 @@
-"""From rows and targets to the sums that solvers work on: candidates chosen, memory planned, one pass made.
+"""The way from rows and targets to the solvers' sums: choose candidates, plan memory, make one pass.
 
 Used by every regressor on kernel columns and by the command line. With a run's folder the pass is kept in between, and
 resumes from there.
@@ -37,7 +37,9 @@ from dkl.stores.kernel_columns import GramRows, create_columns, create_gram, is_
 
 @dataclass
 class Passed:
-    """What a pass leaves. `sums` is B and C'y of all rows, or None where the watch ended the pass; `moments` are raw sums
+    """Result of a pass over the rows.
+
+    `sums` is B and C'y of all rows, or None where the watch ended the pass; `moments` are raw sums
     (folds apart); squares (T,): sums of squares of the targets, about their means where an intercept is fitted; weight: the sum of the
     sample weights; between (M, M): the kernel between the columns' points, scaled as they are, where settings want it."""
 
@@ -58,7 +60,7 @@ class Passed:
         return self.sums
 
     def folds(self, settings: Any) -> list[ColumnFold]:
-        """For each fold B and C'y of all other rows, and its own sums."""
+        """Return for each fold B and C'y of all other rows, and the fold's own sums."""
         assert self.moments is not None
         return [
             ColumnFold(
@@ -72,10 +74,10 @@ class Passed:
 
 
 class Keeper:
-    """Where a pass is kept in between; this one keeps nothing."""
+    """Interface for storing a pass in between; this one stores nothing."""
 
     def candidates(self) -> Candidates | None:
-        """Those of an earlier attempt."""
+        """Return the candidates of an earlier attempt, if any."""
         return None
 
     def chosen(self, candidates: Candidates) -> None:
@@ -86,7 +88,7 @@ class Keeper:
         return {}
 
     def panel_done(self, panel: int) -> bool:
-        """Whether the panel needs no pass any more."""
+        """Return whether the panel is complete."""
         return False
 
     def after(self, panel: int, panels: int, wave: Wave, is_stopped: bool) -> None:
@@ -161,7 +163,7 @@ class _Waves:
         self.keeper, self.watch = keeper, watch
 
     def run(self, groups: RowGroups, job: ColumnJob, panel: int = 0, panels: int = 1) -> Moments | None:
-        """One pass, of so many; None where the watch ended it."""
+        """Make pass `panel` of `panels` over the rows; None if the watch ended it."""
         stage = self.watch.stage("pass", of=panels * groups.n_groups)
 
         def after(wave: Wave) -> bool:
@@ -173,7 +175,7 @@ class _Waves:
 
 
 def _columns_path(folder: Path | None, n: int, count: int, groups: RowGroups, settings: ColumnSettings) -> str | None:
-    """Where the columns are kept, if they are: an array (n, count) that is there."""
+    """Return the path of the stored columns (n, count), created if missing; None if they are not stored."""
     if not settings.store_columns:
         return None
     assert folder is not None

@@ -36,7 +36,7 @@ def plan_fit(
     has_folder: bool,
     refuse: bool = True,
 ) -> Plan:
-    """What a fit will take; MemoryBudgetError where that is more than it may."""
+    """Return the memory plan of a fit; MemoryBudgetError if it exceeds the limit and `refuse` is set."""
     machine = int(MEMORY_SHARE * machine_memory())
     own_limit = machine if settings.memory_limit is None else settings.memory_limit
     limit = place.allowed(settings.memory_limit)
@@ -84,7 +84,7 @@ def quality_bytes(source: RowSource, n_columns: int, n_targets: int, settings: C
 
 
 def rows_held(source: RowSource, place: Place) -> RowsHeld:
-    """How a process of `place` comes by the rows."""
+    """Describe how a process of `place` gets the rows."""
     if source.is_mapped or (source.is_in_memory and not place.distributed):
         array: Any = source.array
         straight = source.is_in_memory and (source.is_sparse or array.flags.c_contiguous)

@@ -1,6 +1,6 @@
-"""What all regressors on kernel columns share: checks, the pass over the rows, prediction block by block.
+"""Base of all regressors on kernel columns: checks, the pass over the rows, prediction block by block.
 
-Baselines stand on this module alone.
+The baselines derive from it.
 """
 
 from __future__ import annotations

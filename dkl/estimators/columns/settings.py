@@ -13,7 +13,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 
 @dataclass(frozen=True)
 class ColumnSettings(Settings):
-    """What the pass over the rows takes. columns: "given" for those that were given as data, not here."""
+    """Settings of the pass over the rows. columns: "given" for those that were given as data, not here."""
 
     kernel: Annotated[Any, KERNEL, "As scikit-learn calls it.", InPython(Either(KERNEL, KERNEL_FUNCTION))] = "rbf"
     gamma: Annotated[
@@ -59,10 +59,10 @@ class ColumnSettings(Settings):
 
     @property
     def whole_columns(self) -> bool:
-        """Whether the solver takes the columns themselves, not sums of them."""
+        """Return whether the solver takes the columns themselves, not sums of them."""
         return False
 
     @property
     def between_columns(self) -> bool:
-        """Whether the kernel between the columns' points is wanted too, (M, M)."""
+        """Return whether the kernel between the columns' points, (M, M), is wanted too."""
         return False

@@ -10,7 +10,7 @@ LEAST = float(1e3 * np.sqrt(np.finfo(float).tiny))
 
 
 def are_too_small(targets: NDArray[np.float64]) -> bool:
-    """Whether a target (n,), or one of (n, T), is not zero but so small that its squares underflow: nu goes with them."""
+    """Return whether a nonzero target of (n,) or (n, T) is so small that its squares, and nu, underflow."""
     largest = np.abs(targets).max(axis=0, initial=0.0)
     return bool(np.any((largest > 0) & (largest < LEAST)))
 
