@@ -42,7 +42,7 @@ class BasisSettings(Settings):
 
 
 def basis_size(n_basis: int | None, n: int, where: str = "n_basis") -> int:
-    """Return m; InputError if the graph of n rows has fewer than m smooth eigenvectors besides the first."""
+    """Return m; InputError if the graph of n rows has fewer than m eigenvectors after the first."""
     if n_basis is not None and n_basis >= n:
         what, wanted = "more eigenvectors than the graph has", f"at most {n - 1} of {n} rows"
         raise InputError(what, where=where, got=n_basis, wanted=wanted)

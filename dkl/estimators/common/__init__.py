@@ -1,1 +1,1 @@
-"""What all learners share: parameters, validation, progress, what they keep."""
+"""Parts shared by all learners: parameters, validation, progress, stored results."""

@@ -1,4 +1,4 @@
-"""How a fit went, from the rows of its history: by iteration, on logarithmic axes, with its stages marked."""
+"""Plots of a fit's convergence from its history: by iteration, on logarithmic axes, stages marked."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FEW = 40
 MOST_POINTS = 2000
 MOST_LINES = 200
 TITLE_PAD = 18
-"""Points above the axes for the title, where names of stages stand below it."""
+"""Points between the axes and the title, where names of stages are written between them."""
 LEAST = 1e-16
-"""Of a relative gap on a logarithmic axis: what is less, or zero, stands there."""
+"""Lower end of a relative gap's logarithmic axis: lower and zero values are drawn here."""
 WIDE = 30
 """Objectives that differ by more are drawn on a logarithmic axis."""
 
@@ -34,7 +34,7 @@ WIDE = 30
 def series(rows: Rows, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(iterations (k,), values (k,)) of the rows that have a finite number by this name; at most some thousand of them.
 
-    Iterations that begin anew (a second solve of the same problem) are counted on.
+    Iterations that restart (a second solve of the same problem) are counted on.
     """
     found, shift, last = [], 0.0, 0.0
     for row in rows:
@@ -63,7 +63,7 @@ def _value(row: dict[str, Any], name: str) -> float | None:
 
 
 def stages_of(rows: Rows) -> list[tuple[float, str]]:
-    """[(first iteration, name) of each stage with an objective], in order; one where the rows do not tell stages."""
+    """Return [(first iteration, name) of each stage with an objective], in order; one if rows name none."""
     found: list[tuple[float, str]] = []
     for row in rows:
         if "objective" not in row:
@@ -123,8 +123,9 @@ def mark_stages(axis: Any, rows: Rows, *, named: bool) -> None:
 
 
 def draw_gaps(axis: Any, rows: Rows, by: str, tol: float | None = None, title: str = "convergence") -> None:
-    """The relative gap by iteration: a line for each machine or output, which rows tell by `by`; that which took longest
-    stands out. Where no gap was kept, the objective."""
+    """Draw the relative gap by iteration: a line for each value of `by` (a machine or output) in the rows.
+
+    The line that took longest is emphasized. Without gaps in the history, the objective is drawn."""
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row.get(by, 0), []).append(row)

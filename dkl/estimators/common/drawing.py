@@ -1,7 +1,7 @@
-"""What the pictures of all learners share: figures without pyplot, panels in a grid, tidy axes, names, colours, files.
+"""Tools for all learners' pictures: figures without pyplot, panels, tidy axes, names, colors, files.
 
 A learner's picture is a dataclass of small arrays (`shown`), `draw(figure, shown)` with all panels and
-`draw_one(axis, shown)` with the most telling one. matplotlib is imported when something is drawn.
+`draw_one(axis, shown)` with the most informative one. matplotlib is imported when something is drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GREY = "0.35"
 KINDS = ("png", "pdf", "svg")
 LONGEST_NAME = 16
 TALL = 100
-"""Things in the highest bar, beside which a single one would not be seen."""
+"""Height of the highest bar above which a bar of one would not be seen."""
 PANEL_SIZE = (5.8, 5.0)
 
 
@@ -37,7 +37,7 @@ def check_matplotlib(where: str | None = None) -> None:
 
 
 def new_figure() -> Any:
-    """An empty figure with a canvas of its own; pyplot knows nothing of it."""
+    """Return an empty figure with its own canvas, which pyplot does not manage."""
     check_matplotlib()
     from dkl.estimators.common.figure import Picture
 
@@ -47,7 +47,7 @@ def new_figure() -> Any:
 def plot(
     ax: Any, make: Callable[[], Shown], draw: Callable[[Any, Shown], None], draw_one: Callable[[Any, Shown], None]
 ) -> Any:
-    """An estimator's `plot`: a new figure with all panels of what `make()` gives, or `ax` with the most telling one."""
+    """Draw an estimator's `plot`: all panels of `make()` in a new figure, or the most informative in `ax`."""
     check_matplotlib("plot")
     if ax is None:
         figure = new_figure()
@@ -100,7 +100,7 @@ def grid(figure: Any, panels: Sequence[Panel], columns: int, title: str = "") ->
 
 
 def panel(draw: Callable[..., None], *given: Any, **options: Any) -> Panel:
-    """One pair of axes, drawn by draw(axis, ...)."""
+    """Return a panel of one pair of axes, drawn by draw(axis, ...)."""
     return lambda figure, place: draw(figure.add_subplot(place), *given, **options)
 
 
@@ -125,7 +125,7 @@ def head(axis: Any, title: str, pad: float | None = None) -> None:
 
 
 def legend(axis: Any, **options: Any) -> Any:
-    """What the colours are, where there is most room; what lies under it shines through."""
+    """Draw the color legend where the axes are emptiest, half transparent over what is under it."""
     return axis.legend(**{"frameon": True, "framealpha": 0.75, "edgecolor": "none", "fontsize": 9, **options})
 
 
@@ -144,7 +144,7 @@ def log_y(axis: Any, room: float = 0.0) -> None:
 
 
 def count_y(axis: Any) -> None:
-    """The axis of a histogram: logarithmic where single things would not be seen beside the highest bar."""
+    """Scale a histogram's count axis: logarithmic if bars of one would not be seen next to the highest."""
     high = axis.get_ylim()[1]
     if high > TALL:
         axis.set_yscale("log")
@@ -224,7 +224,7 @@ def gap_text(relative_gap: float, gap: float | None = None) -> str:
 
 
 def titled(quality: Quality | None, text: str) -> str:
-    """Return a picture's title: first the quality, on a line of its own, where there is one."""
+    """Return a picture's title: first the quality, if any, on a separate line."""
     return text if quality is None else f"{quality.title}\n{text}"
 
 

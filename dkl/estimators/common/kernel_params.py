@@ -14,9 +14,12 @@ KERNELS_WITH = {
     "sigma": ("laplacian",),
     "laplacian": ("laplacian",),
 }
-"""Of each parameter: the kernels, by name, that have it; "laplacian" is that of the neighbour graph."""
+"""Kernels, by name, that have each parameter; "laplacian" is that of the neighbor graph."""
 SHARPNESS = 3.0
-"""Of the graph's local widths: exp(-3 d^2 / max(s_i, s_j)^2), as many classes near one another ask for sharp weights."""
+"""Sharpness of the graph's local widths: exp(-3 d^2 / max(s_i, s_j)^2).
+
+Many classes near one another need sharp weights.
+"""
 RULES: dict[str, Rule] = {
     "gamma": Either(Real(above=0), NotGiven()),
     "degree": Real(least=0),
@@ -27,7 +30,7 @@ RULES: dict[str, Rule] = {
 
 
 def check_kernel_params(kernel: Any, params: dict[Any, Any] | None) -> None:
-    """InputError for a parameter that a named kernel does not have, or a value that is none of it; a function has its own."""
+    """Raise InputError for an unknown parameter of a named kernel or an invalid value; not for functions."""
     if not params or not isinstance(kernel, str):
         return
     known = [name for name, kernels in KERNELS_WITH.items() if kernel in kernels]

@@ -13,7 +13,7 @@ from dkl.errors import InputError
 WITH_WIDTH = ("rbf", "poly", "polynomial", "sigmoid", "laplacian")
 """Kernels that have a gamma."""
 VARIANCE_BYTES = 2_000_000
-"""Of rows that are read together for the variance that a width follows from."""
+"""Bytes of rows that are read together for the variance that a width follows from."""
 
 
 def width_of(kernel: Any, gamma: Any, source: RowSource) -> float:
@@ -57,7 +57,7 @@ def variance_of(rows: Any) -> float:
 def spread_of(source: RowSource) -> tuple[float, float, float]:
     """(variance, least, largest) of all entries, block by block where they are not in memory.
 
-    Blocks are centred on their own means, and put together by Chan, Golub and LeVeque (1983): a mean that is large beside the
+    Blocks are centered on their own means, and combined by Chan, Golub and LeVeque (1983): a mean much larger than the
     spread costs no digits.
     """
     if source.is_in_memory and not sp.issparse(source.array):

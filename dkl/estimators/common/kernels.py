@@ -1,4 +1,4 @@
-"""What a kernel may be, for the settings of every learner that has one. Imports nothing large."""
+"""Rules for kernels, for the settings of every learner that has one. Imports nothing large."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ KERNEL_NAMES = (
     *("additive_chi2", "chi2", "cosine", "laplacian", "linear", "poly", "polynomial", "precomputed", "rbf"),
     "sigmoid",
 )
-"""Those of scikit-learn, and "precomputed"; a test holds them equal."""
+"""scikit-learn's kernel names, and "precomputed"; a test holds them equal."""
 
 KERNEL = Word(*KERNEL_NAMES)
 NAMED_KERNELS = ListOf(Word(*(name for name in KERNEL_NAMES if name != "precomputed")))
-"""To be combined, as a run's folder holds them."""
+"""Rule for kernels to be combined, as a run's folder holds them."""
 KERNEL_FUNCTION = Instance(callable, "a function")
 KERNEL_KEYS = {"kernel", "gamma", "degree", "coef0", "kernel_params"}
-"""Of a dictionary that stands for a kernel with parameters of its own."""
+"""Keys of a dictionary that describes a kernel with its own parameters."""
 
 
 def _is_combined(value: object) -> bool:
-    """A list of kernels: names, functions, or dictionaries of `kernel` and parameters of its own."""
+    """Return whether `value` is a list of kernels: names, functions, or dictionaries of KERNEL_KEYS."""
     if not isinstance(value, (list, tuple)) or not value:
         return False
 

@@ -1,4 +1,4 @@
-"""Learners of a kernel K = K0 + K0[:, P] M K0[P, :] near a prior one: what is the same whoever finds M."""
+"""Base of the learners of a kernel K = K0 + K0[:, P] M K0[P, :] near a prior one, by any solver for M."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Components:
 def components_of(
     prior: PriorKernel, n: int, points: Indices, M: Matrix, n_components: int, center: bool
 ) -> Components:
-    """Of K = K0 + K0[:, P] M K0[P, :] on all n rows, or on P alone where there are more than MOST_ROWS."""
+    """Return the components of K = K0 + K0[:, P] M K0[P, :] on all n rows, or on P if n > MOST_ROWS."""
     basis = np.arange(n) if n <= MOST_ROWS else points
     K = prior.within(basis)
     at_points = K[:, points if n <= MOST_ROWS else np.arange(len(points))]
@@ -84,10 +84,10 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
     # -- what `fit` begins and ends with -------------------------------------------------------------------------------
 
     def _begun(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, PriorKernel, Any]:
-        """What is learned from, K0, and the checked rows; InputError for any of these that is not to be learned from."""
+        """Check the input and return (side information, K0, checked rows); InputError if it is invalid."""
         side, rows = self._given(X, y, **given)
         n, limit = int(rows.shape[0]), parse_bytes(self.memory_limit)
-        # A callable may compare to text in ways of its own.
+        # Comparing a callable to text may do anything.
         needs_all = self._is_precomputed or (isinstance(self.kernel, str) and self.kernel == "laplacian")
         if needs_all or n <= MOST_ROWS:
             remedy = 'choose a kernel of rows such as "rbf": the rows with side information alone count then'
@@ -96,7 +96,7 @@ class KernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelPar
         return side, self._prior_of(rows, Session.find(self.client, threads=self.n_jobs)), rows
 
     def _given(self, X: Any, y: Any, **given: Any) -> tuple[SideInformation, Any]:
-        """What is learned from, and the checked rows."""
+        """Check the input and return (side information, checked rows); InputError if it is invalid."""
         check_parameters(self, self.SETTINGS)
         check_kernel_params(self.kernel, self.kernel_params)
         rows = checked_rows(self, X, reset=True, least=2)

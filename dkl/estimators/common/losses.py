@@ -7,9 +7,9 @@ from dkl.estimators.common.rules import Instance, Real, Word
 TRIPLET_LOSSES = ("log", "lmnn", "hinge", "linear")
 PAIR_LOSSES = ("itml", "hoi", "hoi_hinge")
 HINGES = ("hinge", "hoi_hinge")
-"""With a corner, which "lmnn" and "hoi" smooth."""
+"""Losses with a corner, which "lmnn" and "hoi" smooth."""
 LOSS_PARAMETERS = {"lmnn": ("t",), "hoi": ("t",), "itml": ("upper", "lower")}
-"""Of each loss: what `loss_params` may hold."""
+"""Names that `loss_params` may hold, by loss."""
 PARAMETER_RULES = {"t": Real(above=-3, below=1), "upper": Real(above=0), "lower": Real(above=0)}
 LOSS_NAME = Word(*TRIPLET_LOSSES, *PAIR_LOSSES)
 SMOOTH_LOSS_NAME = Word(*(name for name in (*TRIPLET_LOSSES, *PAIR_LOSSES) if name not in HINGES))

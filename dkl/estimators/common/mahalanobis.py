@@ -1,4 +1,4 @@
-"""Learners of a Mahalanobis distance (x - z)' W (x - z): what is the same whoever finds W, in metric-learn's names."""
+"""Base of the learners of a Mahalanobis distance (x - z)' W (x - z), with metric-learn's names."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class MahalanobisLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clie
 
 
 def _checked_pairs(pairs: Any, d: int) -> Matrix:
-    """(m, 2, d) finite points; InputError for what is none."""
+    """Return the pairs as finite points (m, 2, d); InputError if invalid."""
     pairs = in_memory(pairs, "pairs")
     refuse_text(pairs, "pairs")
     wanted = f"(m, 2, {d}), points"

@@ -1,4 +1,4 @@
-"""How well an embedding keeps neighbors, next to principal components of the same number.
+"""Quality of an embedding: how well it keeps neighbors, next to as many principal components.
 
 Nothing is held out: the measures are of at most 1,000 rows, drawn once. With k = 10 neighbors of m rows, r(i, j) the rank of row j among
 the distances from row i in the space where it should be near, and the sum over what is near in the other space alone,

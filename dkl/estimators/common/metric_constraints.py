@@ -22,10 +22,10 @@ from dkl.problems.logdet_losses import Loss
 PERCENTILES = (5, 95)
 """Percentiles of the squared distances that ITML's bounds are (Davis et al. 2007)."""
 EQUAL = 1e-13
-"""Of the largest squared distance: what is less is rounding's."""
+"""Share of the largest squared distance up to which a distance is rounding error (of equal rows)."""
 PAIRS_AT_A_TIME = 4096
 MOST_POINTS = 1000
-"""Whose distances these percentiles are of: evenly spaced among the rows that constraints touch."""
+"""Maximum number of points, evenly spaced among constrained rows, whose distances give percentiles."""
 
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -38,7 +38,7 @@ def constraints_and_loss(
     of triplets where there are any, else of the pairs' squared distances, must-links first.
 
     params: `t` of lmnn and hoi; `upper` and `lower` of itml, by default the percentiles 5 and 95 of the squared distances
-    under K0. What `check_loss_choice` refuses is none.
+    under K0. The choice must have passed `check_loss_choice`.
     """
     given, name = dict(params or {}), loss if isinstance(loss, str) else None
     if name in TRIPLET_LOSSES or (name is None and side.triplets is not None):
@@ -57,8 +57,9 @@ def constraints_and_loss(
 
 
 def check_loss_choice(side: SideInformation, loss: Any, params: dict[Any, Any] | None) -> None:
-    """InputError for a loss of what is not given, parameters that it does not have, or a loss of one's own that is none: before any
-    kernel is made."""
+    """Raise InputError for an invalid loss or parameters, or one that does not suit the side information.
+
+    Called before any kernel is computed."""
     name = loss if isinstance(loss, str) else None
     check_loss_params(name, params)
     if name in TRIPLET_LOSSES and side.triplets is None:
@@ -70,7 +71,7 @@ def check_loss_choice(side: SideInformation, loss: Any, params: dict[Any, Any] |
 
 
 def check_loss_params(name: str | None, params: dict[Any, Any] | None) -> None:
-    """InputError for a parameter that the loss of this name does not have, or a value that is none of it."""
+    """Raise InputError for a parameter that the loss `name` does not have, or an invalid value."""
     known = LOSS_PARAMETERS.get(name or "", ())
     unknown = sorted(map(str, set(params or ()) - set(known)))
     if unknown:

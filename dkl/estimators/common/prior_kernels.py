@@ -129,7 +129,10 @@ class GivenKernel:
         return [np.ascontiguousarray(X[:, some], np.float64) for some in points]
 
     def between(self, X: Any, Z: Any, points: Indices) -> tuple[Matrix, Matrix, Matrix]:
-        """(m, n), (m, p), (n, p): of rows X with the training rows; nobody knows it of other pairs of rows."""
+        """Return kernels (m, n), (m, p), (n, p): X with the training rows, X with P, training rows with P.
+
+        Raises InputError if Z is given: the kernel of two sets of new rows is unknown.
+        """
         if Z is not None:
             remedy = "kernel(X) is the kernel of the rows X with those that were learned from"
             raise InputError("a precomputed kernel of two sets of new rows is not known", where="Z", remedy=remedy)
@@ -159,7 +162,7 @@ class GraphKernel:
     def of(
         cls, rows: Any, n_neighbors: int, params: dict[str, Any], session: Session, memory_limit: int | None
     ) -> GraphKernel:
-        """From rows (n, d); params: `sigma` (local widths of SHARPNESS by default) and `laplacian` of the graph."""
+        """Build from rows (n, d); params: `sigma` (default: local widths of SHARPNESS) and graph `laplacian`."""
         graph = build_graph(
             rows, n_neighbors=min(n_neighbors, int(rows.shape[0]) - 1),
             sigma=width_rule(params.get("sigma", "auto"), "local"), sharpness=SHARPNESS, laplacian="unnormalized",

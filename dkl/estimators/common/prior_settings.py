@@ -13,7 +13,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 
 @dataclass(frozen=True)
 class LabelSettings(Settings):
-    """What labels stand for, and what the process may use."""
+    """Settings on side information from labels, and on the resources of the process."""
 
     n_in: Annotated[int, Integer(1), "Nearest rows of its class that a labelled row is compared with."] = 10
     n_out: Annotated[int, Integer(1), "Nearest rows of other classes."] = 10

@@ -36,7 +36,7 @@ FIGURES = {
     "moving": "starts still moving",
     "shift": "largest squared shift",
 }
-"""What of a row is shown, and under which name."""
+"""Fields of a row that are shown, with the name to show."""
 
 
 def listed_callbacks(callbacks: Any) -> list[Callback]:
@@ -59,15 +59,14 @@ def watch_for(callbacks: Any, verbose: int) -> Watch:
 
 
 def progress(is_shown: bool) -> list[Callback]:
-    """A callback that shows progress on standard error, or only logs it; none where nobody would see it."""
+    """Return [the callback that shows progress on standard error, or only logs it]; [] if neither is due."""
     return [Progress(is_shown=is_shown)] if is_shown or LOG.isEnabledFor(logging.INFO) else []
 
 
 class Progress:
-    """A callback that shows where a fit stands: stage, iteration and figures of the row, time elapsed and, where it can be
-    known, left.
+    """Callback that shows a fit's progress: stage, iteration, figures of the row, time elapsed and left.
 
-    Shown are the first row and the last, those that complete a stage, and others every few seconds.
+    The time left is shown only where it can be known. Shown are the first row and the last, those that complete a stage, and others every few seconds.
     """
 
     passive = True
@@ -88,7 +87,7 @@ class Progress:
         """Take note of a row, and show it if it is time."""
         before, is_new = self._last, row.get("stage") != self._first.get("stage")
         if is_new:
-            # One of many stages alike ("share") is not worth a line of its own.
+            # One of many stages alike ("share") is not worth a separate line.
             if before is not None and "share" not in before:
                 self._tell(before, None)
             self._first = row
@@ -150,7 +149,7 @@ def describe(row: Row) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In words: "3.2 s", "4 min 10 s", "2 h 5 min"."""
+    """Format seconds in words: "3.2 s", "4 min 10 s", "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -188,5 +187,5 @@ class _Bar:
         self._bars.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._bars.stop()

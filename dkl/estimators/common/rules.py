@@ -1,4 +1,4 @@
-"""What a setting may be: a check, words for it, and how a command's text becomes it. Imports nothing large."""
+"""Rules for settings: check, description, parsing of a command's text. Imports nothing large."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Rule(Protocol):
 
     @property
     def wanted(self) -> str:
-        """What it may be, for "must be ..."."""
+        """Describe the allowed values, to follow "must be ..."."""
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the rule allows the value."""
 
     def parse(self, text: str) -> Any:
         """The value that a command's text stands for; ValueError for a text that stands for none."""
@@ -38,7 +38,7 @@ class Real:
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed values."""
         bound = (
             f" > {self.above:g}" if self.above is not None else f" >= {self.least:g}" if self.least is not None else ""
         )
@@ -48,7 +48,7 @@ class Real:
         return f"a finite number{bound}{' and' if bound and upper else ''}{upper}"
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is a finite number within the bounds."""
         if not isinstance(value, RealNumber) or isinstance(value, bool):
             return False
         try:
@@ -73,11 +73,11 @@ class Integer:
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed values."""
         return f"an integer >= {self.least}"
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is an integer from `least` on that fits in 64 bits."""
         return isinstance(value, Integral) and not isinstance(value, bool) and self.least <= int(value) < 2**63
 
     def parse(self, text: str) -> int:
@@ -87,7 +87,7 @@ class Integer:
 
 @dataclass(frozen=True, init=False)
 class Word:
-    """One of a few words."""
+    """Rule for one of a few words."""
 
     words: tuple[str, ...]
 
@@ -96,11 +96,11 @@ class Word:
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed values."""
         return " or ".join(map(repr, self.words))
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is one of the words."""
         return isinstance(value, str) and value in self.words
 
     def parse(self, text: str) -> str:
@@ -115,7 +115,7 @@ class Flag:
     wanted = "True or False"
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is a Boolean, of Python or NumPy."""
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's, before 2 and since
 
     def parse(self, text: str) -> bool:
@@ -125,17 +125,17 @@ class Flag:
 
 @dataclass(frozen=True)
 class Exactly:
-    """One integer."""
+    """Rule for one integer."""
 
     value: int
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed value."""
         return str(self.value)
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is this integer."""
         return isinstance(value, Integral) and not isinstance(value, bool) and int(value) == self.value
 
     def parse(self, text: str) -> int:
@@ -150,7 +150,7 @@ class NotGiven:
     wanted = "None"
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is None."""
         return value is None
 
     def parse(self, text: str) -> Any:
@@ -160,12 +160,12 @@ class NotGiven:
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes: 4000000000, "4 GB" or "2GiB"; or None for no limit of its own."""
+    """Rule for bytes: 4000000000, "4 GB" or "2GiB"; or None for no explicit limit."""
 
     wanted = 'a size in bytes such as "4 GB", or None'
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is None or a size in bytes."""
         try:
             parse_bytes(value)
         except InputError:
@@ -184,7 +184,7 @@ class Folder:
     wanted = "a path, or None"
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is None or a path."""
         return value is None or isinstance(value, str) or hasattr(value, "__fspath__")
 
     def parse(self, text: str) -> str:
@@ -194,13 +194,13 @@ class Folder:
 
 @dataclass(frozen=True)
 class Instance:
-    """What passes a test of Python's; no command has it."""
+    """Rule for values that pass a Python function; not available as a command's option."""
 
     test: Callable[[Any], bool]
     wanted: str
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value passes the test."""
         return bool(self.test(value))
 
     def parse(self, text: str) -> Any:
@@ -216,11 +216,11 @@ class ListOf:
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed values."""
         return f"a list of two or more, each {self.each.wanted}"
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether the value is a list of two or more items that the rule `each` allows."""
         return isinstance(value, list) and len(value) > 1 and all(map(self.each.accepts, value))
 
     def parse(self, text: str) -> Any:
@@ -230,7 +230,7 @@ class ListOf:
 
 @dataclass(frozen=True, init=False)
 class Either:
-    """What any of some rules accepts."""
+    """Rule that allows what any of some rules allows."""
 
     rules: tuple[Rule, ...]
 
@@ -239,11 +239,11 @@ class Either:
 
     @property
     def wanted(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed values."""
         return ", or ".join(rule.wanted for rule in self.rules)
 
     def accepts(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
+        """Return whether any of the rules allows the value."""
         return any(rule.accepts(value) for rule in self.rules)
 
     def parse(self, text: str) -> Any:
@@ -274,4 +274,4 @@ def _accepted(rule: Rule, value: Any) -> Any:
 DICTIONARY = Either(Instance(lambda value: isinstance(value, dict), "a dictionary"), NotGiven())
 AN_ARRAY = Instance(lambda value: not isinstance(value, str), "an array")
 CONTRADICTIONS = Word("keep", "drop", "raise")
-"""What `check` of pairs and of triplets does with those that contradict each other."""
+"""Rule for what `check` of pairs and of triplets does with those that contradict each other."""

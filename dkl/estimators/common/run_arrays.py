@@ -1,4 +1,4 @@
-"""What the runs of all estimators keep alike: arrays by name, points dense or sparse, the common part of a report."""
+"""Arrays and report entries common to the runs of all estimators; points dense or sparse."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def point_arrays(points: Any) -> dict[str, NDArray]:
 
 
 def read_points(found: dict[str, NDArray], where: str) -> Any:
-    """What `point_arrays` was given."""
+    """Restore the points, dense or sparse, that `point_arrays` stored; StoreError if they are damaged."""
     if "points" in found:
         return found["points"]
     try:
@@ -66,7 +66,7 @@ def read_points(found: dict[str, NDArray], where: str) -> Any:
 
 
 def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str, Any]:
-    """The report of a run, JSON; `own`: what it came to."""
+    """Build the JSON report of a run; `own`: learner-specific entries."""
     return {
         "outcome": result.outcome.value,
         "remedy": result.remedy,
@@ -86,7 +86,7 @@ def report_of(result: Result, settings: dict[str, Any], **own: Any) -> dict[str,
 
 
 def result_in(run: RunStore, history: list[dict[str, Any]] | None = None) -> Result:
-    """What `report_of` kept of a result; StoreError of a run that has none. history: where the report does not hold it."""
+    """Read the result stored by `report_of`; StoreError if missing. history: if not in the report."""
     report = run.report()
     if not report:
         raise StoreError("no result yet", where=str(run.path), remedy="`dkl resume` it first")

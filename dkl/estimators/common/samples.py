@@ -12,13 +12,13 @@ from dkl.blocks.plan import PROCESS_BASE
 from dkl.blocks.row_sources import RowSource, row_source
 
 PIECES = 32
-"""Of rows that stand elsewhere, at most so many stretches are read (more only where they are short)."""
+"""Number of stretches to read of rows that are not in memory (more only if they are short)."""
 SHORT = 32
 """Rows of a stretch where there are no chunks."""
 
 MIN_POOL, MAX_POOL, MAX_POOL_BYTES = 500, 20_000, 32_000_000
 POOL_SHARE = 16
-"""A memory limit allows one part in so many, beyond the process itself, for the rows of a quality's plain alternative."""
+"""Divisor of a memory limit, less the process itself, that bounds the rows of a plain alternative."""
 
 
 def pool_rows(source: RowSource, memory_limit: int | None) -> int:
@@ -31,7 +31,7 @@ def pool_rows(source: RowSource, memory_limit: int | None) -> int:
 
 
 def some_rows(source: RowSource, most: int) -> NDArray[np.intp]:
-    """(m,) sorted numbers of at most `most` rows, drawn at random: of a few chunks, where rows stand elsewhere.
+    """Return (m,) sorted random row numbers, m <= `most`; from a few chunks if the rows are not in memory.
 
     They follow from the number of rows and the chunks alone.
     """

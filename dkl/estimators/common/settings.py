@@ -1,4 +1,4 @@
-"""One declaration of each learner's settings: what it may be, its help, its default, in one line a setting.
+"""Declaration of each learner's settings: allowed values, help and default, in one line a setting.
 
     @dataclass(frozen=True)
     class RidgeSettings(Settings):
@@ -53,7 +53,7 @@ class Flagged:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a run's folder has in place of a value that Python was given and no folder can hold."""
+    """Marker with the value that a run's folder stores in place of a Python value that no folder can hold."""
 
     value: Any
 
@@ -84,7 +84,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides a learner's result together with its data, and how the result is reached. A run's folder holds them.
+    """Base of a learner's settings, which with its data decide its result; stored in a run's folder.
 
     seed: of all that is random; `random_state` in Python.
     """
@@ -92,20 +92,20 @@ class Settings:
     in_python: ClassVar[Mapping[str, tuple[Any, Rule]]] = {}
     """Parameters of the estimator alone: name to (default, rule)."""
     not_in_python: ClassVar[tuple[str, ...]] = ()
-    """Settings of runs that the estimator has no parameter for, beside `seed`, which is its `random_state`."""
+    """Settings of runs that are no parameters of the estimator, apart from `seed` (its `random_state`)."""
     absent: ClassVar[Mapping[str, Any]] = {}
-    """What settings stand for in a run that was begun before they were there, if not for their defaults."""
+    """Values, other than the defaults, of settings that are missing from the runs of earlier versions."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON keeps them."""
+        """Return the settings as stored in JSON."""
         return asdict(self)
 
     def changed(self, **changes: Any) -> Self:
-        """The same settings with some changed."""
+        """Return a copy with some settings changed."""
         return replace(self, **changes)
 
     def checked(self) -> Self:
-        """The same, if each setting keeps its rule and they fit together; InputError names the first that does not."""
+        """Return the settings if each is valid and they fit together; InputError names the first that is not."""
         for name, setting in declared(type(self)).items():
             value = getattr(self, name)
             if not setting.rule.accepts(value):
@@ -190,7 +190,7 @@ def _plain(value: Any, default: Any) -> Any:
 
 
 ANYTHING = Instance(lambda value: True, "anything")
-"""Checked where it is used, with an error of its own."""
+"""Rule for settings that are checked where they are used, with a specific error."""
 
 SHARE_HELD_OUT = Real(least=0, most=0.5)
 """Rule of `holdout`: the share of the data that the quality is measured on (`dkl.quality`)."""

@@ -1,4 +1,4 @@
-"""What a kernel or metric is learned from: triplets, or must-link and cannot-link pairs, from whichever form `fit` was given."""
+"""Side information to learn from: triplets, or must-link and cannot-link pairs, in any form of `fit`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SideInformation:
 
     @property
     def n_points(self) -> int:
-        """How many rows triplets, or else pairs, touch."""
+        """Return the number of rows in the triplets, or else in the pairs."""
         if self.triplets is not None:
             return len(np.unique(self.triplets.triplets))
         assert self.pairs is not None
@@ -42,7 +42,7 @@ class SideInformation:
 
     @property
     def n_constraints(self) -> int:
-        """How many triplets there are, or else pairs."""
+        """Return the number of triplets, or else of pairs."""
         if self.triplets is not None:
             return self.triplets.n_triplets
         assert self.pairs is not None
@@ -50,7 +50,7 @@ class SideInformation:
 
     @property
     def labelled_pairs(self) -> Pairs:
-        """The pairs; InputError where there are none."""
+        """Return the pairs; InputError if the side information has none."""
         if self.pairs is None:
             got, wanted = "triplets", "pairs or labels"
             raise InputError("a method of pairs", where="triplets", got=got, wanted=wanted)
@@ -58,7 +58,7 @@ class SideInformation:
 
 
 def note_unused(y: Any, sample_ids: Any, given: tuple[Any, ...], named: str, stacklevel: int = 3) -> None:
-    """A DataWarning for labels beside pairs or triplets that are given; folds of cross-validation have both, y for their scores."""
+    """Warn (DataWarning) of labels given with pairs or triplets, except in cross-validation (for scores)."""
     is_given = any(one is not None for one in given)
     if is_given and y is not None and sample_ids is None and not inside_cross_validation():
         told = f"y is not learned from, since {named} are given; leave y out, or pass it alone"
@@ -80,10 +80,10 @@ def side_information(
     is_kernel: bool = False,
     contradictions: str = "keep",
 ) -> SideInformation:
-    """From the arguments of `fit`: triplets, or pairs, or else labels y, of which triplets are made by `Triplets.from_labels`.
+    """Return the side information in the arguments of `fit`: triplets, pairs, or triplets from labels y.
 
     rows (n, d), or a kernel matrix (n, n) where it `is_kernel`: by which the labels' neighbours are found. InputError for
-    none of them, or both triplets and pairs; a DataWarning for labels beside them, which are not learned from.
+    both triplets and pairs, or for none; a DataWarning for labels next to them, which are not learned from.
     contradictions: as in `check` of either.
     """
     n = int(rows.shape[0])

@@ -1,4 +1,4 @@
-"""The refusal of work in this process that is larger than its memory, before it is begun."""
+"""Refusal of in-process work that exceeds available memory, before it starts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ SQUARES = 3
 
 
 def check_size(items: dict[str, int], limit: int | None, remedy: str) -> None:
-    """MemoryBudgetError where arrays of these bytes, by name, do not fit beside each other in `limit`, or in this machine's memory."""
+    """Raise MemoryBudgetError if the arrays, bytes by name, together exceed `limit` or machine memory."""
     allowed = Place(1, 1).allowed(limit) or int(MEMORY_SHARE * machine_memory())
     Plan("memory", 1, 1, PROCESS_BASE, items, {}, allowed, remedy=remedy).validate()

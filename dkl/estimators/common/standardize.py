@@ -3,7 +3,7 @@
 "auto" standardizes dense rows where the largest spread of a column is more than LARGEST_RATIO times the median spread and squared
 distances are in effect those of fewer than FEWEST_COLUMNS columns, (sum v)^2 / sum v^2 with v the variances. It does so too where
 columns, up to half of them, spread more than HIDING_RATIO times the lower median and the others have less than HIDDEN_SHARE of all
-variance: nobody hands in columns that no distance sees. Where only the first holds, as in counts of words, it warns. Images, whose small
+variance: no distance sees those. Where only the first holds, as in counts of words, it warns. Images, whose small
 spreads alone differ (rare pixels), sparse rows, and principal components, which come in descending order of spread, stay as they are.
 
 By experiment on 26 sets (accuracy and ARI on 40 % of rows held out, raw against standardized, one split): where the rule applies (wine,
@@ -51,7 +51,7 @@ REMEDIES = (
 
 
 def is_precomputed(holder: Any) -> bool:
-    """Whether the rows of an estimator, or of settings, are those of a kernel or an affinity, not features."""
+    """Return whether the rows of an estimator, or of settings, are those of a kernel or an affinity."""
     return any(
         isinstance(value, str) and value == "precomputed"
         for value in (getattr(holder, "kernel", None), getattr(holder, "affinity", None))
@@ -126,13 +126,13 @@ def _wider(spreads: NDArray[np.float64], than: float) -> NDArray[np.intp]:
 
 
 def effective_columns(spreads: NDArray[np.float64]) -> float:
-    """How many columns of equal variance have squared distances as concentrated as these: (sum v)^2 / sum v^2."""
+    """Return how many columns of equal variance concentrate squared distances alike: (sum v)^2 / sum v^2."""
     variances = (spreads / spreads.max()) ** 2
     return float(variances.sum() ** 2 / (variances**2).sum())
 
 
 def _median(spreads: NDArray[np.float64]) -> float:
-    """Of the columns that vary; infinite where none does."""
+    """Return the median spread of the columns that vary; infinity if none does."""
     varying = spreads[spreads > 0]
     return float(np.median(varying)) if varying.size else np.inf
 

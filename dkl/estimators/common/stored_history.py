@@ -1,4 +1,4 @@
-"""A history of many rows as arrays in a run's folder, one a column; a short one stands in the report."""
+"""Storage of a long history as arrays in a run's folder, one a column; a short one is in the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scikit-learn checks, told as our errors: one line, with the place of a bad value."""
+"""Checks by scikit-learn, reported as dkl's errors: one line, with the place of a bad value."""
 
 from __future__ import annotations
 
@@ -56,14 +56,17 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool, least: int = 1, small_i
 
 
 def given_rows(estimator: Any, X: Any, *, reset: bool, small_integers: bool = False) -> Any:
-    """X as a pass takes it: what is large where it stands, all else checked by scikit-learn."""
+    """Return X for a pass: large data as a source in place, all else checked by scikit-learn."""
     if is_large(X):
         return rows_in_place(estimator, X, reset=reset)
     return checked_rows(estimator, X, reset=reset, small_integers=small_integers)
 
 
 def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
-    """X where it stands, its features counted and named as scikit-learn would; its values are checked by blocks as they are read."""
+    """Return X as a source in place, its features counted and named as by scikit-learn.
+
+    Its values are checked by blocks as they are read.
+    """
     source = row_source(X)
     if is_precomputed(estimator) and source.is_sparse:
         raise InputError("a precomputed kernel must be dense", where="X", got="sparse blocks", remedy="make them dense")
@@ -82,7 +85,10 @@ def rows_in_place(estimator: Any, X: Any, *, reset: bool) -> RowSource:
 
 
 def _read(estimator: Any, X: Any) -> Any:
-    """X, or the rows of what stands elsewhere: of a Dask data frame a frame of pandas. MemoryBudgetError where they do not fit."""
+    """Return X, with large data read into memory (a Dask data frame as pandas').
+
+    Raises MemoryBudgetError if it does not fit.
+    """
     if not is_large(X):
         return X
     source = row_source(X)
@@ -93,7 +99,7 @@ def _read(estimator: Any, X: Any) -> Any:
 
 
 def is_large(X: Any) -> bool:
-    """Whether X is to stay where it is: on disk, in another library's array. All else is checked by scikit-learn.
+    """Return whether X stays in place (on disk, in another library's array); else scikit-learn checks it.
 
     InputError for a Delayed or a Future, which has whatever it is asked for.
     """
@@ -106,7 +112,7 @@ def is_large(X: Any) -> bool:
 
 
 def is_precomputed(estimator: Any) -> bool:
-    """Whether the estimator's rows are rows of a kernel matrix."""
+    """Return whether the estimator's rows are rows of a kernel matrix."""
     kernel = getattr(estimator, "kernel", None)
     return isinstance(kernel, str) and kernel == "precomputed"
 

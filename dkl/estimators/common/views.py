@@ -20,9 +20,9 @@ EXTRA, ROUNDS = 8, 12
 NAMED = 30
 """Most classes whose names are written into a view."""
 MOST_ROWS = 2000
-"""That a picture shows, each a dot."""
+"""Maximum number of rows that a picture shows, each a dot."""
 MOST_PATTERNS, MOST_DECIDED = 5000, 10_000
-"""Of a factor that is seen from the side; of rows that a classifier's picture counts."""
+"""Maximum rows in a picture: of a factor, seen from the side; of those counted by a classifier's."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Plane:
 
     @classmethod
     def of(cls, rows: Any) -> Plane:
-        """Of dense or sparse rows; the signs are fixed, for the same picture every time."""
+        """Fit the plane to dense or sparse rows; the signs are fixed, for the same picture every time."""
         is_sparse = sp.issparse(rows)
         origin = np.zeros(rows.shape[1]) if is_sparse else middle_row(np.asarray(rows, float))
         near = (
@@ -115,7 +115,7 @@ def draw_view(
 def write_names(
     axis: Any, middles: dict[int, NDArray[np.float64]], names: Sequence[str], palette: NDArray[np.float64]
 ) -> None:
-    """Each class's name at the middle of its dots, or a little off where another's stands there already."""
+    """Write each class's name at the middle of its dots, or slightly off if another name is there."""
     from matplotlib.patheffects import withStroke
 
     low, high = axis.dataLim.min, axis.dataLim.max

@@ -43,7 +43,7 @@ def checked_folder(work_dir: Any) -> str:
 
 
 def claimed_folder(work_dir: Any, kind: str) -> Path:
-    """As `next_run`, made: whoever asks at the same moment gets another."""
+    """Create the folder of `next_run`; of concurrent callers each gets a different one."""
     while True:
         path = next_run(work_dir, kind)
         try:
@@ -57,7 +57,7 @@ def claimed_folder(work_dir: Any, kind: str) -> Path:
 
 @contextmanager
 def folder_of(run: Path, work_dir: str | None, kind: str, attempt: str) -> Iterator[Path | None]:
-    """As `locked_folder`, of a run's path: None of None."""
+    """Yield the `locked_folder` of a run, named after its path; None if `work_dir` is None."""
     if work_dir is None:
         yield None
         return
@@ -81,7 +81,7 @@ def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
         unlocked.mkdir(mode=0o700)
         lock = os.open(unlocked / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        unlocked.rename(folder)  # nobody sees it without its lock
+        unlocked.rename(folder)  # other processes never see it without its lock
     try:
         yield folder
     finally:
@@ -90,7 +90,7 @@ def locked_folder(work_dir: Any, name: str, attempt: str) -> Iterator[Path]:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether a process that lives holds the folder's lock; a folder without one is of an earlier version."""
+    """Return whether a live process holds the folder's lock; without a lock it is of an earlier version."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
