@@ -75,10 +75,10 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         A start has converged when no label changes, or when the squared shift of its centres is at most `tol` times the
         mean variance of the columns.
     random_state : int, RandomState or None
-    client : distributed.Client, or None for the current one, or threads where there is none
+    client : distributed.Client, or None for the current one, or threads without any
     memory_limit : bytes, or a text such as "4 GB"
         How much of rows that are not in this process' memory already a process may hold. Default: a quarter of the
-        machine's memory, or two fifths of a worker's. Below it stored rows are kept, above it they are read anew in
+        machine's memory, or two fifths of a worker's. Below it stored rows are kept, above it they are read again in
         each iteration.
     callbacks : function or list of functions, or None
         Called with each row of the history: the centers of k-means++ one by one, then the iterations. True ends the fit: the
@@ -207,7 +207,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return drawing.plot(ax, lambda: picture.shown_of(self, X, y), picture.draw, picture.draw_one)
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
-        """What has the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
+        """Return an array with the v_i as rows: X, a learner's factor, or coordinates from the kernel of X."""
         refuse_promise(X, "X")
         if hasattr(X, "factor_") or hasattr(X, "get_params"):
             X = self._factor_of(X)
@@ -266,7 +266,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
         return K
 
     def _starts(self, problem: KMeansProblem, watch: Watch) -> Centers:
-        """(R, k, r) relative to the problem's offset. Each start has a random stream of its own."""
+        """Return starting centers (R, k, r) relative to the problem's offset, each from its own random stream."""
         if not isinstance(self.init, str):
             centers = _numbers(self.init)
             wanted = (self.n_clusters, problem.n_features)
@@ -315,7 +315,7 @@ class KernelKMeans(ClusterMixin, KernelParameter):
 
 
 def _numbers(value: Any) -> NDArray[np.float64]:
-    """Starting centres as floats; without a shape where they are none."""
+    """Convert starting centers to floats; an array of shape (0,) if they are not numbers."""
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

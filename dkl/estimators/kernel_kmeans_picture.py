@@ -40,7 +40,7 @@ class KMeansView:
 
 @dataclass(frozen=True)
 class KMeansShown:
-    """What is drawn of a clustering of n rows in k clusters.
+    """Data of the picture of a clustering of n rows in k clusters.
 
     sizes (k,): rows in each; inertia; view: some rows, or None; table (c, k): counts of given classes against clusters, or
     None, and class_names; history: rows with `shift`, the largest squared shift of a start's centres.
@@ -62,7 +62,7 @@ class KMeansShown:
 
 @one_blas_thread()  # of few rows and columns
 def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_ROWS) -> KMeansView | None:
-    """Of rows (n, r) with clusters labels (n,) and centers (k, r); None where only another library can read the rows."""
+    """Return a plane view of rows (n, r), labels (n,), centers (k, r); None for Dask's or foreign rows."""
     source = row_source(rows)
     if source.is_dask or source.is_foreign:
         return None
@@ -78,8 +78,11 @@ def view_of(rows: Any, labels: NDArray, centers: NDArray, most: int = TRAINING_R
 
 
 def shown_of(model: Any, X: Any = None, y: Any = None) -> KMeansShown:
-    """Of a fitted clustering: the rows learned from, or those of X (m, d), which are put to the nearest centres; y (n,) or
-    (m,): classes to hold the clusters against, -1, None or NaN for unlabeled."""
+    """Return the picture's data of a fitted clustering: of the rows learned from, or of X (m, d).
+
+    Rows of X are assigned to the nearest centers. y (n,) or (m,): classes to compare the clusters
+    with, -1, None or NaN for unlabeled.
+    """
     check_is_fitted(model)
     view: KMeansView | None = getattr(model, "_view_kept", None)
     labels: NDArray[np.int32] = model.labels_
@@ -153,7 +156,7 @@ def draw_spread(axis: Any, shown: KMeansShown) -> None:
 
 
 def draw_shifts(axis: Any, shown: KMeansShown) -> None:
-    """How far the centres still moved in each iteration, of the start where they moved most; the end, 0, is not drawn."""
+    """Draw the largest squared shift of centers in each iteration, of any start; zero is not drawn."""
     iterations, shifts = series(shown.history, "shift")
     moved = shifts > 0
     draw_line(axis, iterations[moved], shifts[moved])

@@ -38,7 +38,8 @@ def checked_labels(y: Any, n: int, learner: str = "a classifier") -> tuple[NDArr
 def _is_plain(y: Any) -> bool:
     """Return whether y is a valid array (n,) of text or whole numbers, so that scikit-learn is not needed.
 
-    Importing scikit-learn takes a second. Raises InputError for numbers that are not whole."""
+    Importing scikit-learn takes a second. Raises InputError for numbers that are not whole.
+    """
     if type(y) is not np.ndarray or y.ndim != 1 or y.dtype.kind not in "biufU":
         return False
     if y.dtype.kind != "f":

@@ -59,7 +59,8 @@ def constraints_and_loss(
 def check_loss_choice(side: SideInformation, loss: Any, params: dict[Any, Any] | None) -> None:
     """Raise InputError for an invalid loss or parameters, or one that does not suit the side information.
 
-    Called before any kernel is computed."""
+    Called before any kernel is computed.
+    """
     name = loss if isinstance(loss, str) else None
     check_loss_params(name, params)
     if name in TRIPLET_LOSSES and side.triplets is None:

@@ -66,7 +66,8 @@ def progress(is_shown: bool) -> list[Callback]:
 class Progress:
     """Callback that shows a fit's progress: stage, iteration, figures of the row, time elapsed and left.
 
-    The time left is shown only where it can be known. Shown are the first row and the last, those that complete a stage, and others every few seconds.
+    The time left is shown only where it can be known. Shown are the first row and the last, those that complete
+    a stage, and others every few seconds.
     """
 
     passive = True

@@ -44,9 +44,12 @@ REMEDIES = remedies(
     numerical_error="a value is not finite: scale the rows",
 )
 MOST_COLUMNS = 1000
-"""Of a factor whose covariance is formed, n d^2 operations: of more, some products of n d for each vector are cheaper."""
+"""Maximum columns of a factor whose covariance is formed in n d^2 operations.
+
+For more, some products of n d operations for each vector are cheaper.
+"""
 COVARIANCES = 10
-"""Matrices (d, d) that are held beside one a thread: sums up the tree of blocks, the covariance, its eigenvectors."""
+"""Matrices (d, d) held on top of one a thread: sums in the block tree, covariance, its eigenvectors."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ def fit_components(
 def _products(
     source: RowSource, kernel: Kernel, settings: ComponentsSettings, session: Session, place: Place
 ) -> tuple[Any, Plan]:
-    """K's products, after the check of rows that nobody has looked at yet."""
+    """Return (K's products, plan), after checking rows that have not been checked yet."""
     limit, count = settings.memory_limit, settings.n_components
     if kernel.is_precomputed or kernel.name == "linear":
         plan, rows_bytes = plan_search(source, count, place, limit, {}), limit and limit // 4

@@ -37,7 +37,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     What differs from scikit-learn's: K is never held where it does not fit. Each product computes a tile of it once for a whole block
     of vectors, on threads or on the workers of a Dask cluster, and as much of K stays in memory as `memory_limit` allows; a few products
     are enough, from Nystrom's vectors, by block Krylov spaces. A linear kernel takes the covariance of the columns and two passes over
-    the rows: so it is for a factor V of a kernel K = V V'. Rows may be on disk. How near each pair is to an eigenpair is told.
+    the rows: so it is for a factor V of a kernel K = V V'. Rows may be on disk. The residual of each eigenpair is reported.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamet
     dtype : "float64" or "float32"
         Of K: in single precision it takes half the time and memory, and residuals of about 1e-6 are the least.
     memory_limit : int, str or None
-        Bytes a process may use; what needs more is refused before it is begun. By default three quarters of the machine's.
+        Bytes a process may use; what needs more is refused before it starts. By default three quarters of the machine's.
     client, n_jobs, random_state
         Where the products are computed; threads; the seed of the search's start, on which results depend to `tol` alone.
     callbacks, verbose

@@ -17,18 +17,20 @@ from dkl.problems.kernel_components import LANDMARKS
 from dkl.solvers.leading_eigenpairs import block_size, space_columns
 
 BLOCKS_AT_WORK = 6
-"""Arrays (n, b) that the search for eigenpairs holds beside its space: images, what is left of them, their factors."""
+"""Arrays (n, b) that the eigenpair search holds outside its space: images, residuals, their factors."""
 FEWEST_POINTS = 4096
 """Rows that are ready at a time at least: with fewer, a product takes too many passes."""
 WORKER_HELD = 0.6
-"""Of what a worker may use: Dask spills, and so forgets tiles, from three fifths of the worker's memory on."""
+"""Share of a worker's memory for tiles: Dask spills, and so forgets tiles, from three fifths on."""
 FEWER = "raise memory_limit, take fewer components, or use dtype='float32'"
 
 
 @dataclass(frozen=True)
 class ProductsPlan:
-    """held: bytes of K that a process keeps; points: rows ready at a time; rows: bytes of rows that a process may keep
-    or read at a time, None where they stand in it."""
+    """Memory plan of K's products.
+
+    held: bytes of K that a process keeps; points: rows ready at a time; rows: bytes of rows that a process may keep
+    or read at a time, None where they are in it."""
 
     plan: Plan
     held: int
@@ -53,7 +55,7 @@ def plan_products(source: RowSource, count: int, dtype: str, place: Place, memor
         "tiles being computed": place.threads * size * tallest * (TILE_COLUMNS + d + 2),
         "kernel of the start": 5 * 8 * min(LANDMARKS, n // 8) ** 2,
     }
-    # A stored row is read and kept apart; one that stands in this process is the user's own. Prepared ones are another copy.
+    # A stored row is read and kept apart; one that is in this process is the user's own. Prepared ones are another copy.
     of_rows = 0 if source.is_in_place and not place.distributed else -(-n // place.processes) * source.row_bytes
     row = (0 if source.is_in_place and not place.distributed else source.row_bytes) + (d + 2) * size
     prepared = 2 * 8 * min(n, POINTS_AT_A_TIME) * d
@@ -94,7 +96,7 @@ def plan_products(source: RowSource, count: int, dtype: str, place: Place, memor
 
 
 def plan_search(source: RowSource, count: int, place: Place, memory_limit: int | None, more: dict[str, int]) -> Plan:
-    """The plan where K is given, or is a factor's: the search alone in this process, beside `more`, by name."""
+    """Plan the search alone in this process, for a given K or a factor, with `more` bytes by name."""
     allowed = memory_limit or int(MEMORY_SHARE * machine_memory())
     items = {**_search(source, count), **more}
     plan = Plan("memory", 1, place.threads, PROCESS_BASE, items, {}, allowed, shape={"n": source.n}, remedy=FEWER)
@@ -102,7 +104,7 @@ def plan_search(source: RowSource, count: int, place: Place, memory_limit: int |
 
 
 def _search(source: RowSource, count: int) -> dict[str, int]:
-    """What the search for eigenpairs holds in this process, by name."""
+    """Return the bytes that the search for eigenpairs holds in this process, by name."""
     n, block = source.n, block_size(count)
     return {
         "X, read from its file": source.own_bytes,

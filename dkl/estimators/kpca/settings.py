@@ -13,7 +13,7 @@ from dkl.estimators.common.standardize_setting import Standardize
 
 @dataclass(frozen=True)
 class ComponentsSettings(Settings):
-    """How many components, of which kernel, and how near."""
+    """Settings of kernel principal components: their number, the kernel, the tolerance."""
 
     n_components: Annotated[int, Integer(1), "Components."] = 2
     kernel: Annotated[

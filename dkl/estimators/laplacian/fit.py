@@ -72,7 +72,7 @@ class PosedPropagation:
         cls, rows: Any, pairs: Pairs, m: int, settings: PropagationSettings, session: Session, beside: int = 0,
         room: Room | None = None,
     ) -> PosedPropagation:  # fmt: skip
-        """From rows (n, d)."""
+        """Build the problem from rows (n, d) and pairs of them."""
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma=width_rule(settings.sigma, "local"),
             laplacian="normalized", memory_limit=settings.memory_limit, beside=beside, session=session,
@@ -83,20 +83,20 @@ class PosedPropagation:
 
     @cached_property
     def problem(self) -> QuadraticSDP:
-        """In Y."""
+        """Return the quadratic SDP in Y."""
         known = self.pairs
         return propagation(
             self.basis.Q, np.asarray(known.must_link), np.asarray(known.cannot_link), np.asarray(known.weights)
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a run keeps beside the basis."""
+        """Return the arrays that a run stores in addition to the basis."""
         known = {"must_link": self.pairs.must_link, "cannot_link": self.pairs.cannot_link}
         found = {name: np.array(ends, np.int64) for name, ends in known.items()}
         return {**found, "weights": np.array(self.pairs.weights, np.float64)}
 
     def told(self) -> dict[str, Any]:
-        """What the report says."""
+        """Return the report's entries: the numbers of pairs."""
         return {"n_must": self.pairs.n_must, "n_cannot": self.pairs.n_cannot}
 
     @cached_property
@@ -144,7 +144,7 @@ class PosedPropagation:
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: PropagationSettings) -> PosedPropagation:
-        """From what `arrays` gave; InputError for pairs that are none of these rows."""
+        """Restore the problem from what `arrays` returned; InputError for pairs that are not of these rows."""
         pairs = Pairs(found["must_link"], found["cannot_link"], weights=found["weights"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of contradictions, which the fit has reported

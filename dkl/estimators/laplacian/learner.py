@@ -58,7 +58,7 @@ class LaplacianKernelLearner(BasisLearner):
         Share of the pairs that `result_.quality` is measured on, at most 0.5; 0: it is not measured. The final fit is on all pairs, and
         starts from the kernel without that share.
     memory_limit : int, str or None
-        Bytes this process may use; what needs more is refused before it is begun.
+        Bytes this process may use; what needs more is refused before it starts.
     client, n_jobs, random_state, callbacks, verbose
         Where the graph is built and large bases are found; its threads; the seed of pairs that are drawn from labels; functions
         called with each row of the history (True ends the fit); progress on standard error.
@@ -137,7 +137,7 @@ class LaplacianKernelLearner(BasisLearner):
     ) -> LaplacianKernelLearner:
         """Learn from rows X (n, d) and `must_link`, `cannot_link`, (l, 2) arrays of row numbers, or `pairs`, a `dkl.Pairs`,
         with weights of at most 1e12 or without, or labels y (n,), -1, None or NaN for unlabeled. With `sample_ids` in
-        cross-validation. Beside pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
+        cross-validation. With pairs y is not learned from, and a DataWarning says so, except in cross-validation, where scores need it.
         """
         check_parameters(self, PropagationSettings)
         with watch_for(self.callbacks, self.verbose) as watch:

@@ -11,7 +11,7 @@ from dkl.stores.run import RunStore
 
 
 def load_learner(run: RunStore) -> LaplacianKernelLearner:
-    """From the run alone; StoreError for parts that do not fit together."""
+    """Restore the learner from its run alone; StoreError for parts that do not fit together."""
     posed = posed_in(run, PosedPropagation, PropagationSettings(**run.config["settings"]))
     learner = remade(LaplacianKernelLearner, PropagationSettings, run.config["settings"])
     keep_in(learner, run, posed)

@@ -63,5 +63,5 @@ ARRAYS = Arrays(
 
 
 def states_of(run: RunStore) -> KeptStates:
-    """Where the path is kept while it is under way."""
+    """Return the store of a path that is under way."""
     return KeptStates(run.path / "path", STATES, "path", "the path")

@@ -64,7 +64,7 @@ class Posed:
     def solve(self, gamma: float, before: Sequence[LogDetSolution], watch: Watch) -> LogDetSolution:
         """At one gamma, from where the solutions of a path before it lead, the last two at most.
 
-        The certificate is of what is handed out, as it is rounded; where that is not as good as was asked for, the outcome is STALLED.
+        The certificate is of the rounded solution that is returned; where its gap exceeds `tol`, the outcome is STALLED.
         """
         kept = self.settings
         options: dict[str, Any] = {"solver": kept.solver, "tol": kept.tol, "max_iter": kept.max_iter}
@@ -82,7 +82,7 @@ class Posed:
     def solved(
         self, gammas: Sequence[float], watch: Watch, begin: Sequence[LogDetSolution] = ()
     ) -> tuple[list[LogDetSolution], Result]:
-        """A solution for each gamma, in that order, each begun where those before lead; warns where one did not converge.
+        """Solve for each gamma in order, each from a start that those before predict; warn if not converged.
 
         begin: solutions that lead to the first.
         """

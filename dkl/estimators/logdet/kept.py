@@ -1,4 +1,4 @@
-"""The gammas of a path that are solved, kept in a run's folder: what a resumed fit goes on from."""
+"""The solved gammas of a path, stored in a run's folder, from which a resumed fit continues."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StoredPath(HoldingKeeper[list[Solved]]):
             self._kept(at_end=True)
 
     def load(self) -> list[Solved] | None:
-        """Those of the newest state that is whole."""
+        """Return the solutions in the newest complete state; None if they are invalid."""
         self.number, found, notes = self.states.read()
         try:
             rows = zip(notes["solved"], found["multipliers"], found["margins"], strict=True) if found else ()
@@ -85,7 +85,7 @@ def _told(one: Solved) -> dict[str, Any]:
 
 
 def _solved(told: dict[str, Any], multipliers: Vector, margins: Vector) -> Solved:
-    """What `_told` told; KeyError, TypeError or ValueError for anything else."""
+    """Parse what `_told` stored; KeyError, TypeError or ValueError (among others) if invalid."""
     certificate = LogDetCertificate(float(told["objective"]), float(told["bound"]))
     solution = LogDetSolution(
         Outcome.SOLVED, float(told["gamma"]), multipliers, margins, certificate, int(told["n_iter"]), int(told["n_products"]),
@@ -96,7 +96,7 @@ def _solved(told: dict[str, Any], multipliers: Vector, margins: Vector) -> Solve
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A cell of the history, of the type that it had; TypeError or ValueError for what is none."""
+    """Convert a cell of the history to the type of its column; TypeError or ValueError if invalid."""
     if name == "stage":
         return str(value)
     return int(value) if name in ("iteration", "products") else float(value)

@@ -79,7 +79,7 @@ class LogDetKernelLearner(KernelLearner):
         than 5,000 rows they are those of the rows that constraints touch.
     solver : "auto", "pcg" or "direct"
         How the systems of Newton's method are solved: by the paper's preconditioned conjugate gradients, by a factorization of
-        the constraints that count, or by whichever takes less (`solver_` tells which). The method goes up the dual for "log" and
+        the constraints that count, or by whichever takes less (reported as `solver_`). The method goes up the dual for "log" and
         the hinges themselves, which ever narrower smooth hinges approach, and is the paper's trust region for the others.
     tol, max_iter
         Relative duality gap; Newton steps.
@@ -87,7 +87,7 @@ class LogDetKernelLearner(KernelLearner):
         Share of the labeled rows of each class, of triplets or of pairs, that `result_.quality` is measured on, at most 0.5; 0: it
         is not measured, as it is not by `path`. The final fit is on all, and starts from what was learned without that share.
     memory_limit : int, str or None
-        Bytes this process may use; what needs more is refused before it is begun.
+        Bytes this process may use; what needs more is refused before it starts.
     client, n_jobs, random_state, callbacks, verbose
         Where the graph is built; its threads; of no effect, nothing is random; functions called with each row of the history
         (True ends the fit: the kernel so far is the result, with its certificate); progress on standard error.
@@ -202,8 +202,10 @@ class LogDetKernelLearner(KernelLearner):
         pairs: Any = None,
         sample_ids: Any = None,
     ) -> LogDetPath:
-        """The kernels at each of `gammas`, in the order given, each begun where those before lead; `model(i)` is the learner of
-        gammas[i], fitted. By default 2^-12, 2^-8, ... 2^16, as in the paper. The learner's own gamma plays no part.
+        """Return the kernels at each of `gammas` in the given order, each started where those before predict.
+
+        `model(i)` is the learner of gammas[i], fitted. By default 2^-12, 2^-8, ... 2^16, as in the paper. The learner's own gamma
+        plays no part.
         """
         values = values_of_gamma(gammas)
         given = {"triplets": triplets, "must_link": must_link, "cannot_link": cannot_link, "pairs": pairs}

@@ -62,7 +62,7 @@ def load_learner(run: RunStore) -> LogDetKernelLearner:
     learner.result_ = result_in(run, read_history(run))
     learner.certificate_ = LogDetCertificate(float(last["objective"]), float(last["bound"]))
     learner.n_iter_, learner.solver_, learner._path = int(last["n_iter"]), str(last["solver"]), report["outputs"]
-    learner.method_ = str(last.get("method", ""))  # earlier runs do not tell it
+    learner.method_ = str(last.get("method", ""))  # missing in earlier runs
     return learner
 
 

@@ -16,7 +16,7 @@ from dkl.stores.run import RunStore
 
 
 def settings_in(run: RunStore) -> LogDetRunSettings:
-    """Those of a run, whose configuration has been looked at."""
+    """Return the settings of a run whose configuration has been validated."""
     return LogDetRunSettings(**run.config["settings"])
 
 

@@ -1,4 +1,4 @@
-"""How well a kernel tells labelled rows apart: the error of each one's nearest neighbour among the others."""
+"""Quality of a kernel on labeled rows: the error of each one's nearest neighbor among the others."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class LogDetPath:
     def of(
         cls, gammas: NDArray[np.float64], found: Sequence[LogDetSolution], result: Result, make: Callable[[int], Any]
     ) -> Self:
-        """Of the solutions; `make` makes the learner of one."""
+        """Build the path from its solutions; `make(i)` makes the learner of solution i."""
         return cls(
             gammas,
             np.array([one.certificate.objective for one in found]),

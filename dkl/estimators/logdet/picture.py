@@ -23,7 +23,9 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LogDetShown:
-    """What is drawn: before, after (m, 2) rows in a plane; codes (m,) of their classes, -1 none, and their names; spectrum
+    """Data of the picture of a learned kernel or metric.
+
+    before, after (m, 2): rows in a plane; codes (m,) of their classes, -1 none, and their names; spectrum
     (k,) of the prior and the learned kernel on n_spectrum of the n_matrix rows that constraints touch, or of W0 and W, descending;
     history; relative_gap.
     """
@@ -40,7 +42,7 @@ class LogDetShown:
     relative_gap: float
     quality: Quality | None = None
     path: Sequence[dict[str, Any]] = ()
-    """Of a run's path, a row a gamma: gamma, objective, and error of nearest labelled neighbours or None."""
+    """Rows of a run's path, one a gamma: gamma, objective, error of nearest labeled neighbors or None."""
     n_spectrum: int = 0
     n_matrix: int = 0
 
@@ -48,7 +50,7 @@ class LogDetShown:
     def of(
         cls, before: Any, after: Any, labels: Any, prior: Numbers, learned: Numbers, n: int, **told: Any
     ) -> LogDetShown:
-        """Of rows (m, d) and (m, k) before and after, and of matrices before and after."""
+        """Build from rows (m, d) and (m, k) before and after, and the matrices before and after."""
         names: tuple[str, ...]
         codes, names = (np.full(len(before), -1), ()) if labels is None else classes_of(labels)
         first, second = (Plane.of(rows).project(rows) for rows in (before, after))

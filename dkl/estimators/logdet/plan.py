@@ -1,8 +1,8 @@
-"""What a fit of problem (3) takes, before any of it is made: one guard for the learners, for `dkl plan` and for runs.
+"""Memory plan of a LogDet fit, made in advance: one guard for learners, for `dkl plan` and for runs.
 
 Dense work is done in one place: the block of K0 at the rows that constraints touch is solved by one process, this one or
 a worker. What the solver holds is `logdet_plan`'s to say; what a kernel on all rows, its principal components and what is
-kept of it take beside that is counted here.
+stored of it take in addition is counted here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ONE_PROCESS = "a kernel is found by one process"
 """Why workers stay idle."""
 FEWER = "raise memory_limit, label fewer rows, or give fewer triplets or pairs: the rows that they touch count, and no others"
 SIDE_BYTES = 400
-"""Of a constraint while it is made: its rows, its entries in the incidence and what these are sorted by."""
+"""Bytes of a constraint while it is made: its rows, its entries in the incidence and their sort keys."""
 COMPONENT_SQUARES = 6
 """Arrays b x b while principal components of b rows are found: K, its symmetric part, the centred one and their temporaries."""
 KEPT_SQUARES = 4
@@ -42,7 +42,7 @@ KEPT_SQUARES = 4
 class Sizes:
     """n rows of d features; p rows that c constraints touch, in q distinct entries of K.
 
-    all_rows: whether K0 is made of all rows, and not of these p alone; rank: at most, of K0 there, where that is known.
+    all_rows: whether K0 is made of all rows, and not of these p alone; rank: at most, of K0 there, or None if unknown.
     """
 
     n: int
@@ -60,7 +60,7 @@ class Sizes:
 
 
 def sizes_of(side: SideInformation, kernel: Any, loss: Any, n_features: int) -> Sizes:
-    """Of checked side information; the kernel and the loss as the settings name them."""
+    """Return the sizes of checked side information, for the kernel and loss named in the settings."""
     p, name = side.n_points, loss if isinstance(loss, str) else ""
     if side.pairs is not None and (side.triplets is None or name in PAIR_LOSSES):
         c = links = side.pairs.n_must + side.pairs.n_cannot
@@ -80,12 +80,15 @@ def sizes_of_labels(codes: NDArray[np.int64], n_in: int, n_out: int, kernel: Any
 
 
 def _entries(p: int, links: int) -> int:
-    """Of K that constraints are made of: its diagonal and one a pair of rows that are compared; at most its upper half."""
+    """Return the maximum number of entries of K in constraints: diagonal and compared pairs."""
     return int(min(p * (p + 1) // 2, p + links))
 
 
 def _of_kernel(kernel: Any, n_features: int) -> tuple[bool, int | None]:
-    """(whether K0 is made of all rows, its rank at most). A callable may compare to text in ways of its own."""
+    """Return (whether K0 is made of all rows, its maximum rank or None if unknown).
+
+    Comparing a callable to text may do anything.
+    """
     name = kernel if isinstance(kernel, str) else ""
     return name in ("laplacian", "precomputed"), n_features if name == "linear" else None
 
@@ -106,7 +109,7 @@ def solve_items(sizes: Sizes, solver: str) -> dict[str, int]:
 
 
 def flops_of(sizes: Sizes) -> float:
-    """Of a Newton step by conjugate gradients."""
+    """Return the operations of a Newton step by conjugate gradients."""
     return _logdet(sizes, None).flops
 
 
@@ -115,7 +118,7 @@ def _logdet(sizes: Sizes, rank: int | None) -> LogDetPlan:
 
 
 def metric_items(n_points: int, n_constraints: int, d: int, solver: str) -> dict[str, int]:
-    """The same of a metric of d features: (3) by the factor that the rows are."""
+    """Return the bytes, by name, of a fit of a metric of d features, whose K0 has the rows as its factor."""
     q = _entries(n_points, 2 * n_constraints)
     found, direct = logdet_plan(n_points, n_constraints, q, rank=d), direct_bytes(n_constraints, q)
     # `learned` makes no block of a metric: K and M are not there.
@@ -140,7 +143,7 @@ class KernelPlan:
 def plan_kernel(
     sizes: Sizes, settings: Any, session: Session, *, has_folder: bool = False, own_rows: int = 0
 ) -> KernelPlan:
-    """Bytes of a fit; MemoryBudgetError where neither a worker nor this process has room for it, by what is largest.
+    """Plan the memory of a fit; MemoryBudgetError if neither a worker nor this process has enough.
 
     own_rows: bytes of the rows, where they were read for this fit; has_folder: the result is kept in a run's folder.
     """
@@ -171,15 +174,17 @@ def plan_kernel(
 
 
 def _base(session: Session) -> int:
-    """Of the process that solves, before it holds anything."""
+    """Return the bytes of the solving process before it holds any data."""
     return PROCESS_BASE + (WORKER_EXTRA if session.is_distributed else 0)
 
 
 def _stages(sizes: Sizes, held: int, kept: int) -> dict[str, int]:
-    """What this process holds before the solve, and after it, with what it holds throughout; kept: rows of the largest
-    matrix that goes to a run's folder."""
+    """Return the peak bytes of this process before and after the solve, with what it holds throughout.
+
+    kept: rows of the largest matrix that goes to a run's folder.
+    """
     b, p, n = sizes.basis, sizes.p, sizes.n
-    made = 8 * SQUARES * n * n - 8 * n * n if sizes.all_rows else 0  # beside K0 itself, which is held
+    made = 8 * SQUARES * n * n - 8 * n * n if sizes.all_rows else 0  # in addition to K0 itself, which is held
     components = 8 * (COMPONENT_SQUARES * b * b + 3 * b * p + 2 * p * p)
     found = {f"the kernel matrix of all {n:,} rows": made, "principal components": components}
     found |= {"the model": 8 * KEPT_SQUARES * kept**2}

@@ -43,7 +43,7 @@ KERNEL, METRIC = "the unlearned kernel", "Euclidean distances"
 
 @dataclass(frozen=True)
 class Part:
-    """What is learned from without the held-out part, and what that is. Row numbers are places among the problem's points.
+    """The problem without the held-out part, and that part. Row numbers index the problem's points.
 
     chosen (c,): the constraints that are left; n_labelled: as of the problem; tests: triplets
     (t, 3) or pairs (t, 2), or rows (t,) with codes (p,) of all points; is_must (t,) of pairs.

@@ -50,7 +50,7 @@ OF_LOSSES = {name: tuple(loss for loss, has in LOSS_PARAMETERS.items() if name i
 
 @dataclass(frozen=True)
 class LogDetRunSettings(LogDetKernelSettings):
-    """Of a run: gamma may be a path of several; the estimator's dictionaries `kernel_params` and `loss_params` are options here."""
+    """Settings of a run: gamma may be a path; entries of `kernel_params` and `loss_params` are options."""
 
     gamma: Annotated[
         Any,
@@ -87,13 +87,13 @@ class LogDetRunSettings(LogDetKernelSettings):
 
     @property
     def kernel_params(self) -> dict[str, Any]:
-        """As the estimator has them."""
+        """Return `kernel_params` as the estimator takes them."""
         given = {name: getattr(self, name) for name in OF_KERNELS if getattr(self, name) is not None}
         return {name.removeprefix("kernel_"): value for name, value in given.items()}
 
     @property
     def loss_params(self) -> dict[str, Any]:
-        """As the estimator has them."""
+        """Return `loss_params` as the estimator takes them."""
         return {name: getattr(self, name) for name in OF_LOSSES if getattr(self, name) is not None}
 
     def check_together(self) -> None:

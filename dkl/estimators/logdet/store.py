@@ -37,7 +37,10 @@ def follow(
     posed: Posed, codes: Codes, gammas: list[float], begin: Sequence[LogDetSolution], work: DenseWork, keeper: StoredPath,
     watch: Watch,
 ) -> list[Solved]:  # fmt: skip
-    """All gammas in their order, each begun where those before lead, the first by `begin`, from where the keeper's path ends."""
+    """Solve all gammas in order, after those stored, each from a start that the solutions before predict.
+
+    begin: solutions that lead to the first.
+    """
     path = keeper.begun(gammas, len(posed.constraints))
     for one in path:
         stage_of(watch, gammas, one.solution.gamma).resume(one.rows)
@@ -82,7 +85,7 @@ def _learned(posed: Posed, solution: LogDetSolution) -> Matrix:
 
 @dataclass(frozen=True)
 class FittedPath:
-    """What a fit leaves; prior_error: of nearest neighbours under K0."""
+    """Result of a fit of a path; prior_error: of nearest neighbors under K0."""
 
     prior: PriorKernel
     posed: Posed
@@ -190,7 +193,7 @@ def _report(fitted: FittedPath, settings: LogDetRunSettings) -> dict[str, Any]:
 def _prior_arrays(
     prior: PriorKernel, rows: Any, points: NDArray[np.intp], components: Components
 ) -> dict[str, NDArray]:
-    """What K0 is made from again: the matrix itself, the graph with its rows and their coordinates, or rows of the basis."""
+    """Return the arrays from which K0 is rebuilt: the matrix, the graph with its rows, or the basis rows."""
     if isinstance(prior, GivenKernel):
         return {"prior": prior.matrix}
     if isinstance(prior, RowKernel):

@@ -51,7 +51,10 @@ class PosedUnfolding:
         cls, rows: Any, side: Matrix | None, m: int, settings: UnfoldingSettings, session: Session, beside: int = 0,
         room: Room | None = None,
     ) -> PosedUnfolding:  # fmt: skip
-        """From rows (n, d); InputError for rows that are all equal. Components of the graph are joined by their shortest edges."""
+        """Build the problem from rows (n, d); components of the graph are joined by their shortest edges.
+
+        Raises InputError for rows that are all equal.
+        """
         graph = build_graph(
             rows, n_neighbors=min(settings.n_neighbors, int(rows.shape[0]) - 1), sigma="local", sharpness=EQUAL_WEIGHTS, joined_above=1,
             laplacian="unnormalized", memory_limit=settings.memory_limit, beside=beside, session=session,
@@ -85,7 +88,7 @@ class PosedUnfolding:
 
     @cached_property
     def problem(self) -> QuadraticSDP:
-        """In Y."""
+        """Return the quadratic SDP in Y."""
         return unfolding(self.basis.Q, self.edges, self.squared, self.nu, self.reward)
 
     @property
@@ -94,12 +97,12 @@ class PosedUnfolding:
         return None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a run keeps beside the basis."""
+        """Return the arrays that a run stores in addition to the basis."""
         side = {} if self.side is None else {"side": np.ascontiguousarray(self.side)}
         return {"edges": self.edges.astype(np.int64), "squared": self.squared, **side}
 
     def told(self) -> dict[str, Any]:
-        """What the report says."""
+        """Return the report's entries: the number of edges and nu."""
         return {"n_edges": len(self.edges), "nu": self.nu}
 
     def with_quality(self, found: Solved, rows: Any, watch: Watch) -> Solved:
@@ -108,7 +111,7 @@ class PosedUnfolding:
 
     @classmethod
     def again(cls, basis: Basis, found: dict[str, NDArray[Any]], settings: UnfoldingSettings) -> PosedUnfolding:
-        """From what `arrays` gave; InputError for edges that are none of these rows, or have no lengths."""
+        """Restore the problem from what `arrays` returned; InputError for invalid edges or lengths."""
         edges = checks.edges(found["edges"], len(basis.Q))
         squared = checks.edge_lengths(found["squared"], len(edges))
         return cls(basis, edges.astype(np.intp), squared, found.get("side"), settings)

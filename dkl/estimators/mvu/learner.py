@@ -52,7 +52,7 @@ class MaximumVarianceUnfolding(BasisLearner):
     holdout : float
         0: `result_.quality`, how well neighbors are kept next to principal components, is not measured. Nothing is held out for it.
     memory_limit : int, str or None
-        Bytes this process may use; what needs more is refused before it is begun.
+        Bytes this process may use; what needs more is refused before it starts.
     client, n_jobs, random_state, callbacks, verbose
         Where the graph is built and large bases are found; its threads; of no effect, nothing is random; functions called with
         each row of the history (True ends the fit); progress on standard error.

@@ -11,7 +11,7 @@ from dkl.stores.run import RunStore
 
 
 def load_learner(run: RunStore) -> MaximumVarianceUnfolding:
-    """From the run alone; StoreError for parts that do not fit together."""
+    """Restore the learner from its run alone; StoreError for parts that do not fit together."""
     settings = UnfoldingSettings(**run.config["settings"])
     posed = posed_in(run, PosedUnfolding, settings)
     learner = remade(MaximumVarianceUnfolding, UnfoldingSettings, run.config["settings"])
