@@ -37,7 +37,7 @@ SEARCH_FOLDER = "search"
 
 
 def _search(path: str, dims: tuple[str, ...], doc: str, dtypes: tuple[str, ...] = NUMBER) -> StoredArray:
-    """Of the factored solver under way."""
+    """Declare an array of the factored solver's state while it is under way."""
     return StoredArray(f"{SEARCH_FOLDER}/{path}", dims, dtypes, doc, chunks=ROWS, optional=True)
 
 
@@ -59,7 +59,7 @@ SEARCH = (
         "descent-*/power", ("sample", "column"), "The preconditioner's estimate of the stiffest direction.", FLOATS
     ),
 )
-"""Of the factored solver under way (estimators/pairwise/search_store.py)."""
+"""Arrays of the factored solver under way (estimators/pairwise/search_store.py)."""
 
 ARRAYS = Arrays(
     *COLUMN_ARRAYS,

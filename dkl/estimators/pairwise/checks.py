@@ -46,8 +46,10 @@ def holds_out_for_certain(settings: PairwiseSettings) -> bool:
 
 
 def check_pairs(n: int, pairs: Pairs, settings: PairwiseSettings, scale: float | None) -> None:
-    """InputError for a gamma, or weights, that do not go with a Laplacian of such a `scale`, where that is known, and for too few
-    pairs to hold some out."""
+    """Raise InputError for a gamma or weights unsuited to a Laplacian of this `scale`, or too few pairs.
+
+    scale: None if unknown, then gamma and weights are not checked. Pairs are too few if some cannot be held out.
+    """
     if scale is not None:
         gamma = largest_gamma(settings, scale)
         check_gamma(gamma, scale)

@@ -114,7 +114,10 @@ def _measured(
     reason: str,
     watch: Watch,
 ) -> Fitted:
-    """Add the quality by `scores` (p,) of held-out pairs, or the reason why there is none; warn where the plain alternative is better."""
+    """Add the quality by `scores` (p,) of held-out pairs, or the reason why it is missing.
+
+    Warns if the plain alternative is better.
+    """
     if held is None or scores is None or not np.isfinite(scores).all():
         is_stopped = fitted.result.outcome.is_wanted and not fitted.result.outcome.converged
         fitted.result = replace(fitted.result, no_quality="" if is_stopped else reason)

@@ -1,6 +1,6 @@
-"""The learned factor at new points: the harmonic extension over the neighbour graph, block by block of new rows.
+"""Harmonic extension of the learned factor to new points over the neighbor graph, by blocks of rows.
 
-Each block finds its neighbours in one pass over the rows that were learned from, wherever these stand; in few dimensions by
+Each block finds its neighbors in one pass over the rows that were learned from, in memory or not; in few dimensions by
 a k-d tree of them, if there is memory for one. Lists of neighbours are exact, and so the same either way and for any cut.
 """
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:  # what a search needs is imported when one is made: sizes and
     from dkl.linalg.neighbors import Lists
 
 LEAST_ROWS = 512
-"""Of new rows that share a pass over the others, which is read and converted beside the products with them."""
+"""Minimum new rows that share a pass over the learned ones, whose reading and conversion it repays."""
 REFERENCE_BYTES = 4_000_000
-"""Of the rows learned from that are read at a time."""
+"""Bytes of learned rows that are read at a time."""
 
 
 @dataclass(frozen=True)
 class Extension:
-    """What extends a factor to new points.
+    """Extension of a factor to new points.
 
     learned: the rows that were learned from, n of them; factor (n, rank), theirs; similarity: the graph's; tree: of the rows, or
     None.
@@ -48,7 +48,7 @@ class Extension:
 
     @classmethod
     def of(cls, learned: RowSource, factor: Any, similarity: Similarity, most: float = np.inf) -> Extension:
-        """With a tree where that is of use, and has at most so many bytes."""
+        """Build the extension, with a k-d tree if that is useful and takes at most `most` bytes."""
         tree = None
         if index_bytes(learned, most) > 0:
             from sklearn.neighbors import KDTree
@@ -58,7 +58,7 @@ class Extension:
 
     @property
     def nbytes(self) -> int:
-        """Of the arrays in it, which a session asks for to send them once."""
+        """Return the bytes of the arrays in it; a session reads it to send them once."""
         held = 0 if not self.learned.is_in_memory else self.learned.n * self.learned.row_bytes
         return int(
             self.factor.nbytes + self.similarity.nbytes + held + (0 if self.tree is None else self.tree.data.nbytes)
@@ -95,19 +95,22 @@ class Extension:
 
 
 def index_bytes(learned: RowSource, most: float) -> int:
-    """Bytes of a k-d tree of these rows; 0 where there is none: products are as fast, or it has more than `most`."""
+    """Return the bytes of a k-d tree of these rows; 0 if products are as fast or it exceeds `most`."""
     size = tree_bytes(learned.n, learned.n_features)
     return size if not learned.is_sparse and learned.n_features <= TREE_FEATURES and size <= most else 0
 
 
 def reference_rows(learned: RowSource) -> int:
-    """Of the rows learned from, how many are read at a time."""
+    """Return the number of learned rows that are read at a time."""
     return max(1, REFERENCE_BYTES // learned.row_bytes)
 
 
 def work_bytes(learned: RowSource, rank: int, n_neighbors: int, block_rows: int) -> int:
-    """Bytes that a thread takes for a block of new rows, beside those: a block of references, its working copies with a table
-    of products, the lists, and the mean with what is added to it."""
+    """Return the bytes that a thread takes for a block of new rows, without those rows.
+
+    Counted are a block of references, its working copies with a table of products, the lists, and the mean with what is
+    added to it.
+    """
     references, entries = reference_rows(learned), max(1, learned.row_bytes // learned.dtype.itemsize)
     chunks = 0 if learned.is_in_memory else references + 2 * learned.rows_per_chunk
     tiles = 16 * (entries + 1) * (QUERY_TILE + min(REFERENCE_TILE, references)) + 8 * QUERY_TILE * REFERENCE_TILE
@@ -139,7 +142,7 @@ def extend_block(block: Block, extension: Extension) -> NDArray:
 
 
 def is_same(new: RowSource, old: RowSource) -> bool:
-    """Whether both hold the same rows, compared a block at a time."""
+    """Return whether both hold the same rows, compared a block at a time."""
     if new.array is old.array:
         return True
     if new.array.shape != old.array.shape or new.is_sparse != old.is_sparse:

@@ -40,13 +40,15 @@ from dkl.solvers.watch import Watch
 
 LOG = logging.getLogger("dkl")
 SECONDS = 1.0
-"""Of iterations that are asked for at a time, where no callback wants to see each."""
+"""Seconds of iterations to request at a time, where no callback wants to see each."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of the factored solver: a proven relative gap, the rank to start at (None: its own), limits, and the type of what is
-    handed out."""
+    """Request to the factored solver.
+
+    The relative gap to prove, the rank to start at (None: its own), limits, and the type of the returned factor.
+    """
 
     gap: float
     rank: int | None
@@ -64,9 +66,9 @@ def solved(
     begun: Callable[[], Told] | None,
     keep: Keep | None,
 ) -> FactoredSolution:
-    """The factor of these rows in the type that was asked for, with the certificate of that very factor.
+    """Solve for the factor of these rows, in the requested type, with the certificate of that very factor.
 
-    start: (n_own, any rank), None for the problem's own. begun: reads a state of these rows to continue from, in place of the start;
+    start: (n_own, any rank), None for the problem's own. begun: reads a state of these rows to resume from, in place of the start;
     keep: is offered states. NumericalError where a value is not finite.
     """
     found = solve_to_gap(
@@ -102,7 +104,7 @@ def solved_here(
     store: SearchStore | None = None,
     begun: Told | None = None,
 ) -> FactoredSolution:
-    """In this process. store: keeps the state; begun: what it has kept, of all rows.
+    """Solve in this process. store: stores the state; begun: the stored state of all rows to resume from.
 
     InterruptedRunError where the watch means to resume it, once the state is committed.
     """
@@ -119,8 +121,11 @@ def solved_here(
 
 @dataclass(frozen=True)
 class PairPart:
-    """A worker's rows of problem (1). start: its rows of a given one, or, where is_own, of the solver's own; begun: of a state in place
-    of it, if there is one, which is taken out."""
+    """A worker's rows of the pairwise problem.
+
+    start: its rows of a given one, or, where is_own, of the solver's own; begun: of a state in place of
+    it, if any, which is taken out.
+    """
 
     bounds: tuple[int, ...]
     index: int
@@ -136,7 +141,7 @@ class PairPart:
 
 
 def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> FactoredSolution:
-    """What a worker runs; a `Joint`."""
+    """Solve a worker's part; runs on the worker, as a `Joint`."""
     rows = SharedRows(part.bounds, part.index, others, threads=threads, groups=part.groups)
     begun = part.start if part.is_own else None
     problem = FactoredPairwise(part.laplacian, part.targets, part.gamma, weights=part.weights, rows=rows, begun=begun)
@@ -150,7 +155,7 @@ def solve_part(part: PairPart, others: Exchange, threads: int, tell: Tell) -> Fa
 
 
 def _offer(tell: Tell, state: Callable[[], FactoredState]) -> None:
-    """Of the rows that are here."""
+    """Publish the state of this worker's rows."""
     tell.offer(lambda: told_of(state()))
 
 
@@ -164,7 +169,9 @@ def solved_on_workers(
     store: SearchStore | None = None,
     begun: Told | None = None,
 ) -> tuple[FactoredSolution, int]:
-    """On the session's workers; how often lost workers sent it back. store, begun: see `solved_here`.
+    """Solve on the session's workers; return (solution, how often lost workers sent it back).
+
+    store, begun: see `solved_here`.
 
     WorkersLostError where there are none, or some are lost in each of `waiting.attempts()` without a state kept between them;
     InterruptedRunError as there.
@@ -202,7 +209,7 @@ def _cut(
     plan: SharedPlan,
     workers: int,
 ) -> Sequence[Callable[[str], PairPart]]:
-    """What makes the parts of so many workers at most."""
+    """Return the functions that make the parts, for at most `workers` workers."""
     bounds = plan.bounds(workers)
 
     def part(index: int, address: str) -> PairPart:
@@ -237,7 +244,7 @@ def _watched(work: JointWork, watch: Watch, store: SearchStore | None) -> None:
         if store is not None and rows and not is_done:
             store.commit_due(rows[-1], int(rows[-1]["iteration"]), state, watch)
         if watch.outcome is not None:
-            steps = 1 << 40  # nobody asks any more
+            steps = 1 << 40  # stopped: run to the end without reporting
         elif watch.is_passive and rows:
             steps = int(np.clip(len(rows) * SECONDS / max(time.monotonic() - began, 1e-3), 1, 64))
         if store is not None:

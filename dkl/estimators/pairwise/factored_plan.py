@@ -1,4 +1,4 @@
-"""What the factored solver of pairs takes, in this process or with its rows shared out over workers, and at which rank it has room."""
+"""Memory and rank of the factored solver of pairs, in this process or shared out over workers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ from dkl.resources import machine_memory
 from dkl.solvers.factored_state import START_RANK
 
 FINISH_ARRAYS = 14
-"""Of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
+"""Arrays of the factor's size, at its padded width: see `dkl/solvers/factored.py`."""
 KEPT_ARRAYS, BLOCK_ARRAYS, BLOCK_BESIDE = 5, 6, 48
-"""While the gap is certified: arrays of the factor's size, those of a block of Ritz vectors, and its columns beside V's."""
+"""Arrays while the gap is certified: of the factor's size, of a Ritz block, and its extra columns."""
 WORTHWHILE = 0.25
-"""Of the memory that this process may use: where it would hold more at START_RANK columns, the rows are shared out over a cluster's
-workers. They send each other what their rows meet, which costs more time than memory is worth before (benchmarks/pair_workers.md)."""
+"""Share of this process's memory, at START_RANK columns, from which a cluster's workers share rows.
+
+They send each other what their rows meet: below that, time lost outweighs memory saved
+(benchmarks/pair_workers.md).
+"""
 IDLE = "the workers stay idle: the factored solver fits here, and on them would exchange more than it computes"
 MAX_FINISH_RANK = 64
 LEAST_FINISH_RANK = 4
@@ -59,7 +62,7 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
     """The largest rank at which the factored solver keeps to the memory limit in this process, at most 64 and n.
 
     It takes 14 arrays (n, width) in double precision, width at most the next power of two, or 5 of them and 6 of (n, width + 48),
-    beside graph and pairs, and `kept` factors that are held meanwhile. 0 where no rank of 4 or more fits.
+    plus graph and pairs, and `kept` factors that are held meanwhile. 0 where no rank of 4 or more fits.
     """
     most = min(MAX_FINISH_RANK, n)
     if settings.memory_limit is None:
@@ -74,13 +77,13 @@ def rank_within(n: int, laplacian_entries: int, target_entries: int, settings: P
 
 
 def _matrices(laplacian_entries: int, target_entries: int, kept: int) -> int:
-    """Bytes of S and the filter's two multiples of it, and beside the arrays on T's pattern the pairs as the preconditioner takes them."""
+    """Return the bytes of S, the filter's two multiples of it, the arrays on T's pattern, and the pairs."""
     scores = 24 * bool(kept)  # of each pair, which is two entries, at three gammas
     return 3 * 12 * laplacian_entries + (96 + 8 * kept + scores) * target_entries
 
 
 def _columns(width: int, kept: int) -> int:
-    """Of all arrays (n, .) of the factored solver."""
+    """Return the columns of all arrays (n, .) of the factored solver."""
     certified = (KEPT_ARRAYS + BLOCK_ARRAYS) * width + BLOCK_ARRAYS * BLOCK_BESIDE
     return max(FINISH_ARRAYS * width, certified) + kept * width
 
@@ -116,12 +119,15 @@ class SharedPlan:
         return replace(plan, rank=min(width, n))
 
     def bounds(self, workers: int) -> tuple[int, ...]:
-        """(first row of each, n) for so many workers at most."""
+        """Return (first row of each, n) for at most `workers` workers."""
         found = groups(self.n)
         return (*(found[part.start][0] for part in share(len(found), workers)), self.n)
 
     def largest_part(self, targets: sparse.csr_array, laplacian_entries: int, workers: int, width: int) -> int:
-        """About what the worker with the most to hold takes at this width, before the graph is there: of so many entries of L each."""
+        """Estimate the largest worker's bytes at this width, before the graph is built.
+
+        laplacian_entries: of L, in each worker.
+        """
         bounds, empty = self.bounds(workers), sparse.csr_array((self.n, self.n))
         sizes = [sizes_of(empty, targets, bounds, k) for k in range(len(bounds) - 1)]
         return max(owner_bytes((own, met, laplacian_entries, entries), width) for own, met, _, entries in sizes)
@@ -137,7 +143,7 @@ class SharedPlan:
 def sizes_of(
     laplacian: sparse.csr_array, targets: sparse.csr_array, bounds: tuple[int, ...], index: int
 ) -> tuple[int, int, int, int]:
-    """Of a worker: rows, rows of others that its entries meet, entries of L and of T."""
+    """Return a worker's numbers of rows, rows of others that its entries meet, entries of L and of T."""
     lo, hi = bounds[index], bounds[index + 1]
     met, entries = np.zeros(bounds[-1], bool), []
     for matrix in (laplacian, targets):
@@ -149,7 +155,9 @@ def sizes_of(
 
 
 def owner_bytes(sizes: tuple[int, ...], width: int) -> int:
-    """What the factored solver takes for a worker's rows, at this padded width: its arrays, those parts of them that hold others' rows
+    """Return the bytes of the factored solver for a worker's rows, at this padded width.
+
+    Counted are its arrays, those parts of them that hold others' rows
     (V, a direction, two of the multipliers, four in single precision, and one of all columns that are mixed), S thrice, and the pairs.
 
     sizes: see `sizes_of`.
@@ -169,7 +177,7 @@ def factored_plan(
     *,
     has_store: bool,
 ) -> Plan:
-    """What the factored solver takes at most, at the largest rank that it may come to; it begins at `rank`."""
+    """Plan the factored solver at the largest rank that it may reach; it starts at `rank`."""
     n, entries = int(targets.shape[0]), int(targets.nnz)
     most = rank_within(n, laplacian_entries, entries, settings) if shared is None else shared.rank
     width = max(most, min(LEAST_FINISH_RANK, n))
@@ -198,7 +206,10 @@ def factored_plan(
 
 
 def search_bytes(n: int, width: int) -> int:
-    """On disk, of the factored solver's state at so many columns: one and one in progress (estimators/pairwise/search_store.py)."""
+    """Return the disk bytes of the factored solver's state at `width` columns, current and in progress.
+
+    See estimators/pairwise/search_store.py.
+    """
     within_a_round = 4 * 8 * width + 4 * width
     of_a_round = 8 * (2 * width + width + BLOCK_BESIDE)
     return 2 * n * (within_a_round + of_a_round)

@@ -34,7 +34,7 @@ class Begun:
 
 
 def begun_in(fit: Context, name: str) -> Begun | None:
-    """Where the run has kept a stage of the factored solver."""
+    """Return the stage of the factored solver that the run has stored, if any."""
     if fit.run is None:
         return None
     store = SearchStore(fit.run, fit.settings.checkpoint_every, name, lengths_of(fit.problem))
@@ -43,10 +43,10 @@ def begun_in(fit: Context, name: str) -> Begun | None:
 
 
 def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
-    """The factor that this solver, by itself, has left in a run that was complete and is to go further, to a smaller gap or past a
-    limit, and its rows of the history.
+    """Return the factor and rows that this solver alone left in a completed run to be continued.
 
-    None for a result that is only to be made again: it has the same bytes then.
+    A run is continued to a smaller gap or past a limit. The rows are those of its history.
+    None for a result that is only to be recomputed: it has the same bytes then.
     """
     reports = [] if fit.run is None else sorted(fit.run.path.glob("report-*.json"))
     if fit.run is None or not reports:
@@ -66,8 +66,10 @@ def left_in(fit: Context, goal: float) -> tuple[NDArray, list[Row]] | None:
 def by_factored(
     fit: Context, name: str, start: NDArray | None, goal: float, shared: SharedPlan | None, begun: Begun | None
 ) -> Stage:
-    """The factored solver to a proven relative gap: from where the run has kept it (`begun`), from what it has left there, from a
-    factor of any rank or a random one."""
+    """Run the factored solver to a proven relative gap, from `begun`, a result of the run, or `start`.
+
+    start: a factor of any rank; None for a random one.
+    """
     settings, problem, past = fit.settings, fit.problem, fit.watch.history
     rank = None if settings.rank == "auto" or start is not None else int(settings.rank)
     if begun is None and name == ALONE and (left := left_in(fit, goal)) is not None:
@@ -102,9 +104,9 @@ def by_factored(
 def _kept_stage(
     fit: Context, name: str, begun: Begun | None, rows: list[Row], *, on_workers: bool
 ) -> tuple[SearchStore | None, Watch]:
-    """Where the run keeps the factored solver's state, if there is a run, and the watch of its stage, with the rows it has.
+    """Return (store of the factored solver's state, watch of its stage with the rows it has).
 
-    rows: of the history before the stage, where it is not begun. Without a run, that of workers is kept beside the working arrays.
+    rows: of the history before a new stage. Without a run the store is None, except on workers, whose state goes to `scratch`.
     """
     run, before, every = fit.run, fit.watch.history, fit.settings.checkpoint_every
     if run is None:

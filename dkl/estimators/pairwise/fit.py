@@ -1,4 +1,4 @@
-"""One fit of a pairwise kernel, stage by stage: plan, ADMM or the factored solver, certificate, and the finish to a gap.
+"""Stages of a fit of a pairwise kernel: plan, ADMM or factored solver, certificate, finish to a gap.
 
 Used by the estimator and by the command line; with a run's folder every stage is on disk and `resume` continues from it.
 """
@@ -33,8 +33,11 @@ from dkl.stores.run import RunStore
 
 @dataclass
 class Fitted:
-    """What a fit leaves. `factor` is an ndarray, or None where it stands in the run's store alone; settings: as they were given; solver:
-    "admm" or "factored"; choice: of gamma, if it was chosen."""
+    """Result of a fit.
+
+    `factor` is an ndarray, or None where it is in the run's store alone; settings: as they were given; solver:
+    "admm" or "factored"; choice: of gamma, if it was chosen.
+    """
 
     factor: NDArray | None
     certificate: Certificate
@@ -106,7 +109,7 @@ def _asked(settings: PairwiseSettings) -> float:
 
 
 def _by_admm_and_finish(fit: Context, warm_start: NDArray | None) -> Stage:
-    """Algorithm 1, and what goes on from there to the goal; from within the latter, where a run has come so far."""
+    """Run Algorithm 1 and the finish from its end to the goal; resume within the finish if stored."""
     goal = fit.settings.goal
     begun = None if goal is None else begun_in(fit, FINISH)
     if goal is not None and begun is not None:

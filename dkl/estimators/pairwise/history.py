@@ -16,13 +16,13 @@ from dkl.stores.seals import MANIFEST
 OF_LOG = {"event", "at", "attempt", KEY}
 """Keys of a line that are not the iteration's."""
 COLUMNS = ("iteration", "objective", "primal_residual", "dual_residual", "rho_used", "relative_gap", "seconds")
-"""What is shown of it, wherever it is there; a gap that was not computed is None."""
+"""Columns of the history that are shown if present; a gap that was not computed is None."""
 
 
 def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
     """A row an iteration up to number `last`, in order; of one that was repeated, after a loss or by `resume`, the last.
 
-    StoreError for a row that nobody has written.
+    StoreError for a malformed row.
     """
     rows: list[dict[str, Any]] = []
     for event in run.events():
@@ -30,7 +30,7 @@ def history(run: RunStore, last: int | None = None) -> list[dict[str, Any]]:
             continue
         row = {key: value for key, value in event.items() if key not in OF_LOG}
         _require_row(row, run)
-        # An iteration that is written again follows from an earlier state: what stood beyond it is void.
+        # An iteration that is written again follows from an earlier state: what was beyond it is void.
         while rows and rows[-1]["iteration"] >= row["iteration"]:
             rows.pop()
         rows.append(row)
@@ -67,5 +67,5 @@ def _require_row(row: dict[str, Any], run: RunStore) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """One that a float can be, or NaN; not True."""
+    """Return whether the value is a number that fits a float, or NaN; a Boolean does not count."""
     return type(value) is float or (type(value) is int and abs(value) < 2**1000)

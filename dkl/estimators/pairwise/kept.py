@@ -35,8 +35,10 @@ class StoredFolds:
         return KeptStates(self.run.path / "folds", ARRAYS, f"fold{fold}", "a fold's path")
 
     def load(self, fold: int, n: int, held_out: int) -> FoldPath:
-        """Return the fold's path over n rows and so many pairs as far as it is stored; an empty one where it is damaged, or of other
-        gammas."""
+        """Return the fold's stored path over n rows and `held_out` pairs.
+
+        It is empty if damaged or of other gammas.
+        """
         _, found, notes = self._states(fold).read(lambda notes: notes["gammas"] == self.gammas)
         try:
             ranks, seconds = [int(rank) for rank in notes["ranks"]], [float(second) for second in notes["seconds"]]

@@ -65,8 +65,8 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         the same kernel, byte for byte.
     solver : "auto", "admm" or "factored"
         "admm" is the paper's Algorithm 1, out of core where memory asks for it. "factored" works on K = V V' at a low rank that it
-        chooses itself, to a proven relative gap (`target_gap`, or `tol` where that is None), in memory. "auto" is "factored" where a gap
-        is to be proven, no rank is given and `memory_limit` has room for it, else "admm".
+        chooses itself, to a proven relative gap (`target_gap`, or `tol` if it is None), in memory. "auto" is "factored" where a gap
+        is to be proven, no rank is given and it fits in `memory_limit`, else "admm".
     n_neighbors, sigma, laplacian, neighbors_method
         The graph: neighbours of each pattern; width of the similarity: a number, of exp(-d^2 / (2 sigma^2)), "average" or "auto", half
         the mean distance to the 10 nearest in its place, or "local", exp(-d^2 / max(s_i, s_j)^2) where s_i is the distance of row i
@@ -81,10 +81,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     max_iter, tol
         ADMM ends when both residuals (14), relative to what they are differences of, are at most `tol`.
     target_gap : float, None or "none"
-        The relative gap that the certificate is to prove, by default 1 %. The factored solver works until it does; ADMM goes on
-        with that solver where its own end does not prove it. That one works in this process, or with the rows shared out over the
-        client's workers where it would take a quarter of the memory here, or more than `memory_limit`. Only what is proven is SOLVED:
-        with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
+        The relative gap that the certificate is to prove, by default 1 %. The factored solver works until it does; after
+        ADMM it continues where ADMM's own end does not prove it. That one works in this process, or with the rows shared
+        out over the client's workers where it would take a quarter of the memory here, or more than `memory_limit`. Only what is
+        proven is SOLVED: with None ADMM ends as STATIONARY, by `tol`, at whatever gap that leaves.
     cv, n_gammas : int
         Where pairs are held out: folds, and values of gamma on the path of two decades.
     holdout : float
@@ -92,7 +92,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
         first, to a loose gap, and the fit of all pairs starts from it; where folds choose gamma or find wrong pairs, theirs are used.
     dtype : "float64" or "float32"
     memory_limit : int, str or None
-        Bytes a process may use beside an X in memory, as 4_000_000_000 or "4 GB". A state that does not fit is kept on disk.
+        Bytes a process may use in addition to an X in memory, as 4_000_000_000 or "4 GB". A larger state is kept on disk.
     work_dir : path or None
         Folder for the run's store (checkpoints, result). None: nothing is kept; a state on disk goes to a temporary folder.
     checkpoint_every : int or "auto"
@@ -100,7 +100,7 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
     client : distributed.Client or None
         Where to run. None finds the current client, if there is one, else uses threads of this process.
     warm_start : bool
-        Start from the factor of the fit before (a path over gamma, say). Not with gamma="cv", which has a start of its own.
+        Start from the factor of the fit before (a path over gamma, say). Not with gamma="cv", which has its own start.
     n_jobs, random_state, callbacks, verbose
         Threads; seed; functions called with each row of the history (True ends the fit: the factor so far is the result, with its
         certificate); progress on standard error.
@@ -202,10 +202,10 @@ class PairwiseKernelLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, C
 
         Side information is one of: `must_link` and `cannot_link`, (m, 2) integer arrays of row numbers; `pairs`, a
         `dkl.Pairs`, which may have weights, with `sample_ids` in cross-validation; or `y` with -1, None or NaN for
-        unlabeled, from which pairs are drawn: all of few labeled rows, else 5 of each kind a labeled row. Beside pairs y is not
+        unlabeled, from which pairs are drawn: all of few labeled rows, else 5 of each kind a labeled row. With pairs y is not
         learned from, and a DataWarning says so, except in cross-validation, where scores need it.
 
-        pair_weights : (m,) finite numbers >= 0, beside plain arrays: how sure one is of each pair, those of `must_link` first.
+        pair_weights : (m,) finite numbers >= 0, with plain arrays: how sure one is of each pair, those of `must_link` first.
         A pair of weight 2 counts as if it were there twice, of weight 0 as if it were not. A pair that is repeated with the
         same weight counts once, and with another one is refused.
         """

@@ -30,7 +30,7 @@ def load(n: int = 64, rank: int = 16) -> None:
 
 
 def _ring(n: int, steps: int) -> sparse.csr_array:
-    """1 between patterns so many steps apart."""
+    """Return the adjacency matrix (n, n), 1 between patterns `steps` apart on a ring."""
     rows = np.arange(n)
     both = np.concatenate([rows, (rows + steps) % n]), np.concatenate([(rows + steps) % n, rows])
     ring = sparse.csr_array((np.ones(2 * n), both), shape=(n, n))

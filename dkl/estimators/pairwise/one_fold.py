@@ -62,7 +62,7 @@ class OneFold:
     def solved(self, watch: Watch) -> tuple[NDArray | None, NDArray | None]:
         """Return (scores (p,) of the held-out pairs, factor): of the run, if it has them, else computed and stored there.
 
-        None where a value is not finite, or the watch has ended the fit; InterruptedRunError where that is to be resumed.
+        None where a value is not finite, or the watch has ended the fit; InterruptedRunError where it is to be resumed.
         """
         n, gamma, held = self.problem.n, float(self.problem.gamma), self.held
         kept = None if self.run is None else StoredFolds(self.run, np.array([gamma]))

@@ -31,7 +31,7 @@ from dkl.solvers.gamma_scores import GammaChoice
 
 KERNEL_ROWS = 400
 ROOM = 0.04
-"""Of the axis: classes with less have no name beside the kernel."""
+"""Minimum share of the axis for a class to have its name next to the kernel."""
 
 
 def draw(figure: Any, shown: PairwiseShown, title: str | None = None) -> None:
@@ -85,7 +85,7 @@ def draw_kernel(axis: Any, shown: PairwiseShown) -> None:
 
 
 def draw_pairs(axis: Any, shown: PairwiseShown) -> None:
-    """What the kernel says of the pairs: 1 is asked for at must-link pairs, 0 at cannot-link pairs."""
+    """Draw the kernel's values at the pairs: 1 is wanted at must-link pairs, 0 at cannot-link pairs."""
     title = "the learned kernel at the pairs"
     kinds = [(shown.must, "must-link: 1 is asked for", "C2"), (shown.cannot, "cannot-link: 0 is asked for", "C3")]
     there = [(values, label, colour) for values, label, colour in kinds if values is not None and len(values)]
@@ -113,7 +113,7 @@ def draw_choice(axis: Any, cv: GammaChoice) -> None:
 
 
 def draw_eigenvalues(axis: Any, shown: PairwiseShown) -> None:
-    """The largest eigenvalues of K; a drop tells how many clusters it keeps apart."""
+    """Draw the largest eigenvalues of K; a drop shows how many clusters it keeps apart."""
     count = len(shown.names)
     values = shown.eigenvalues[: max(30, 2 * count)]
     axis.plot(np.arange(1, len(values) + 1), np.maximum(values, 1e-6 * max(float(values[0]), 1e-300)), "o-", ms=4, lw=1)

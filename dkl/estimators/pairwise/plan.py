@@ -1,4 +1,4 @@
-"""The memory plan of a pairwise fit and what "auto" comes to, which follow from its settings, its problem and where it works."""
+"""Memory plan of a pairwise fit and the solver for "auto", from settings, problem and session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def chosen_rank(problem: PairwiseTerms, settings: PairwiseSettings) -> int:
 
 
 def solver_of(problem: PairwiseTerms, settings: PairwiseSettings, session: Session, run: RunStore | None) -> str:
-    """ "admm" or "factored": `solver`, or what "auto" comes to; see `solver_with_room`. A run that has commits of ADMM goes on with it."""
+    """Resolve solver="auto" to "admm" or "factored"; a run with commits of ADMM keeps using it.
+
+    See `solver_with_room`.
+    """
     if settings.solver != "auto":
         return settings.solver
     begun = run is not None and (run.path / "generations").is_dir()  # which asking for them would make
@@ -53,7 +56,7 @@ def solver_of(problem: PairwiseTerms, settings: PairwiseSettings, session: Sessi
 
 
 def solver_with_room(n: int, rank: int, settings: PairwiseSettings) -> str:
-    """`solver`, or what "auto" comes to for n patterns, where the factored solver has room for so many columns.
+    """Resolve solver="auto" for n patterns, where `rank` columns of the factored solver fit in memory.
 
     The factored one proves a gap in a tenth of the time of ADMM and its finish from some thousand patterns on, at the same accuracy
     (benchmarks/pair_defaults.md). But it chooses its own rank, holds its state in memory, and does nothing else than prove.
@@ -67,7 +70,7 @@ def solver_with_room(n: int, rank: int, settings: PairwiseSettings) -> str:
 def make_plan(
     problem: PairwiseTerms, settings: PairwiseSettings, session: Session, *, has_store: bool, refuse: bool = True
 ) -> Plan:
-    """In memory where that fits, else on disk where there is a store for it; else MemoryBudgetError (if `refuse`)."""
+    """Plan in memory if that fits, else on disk if there is a store; else MemoryBudgetError (if `refuse`)."""
     settings = replace(settings, solver=solver_of(problem, settings, session, None))
     rank = chosen_rank(problem, settings)
     entries, place = int(problem.laplacian.nnz), Place.of(session)

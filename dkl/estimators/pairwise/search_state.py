@@ -19,9 +19,9 @@ Notes = dict[str, Any]
 Spans = dict[str, slice]
 """Which rows of the arrays, by what these are counted by: "sample", "entry" of T, or "pair" of T above its diagonal."""
 COUNTED = {"residual": "entry", "pair_lift": "pair"}
-"""By what the rows of an array are, where not by samples."""
+"""Kind of the rows of arrays whose rows are not samples."""
 SMALL = ("values",)
-"""The same for all rows."""
+"""Arrays that are the same for all rows."""
 BEFORE = ("factor", "best", "mode", "lift", "pair_lift", "values", "vectors", "root")
 INSIDE = ("v", "lv", "residual", "direction", "previous", "power")
 """Arrays of the round before, and of the descent."""
@@ -43,7 +43,7 @@ class Told:
         return {**self.before, **self.descent}
 
     def part(self, spans: Spans) -> Told:
-        """Of these rows: copies in memory."""
+        """Return the state of these rows: copies in memory."""
 
         def some(arrays: Mapping[str, Any]) -> dict[str, NDArray]:
             return {name: values if name in SMALL else _rows(values, spans, name) for name, values in arrays.items()}
@@ -51,7 +51,7 @@ class Told:
         return Told(self.notes, some(self.before), some(self.descent))
 
     def fits(self, lengths: dict[str, int]) -> bool:
-        """Whether the arrays are of so many samples, entries and pairs, and those of a factor as wide as each other."""
+        """Return whether the arrays have these numbers of samples, entries and pairs, and equal factor widths."""
         wide = [self.descent[name].shape[1:] for name in ("v", "lv", "direction", "previous", "power") if self.descent]
         return len(set(wide)) <= 1 and all(
             values.shape[0] == lengths[COUNTED.get(name, "sample")]
@@ -65,13 +65,13 @@ def _rows(values: Any, spans: Spans, name: str) -> NDArray:
 
 
 def lengths_of(problem: PairwiseKernel) -> dict[str, int]:
-    """Of all rows."""
+    """Return the numbers of samples, entries and pairs of the problem."""
     n, entries = problem.n, int(problem.targets.nnz)
     return {"sample": n, "entry": entries, "pair": (entries - n) // 2}
 
 
 def spans_of(problem: PairwiseKernel, lo: int, hi: int) -> Spans:
-    """Of the rows [lo, hi)."""
+    """Return the slices of samples, entries and pairs of the rows [lo, hi)."""
     indptr, indices = problem.targets.indptr, problem.targets.indices
     first, last = int(indptr[lo]), int(indptr[hi])
     rows = np.repeat(np.arange(hi), np.diff(indptr[: hi + 1]))
@@ -109,7 +109,7 @@ def told_of(state: FactoredState) -> Told:
 
 
 def state_of(told: Told, rows: SharedRows) -> FactoredState:
-    """The state of what `told_of` told, or a part of it; KeyError, TypeError or ValueError for anything else."""
+    """Restore the state, or a part of it, from `told_of`; KeyError, TypeError or ValueError if invalid."""
     notes, before, inside = told.notes, told.before, told.descent
     done, idle, count, products = (_count(notes["before"][name]) for name in ROUND[1:])
     at = RoundState(float(notes["before"]["progress"]), done, idle, count, products)

@@ -1,7 +1,7 @@
 """The factored solver's state in a run's folder, while a fit is under way: what a resumed fit, or one that lost a worker, continues from.
 
 search/round-000003/    what the third round has left: once a round, as it has the vectors of the certificate
-search/descent-000151/  where the fourth stands after 151 rows of the history: in place of the one before
+search/descent-000151/  the state of the fourth after 151 rows of the history: in place of the one before
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class Source:
 
     @classmethod
     def of(cls, told: Told) -> Source:
-        """Of one that is here."""
+        """Wrap a state that is in memory."""
         arrays = told.arrays()
         return cls(told.notes, tuple(arrays), lambda name: [arrays[name]])
 
 
 class SearchStore(RunKeeper[Source | Told]):
-    """Keeps the state of a stage of the fit, which began after `first` rows of the history.
+    """Store of the state of a stage of the fit, which began after `first` rows of the history.
 
-    lengths: samples, entries and pairs of the problem (`lengths_of`). must: whether a disk without space ends the fit; else it goes on,
-    and nothing more is kept.
+    lengths: samples, entries and pairs of the problem (`lengths_of`). must: whether a disk without space ends the fit; else the
+    fit continues without storing more.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SearchStore(RunKeeper[Source | Told]):
         self.round = NOWHERE
 
     def load(self) -> Told | None:
-        """The newest state that is whole; of another stage or problem, or damaged, there is none. Sets `first` and the rule."""
+        """Return the newest complete state, if valid and of this stage and problem. Sets `first` and the rule."""
         found = self._found()
         if found is None or found.notes.get("stage") != self.stage or not found.fits(self.lengths):
             return None
@@ -85,12 +85,14 @@ class SearchStore(RunKeeper[Source | Told]):
             return None  # well sealed, but nothing that was ever written
 
     def due(self, *, at_end: bool = False) -> bool:
-        """As `Keeper.due`."""
+        """Return whether to commit now; see `Keeper.due`."""
         return not self.is_full and super().due(at_end=at_end)
 
     def commit_due(self, row: Row, count: int, state: Callable[[], Source | Told], watch: Watch) -> None:
-        """After a row, so many of the stage: commit the state if that is due, or the run ends here to be resumed, which is raised
-        then. After a certificate, which takes long, it is due sooner."""
+        """Commit the state if due after row `count` of the stage; raise InterruptedRunError if interrupted.
+
+        An interrupted run is committed before. After a certificate, which takes long, a commit is due sooner.
+        """
         self.rule.step = count
         if self.due(at_end=row.get("relative_gap") is not None) or (watch.is_interrupted and self.rule.is_new):
             try:
@@ -126,7 +128,7 @@ class SearchStore(RunKeeper[Source | Told]):
             length = self.lengths[COUNTED.get(name, "sample")]
             if name in SMALL:
                 arrays[name] = next(iter(state.parts(name)))
-            elif length > 0:  # without pairs there are none to lift
+            elif length > 0:  # without pairs there is nothing to lift
                 arrays[name] = Parts(length, state.parts(name))
         return arrays
 

@@ -1,4 +1,4 @@
-"""What is drawn of a learned kernel: small arrays, and how they come from an estimator or a run."""
+"""Data of the picture of a learned kernel, in small arrays, from an estimator or a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dkl.solvers.gamma_scores import GammaChoice
 
 PAIRS_KEPT = 2000
 PAIRS_READ = 100
-"""Of either kind, where the factor is not in memory and each end may stand in a chunk of its own."""
+"""Maximum pairs of either kind, if the factor is not in memory: each end may need another chunk."""
 MOST_CLUSTERS = 100
 NEGLIGIBLE = 1e-3
 """Eigenvalues below this share of the largest count as equally small."""
@@ -32,7 +32,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PairwiseShown:
-    """What is drawn of a learned kernel.
+    """Data of the picture of a learned kernel.
 
     factor (m, r): rows of at most 5,000 of the n patterns; codes (m,): their classes, -1 none; names of the classes;
     is_found: whether these are clusters that were found, not labels that were given; raw (m, d) patterns, dense or CSR,
@@ -76,7 +76,7 @@ def make_shown(
     cv: GammaChoice | None = None,
     quality: Quality | None = None,
 ) -> PairwiseShown:
-    """From a factor (n, r) and what else is known of its patterns; arrays may stand in memory, in dask or zarr.
+    """Return the picture's data from a factor (n, r) and its patterns; arrays may be NumPy, dask or zarr.
 
     rows (n, d): the raw patterns; labels (n,): classes, -1, None or NaN for unlabeled; must_link, cannot_link
     (p, 2): row numbers. Without labels the patterns are clustered by k-means on the factor, in as many clusters as K has
@@ -145,7 +145,10 @@ def _at_pairs(source: RowSource, pairs: Any) -> Numbers | None:
 
 
 def shown_of(learner: Any, X: Any = None, y: Any = None) -> PairwiseShown:
-    """Of a fitted learner: the patterns learned from, or those of X (m, d), which are transformed; y (n,) or (m,): labels."""
+    """Return the picture's data of a fitted learner.
+
+    Patterns are those learned from, or of X (m, d), which are transformed; y (n,) or (m,): labels.
+    """
     check_is_fitted(learner)
     result, certificate = getattr(learner, "result_", None), getattr(learner, "certificate_", None)
     told: dict[str, Any] = {
@@ -170,7 +173,7 @@ def shown_of(learner: Any, X: Any = None, y: Any = None) -> PairwiseShown:
 
 
 def _patterns(learner: Any) -> Any:
-    """What was learned from; None where it is known no longer, as of a learner that was loaded without its file."""
+    """Return the rows learned from; None if they are unavailable (a learner loaded without its file)."""
     rows = getattr(learner, "_fit_rows", None)
     try:
         return rows() if callable(rows) else rows

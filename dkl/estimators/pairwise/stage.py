@@ -1,4 +1,4 @@
-"""What the stages of a fit share: the problem and its place, the clock, and what each leaves."""
+"""Parts shared by the stages of a fit: the problem, its resources, the clock, and a stage's result."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ FACTORED_REMEDIES = {
 
 @dataclass
 class Stage:
-    """What a stage of a fit leaves: the factor, or None where it stands in the run's store alone; how near it is to the
-    optimum; why it ended; how often lost workers sent it back."""
+    """Result of a stage of a fit.
+
+    The factor, or None where it is in the run's store alone; how near it is to the optimum; why it ended; how often lost
+    workers sent it back.
+    """
 
     factor: NDArray | None
     certificate: Certificate
@@ -44,21 +47,24 @@ class Stage:
 
 
 def outcome_of(ended: Outcome, proven: float, goal: float | None, *, unproven: Outcome) -> Outcome:
-    """What may be said of a factor that is proven within `proven` of the optimum: SOLVED where a goal was asked for and that
-    is within it, and nowhere else; `unproven` where the solver itself took it for solved; else why the solver ended."""
+    """Return the outcome of a factor that is proven within `proven` of the optimum.
+
+    SOLVED only if there is a goal and `proven` is within it; `unproven` if the solver itself took it for solved; else why the
+    solver ended.
+    """
     if goal is not None and proven <= goal:
         return Outcome.SOLVED
     return unproven if ended is Outcome.SOLVED else ended
 
 
 def remedies_of(settings: PairwiseSettings) -> Remedies:
-    """What to do about an outcome, by the solver."""
+    """Return the remedies by outcome for the solver in use."""
     return FACTORED_REMEDIES if settings.solver == "factored" else REMEDIES
 
 
 @dataclass
 class Context:
-    """What the stages of one fit share."""
+    """Context shared by the stages of one fit."""
 
     problem: PairwiseKernel
     settings: PairwiseSettings
@@ -79,7 +85,7 @@ class Clock:
         self.at = time.perf_counter()
 
     def lap(self, stage: str) -> None:
-        """What has passed since the last lap goes to `stage`."""
+        """Add the time since the last lap to `stage`."""
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self.at
         self.at = now

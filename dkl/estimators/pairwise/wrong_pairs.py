@@ -73,7 +73,7 @@ class WrongPairs:
 
     @property
     def summary(self) -> str:
-        """One line for a warning."""
+        """Return one line for a warning."""
         m = len(self.probability)
         looks = (
             f"{np.count_nonzero(self.flagged):,} of {m:,} pairs look wrong, and count for less (result_.wrong_pairs)"

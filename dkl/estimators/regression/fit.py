@@ -1,4 +1,4 @@
-"""One fit of SLKL, stage by stage: the pass over the rows, nu by cross-validation if asked for, the lasso of each output.
+"""Stages of a fit of SLKL: the pass over the rows, nu by cross-validation if asked for, the lassos.
 
 Used by the estimator and by the command line.
 """
@@ -42,7 +42,7 @@ from dkl.solvers.watch import Watch
 CV_TOL = 1e-4
 """Relative gap that is enough on the folds of cross-validation."""
 LEAST_OUTPUTS, ROWS_A_COLUMN = 3, 10
-"""From which on outputs begin at what one inverse of B gives: its M^3 operations are few beside the n M^2 of the sums then."""
+"""Minimum outputs, and rows a column, to start from one inverse of B: M^3 is then small next to n M^2."""
 REMEDIES = remedies(
     iteration_limit="raise max_iter or tol",
     stalled="rounding ends all progress: use dtype='float64', or raise tol or nu",
@@ -53,7 +53,7 @@ REMEDIES = remedies(
 @dataclass
 class FittedColumns:
     """Weights (T, M) of the normalised columns, intercepts (T,), and how they were found: they are those of `solutions`, or of
-    the `refit`, beside which the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before they were known.
+    the `refit`, when the lasso has its own intercepts. nu and nu_max are NaN where the fit was stopped before they were known.
     held_out: weights (T, M), intercepts (T,) and gaps (T,) of the fit without the held-out rows; {} where there was none."""
 
     weights: NDArray[np.float64]
@@ -88,13 +88,13 @@ class FittedColumns:
         return np.flatnonzero((self.weights != 0).any(axis=0))
 
     def kernel_weights(self, lam: float) -> NDArray[np.float64]:
-        """(T, M) mu = sqrt(lambda / nu) |w| of the lasso's w: zero where that is, whatever nu."""
+        """Return (T, M) mu = sqrt(lambda / nu) |w| of the lasso's w; zeros if all of w is zero, whatever nu."""
         sizes = np.abs(self.lasso_weights)
         return np.sqrt(lam / self.nu) * sizes if sizes.any() else sizes
 
 
 def make_solver(settings: RegressionSettings, tol: float | None = None) -> Solver:
-    """For sums. Algorithm 2 as printed takes columns: where it has none, as in cross-validation, Newton steps do."""
+    """Return a solver for sums, with Newton steps in place of Algorithm 2 as printed, which needs columns."""
     tol = settings.tol if tol is None else tol
     if settings.solver in ("active-set", "paper"):
         return ActiveSet(tol, settings.max_iter)
@@ -163,7 +163,7 @@ def fit_columns(
 
 
 def _constant(passed: Passed, settings: RegressionSettings, watch: Watch) -> FittedColumns:
-    """What is known before the sums are: all weights zero have P = y'y, and no P is below D(0) = 0."""
+    """Return the zero fit of a stopped pass: all weights zero have P = y'y, and no P is below D(0) = 0."""
     M, outcome = len(passed.candidates.scale), watch.outcome
     assert outcome is not None
     unknown, zeros = np.full(M, np.nan), np.zeros(M)
@@ -190,7 +190,10 @@ def choose_nu(
 def common_starts(
     problems: Sequence[ColumnLasso], shared: CenteredGram, settings: RegressionSettings, n: int, threads: int
 ) -> list[Vector | None] | None:
-    """Starts from one inverse of B, where several outputs share it and it costs little beside the pass over n rows."""
+    """Return starts from one inverse of B, if several outputs share it and it costs little; else None.
+
+    Little is relative to the pass over n rows.
+    """
     few = len(problems) < LEAST_OUTPUTS or n < ROWS_A_COLUMN * len(shared.cross)
     if few or settings.solver != "active-set" or not isinstance(shared.gram, DenseGram):
         return None
@@ -198,7 +201,7 @@ def common_starts(
 
 
 def edge_text(cv: CrossValidation) -> str:
-    """What to say where the path of nu had to end while the error on rows held out still fell."""
+    """Return a warning that the path of nu had to end while the error on held-out rows still fell."""
     what = "max_iter ends the path" if cv.edge is Outcome.ITERATION_LIMIT else "rounding ends the path"
     how = (
         "raise max_iter"
@@ -209,12 +212,12 @@ def edge_text(cv: CrossValidation) -> str:
 
 
 def solving_threads(session: Session) -> int:
-    """Of this process, which solves wherever the pass was."""
+    """Return the threads of this process, which solves wherever the pass was."""
     return n_cpus() if session.is_distributed else session.threads
 
 
 def threads_for(shared: CenteredGram, session: Session) -> int:
-    """How many outputs may be solved side by side: those that read their Gram matrix from disk take turns."""
+    """Return how many outputs may be solved side by side; those whose Gram matrix is on disk take turns."""
     return solving_threads(session) if isinstance(shared.gram, DenseGram) else 1
 
 

@@ -78,7 +78,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
         `max_iter`: Newton steps, or passes of M coordinate steps.
     cv, n_nus
         Folds of cross-validation: a number, a splitter or an iterable of (train, test) that holds out each row once; values
-        of nu in the first nine decades of the path that it looks along, which goes on below for as long as that helps.
+        of nu in the first nine decades of the path that it looks along, which continues below as long as that helps.
     refit : "auto", "active", "all", "best" or "never"
         With nu="cv": predict by a ridge in the lasso's place, on the columns that the lasso has chosen ("active") or on all M
         ("all"), with the kernel's norm as its penalty and its lambda chosen by the same folds. "auto": on the lasso's columns
@@ -92,7 +92,7 @@ class LowRankKernelRegressor(KernelColumnsRegressor):
     store_columns : bool
         Keep the columns (n x M) in zarr, in the run's folder: needs `work_dir`.
     memory_limit : int, str or None
-        Bytes a process may use beside an X in memory. A Gram matrix that does not fit goes to disk.
+        Bytes a process may use in addition to an X in memory. A Gram matrix that does not fit goes to disk.
     work_dir : path or None
         Folder for the run's store (candidates, sums in between, model).
     checkpoint_every : int or "auto"

@@ -51,7 +51,7 @@ def _cross_validation(arrays: dict[str, NDArray], nu: float) -> CrossValidation 
 
 
 def _refit(told: dict[str, Any] | None, arrays: dict[str, NDArray]) -> Refit | None:
-    """From a report; earlier ones tell of none."""
+    """Restore the refit from a report; None if there was none, as in earlier reports."""
     if told is None:
         return None
     of = columns_of(told["outputs"], "objective", "gap")

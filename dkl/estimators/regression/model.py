@@ -55,7 +55,7 @@ def store_model(run: RunStore, fitted: FittedColumns, settings: RegressionSettin
 class Model:
     """A stored model, ready to predict: points (m, d) or column numbers, weights (T, m) with the scale in them.
 
-    n_features: of the points; with a precomputed kernel, of which points do not tell, -1.
+    n_features: of the points; -1 with a precomputed kernel, where points do not determine it.
     """
 
     kernel: Kernel

@@ -27,7 +27,7 @@ class RegressionPath:
     nus (k,); weights (k, T, M) of the normalised columns; intercepts (k, T); n_active (k, T); objectives and gaps
     (k, T), gaps relative; errors (k, T): mean squared error on the training rows; cv: that on rows held out, if asked for;
     result: outcome, history and seconds of all of it. Where a callback ended it during the pass over the rows the models at
-    the given nus are constants; there are none (k = 0) where no nus were given.
+    the given nus are constants; without given nus the path is empty (k = 0).
     """
 
     nus: NDArray[np.float64]
@@ -72,7 +72,7 @@ def path_of(
     if nus is None:
         nus = nu_path(nu_max or 1.0, settings.n_nus)  # without anything to explain any will do
         if cv is not None and len(cv.nus) > len(nus):
-            nus = cv.nus  # cross-validation has gone on behind the end
+            nus = cv.nus  # cross-validation has continued beyond the end
     start = time.perf_counter()
     found = solve_path(
         lambda nu: output_problems(shared, settings.lam, nu),

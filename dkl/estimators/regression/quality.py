@@ -109,7 +109,7 @@ class _Data:
 def _by_folds(
     data: _Data, fitted: FittedColumns, y: Matrix, sample_weight: Vector | None, fold_of: NDArray[np.integer]
 ) -> Quality | None:
-    """From the errors that cross-validation has kept of each fold; the alternative's are of the rows in `data`."""
+    """Return the quality from the folds' stored errors; the alternative's are of the rows in `data`."""
     assert fitted.cv is not None
     of_all, w = fold_of >= 0, np.ones(len(y)) if sample_weight is None else sample_weight
     n, folds = int(np.count_nonzero(of_all & (w > 0))), fold_of[data.numbers]
@@ -155,7 +155,7 @@ _NAMES = {True: "linear regression", False: "the mean"}
 
 
 def _alternatives(fitted: FittedColumns) -> list[bool]:
-    """Of a precomputed kernel there are no features to be linear in."""
+    """Return whether each alternative is linear; a precomputed kernel has no features for a linear one."""
     return [False] if fitted.candidates.points.ndim == 1 else [True, False]
 
 

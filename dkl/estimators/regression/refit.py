@@ -50,7 +50,7 @@ class Refit:
 
 @dataclass(frozen=True)
 class Favoured:
-    """What cross-validation has chosen: the ridge on these columns, at the path's best lambda."""
+    """Choice of cross-validation: the ridge on these columns, at the path's best lambda."""
 
     columns: str
     path: RidgePath

@@ -1,4 +1,4 @@
-"""What is drawn of a kernel regression: small arrays, and how they come from an estimator."""
+"""Data of the picture of a kernel regression, in small arrays, from an estimator."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FitShown:
 
 @dataclass(frozen=True)
 class RegressionShown:
-    """What is drawn of a kernel regression with T outputs and M columns.
+    """Data of the picture of a kernel regression with T outputs and M columns.
 
     nu, nu_max: the one used, and the least at which all weights are zero; n_active, n_columns; relative_gap: the largest
     that is proven of an output, of the refit where there is one; weights (T, M): the paper's mu, or None; cv_nus (k,),
@@ -102,7 +102,7 @@ def fit_shown(
 
 
 def training_fit(model: Any, rows: Any, targets: Numbers, offsets: Numbers, weights: Numbers | None) -> FitShown | None:
-    """What a fitted regressor keeps of its training rows for `plot`; None where these would cost more than a moment.
+    """Return a fitted regressor's training data for `plot`; None if it would cost more than a moment.
 
     targets (n, T) less offsets (T,). A kernel function of one's own is not asked again, nor are rows read again that only
     another library can read.
@@ -113,7 +113,7 @@ def training_fit(model: Any, rows: Any, targets: Numbers, offsets: Numbers, weig
     try:
         with blas_threads_for(len(model._coef[0])):
             found = _predictions(model, source, targets, weights, "rows learned from")
-    except NumericalError:  # `predict` will tell
+    except NumericalError:  # `predict` will raise it
         return None
     return found and replace(found, observed=found.observed + offsets[:MOST_TARGETS])
 
@@ -124,7 +124,9 @@ def _predictions(model: Any, rows: Any, targets: Numbers, weights: Numbers | Non
 
 
 def shown_of(model: Any, X: Any = None, y: Any = None, whose: str = "rows given") -> RegressionShown:
-    """Of a fitted regressor; predictions are of rows X (m, d) with targets y (m,) or (m, T), or of training rows it kept.
+    """Return the picture's data of a fitted regressor, with predictions of X or of stored training rows.
+
+    X (m, d) comes with targets y (m,) or (m, T).
 
     whose: what X is called in titles: a run passes the "rows learned from".
     """

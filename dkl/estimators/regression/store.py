@@ -1,4 +1,4 @@
-"""SLKL in a run's folder: the pass kept in between, to go on from, and the model that it comes to."""
+"""SLKL in a run's folder: the sums of a pass, stored for resuming, and the resulting model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dkl.stores.seals import Files
 
 
 class StoredPass(Keeper, RunKeeper[Partials]):
-    """Keeps the sums of a pass in a run's folder: every so many waves, or by time. A step of the rule is a wave."""
+    """Store of the sums of a pass in a run's folder, written every `every` waves (steps) or by time."""
 
     def __init__(self, run: RunStore, every: int | str) -> None:
         RunKeeper.__init__(self, run, every)
@@ -41,7 +41,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         """The panel (rows of B) that is under way; after a wave, also of how many, and groups of rows done of all."""
 
     def candidates(self) -> Candidates | None:
-        """Those that an earlier attempt chose. Raises StoreError where they are damaged."""
+        """Return the candidates that an earlier attempt chose, if any; StoreError if they are damaged."""
         return load_candidates(self.run) if (self.run.path / "candidates").is_dir() else None
 
     def chosen(self, candidates: Candidates) -> None:
@@ -54,11 +54,11 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         return self.load() or {}
 
     def panel_done(self, panel: int) -> bool:
-        """Whether the rows of B of that panel are stored."""
+        """Return whether the rows of B of that panel are stored."""
         return panel in self.sums.done()
 
     def after(self, panel: int, panels: int, wave: Wave, is_stopped: bool) -> None:
-        """Log a wave, and commit where that is due or the watch has ended the pass. Raises DiskError."""
+        """Log a wave; commit if due or if the watch has ended the pass. Raises DiskError."""
         self.rule.step += 1
         # What workers have written just now, before anybody can put it elsewhere.
         self.columns |= column_sums(self.run.path / "columns", wave.starts)
@@ -74,7 +74,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
         return found or None
 
     def write(self, state: Partials) -> dict[str, Any]:
-        """Put the sums on disk, and before them the columns that went in: rows that are summed are not made again."""
+        """Store the sums, after the columns that went in: summed rows are not computed again."""
         self._fsync("columns")
         self.seal_columns()
         self.number += 1
@@ -84,7 +84,7 @@ class StoredPass(Keeper, RunKeeper[Partials]):
     def seal_columns(self) -> None:
         """Seal the columns that this attempt and those before it have made, where they are kept. Raises DiskError.
 
-        Rows that no committed sum holds are made again and sealed again, so this need not be of one step with the sums.
+        Rows that no committed sum holds are recomputed and sealed again, so this need not be of one step with the sums.
         """
         if is_created(self.run.path / "columns"):
             seal_columns(self.run.path / "columns", self.columns)

@@ -43,7 +43,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
     Parameters
     ----------
     n_components : int
-        Eigenvectors beside the first.
+        Eigenvectors after the first.
     affinity : "neighbors" or "precomputed"
         "precomputed": X is a symmetric matrix (n, n) of similarities >= 0, dense or sparse.
     n_neighbors, sigma
@@ -57,7 +57,7 @@ class SpectralEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clien
         as many components. Nothing is held out for it. A DataWarning says where PCA is better, of a map alone: up to three components,
         and fewer than columns. Nor is it measured of affinity="precomputed", which has no rows.
     memory_limit : int, str or None
-        Bytes a process may use; what needs more is refused before it is begun.
+        Bytes a process may use; what needs more is refused before it starts.
     client, n_jobs, random_state
         Where the graph is built and large eigenvectors are found; its threads; not used, as nothing here is random.
 

@@ -25,7 +25,7 @@ class GraphSettings(Settings):
 
 @dataclass(frozen=True)
 class EmbeddingSettings(GraphSettings):
-    """How many coordinates."""
+    """Settings of a spectral embedding: the number of coordinates."""
 
     n_components: Annotated[int, Integer(1), "Eigenvectors beside the first."] = 2
     holdout: Annotated[float, SHARE_HELD_OUT, "0: the quality is not measured; nothing is held out for it."] = 0.1
@@ -33,7 +33,7 @@ class EmbeddingSettings(GraphSettings):
 
 @dataclass(frozen=True)
 class ClusteringSettings(GraphSettings):
-    """How many clusters, in how many coordinates."""
+    """Settings of spectral clustering: the number of clusters and of coordinates."""
 
     n_clusters: Annotated[int, Integer(1), "Clusters."] = 8
     n_components: Annotated[
