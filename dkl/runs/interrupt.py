@@ -103,7 +103,7 @@ class Interrupt:
     """Callback of the loop that stops it on Ctrl-C or SIGTERM, and the signals' handler while entered.
 
     In the loop the first signal is answered after the iteration, which is committed; elsewhere (graph, start, result)
-    at once, or when the function that is being compiled is. A second signal ends the process where it stands.
+    at once, or when the function that is being compiled is. A second signal ends the process at once.
     """
 
     passive = True  # it may stop the run at any iteration, so several may be under way

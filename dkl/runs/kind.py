@@ -1,4 +1,4 @@
-"""What a learner supplies for its runs, and nothing else: every verb of `dkl` is written once, for all of them.
+"""Interface that a learner supplies for its runs; each verb of `dkl` is written once, for all of them.
 
 A learner has a folder here. Its `__init__` holds a `Declaration`, which imports nothing large, so that a wrong option is
 reported at once; the function that it names reads the inputs, the `Planner` says what a run takes, and the `RunKind` does
@@ -40,9 +40,9 @@ class InputFile:
     help: str
     required: bool = True
     beside: str | None = None
-    """The input in whose file this one may stand beside the other, where no file is named."""
+    """Name of the input whose file may also hold this one, if no file is named."""
     one_of: bool = False
-    """Whether it is one of several, of which one is given: a run's configuration has null for the others."""
+    """True if exactly one of several inputs is given: a run's configuration has null for the others."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Declaration:
     """A learner as the command line sees it before anything large is imported.
 
     reader, planner, kind: "module:name" of the function that reads its inputs, of its `Planner` and of its `RunKind`, each of which
-    imports no more than it needs: a file that is none is reported before a planner is imported, and what does not fit before the
+    imports no more than it needs: an invalid file is reported before a planner is imported, and what does not fit before the
     learner is. verb: the command that uses its result, "predict" or "transform".
     """
 
@@ -64,39 +64,39 @@ class Declaration:
     """Empty: the `RunKind`, which plans too."""
     verb: str = "predict"
     remedies: dict[str, str] = field(default_factory=dict)
-    """For outcomes that are not convergence: what to do about them, by the names of the command's options."""
+    """Remedies by outcome, other than convergence, in terms of the command's options."""
     less_disk: str = "free space"
-    """What makes a run smaller."""
+    """Remedy that makes a run smaller on the disk."""
     generated: str = ""
-    """ "module:name" of the `MadeUp` data that `dkl sweep` takes where none are given; empty: there are none."""
+    """Address "module:name" of the `MadeUp` data that `dkl sweep` takes without files; empty: no data."""
 
     def read(self, files: Files, settings: Any, *, values: bool) -> Any:
         """The inputs, checked against each other and the settings; InputError. Without `values` shapes are enough."""
         return _named(self.reader)(files, settings, values=values)
 
     def planned(self) -> Planner[Any, Any]:
-        """What is asked before any work starts."""
+        """Return the learner's `Planner`, which plans and checks before any work starts."""
         made: Planner[Any, Any] = _named(self.planner or self.kind)()
         return made
 
     def runs(self) -> RunKind[Any, Any]:
-        """What does the work."""
+        """Return the learner's `RunKind`, which does the work."""
         made: RunKind[Any, Any] = _named(self.kind)()
         return made
 
 
 def _named(name: str) -> Any:
-    """What "module:name" names."""
+    """Import and return the object that "module:name" names."""
     module, _, of_module = name.partition(":")
     return getattr(importlib.import_module(module), of_module)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What `dkl info` says of a run.
+    """Facts of a run that `dkl info` shows.
 
-    state: where it stands. config: lines of what it was begun with, beyond its files and settings; result: of what it
-    has found, by name (empty before); table: lines; details: more for programs, as JSON keeps it.
+    state: as text. config: lines on what it was started with, beyond its files and settings; result: lines on its
+    result, by name (empty before); table: lines; details: more for programs, as JSON.
     """
 
     state: str
@@ -119,10 +119,10 @@ class RunKind(Planner[S, I]):
     drawn_rows: ClassVar[int] = 0
     """Rows of the data that a picture reads, at most."""
     reads_to_draw: ClassVar[bool] = False
-    """Whether a picture reads the data's file again, of which a fit has let go."""
+    """True if a picture reads the data's file again, which a fit has released."""
 
     def read(self, files: Files, settings: S, *, values: bool) -> I:
-        """By the declaration's reader."""
+        """Read the inputs by the declaration's reader."""
         found: I = self.declaration.read(files, settings, values=values)
         return found
 
@@ -132,20 +132,21 @@ class RunKind(Planner[S, I]):
     def fit(
         self, run: RunStore, inputs: Lazy[I], settings: S, session: Session, watch: Watch, notes: Notes = dict
     ) -> Result:
-        """From wherever the (locked) run stands to its result and report, which are stored. notes: called with
-        the report at the end.
+        """Fit or resume the (locked) run, and store its result and report.
+
+        notes: called with the report at the end.
 
         A watch that stops with `comes_back` ends in InterruptedRunError once all that is needed to resume is committed.
         """
 
     @abstractmethod
     def facts(self, run: RunStore) -> Facts:
-        """What the run holds; StoreError for a part that is damaged."""
+        """Return the facts of the run; StoreError for a damaged part."""
 
     @abstractmethod
     def claims(self, run: RunStore, inputs: Lazy[I], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed from what is stored, within `budget` bytes, by code that shares
-        nothing with the solvers; StoreError for what cannot be compared."""
+        """Yield comparisons of the report's numbers with the same recomputed from what is stored.
+        `budget`: bytes. The code shares nothing with the solvers. StoreError for what cannot be compared."""
 
     @abstractmethod
     def load(self, run: RunStore) -> Any:
@@ -153,7 +154,7 @@ class RunKind(Planner[S, I]):
 
     @abstractmethod
     def apply(self, run: RunStore, request: Request) -> Output:
-        """What the command's verb writes for the rows of a file."""
+        """Return the output of the command's verb for the rows of a file."""
 
     def coordinates(self, run: RunStore) -> Any:
         """Return the coordinates (n, r) of the rows learned from, an array or one on disk; None where the run keeps none."""
@@ -166,7 +167,7 @@ class RunKind(Planner[S, I]):
     # -- where a learner differs from most ----------------------------------------------------------------------------
 
     def config(self, inputs: I) -> dict[str, Any]:
-        """What else a run remembers of its inputs."""
+        """Return what else the run's configuration stores of its inputs."""
         return {}
 
     def written_by_workers(self, run: RunStore, settings: S) -> list[str]:
@@ -175,21 +176,21 @@ class RunKind(Planner[S, I]):
         return [] if folder is None else [str(folder)]
 
     def needs_inputs(self, run: RunStore) -> bool:
-        """Whether a run that is resumed reads its inputs again."""
+        """Return whether a resumed run reads its inputs again."""
         return True
 
     def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
-        """Whether the changes ask a complete run for more than it has."""
+        """Return whether the changes ask a complete run for more than it has."""
         report = run.report()
         before = report.get("settings", {}).get("max_iter", 0)
         return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > before
 
     def interrupt(self, again: str, settings: S) -> Interrupt:
-        """What answers Ctrl-C; `again` is the command that resumes."""
+        """Return the handler of Ctrl-C and SIGTERM; `again` is the command that resumes."""
         from dkl.runs.interrupt import PassInterrupt
 
         return PassInterrupt(again)
 
     def is_begun(self, run: RunStore) -> bool:
-        """Whether a run that ends in an error has anything worth keeping."""
+        """Return whether a run that ends in an error holds anything worth keeping."""
         return False

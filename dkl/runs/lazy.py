@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """What `read` returns, read once; `release` lets go of it, and it is read again where it is asked for again."""
+    """Value of `read`, read at the first call; after `release` it is read again when called."""
 
     def __init__(self, read: Callable[[], T], value: T | None = None) -> None:
         self._read, self._value = read, value

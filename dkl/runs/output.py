@@ -1,4 +1,4 @@
-"""What a run's learner makes of the rows of a file, written to another: all of it, or nothing."""
+"""Output of a run's learner for the rows of a file: a new file, complete or not there at all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SUFFIXES = (".npy", ".npz", ".csv")
 EXISTS = "exists already and is never overwritten"
 """First clause of the error for a target that is there."""
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that a spreadsheet takes for a formula."""
+"""First characters of a cell that a spreadsheet takes for a formula."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class RowIds:
 
 @dataclass(frozen=True)
 class Request:
-    """Which rows, beside which targets, and how. decision: decision values in place of labels; rows: themselves, where they
-    were read and looked at already; scale: by which their columns are standardized before anything is computed of them; table:
-    how delimited text is read."""
+    """Rows to apply a run to, targets to compare with, and options.
+    decision: decision values instead of labels. rows: the rows, where they were read and checked already; scale: by
+    which their columns are standardized before anything is computed of them; table: how delimited text is read."""
 
     data: str | AnyPath
     targets: str | AnyPath | None = None
@@ -203,7 +203,7 @@ def _object(target: ObjectPath) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _file(target: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `target` that takes its place in the end."""
+    """Open a file next to `target` that takes its place at the end; raise InputError if it exists then."""
     partial = target.with_name(f".dkl-{uuid.uuid4().hex[:12]}.partial")  # not longer for a long name
     try:
         with create_private(partial) as file:

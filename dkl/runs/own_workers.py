@@ -1,12 +1,12 @@
 """Worker processes of our own on this machine, closed to its other accounts.
 
-Whoever reaches a Dask scheduler, worker or nanny has it run what he likes, and every account of a machine reaches its
-127.0.0.1. Hence TLS, with a key that is made for this cluster alone and handed to its processes through pipes: who has no
-certificate is refused at each of their ports. Dask reads keys from files only, so for the moment of reading it is in a
-folder of mode 700.
+Any process that reaches a Dask scheduler, worker or nanny can run code in it, and every account of a machine reaches
+its 127.0.0.1. Hence TLS, with a key that is made for this cluster alone and handed to its processes through pipes: a
+client without a certificate is refused at each of their ports. Dask reads keys from files only, so for the moment of
+reading it is in a folder of mode 700.
 
-Dask also keeps what does not fit in memory in a folder that it imports from; by default one of a name known to all, in
-/tmp, whoever made it. Ours are the owner's alone.
+Dask also keeps what does not fit in memory in a folder that it imports from; by default one of a well-known name in
+/tmp, which any account may have made. Ours are the owner's alone.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ UNSEEN: dict[str, Any] = {
     "distributed.admin.system-monitor.log-length": KEPT,
     "distributed.diagnostics.computations.max-history": 1,
 }
-"""What only those pages show is not measured: with Dask's 100 and 50 looks a second, two workers that wait and their
-scheduler take 12 % of a processor, and 4 % without. Nor is it kept: logs of 1,000 to 10,000 entries take hours to fill."""
+"""Settings of Dask that switch off measurements and logs which only those pages show.
+With Dask's 100 and 50 looks a second, two workers that wait and their scheduler take 12 % of a processor, and 4 %
+without. Logs of 1,000 to 10,000 entries take hours to fill."""
 
 FORKED = (
     "distributed",
@@ -55,8 +56,8 @@ FORKED = (
     "dkl.stores.local_stores",
     "dkl.estimators.pairwise.loaded_kernels",
 )
-"""What workers are forked with, imported once in a process that does nothing else: what their tasks import, of whichever learner,
-and what these import when they are first called."""
+"""Modules that are imported once in the process from which workers are forked.
+They are what tasks of any learner import, and what these import when they are first called."""
 START_SECONDS = 120.0
 """A worker that has not come up by then hangs."""
 
@@ -85,10 +86,10 @@ def own_workers(count: int, worker_bytes: int) -> Iterator[Any]:
 
 
 def _started_by() -> dict[str, str]:
-    """Settings of Dask's by which workers are forked from one process that has imported what they need, where there is such a thing.
+    """Return settings of Dask that fork workers from one process with all imports done; {} if impossible.
 
-    A new Python takes seconds to import that, each worker anew, and again when one was lost; a fork has it. The pages of what is imported
-    are held once for all of them.
+    A new Python takes seconds to import that, in each worker and again when one was lost; a fork has it. The pages of
+    what is imported are held once for all of them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return {}
@@ -146,14 +147,14 @@ def _cluster(count: int, worker_bytes: int) -> Any:
 
 
 class NoSpans:
-    """In place of Dask's record of who submitted which tasks: it keeps some kB of every task that there ever was."""
+    """Replacement of Dask's record of who submitted which tasks, which grows by some kB with every task."""
 
     def observe_tasks(self, *_tasks: Any, **_more: Any) -> dict[Any, Any]:
-        """The scheduler tells of new tasks; no annotations for them."""
+        """Return no annotations for new tasks of the scheduler."""
         return {}
 
     def heartbeat(self, _worker: Any, _measured: Any) -> None:
-        """Workers tell of seconds by task."""
+        """Ignore the seconds by task that workers report."""
 
 
 @contextmanager

@@ -17,22 +17,23 @@ from dkl.stores.run import RunStore
 DRAWING = 70_000_000
 """Bytes of matplotlib and a canvas; measured 46 to 57 MB."""
 COPIES = 4
-"""Of the rows shown: read in stretches, put together, centred, projected."""
+"""Copies of the shown rows while drawing: read in stretches, put together, centered, projected."""
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def picture_bytes(kind: RunKind[Any, Any], n: int, n_features: int, read_at_once: int = 0) -> int:
-    """What drawing takes beside all else: matplotlib, the rows that are shown, and those of a file that is read at once."""
+    """Return the bytes that drawing takes in addition to all else.
+    They are matplotlib's, those of the rows that are shown, and those of a file that is read at once."""
     shown = COPIES * 8 * min(n, kind.drawn_rows) * n_features
     return DRAWING + shown + (read_at_once if kind.reads_to_draw else 0)
 
 
 def has_room(kind: RunKind[Any, Any], run: RunStore, memory_limit: int | None) -> bool:
-    """Whether a run's picture can be drawn within the limit, beside what this process holds."""
+    """Return whether a run's picture can be drawn within the limit, next to what this process holds."""
     if memory_limit is None:
         return True
     known = run.config["inputs"]["data"]

@@ -1,4 +1,4 @@
-"""Where runs are: in a folder of a disk, or at an address of an object store, as s3://bucket/run, with a folder to work in.
+"""Locations of runs: a folder on a disk, or an address (s3://bucket/run) with a folder to work in.
 
 The folder of a run in a store is one of the system's temporary folders (TMPDIR, which must be of a disk with space for the
 run, and seen by the workers of a cluster): it has all that a run in a folder has, and goes when this process ends. What a
@@ -27,7 +27,7 @@ from dkl.stores.run import RunStore
 
 _held = ExitStack()
 _copies: dict[str, tuple[Path, ObjectRun]] = {}
-"""Of runs that were read, by address; a copy serves until there is a newer commit."""
+"""Copies of runs that were read, by address; one serves until there is a newer commit."""
 
 
 @atexit.register
@@ -39,7 +39,7 @@ def _let_go(owner: int = os.getpid()) -> None:
 
 @dataclass(frozen=True)
 class NewRun:
-    """Where a run is to be made. name: as the user has it. parent: of its folder, for the disk's space."""
+    """Location of a new run. name: as the user typed it. parent: of its folder, for the disk's space."""
 
     name: str
     parent: Path
@@ -101,7 +101,7 @@ def _copy_of(name: str, objects: ObjectRun) -> tuple[Path, ObjectRun]:
 
 
 def _is_read(name: str, commit: Commit) -> bool:
-    """Whether a file is any reader's: of a complete run its checkpoints are not."""
+    """Return whether reading the run needs a file: of a complete run not the checkpoints."""
     return "report.json" not in commit.files or not name.startswith("generations/")
 
 

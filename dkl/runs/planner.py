@@ -1,4 +1,4 @@
-"""What is asked of a learner before any work starts."""
+"""Interface to the plans and checks of a learner, made before any work starts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ I = TypeVar("I")  # noqa: E741  # of inputs
 
 @dataclass(frozen=True)
 class Estimate:
-    """What `dkl plan` says before the memory plan, and after it."""
+    """Lines of `dkl plan` before the memory plan, and after it."""
 
     before: list[str]
     after: list[str]
 
 
 class Planner(ABC, Generic[S, I]):
-    """What is asked of a learner before any work starts: what a run takes, and whether a fit can take the values.
+    """Plans and checks before a learner's work: what a run takes, and whether a fit can take the values.
 
     S: its settings; I: its inputs, read and checked, with `fingerprints()`. It imports no more than that needs, neither Numba nor
     scikit-learn: a run that does not fit is refused within a second.
@@ -52,5 +52,5 @@ class Planner(ABC, Generic[S, I]):
         """Look at all values once, when a run begins; InputError for the first that no fit can take."""
 
     def disk_bytes(self, inputs: I, settings: S, plan: Plan) -> int:
-        """Of the run's folder, at most."""
+        """Return an upper bound on the bytes of the run's folder."""
         return plan.disk_bytes

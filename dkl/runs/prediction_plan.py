@@ -1,4 +1,4 @@
-"""What `dkl predict` and `dkl transform` hold in each process, before they begin."""
+"""Plans of the memory that `dkl predict` and `dkl transform` need in each process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dkl.linalg.kernel_columns import TILE_BYTES as COLUMNS_BYTES
 from dkl.problems.column_predict import TILE_BYTES
 
 BLOCKS_AT_ONCE = 4
-"""A thread: so many blocks of predictions are held before they are written, if there is room; else one."""
+"""Blocks of predictions per thread that are held before they are written, if they fit; else one."""
 STAGES = 3
-"""Of a tile of kernel columns: what the kernel is a function of, the function, and what is summed."""
+"""Copies of a tile of kernel columns: the kernel's argument, its values, and what is summed."""
 TREE_COPIES = 3
 """Copies of the rows that a graph is of: themselves, in double as a search has them, and its tree or the distances of some."""
 REMEDY = f"{RAISE_LIMIT}, or take fewer threads"
@@ -31,7 +31,7 @@ REMEDY = f"{RAISE_LIMIT}, or take fewer threads"
 class Needs:
     """Bytes that a model takes to predict.
 
-    model: of its arrays; block: of the work on a block of so many rows, beside them and their predictions; row: of the
+    model: of its arrays; block: of the work on a block of that many rows, without them and their predictions; row: of the
     predictions for a row, with all that they are made from. least_rows: of a block.
     """
 
@@ -41,7 +41,7 @@ class Needs:
     least_rows: int = 1
 
     def with_more(self, row: int) -> Needs:
-        """And so many bytes more for a row."""
+        """Return these needs with `row` more bytes for a row."""
         return replace(self, row=self.row + row)
 
 
@@ -118,9 +118,9 @@ def _bytes(points: Any) -> int:
 
 
 def prediction_plan(needs: Needs, rows: RowSource, known: int, place: Place, memory_limit: int | None) -> Plan:
-    """Bytes of a process, the same for all; shape["at_once"]: blocks of predictions held. known: of targets to compare with.
+    """Return the plan of each process; shape["at_once"]: blocks of predictions that are held.
 
-    MemoryBudgetError where that is more than the limit, or than a worker may use.
+    known: bytes of targets to compare with. MemoryBudgetError for more than the limit, or than a worker may use.
     """
     limit, slots = place.allowed(memory_limit), place.threads * place.processes
     for each in (BLOCKS_AT_ONCE, 1):
@@ -148,6 +148,6 @@ def _plan(needs: Needs, rows: RowSource, known: int, place: Place, limit: int | 
 
 
 def _read_bytes(rows: RowSource, most: int, threads: int) -> int:
-    """Of blocks in work, one that waits and one as it is read; of chunks also their window, and one unpacked."""
+    """Return bytes of blocks in work, one waiting and one being read; and of chunks' window."""
     window = 0 if rows.rows_per_chunk == 1 else 2 * (most + rows.rows_per_chunk)
     return ((threads + 2) * most + window) * rows.row_bytes

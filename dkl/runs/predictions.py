@@ -1,4 +1,4 @@
-"""What a model makes of rows, a few blocks at a time, and how good that is where targets are known."""
+"""Predictions of a model, a few blocks at a time, and their score where targets are known."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from dkl.runs.supervised import file_of_targets, may_have_targets, require_dense
 
 
 class Score(Protocol):
-    """How good predictions are, beside what is known."""
+    """Score of predictions against what is known."""
 
     @property
     def nbytes(self) -> int:
-        """Of what is known, with the work on it."""
+        """Return the bytes of what is known, with the work on it."""
 
     def see(self, block: NDArray) -> None:
         """The next of them."""
 
     def describe(self) -> str:
-        """Of all of them."""
+        """Return the score of all predictions as text."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """What a learner predicts for a row: an array of `shape` and `dtype`.
+    """Predictor of an array of `shape` and `dtype` for each row.
 
     features: of the rows that it takes, from the number that they have. blocks: predictions for some blocks. compare:
     with what is known of n rows, None where nothing can be. summary: what they are. needs: bytes. name: of the array.
@@ -55,13 +55,13 @@ class Predictor:
     needs: Needs
     name: str = "y"
     of_kernel: bool = False
-    """Whether its rows are values of a precomputed kernel."""
+    """True if its rows are values of a precomputed kernel."""
     columns: tuple[str, ...] | None = None
-    """Names of the columns, where they have names of their own."""
+    """Names of the columns, if they have any."""
 
 
 def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: Request) -> Output:
-    """Of all rows of the request; InputError for rows that are not for the predictor, or not finite."""
+    """Return predictions for all rows of the request; InputError for other features, or not finite."""
     files = Files.of(declared, {"data": request.data, "targets": request.targets, "table": request.table})
     rows = read_rows(request, files["data"])
     require_features(rows, predictor.features(rows.n_features), files["data"])
@@ -94,7 +94,7 @@ def predictions(predictor: Predictor, declared: tuple[InputFile, ...], request: 
 
 
 def _score(predictor: Predictor, files: Files, n: int, memory_limit: int | None) -> Score | None:
-    """With the targets that are named; or with those beside the rows, if there are any that fit."""
+    """Return a score by the targets that are named, or by those in the rows' file that fit; None without."""
     if predictor.compare is None or not may_have_targets(files):
         return None
     require_room_for_targets(file_of_targets(files), memory_limit)

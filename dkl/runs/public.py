@@ -49,23 +49,23 @@ class Run:
 
     @property
     def task(self) -> str:
-        """What it learns: "pairwise", "regression", "svc", "logdet", "laplacian", "mvu"."""
+        """Return the task: "pairwise", "regression", "svc", "logdet", "laplacian" or "mvu"."""
         return self._kind.declaration.task
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that it was begun with."""
+        """Return the settings that the run was started with."""
         return dict(settings_of(self._store, {}).as_dict())
 
     @property
     def state(self) -> str:
-        """Where it stands: "complete, solved", "resumable at iteration 40", "damaged: ..." where parts of a result are gone."""
+        """Return the state: "complete, solved", "resumable at iteration 40", "damaged: ..." for lost parts."""
         damage = self._damage()
         return self._facts().state if damage is None else f"damaged: {damage}"
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has a result, of which all files are there."""
+        """Return whether the run has a result, of which all files are there."""
         return bool(self._store.is_complete) and self._damage() is None
 
     @property
@@ -79,9 +79,10 @@ class Run:
         return list(self._facts().details.get("history", []))
 
     def verify(self, memory_limit: int | None = None) -> list[Comparison]:
-        """The report's numbers beside the same recomputed from what is stored; `agrees` says of each whether they do.
+        """Return comparisons of the report's numbers with the same recomputed from what is stored.
 
-        Needs the training data for learners whose result is checked against it. StoreError where there is no result.
+        `agrees` of each is the verdict. Needs the training data for learners whose result is checked against it.
+        Raises StoreError for a run without a result.
         """
         require(self._store)
         self._store.check(whole=True)
@@ -119,9 +120,10 @@ class Run:
 
 
 def open_run(path: PathLike) -> Run:
-    """A run's folder, or its address in an object store, to look at: state, settings, history, report; verified, drawn, loaded.
+    """Open a run, in a folder or at an address in an object store: state, settings, history, report.
 
-    InputError where there is none; StoreError for one that is damaged, or of a learner that is not known.
+    It can be verified, drawn and loaded. Raises InputError if it does not exist, StoreError if it is damaged or of an
+    unknown learner.
     """
     return Run(path)
 

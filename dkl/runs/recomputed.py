@@ -1,6 +1,7 @@
-"""What `dkl verify` recomputes of several learners: scikit-learn's kernels in double precision, block by block, and neighbour graphs.
+"""Recomputation for `dkl verify` of several learners: kernels in double precision, neighbor graphs.
 
-Nothing here comes from solvers, problems or their arithmetic, as nothing does in the learners' verify.py.
+Kernels are scikit-learn's, block by block. Nothing here comes from solvers, problems or their arithmetic, as nothing
+does in the learners' verify.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def kernel_matrix(kernel: Any, rows: Any, points: Any) -> NDArray[np.float64]:
     function. Of a "precomputed" one, points (m,) are the numbers of the rows' columns.
 
     scikit-learn's |x|^2 - 2 <x, z> + |z|^2 has no digits left for rows far from 0. So a Gaussian kernel's dense rows are taken about the
-    first point, and where that is not enough, distances are sums of differences, by scipy; those of sparse rows some columns at a time.
+    first point, and where this is not enough, distances are sums of differences, by scipy; those of sparse rows some columns at a time.
     """
     from sklearn import metrics
 
@@ -75,7 +76,7 @@ def _squared_distances(rows: Any, points: Any) -> NDArray[np.float64]:
 
 
 def widths_apart(stored: Vector, found: Vector) -> float:
-    """How far the stored widths of a similarity are from those of the rows, relative to the largest."""
+    """Return how far stored widths of a similarity are from the rows', relative to the largest."""
     if stored.shape != found.shape:
         return float("inf")
     return float(np.abs(stored - found).max()) / max(float(found.max()), float(np.finfo(float).tiny))
@@ -105,8 +106,9 @@ def blocks(rows: RowSource, width: int, budget: int) -> Iterator[tuple[int, Any]
 
 
 def apart_from_rows(points: Any, numbers: NDArray[np.intp], block: Any, lo: int) -> float | np.floating:
-    """How far stored points (m, d) are from those of the rows that they are said to be, `numbers` (m,), which are in the
-    block that begins at row `lo`: 0 where they are the same. Column numbers of a precomputed kernel are no rows."""
+    """Return how far stored points (m, d) are from the rows that they are said to be: 0 if equal.
+    numbers (m,): of these rows, compared if in the block that begins at row `lo`. Column numbers of a precomputed
+    kernel are not rows."""
     here = np.flatnonzero((numbers >= lo) & (numbers < lo + block.shape[0]))
     if points.ndim == 1 or not here.size:
         return 0.0
@@ -124,7 +126,7 @@ def trace(kernel: Any, rows: RowSource) -> float:
 
 
 def unit_traces(kernels: Sequence[Any], rows: RowSource) -> Vector:
-    """Of several kernels, what gives each a mean of 1 on its diagonal."""
+    """Return for each kernel the factor that gives it a mean of 1 on its diagonal."""
     return np.array([rows.n / trace(kernel, rows) for kernel in kernels])
 
 

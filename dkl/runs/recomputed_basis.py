@@ -33,7 +33,7 @@ EMBEDDED = 1e-8
 ROUNDING = 1e-13
 STEPS = (1.0, 1e2, 1e4, 1e6)
 SMALL = 1e-3
-"""Of |t|^2: a gap is told relative to at least as much."""
+"""Least size that a gap is reported relative to, as a share of |t|^2."""
 BASES = 5
 """Arrays as large as Q that are held at a time."""
 BLOCK = 1 << 24
@@ -149,7 +149,7 @@ def of_solution(report: dict[str, Any], squares: Squares, Y: Matrix, dual: Matri
         raise StoreError("not six DIMACS errors", where="report.json", got=len(told["dimacs"]))
     value = squares.dual(z)
     apart, scale = objective - value, 1.0 + abs(objective) + abs(value)
-    if abs(float(told["dimacs"][4])) * scale < abs(apart) - allowed:  # over what earlier versions told it
+    if abs(float(told["dimacs"][4])) * scale < abs(apart) - allowed:  # relative to what earlier versions used
         scale = 1.0 + 2.0 * abs(objective)
     largest = 1.0 + float(np.abs(C).max())
     errors = (

@@ -30,17 +30,17 @@ def declaration(task: str) -> Declaration:
 
 
 def kind(task: str) -> RunKind[Any, Any]:
-    """What does a task's work."""
+    """Return the `RunKind` that does a task's work."""
     return declaration(task).runs()
 
 
 def planner(task: str) -> Planner[Any, Any]:
-    """What is asked before a task's work starts."""
+    """Return the `Planner` that plans and checks a task's work before it starts."""
     return declaration(task).planned()
 
 
 def task_of(run: Any) -> str:
-    """What a run learns, by its configuration; the oldest runs are of pairs and do not say. StoreError."""
+    """Return the task of a run; StoreError if unknown. The oldest runs, all of pairs, do not store it."""
     task = run.config.get("task", OLDEST_TASK)
     if not isinstance(task, str) or task not in TASKS:
         wanted = " or ".join(TASKS)

@@ -17,13 +17,13 @@ from dkl.runs.kind import Facts
 from dkl.stores.run import RunStore
 
 SHOWN = 200
-"""Characters of an error that is told: it may hold a number of any length."""
+"""Characters of an error that are shown: it may hold a number of any length."""
 WIDTH = 32
-"""Of names in a list of them."""
+"""Width of the names in a list."""
 MOST_OUTPUTS = 8
-"""Of which a learner says more than the largest gap."""
+"""Number of outputs of which a learner reports more than the largest gap."""
 MOST_NAMES = 12
-"""In a line."""
+"""Number of names that are shown in a line."""
 DAMAGED = (
     KeyError,
     TypeError,
@@ -34,11 +34,11 @@ DAMAGED = (
     OverflowError,
     RecursionError,
 )
-"""What reading a report raises that lacks a part, or has another in its place."""
+"""Errors raised by reading a report that lacks a part, or has another in its place."""
 
 
 def require(run: RunStore) -> dict[str, Any]:
-    """The report of a complete run; StoreError where there is none."""
+    """Return the report of a complete run; StoreError if it is not complete."""
     found: dict[str, Any] = run.report()
     if not found:
         raise StoreError("no result yet", where=run.name, remedy="`dkl resume` it first")
@@ -47,7 +47,7 @@ def require(run: RunStore) -> dict[str, Any]:
 
 @contextmanager
 def damages(run: RunStore, part: str = "report", file: str = "report.json") -> Iterator[None]:
-    """A report, or another part of a run, that lacks something is a StoreError, whoever reads it."""
+    """Raise StoreError in place of the errors of reading a damaged report, or another part of a run."""
     with run.telling():
         try:
             yield
@@ -68,7 +68,7 @@ def note_damaged_states(run: RunStore) -> None:
 
 
 def state(run: RunStore, under_way: Callable[[RunStore], str]) -> str:
-    """Where a run stands: complete with its outcome, or what `under_way` says of one that is not."""
+    """Return the state of a run: complete with its outcome, or what `under_way` reports."""
     if run.is_complete:
         return f"complete, {run.report().get('outcome')}"
     damaged = "".join(f"; a state is damaged and passed over: {damage.where}" for damage in run.damaged_states())
@@ -91,7 +91,7 @@ def proven(output: dict[str, Any]) -> str:
 
 
 def quality(report: dict[str, Any]) -> dict[str, str]:
-    """Return the line on held-out data, with further measures, or why there is none; {} where none was asked for.
+    """Return the line on held-out data, with further measures, or why it is missing; {} if not asked for.
 
     Raises StoreError for an invalid quality.
     """
@@ -104,12 +104,12 @@ def quality(report: dict[str, Any]) -> dict[str, str]:
 
 
 def largest_gap(outputs: list[dict[str, Any]]) -> str:
-    """Of a report's outputs, the largest relative gap that is proven."""
+    """Return the largest proven relative gap of a report's outputs, as text."""
     return f"{max(output['relative_gap'] for output in outputs):.3g}"
 
 
 def spread(values: Iterable[float]) -> str:
-    """Of numbers that may be equal: the one, or the least and the largest."""
+    """Return text for numbers that may be equal: the one, or the least and the largest."""
     found = sorted(values)
     low, high = f"{found[0]:.6g}", f"{found[-1]:.6g}"
     return low if low == high else f"{low} to {high}"
@@ -136,7 +136,7 @@ def in_a_line(names: list[Any]) -> str:
 
 
 def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -> None:
-    """Print where a run stands, what it was begun with, what it found, a table of its learner's, and its plan."""
+    """Print a run's state, configuration, result, its learner's table, and its plan."""
     report = run.report()
     if as_json:
         shown = {"path": run.name, "state": facts.state, "config": run.config, "report": report}
@@ -153,7 +153,7 @@ def show(run: RunStore, facts: Facts, inputs: Iterable[str], *, as_json: bool) -
 
 
 def describe_result(facts: Facts, report: dict[str, Any]) -> str:
-    """What a complete run has found, how good it is and what that cost; StoreError for a report that lacks it."""
+    """Return lines on a complete run's result, its quality and costs; StoreError if the report lacks them."""
     try:
         costs = quality(report) | _costs(report)
     except DAMAGED as error:

@@ -1,6 +1,6 @@
-"""The rows that a run learns from or is applied to: streamed from where they stand, or read at once if the memory limit allows.
+"""Rows that a run learns from or is applied to: streamed from disk, or read at once within the limit.
 
-What stands on disk as it would in memory (zarr, .npy, .npz that is not packed) is read block by block. Packed .npz, .csv and
+What is on disk as it would be in memory (zarr, .npy, .npz that is not packed) is read block by block. Packed .npz, .csv and
 svmlight are read at once: how many bytes that takes is known before, from headers and counts, and what is too large for the
 limit is refused before it is read.
 """
@@ -33,7 +33,7 @@ from dkl.errors import InputError, MemoryBudgetError
 from dkl.resources import format_bytes, machine_memory
 
 CHECKED_BYTES = 2_000_000
-"""Of rows whose values are looked at together."""
+"""Bytes of rows whose values are checked together."""
 READ_AT_ONCE = 16_000_000
 """Bytes of an archive's array up to which streaming it is not worth while."""
 CSV_CELL, SVMLIGHT_ENTRY, TEXT_CELL = 10, 24, 200
@@ -76,7 +76,7 @@ def require_table(path: AnyPath, table: TableOptions | None) -> None:
 
 
 def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOptions | None = None) -> RowSource:
-    """As `load_rows`; of a dense array in an .npz file, whose entries are not needed, only shape and dtype are read."""
+    """Load rows as `load_rows`, but only shape and dtype of a dense array in an .npz file."""
     require_table(path, table)
     header = _npz_header(path) if path.is_file() and path.suffix.lower() == ".npz" else None
     if header is None or header.dtype.kind not in "biuf":
@@ -89,13 +89,13 @@ def peek_rows(path: AnyPath, memory_limit: int | None = None, table: TableOption
 
 
 def is_peeked(rows: RowSource) -> bool:
-    """Whether the entries are yet to be read."""
+    """Return whether the entries are yet to be read."""
     return isinstance(rows.array, np.ndarray) and rows.array.size > 1 and not any(rows.array.strides)
 
 
 def check_values(rows: RowSource) -> None:
     """Read all rows once; InputError for the first value that is not finite or too large to square."""
-    # In this thread: reading takes longer than looking, and each thread would read and unpack in memory of its own.
+    # In this thread: reading takes longer than checking, and each thread would need its own memory to read and unpack.
     row_checks.check_values(rows, max(1, CHECKED_BYTES // rows.row_bytes))
 
 
@@ -135,13 +135,13 @@ def _limit(memory_limit: int | None) -> int:
 
 @contextmanager
 def files_within(memory_limit: int | None) -> Iterator[None]:
-    """Hold the readers of all files of a command to what its limit leaves beside the process."""
+    """Limit the readers of all files of a command to the memory that the process leaves of its limit."""
     with file_room(FileRoom(_limit(memory_limit), PROCESS_BASE)):
         yield
 
 
 def _require(needed: int, memory_limit: int | None, what: str, where: AnyPath, remedy: str) -> None:
-    """MemoryBudgetError where so many bytes are beyond the limit; of few bytes the plan has more to say."""
+    """Raise MemoryBudgetError if `needed` bytes exceed the limit; few bytes are left to the plan's error."""
     limit = _limit(memory_limit)
     if needed > READ_AT_ONCE and PROCESS_BASE + needed > limit:
         raise _too_little(what, where, limit, PROCESS_BASE + needed, remedy)
@@ -184,7 +184,7 @@ def _of_svmlight(counts: Counts) -> int:
 
 
 def _raw(path: AnyPath) -> RawArray | None:
-    """The array of a file as it stands there, if its entries need no unpacking."""
+    """Return the array of a file as it is on disk, if its entries need no unpacking; else None."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
         with reading(path):
@@ -196,7 +196,7 @@ def _raw(path: AnyPath) -> RawArray | None:
 
 
 def _is_streamed(path: AnyPath) -> bool:
-    """Whether the rows are read a few at a time, from where they stand."""
+    """Return whether the rows are read from the file a few at a time."""
     if path.is_dir():
         return True
     raw = _raw(path)
@@ -211,7 +211,7 @@ def _array_name(path: AnyPath, wanted: str = "X") -> str:
 
 
 def _npz_header(path: AnyPath, wanted: str = "X") -> Header | None:
-    """Of the array that is meant in an archive; None for whatever `read_array` should take or refuse."""
+    """Return the header of the array meant in an archive; None if `read_array` is to take or refuse it."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return member_header(archive, f"{_array_name(path, wanted)}.npy", path)
@@ -220,7 +220,7 @@ def _npz_header(path: AnyPath, wanted: str = "X") -> Header | None:
 
 
 def _csr_bytes(path: AnyPath) -> int:
-    """Of the parts of a sparse matrix in an archive, twice: scipy may copy the indices to another type. 0 for no archive."""
+    """Return twice the bytes of a sparse matrix in an archive: scipy may copy its indices. 0 if invalid."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
             return 2 * sum(info.file_size for info in archive.infolist())

@@ -28,7 +28,8 @@ class Certificates:
 
     @classmethod
     def of(cls, given: Mapping[str, str | None]) -> Certificates | None:
-        """From --tls-ca, --tls-cert and --tls-key; None where none is given. InputError for some of them, or no file."""
+        """Return the files of --tls-ca, --tls-cert and --tls-key; None if none is given.
+        InputError for some of them, or no file."""
         paths = {field.name: given.get(field.name) for field in fields(cls)}
         missing = [flag(name) for name, path in paths.items() if path is None]
         if len(missing) == len(paths):
@@ -41,11 +42,11 @@ class Certificates:
         return cls(**{name: str(path) for name, path in found.items()})
 
     def options(self) -> list[str]:
-        """Of a command that is to use them."""
+        """Return the options by which a command uses these certificates."""
         return [word for name, path in asdict(self).items() for word in (flag(name), path)]
 
     def security(self) -> Any:
-        """What a Client is given: these files, and no connection without them."""
+        """Return the security of a Client: these files, and no connection without them."""
         from distributed import Security
 
         return Security(
@@ -66,7 +67,7 @@ def flag(name: str) -> str:
 
 
 def address_in(file: Path, seconds: float = 0.0) -> str:
-    """The address in a file that `dask scheduler --scheduler-file` wrote, or writes within so many seconds."""
+    """Return the address in a file of `dask scheduler --scheduler-file`, waiting `seconds` for it."""
     until = time.monotonic() + seconds
     while not _is_written(file) and time.monotonic() < until:
         time.sleep(0.1)
@@ -81,7 +82,7 @@ def address_in(file: Path, seconds: float = 0.0) -> str:
 
 
 def _is_written(file: Path) -> bool:
-    """Whether there is anything to read, or to refuse."""
+    """Return whether the file has anything to read, or to refuse."""
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:
@@ -91,7 +92,7 @@ def _is_written(file: Path) -> bool:
 
 
 def check_address(address: str, insecure: bool, where: str, certificates: Certificates | None = None) -> None:
-    """InputError for an address that is none, plain tcp:// to another machine, and tls:// without certificates."""
+    """Raise InputError for an invalid address, plain tcp:// to another machine, or wrong certificates."""
     match = re.fullmatch(r"(tcp|tls)://(\[[0-9a-fA-F:]+\]|[\w.-]+):(\d{1,5})", address)
     if match is None or not 0 < int(match[3]) < 65536:
         wanted = "tls://host:port, or tcp://127.0.0.1:port"

@@ -37,7 +37,7 @@ def read_triplets(files: Files, rows: RowSource) -> Triplets:
 
 
 def _header(files: Files) -> bool | None:
-    """Return what was said of the first line of a file beside the data; of data in delimited text itself it was said of these."""
+    """Return --header for a file of side information; None if the data are text and it is for these."""
     return None if table_suffix(files["data"]) is not None else files.table.header
 
 

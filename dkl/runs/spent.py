@@ -1,4 +1,4 @@
-"""What a fit's seconds went into: arithmetic, communication, the disk, and the rest, which is waiting."""
+"""Use of a fit's seconds: arithmetic, communication, the disk, and the rest, which is waiting."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Spending:
         self.session, self.before = session, _counted(session)
 
     def split(self, seconds: float) -> dict[str, Any] | None:
-        """Seconds of a slot (a thread here, or a worker), a mean over all, that add up to `seconds`: those since the start.
+        """Return the mean seconds of a slot (thread or worker) by use; their sum is `seconds` since the start.
 
         disk: reading and writing that was waited for; communication: exchanging sums, and waiting for data of other workers;
         compute: processor seconds that went into neither, up to the seconds that these leave: threads that BLAS or numba start
         beyond the slots use more, which the processor seconds of the whole show; other: the rest, such as waiting for the
         scheduler, for the client, or for a part that runs on fewer slots. client: processor seconds of the process that has
-        the cluster's client, its scheduler with it where that is our own, in addition. None for a part that cannot be
+        the cluster's client, its scheduler with it if that is our own, in addition. None for a part that cannot be
         measured, and for all where workers have come or gone meanwhile.
         """
         after = _counted(self.session)

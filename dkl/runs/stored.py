@@ -22,7 +22,7 @@ def open_run(path: Any, *, to_work: bool = False) -> RunStore:
 
 
 def settings_of(run: RunStore, changes: Mapping[str, Any]) -> Any:
-    """The settings that a run was begun with, with some changed; InputError for a change that resuming cannot make."""
+    """Return the settings that a run was started with, with `changes`; InputError for one not allowed."""
     declaration = registry.declaration(registry.task_of(run))
     allowed = [setting for setting in declared(declaration.settings).values() if setting.resumable]
     for name in changes:

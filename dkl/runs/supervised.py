@@ -1,4 +1,4 @@
-"""Rows with what is to be learned of each: the y beside them or a file of its own, and kernels that are kernels on them."""
+"""Inputs of supervised learners: rows, targets in their file or another, and kernels valid on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL_MATRIX = 1000
 
 
 def has_labels(path: AnyPath) -> bool:
-    """Return whether a file is of a kind that may have targets beside the rows."""
+    """Return whether a file is of a kind that may hold targets with the rows."""
     return path.suffix.lower() == ".npz" or is_svmlight(path)
 
 
@@ -46,7 +46,7 @@ class SupervisedInputs:
     targets: NDArray
 
     def fingerprints(self) -> dict[str, Any]:
-        """What the run keeps of its files."""
+        """Return the fingerprints of the input files for the run's configuration."""
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features), targets=self.targets.shape)
 
 
@@ -121,7 +121,7 @@ def note_targets(files: Files, rows: RowSource) -> None:
 
 
 def may_have_targets(files: Files) -> bool:
-    """Whether targets are named, or there is a y beside the rows."""
+    """Return whether targets are named, or the rows' file has a y."""
     if files.paths["targets"] is not None:
         return True
     if table_suffix(files["data"]) is not None:
@@ -137,9 +137,9 @@ def may_have_targets(files: Files) -> bool:
 
 
 def check_kernels(rows: RowSource, kernels: list[Kernel]) -> None:
-    """InputError for a kernel that takes no negative numbers, where there are any; or that is none on the first rows."""
+    """Raise InputError for negative features of a kernel that takes none, or one not finite on two rows."""
     histograms = [kernel for kernel in kernels if kernel.name in NONNEGATIVE]
-    if histograms and not rows.is_sparse:  # of sparse rows they are none, which the first rows tell
+    if histograms and not rows.is_sparse:  # invalid on sparse rows, as the first rows show
         _require_nonnegative(rows, histograms[0])
     for kernel in kernels:
         if not kernel.is_precomputed:

@@ -1,4 +1,4 @@
-"""What is asked of learners by kernels on rows with targets before any work starts."""
+"""Plans and checks of learners by kernels on rows with targets, made before any work starts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class SupervisedPlanner(Planner[S, I]):
         """The kernels that the settings name, as the learner makes them of these rows."""
 
     def check_values(self, found: I, settings: S) -> None:
-        """InputError for a value that is not finite, or a kernel that is none on these rows."""
+        """Raise InputError for a value that is not finite, or a kernel that is invalid on these rows."""
         check_values(found.rows)
         check_kernels(found.rows, self.kernels(found, settings))

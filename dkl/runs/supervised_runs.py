@@ -1,4 +1,4 @@
-"""What the runs of all learners have in common that predict something of rows, by kernels on them."""
+"""Common base of the runs of all learners that predict something of rows, by kernels on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dkl.runs.supervised_planner import I, S, SupervisedPlanner
 from dkl.stores.run import RunStore
 
 WHOSE = "rows learned from"
-"""What a run's picture calls the rows that it shows."""
+"""Name of the rows in a run's picture."""
 
 
 class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
@@ -24,14 +24,14 @@ class SupervisedRuns(SupervisedPlanner[S, I], RunKind[S, I]):
 
     @abstractmethod
     def predictor(self, run: RunStore, request: Request) -> Predictor:
-        """What the run's model predicts, as `dkl predict` asks for it; InputError for what it has not."""
+        """Return the predictor of the run's model for a request; InputError for what it cannot predict."""
 
     @abstractmethod
     def draw(self, figure: Any, model: Any, X: Any, y: Any) -> None:
         """The fitted estimator's picture into an empty figure: of rows X and targets y, or None of each, called WHOSE."""
 
     def apply(self, run: RunStore, request: Request) -> Output:
-        """What the command's verb writes for the rows of a file."""
+        """Return the output of the command's verb for the rows of a file."""
         return predictions(self.predictor(run, request), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[I]) -> Any:

@@ -1,7 +1,7 @@
-"""A job: a run, its client and workers, and the batch system's settings; and the folder that all its machines see.
+"""A job: a run, its client and workers, its settings, and the folder that all its machines see.
 
 job.sh       the client and, called with `worker`, a worker
-job.json     which system has it, under which id; of a run in an object store also an object beside its commits
+job.json     which system has it, under which id; of a run in an object store also an object next to its commits
 log          what the client has printed, of all attempts
 workers.log  what its scheduler and workers have, but for pods, whose words their system keeps
 ended        its exit code, once an attempt has ended

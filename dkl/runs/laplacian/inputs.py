@@ -20,7 +20,7 @@ class PropagationInputs(BasisInputs):
 
     @property
     def n_pairs(self) -> int:
-        """Of both kinds."""
+        """Return the number of must-links and cannot-links."""
         return int(self.pairs.n_must + self.pairs.n_cannot)
 
 

@@ -53,12 +53,12 @@ class PropagationRuns(PropagationPlanner, BasisRuns[PropagationSettings, Propaga
         return {"pairs": f"{found['n_must']:,} must-link, {found['n_cannot']:,} cannot-link"}
 
     def labels(self, found: PropagationInputs) -> Any:
-        """Those that stand beside the rows."""
+        """Return the labels in the rows' file, which color the picture; None without."""
         data = found.files["data"]
         return read_labels(data, found.rows.n) if has_labels(data) else None
 
     def claims(self, run: RunStore, found: Lazy[PropagationInputs], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.laplacian import verify
 
         return verify.claims(run, settings_of(run, {}), budget)

@@ -1,4 +1,4 @@
-"""What a run of a kernel from pairs in the basis of smooth eigenvectors takes."""
+"""Plan of a run that learns a kernel from pairs in the basis of smooth eigenvectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dkl.runs.laplacian.inputs import PropagationInputs
 
 
 class PropagationPlanner(BasisPlanner[PropagationSettings, PropagationInputs]):
-    """Of RegPCP."""
+    """Planner of RegPCP, a kernel from pairs."""
 
     def terms(self, n: int, n_pairs: int, settings: PropagationSettings) -> int:
         """Rows and pairs."""

@@ -27,11 +27,11 @@ from dkl.stores.run import RunStore
 
 Matrix = NDArray[np.float64]
 AGREE = 1e-9
-"""Relative, of numbers that are summed anew."""
+"""Relative tolerance of recomputed sums."""
 
 
 def claims(run: RunStore, settings: PropagationSettings, budget: int) -> Iterator[Comparison]:
-    """The report's numbers beside the same recomputed."""
+    """Yield comparisons of the report's numbers with the same recomputed."""
     report = run.report()
     rows, basis, model = recomputed.read(run, budget)
     Q, n = basis["Q"], len(basis["Q"])

@@ -1,4 +1,4 @@
-"""What a run of LogDet kernel learning holds."""
+"""Facts of a run of LogDet kernel learning for `dkl info`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _line(one: dict[str, Any]) -> str:
 
 
 def _way(one: dict[str, Any]) -> str:
-    """Whose Newton steps they were, and how their systems were solved; earlier runs tell the latter alone."""
+    """Return whether primal or dual was solved (missing in old runs), and how Newton's systems were."""
     systems = {"auto": "both ways", "pcg": "conjugate gradients", "direct": "factorization"}
     how = systems.get(one["solver"], one["solver"]) if one["n_iter"] else "no step"
     return ", ".join(word for word in (one.get("method", "").replace(", ", " then "), how) if word)

@@ -39,12 +39,12 @@ class LogDetInputs:
     given: SideInformation | None
 
     def fingerprints(self) -> dict[str, Any]:
-        """What the run keeps of its files."""
+        """Return the fingerprints of the input files for the run's configuration."""
         found = self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
         return found if self.codes is not None else found | {"targets": None}
 
     def sizes(self, settings: LogDetRunSettings) -> Sizes:
-        """Of the problem, at most: no value of the rows is needed."""
+        """Return upper bounds on the problem's sizes: no value of the rows is needed."""
         from dkl.estimators.logdet.plan import sizes_of, sizes_of_labels
 
         kernel, loss, d = settings.kernel, settings.loss, self.rows.n_features
@@ -54,7 +54,8 @@ class LogDetInputs:
         return sizes_of_labels(self.codes, settings.n_in, settings.n_out, kernel, loss, d)
 
     def side(self, X: Any, settings: LogDetRunSettings) -> SideInformation:
-        """What is learned from: of labels their nearest rows among X (n, d), or in the space of a kernel matrix X (n, n)."""
+        """Return the side information as given, or made of labels: triplets of nearest rows.
+        X (n, d): the rows; or a kernel matrix (n, n), in whose space they are nearest."""
         if self.given is not None:
             return self.given
         assert self.codes is not None

@@ -50,7 +50,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
-        """From wherever the run stands to its stored result and report."""
+        """Fit or resume the run, and store its result and report."""
         from dkl.estimators.logdet.store import fit_in_run
 
         given = found()
@@ -59,11 +59,11 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         return fit_in_run(run, rows, side, codes, settings, session, watch, notes, own).result
 
     def facts(self, run: RunStore) -> Facts:
-        """What `dkl info` says of the run."""
+        """Return the facts of the run that `dkl info` shows."""
         return facts(run)
 
     def claims(self, run: RunStore, found: Lazy[LogDetInputs], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.logdet import verify
 
         return verify.claims(run, found(), settings_of(run, {}), budget)
@@ -75,7 +75,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
         return load_learner(run)
 
     def apply(self, run: RunStore, request: Request) -> Output:
-        """What the command's verb writes for the rows of a file."""
+        """Return the output of `dkl transform` for the rows of a file."""
         return predictions(predictor(run), self.declaration.files, request)
 
     def picture(self, run: RunStore, found: Lazy[LogDetInputs]) -> Any:
@@ -92,7 +92,7 @@ class LogDetRuns(LogDetPlanner, RunKind[LogDetRunSettings, LogDetInputs]):
 
 
 def _require_room(run: RunStore, settings: LogDetRunSettings) -> None:
-    """MemoryBudgetError where a picture, for which K0 is made again, does not fit beside what this process holds."""
+    """Raise MemoryBudgetError if a picture, which recomputes K0, does not fit next to what is in memory."""
     n = trained_on(run)[0]
     whole = settings.kernel in ("laplacian", "precomputed")
     b = n if whole or n <= LARGEST_BASIS else int(run.report()["n_points"])

@@ -1,4 +1,4 @@
-"""What a run of LogDet kernel learning takes: bytes from shapes and labels, seconds from a product that is measured."""
+"""Plan of a run of LogDet kernel learning: bytes from shapes and labels, seconds from a timed product."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ROW_COPIES = 4
 
 
 class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
-    """Of TRIN."""
+    """Planner of TRIN, LogDet kernel learning."""
 
     def plan(self, found: LogDetInputs, settings: LogDetRunSettings, session: Session) -> Plan:
-        """Bytes of memory; MemoryBudgetError where neither a worker nor this process has room."""
+        """Return the memory plan; MemoryBudgetError if it fits neither a worker nor this process."""
         own, sizes, place = own_rows(found.rows), found.sizes(settings), Place.of(session)
         made = plan_kernel(sizes, settings, session, has_folder=True, own_rows=own).plan
         later = {
@@ -57,7 +57,7 @@ class LogDetPlanner(Planner[LogDetRunSettings, LogDetInputs]):
         return Estimate([before], [after, f"{settings.max_iter} steps at each gamma, commonly 5 to 40"])
 
     def check_values(self, found: LogDetInputs, settings: LogDetRunSettings) -> None:
-        """InputError for a value that is not finite, or a kernel that is none on these rows."""
+        """Raise InputError for a value that is not finite, or a kernel that is invalid on these rows."""
         check_values(found.rows)
         if settings.kernel not in ("laplacian", "precomputed"):
             check_kernels(found.rows, [Kernel(settings.kernel)])

@@ -18,7 +18,7 @@ from dkl.stores.run import RunStore
 
 
 def predictor(run: RunStore) -> Predictor:
-    """Of the stored kernel; StoreError for parts that do not fit together."""
+    """Return a predictor by the stored kernel; StoreError for parts that do not fit together."""
     settings, found = settings_in(run), run.read_arrays("model")
     check_model(run, found)
     n_features, k = trained_on(run)[1], len(found["offset"])

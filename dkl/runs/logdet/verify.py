@@ -36,7 +36,7 @@ from dkl.runs.report import MOST_OUTPUTS
 from dkl.stores.run import RunStore
 
 NEAR = 1e-9
-"""Of the largest entry of a kernel: squared distances that are closer may be told apart by rounding."""
+"""Share of a kernel's largest entry by which rounding may reorder squared distances."""
 LEAST_AGREE, MOST_AGREE = 1e-10, 1e-6
 """Relative, of M and of principal coordinates: what rounding is allowed, at the least and at the most."""
 MANY = 100.0

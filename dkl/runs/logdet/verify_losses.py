@@ -19,9 +19,9 @@ Psi = Callable[[Vector], tuple[Vector, Vector]]
 BEND = 0.7
 """t of (8), where none is given."""
 PERCENTILES, MOST_POINTS = (5, 95), 1000
-"""ITML's bounds: of squared distances among so many of the points."""
+"""Percentiles of squared distances that are ITML's bounds, and the most points to take them from."""
 EQUAL = 1e-13
-"""Of the largest squared distance: rows that K0 does not tell apart."""
+"""Share of the largest squared distance up to which K0 takes rows as equal."""
 
 
 @dataclass(frozen=True)

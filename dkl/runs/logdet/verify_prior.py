@@ -16,7 +16,7 @@ from dkl.runs.recomputed import kernel_matrix, neighbor_graph, widths_apart
 
 Matrix = NDArray[np.float64]
 NEGLIGIBLE = 1e-10
-"""Of the roots of the degrees: weights of edges that join components by name only."""
+"""Weight of an edge, over the root of its ends' degrees' product, up to which it joins no components."""
 
 
 def prior_matrix(X: Any, found: dict[str, Any], settings: LogDetRunSettings, kernel: Any) -> tuple[Matrix, float]:
@@ -73,7 +73,7 @@ def _stored_rows(found: dict[str, Any]) -> Any:
 
 
 def _variance(X: Any) -> float:
-    """Of all entries."""
+    """Return the variance of all entries of a dense or sparse matrix."""
     if not sp.issparse(X):
         return float(np.var(X, dtype=np.float64))
     count = X.shape[0] * X.shape[1]

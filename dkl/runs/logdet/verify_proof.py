@@ -1,4 +1,4 @@
-"""F and its bound for `dkl verify`, from K0, M and the multipliers alone: see verify.py beside this file."""
+"""F and its bound for `dkl verify`, from K0, M and the multipliers alone: see verify.py in this folder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def proven(
 
 
 def _conjugate(terms: Terms, y: Matrix) -> float:
-    """Return the sum of -psi*(y), the least of psi(a) - a y over a, by bisection of psi'(a) = y (c,); -inf where there is none."""
+    """Return the sum of -psi*(y), the least of psi(a) - a y over a, by bisection of psi'(a) = y (c,).
+    -inf without such an a."""
     low, high = np.full(len(y), -FURTHEST), np.full(len(y), FURTHEST)
     low = np.where(np.isnan(terms.loss(low)[0]), np.finfo(float).tiny, low)  # ITML's a are squared distances
     slack = AGREE * np.abs(y)
@@ -88,7 +89,7 @@ def pivoted_root(K0: Matrix) -> Matrix:
 def log_det(S: Matrix) -> float:
     """log det(I + S) of a symmetric S; -inf where I + S is not positive definite."""
     values = np.linalg.eigvalsh(0.5 * (S + S.T))
-    return float(np.log1p(values).sum()) if values[0] > -1.0 else float("-inf")  # those of a tiny S are lost beside 1
+    return float(np.log1p(values).sum()) if values[0] > -1.0 else float("-inf")  # those of a tiny S are lost next to 1
 
 
 def inner_of(L: Matrix, U: Matrix) -> Matrix:

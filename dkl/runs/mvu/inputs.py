@@ -45,7 +45,7 @@ def read(files: Files, settings: UnfoldingSettings, *, values: bool) -> Unfoldin
 
 
 def labels(files: Files, n: int) -> Any:
-    """(n,) labels that color a picture; None where there are none, or rows of numbers. InputError."""
+    """Return labels (n,) that color a picture; None without, or for rows of numbers. Raises InputError."""
     if not may_have_targets(files):
         return None
     found = _side(files, n)

@@ -52,11 +52,11 @@ class UnfoldingRuns(UnfoldingPlanner, BasisRuns[UnfoldingSettings, UnfoldingInpu
         return {"edges": f"{found['n_edges']:,}", "nu": f"{found['nu']:.6g}   {rule}"}
 
     def labels(self, found: UnfoldingInputs) -> Any:
-        """Those that were named, or stand beside the rows."""
+        """Return the labels that color the picture: those named, or those in the rows' file."""
         return inputs.labels(found.files, found.rows.n)
 
     def claims(self, run: RunStore, found: Lazy[UnfoldingInputs], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.mvu import verify
 
         return verify.claims(run, settings_of(run, {}), budget)

@@ -1,4 +1,4 @@
-"""What a run of maximum variance unfolding takes."""
+"""Plan of a run of maximum variance unfolding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dkl.runs.mvu.inputs import UnfoldingInputs
 
 
 class UnfoldingPlanner(BasisPlanner[UnfoldingSettings, UnfoldingInputs]):
-    """Of RegMVU."""
+    """Planner of RegMVU, maximum variance unfolding."""
 
     def terms(self, n: int, n_pairs: int, settings: UnfoldingSettings) -> int:
         """The edges, at most."""

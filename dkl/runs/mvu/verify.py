@@ -29,17 +29,17 @@ from dkl.runs.recomputed import neighbor_graph, widths_apart
 from dkl.stores.run import RunStore
 
 AGREE = 1e-12
-"""Relative, of numbers that are summed anew."""
+"""Relative tolerance of recomputed sums."""
 TIES = 1e-13
 """Share of the largest squared distance: others that differ by less may be ranked in either order."""
 ROUNDED = 1e-9
 SPANNING = 1e-6
-"""Of the longest edge: rounding of distances by products."""
+"""Tolerance per component of the joining edges' length, relative to the longest edge, by rounding."""
 BLOCK_BYTES = 2**24
 
 
 def claims(run: RunStore, settings: UnfoldingSettings, budget: int) -> Iterator[Comparison]:
-    """The report's numbers beside the same recomputed."""
+    """Yield comparisons of the report's numbers with the same recomputed."""
     report = run.report()
     rows, basis, model = recomputed.read(run, budget)
     Q, edges, squared, n = basis["Q"], basis["edges"], basis["squared"], len(basis["Q"])

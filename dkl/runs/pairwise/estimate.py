@@ -1,4 +1,4 @@
-"""How long a fit of pairs will take, by a few measured iterations."""
+"""Estimated seconds of a fit of pairs, from a few measured iterations."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def seconds_an_iteration(plan: Plan, settings: PairwiseSettings, place: Place, n
 
 
 def seconds_a_step(plan: Plan, settings: PairwiseSettings, place: Place, n_pairs: int) -> float:
-    """Of the factored solver, in this process: of a small problem, scaled to the plan's patterns."""
+    """Return the seconds of a step of the factored solver here: a small problem's, scaled to the plan's."""
     n = plan.shape["n"]
     m = min(n, SAMPLE)
     problem = _small_problem(m, settings, n_pairs / n).factored(1 if place.distributed else place.threads)

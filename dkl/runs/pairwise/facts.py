@@ -1,4 +1,4 @@
-"""What a run of pairs holds, and the parts of its folder that commands read."""
+"""Facts of a run of pairs for `dkl info`, and readers of the parts of its folder."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _result(found: dict[str, Any], choice: GammaChoice | None, wrong: WrongPairs
 
 
 def _choice_details(choice: GammaChoice) -> dict[str, Any]:
-    """For programs; likelihoods that a callback has prevented are None."""
+    """Return the choice of gamma as JSON for programs; likelihoods that a callback prevented are None."""
     likely = [None if np.isnan(value) else value for value in choice.log_likelihood.tolist()]
     return {"gammas": choice.gammas.tolist(), "log_likelihood": likely, "ranks": choice.ranks.tolist()}
 

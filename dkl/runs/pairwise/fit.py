@@ -1,4 +1,4 @@
-"""A fit of pairs in a run's folder: the graph and the pairs, stored for whoever resumes it, then the solver."""
+"""Fit of pairs in a run's folder: graph and pairs, stored to be resumed from, then the solver."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class PairwiseInputs:
     pairs: Pairs
 
     def fingerprints(self) -> dict[str, Any]:
-        """What the run keeps of both files."""
+        """Return the fingerprints of both input files for the run's configuration."""
         return self.files.fingerprints(data=(self.rows.n, self.rows.n_features))
 
 

@@ -53,17 +53,17 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
-        """From wherever the run stands to its stored result and report."""
+        """Fit or resume the run, and store its result and report."""
         from dkl.runs.pairwise.fit import fit
 
         return fit(run, found, settings, session, watch, notes)
 
     def facts(self, run: RunStore) -> Facts:
-        """What `dkl info` says of the run."""
+        """Return the facts of the run that `dkl info` shows."""
         return facts(run)
 
     def claims(self, run: RunStore, found: Lazy[PairwiseInputs], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.pairwise import verify
 
         return verify.claims(run, budget)
@@ -79,7 +79,7 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         return learner
 
     def apply(self, run: RunStore, request: Request) -> Output:
-        """What the command's verb writes for the rows of a file."""
+        """Return the output of `dkl transform` for the rows of a file."""
         return transform.transformed(run, request)
 
     def coordinates(self, run: RunStore) -> Any:
@@ -104,13 +104,13 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         return True
 
     def goes_further(self, run: RunStore, changes: dict[str, Any]) -> bool:
-        """Whether a smaller gap is asked for than is proven, any gap where none was, or more iterations than were allowed."""
+        """Return whether a smaller gap than proven is asked for, any if none was, or more iterations."""
         report = run.report()
         gap = float(report.get("certificate", {}).get("relative_gap", 0.0))
         goal = replace(PairwiseSettings(), target_gap=changes.get("target_gap")).goal
         if goal is not None and (goal < gap or report.get("outcome") == "stationary"):
             return True
-        # By what was allowed, not by what was made: the factored solver may take FINISH_SHARE times as many of its own.
+        # By the limit, not the number made: the factored solver may take FINISH_SHARE times as many iterations.
         allowed = int(report.get("settings", {}).get("max_iter", report.get("n_iter", 0)))
         return report.get("outcome") == "iteration_limit" and changes.get("max_iter", 0) > allowed
 
@@ -119,5 +119,5 @@ class PairwiseRuns(PairwisePlanner, RunKind[PairwiseSettings, PairwiseInputs]):
         return Interrupt(again, settings.max_iter)
 
     def is_begun(self, run: RunStore) -> bool:
-        """Whether graph and pairs are stored."""
+        """Return whether graph and pairs are stored."""
         return has_graph(run)

@@ -1,4 +1,4 @@
-"""What a run of pairs takes, from shapes and pairs alone."""
+"""Plan of a run of pairs, from shapes and pairs alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INDEX_SHARE = 0.25
 
 
 class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
-    """Of KL-ADMM, or the factored solver, with the graph before it and what chooses gamma."""
+    """Planner of pairwise runs: KL-ADMM or the factored solver, the graph, and the choice of gamma."""
 
     def plan(self, found: PairwiseInputs, settings: PairwiseSettings, session: Session) -> Plan:
         """The plan of the iterations; MemoryBudgetError where they, or the graph before them, do not fit."""
@@ -61,11 +61,11 @@ class PairwisePlanner(Planner[PairwiseSettings, PairwiseInputs]):
         return estimate(found, settings, plan, session)
 
     def disk_bytes(self, found: PairwiseInputs, settings: PairwiseSettings, plan: Plan) -> int:
-        """With what is kept while pairs are held out."""
+        """Return the bytes of the run's folder, with what is stored while pairs are held out."""
         return plan.disk_bytes + choice_bytes(found, settings)
 
     def check_values(self, found: PairwiseInputs, settings: PairwiseSettings) -> None:
-        """Every value is finite, and gamma one that goes with the graph's Laplacian, where that is known, or can be chosen."""
+        """Raise InputError for a value not finite, gamma or weights the Laplacian cannot take, or few pairs."""
         check_pairs(found.rows.n, found.pairs, settings, 1.0 if settings.laplacian == "normalized" else None)
         check_values(found.rows)
 

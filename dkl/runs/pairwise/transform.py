@@ -59,7 +59,7 @@ def _as_stored(run: RunStore, stored: Any) -> Output:
 
 
 def _predictor(run: RunStore, stored: Any, learned: RowSource, memory_limit: int | None) -> Predictor:
-    """Of the factor's rows for other patterns."""
+    """Return a predictor of the factor's rows for other patterns."""
     (n, rank), similarity = stored.shape, similarity_of(run)
 
     @cache
@@ -102,7 +102,8 @@ class Patterns:
     table: TableOptions | None = None
 
     def __call__(self) -> RowSource:
-        """Where they stand, read by blocks, and standardized by `scale`. InputError for a file that is gone or has changed."""
+        """Return the patterns, read by blocks and standardized by `scale`.
+        InputError for a file that is gone or has changed."""
         path = check_unchanged(self.known, "patterns")
         rows = load_rows(path, self.memory_limit, self.table if table_suffix(path) is not None else None)
         return rows if self.scale is None else standardized(rows, self.scale)
@@ -115,7 +116,7 @@ def training_data(run: RunStore) -> dict[str, Any] | None:
 
 
 def _is_same(file: AnyPath, known: dict[str, Any]) -> bool:
-    """Whether it is the very data of the run, also under another name."""
+    """Return whether a file holds the run's own data, also under another name; InputError if missing."""
     if not file.exists():
         raise InputError("no such file", where=str(file))
     if file.is_file() and file.stat().st_size != known["size"]:

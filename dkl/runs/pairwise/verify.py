@@ -36,10 +36,11 @@ ROUNDING = 8.0
 Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41 (2019), theorem 2.4."""
 UNIT = ROUNDING * float(np.finfo(float).eps)
 RESIDUAL = 1e-12
-"""Of the Ritz pair that stands for lambda_min, relative to the norm: it is as much too high at most, and far less outside clusters."""
+"""Residual of the Ritz pair for lambda_min, relative to the norm, at which Lanczos ends.
+The Ritz value is too high by as much at most, and by far less outside clusters."""
 DENSE = 1500
 VECTORS, ENTRIES = 3, 100_000
-"""Vectors beside the columns of V that are in memory, and entries of K that are computed at a time."""
+"""Vectors in memory next to the columns of V, and entries of K that are computed at a time."""
 FIRST_LOOK, LATER, MOST_STEPS = 100, 1.2, 500_000
 """Lanczos steps after which the residual is looked at for the first time, how many times as many until the next, and at most."""
 
@@ -55,7 +56,7 @@ class Recomputed:
     gap: float
     scale: float
     allowed: dict[str, float]
-    """How far rounding may have moved each of these numbers, here or in the report."""
+    """Bounds of what rounding may change in each of these numbers, here or in the report."""
 
     @property
     def relative_gap(self) -> float:
@@ -64,7 +65,7 @@ class Recomputed:
 
 
 def claims(run: RunStore, budget: int) -> Iterator[Comparison]:
-    """The certificate of the report beside the one recomputed; as much of V is in memory at a time as fits in `budget` bytes.
+    """Yield comparisons of the report's certificate with one recomputed by `budget` bytes of V at a time.
 
     What may differ is rounding. That an eigenvalue was found by steps, there or here, is no excuse: the report's is a lower
     bound, and the one found here lies above lambda_min, so that an honest gap is not below the gap found here.
@@ -126,7 +127,7 @@ def recompute(run: RunStore, gamma: float, memory: int) -> Recomputed:
 
 
 def _lift(run: RunStore, n: int, rows: NDArray, columns: NDArray) -> NDArray:
-    """M on the entries of T: the diagonal, then as the pairs are told, both ways; those of pairs are stored by rows, i < j."""
+    """Return M on the entries of T: the diagonal, then pairs both ways (stored by rows, for i < j)."""
     diagonal, stored = run.lift(), run.pair_lift()
     lift = np.zeros(rows.size)
     lift[:n] = diagonal if diagonal.shape == (n,) else np.nan
@@ -149,7 +150,7 @@ def _roundings(
     gamma: float,
     rank: int,
 ) -> dict[str, Any]:
-    """How far rounding may move f, <S, K> and, by the entries of S, its eigenvalues: see ROUNDING.
+    """Return how far rounding may move f, <S, K> and, by the entries of S, its eigenvalues: see ROUNDING.
 
     The terms of an entry of K have sizes of |V_i| |V_j| in all, roots of its diagonal, which is first among the entries.
     """

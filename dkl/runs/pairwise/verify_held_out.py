@@ -21,14 +21,14 @@ from dkl.stores.run import RunStore
 
 Vector = NDArray[np.float64]
 NATS = 1.0
-"""By which a gamma has to be more likely than the last of the path."""
+"""Gain in log-likelihood that a gamma needs to be chosen instead of the last of the path."""
 CLOSE = 1e-3
-"""How far both searches may end from the maximum: of a log-likelihood, for each pair."""
+"""Tolerance of a log-likelihood per pair: how far both searches may end from the maximum."""
 RIDGE, LEAST_FLOOR, FLOOR = 5e-5, 1e-6, 0.45
 """Weight of a^2, of scores with variance 1, and the bounds of e."""
 LEAST_TRUST = 1e-4
 ROUNDED = 1e-9
-"""How far two areas under the same curve may lie apart."""
+"""Tolerance of numbers that differ by rounding alone, such as two areas under the same curve."""
 
 
 def of_held_out_pairs(run: RunStore, report: dict[str, Any]) -> Iterator[Comparison]:

@@ -1,4 +1,4 @@
-"""What a kernel regression will take: seconds from a block that is measured."""
+"""Estimated seconds of a kernel regression, from a block that is measured."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def seconds_of_pass(rows: RowSource, plan: Plan, settings: RegressionSettings, p
 
 
 def _rounds(count: int) -> int:
-    """In which columns are drawn, about: each doubles them."""
+    """Return about how many rounds columns are drawn in: each doubles them."""
     return 1 + max(1, ceil(log2(max(1, count / FIRST_ROUND))) + 1)

@@ -1,4 +1,4 @@
-"""What a run of kernel regression holds."""
+"""Facts of a run of kernel regression for `dkl info`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def cv_table(run: RunStore) -> list[dict[str, Any]]:
 
 
 def _row(nu: float, errors: NDArray[np.float64], active: NDArray[np.int64], chosen: float) -> dict[str, Any]:
-    """From errors and active columns (K, T)."""
+    """Return a row of the table of nu, from its errors and active columns (K, T)."""
     return {
         "nu": nu,
         "error": errors.mean(axis=0).tolist(),

@@ -29,9 +29,9 @@ class RegressionInputs(SupervisedInputs):
     def centered(
         self, settings: RegressionSettings, known: list[float] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(targets (n, T) less their means, those means), as a fit with an intercept wants them.
+        """Return (targets (n, T) less their means, those means (T,)); without an intercept the means are 0.
 
-        known: the means that the run was begun with, which its sums are of; None for runs that kept none, the plain ones.
+        known: the means that the run was started with, which its sums are of; None for runs that kept none, the plain ones.
         Raises StoreError for means that are not a finite number of each target.
         """
         y = self.targets.reshape(self.rows.n, -1)
@@ -41,7 +41,7 @@ class RegressionInputs(SupervisedInputs):
 
 
 def _means(known: Any, n_targets: int) -> NDArray[np.float64]:
-    """What a configuration keeps, as an array (T,)."""
+    """Return the means that a configuration stores as an array (T,); StoreError if damaged."""
     is_list = isinstance(known, list) and len(known) == n_targets
     if not is_list or not all(type(mean) is float and np.isfinite(mean) for mean in known):
         wanted = f"{n_targets} finite numbers"
@@ -62,7 +62,7 @@ def read(files: Files, settings: RegressionSettings, *, values: bool) -> Regress
 
 
 def read_targets(files: Files, n: int) -> NDArray[np.float64]:
-    """(n,) or (n, T) finite numbers: from their own file, or those that stand beside the rows. One column is (n,)."""
+    """Return finite targets (n,) or (n, T), from their own file or the rows'. One column is (n,)."""
     file, where = file_of_targets(files), where_targets(files)
     found = target_numbers(files)
     if not isinstance(found, np.ndarray) or found.ndim not in (1, 2) or len(found) != n or 0 in found.shape:

@@ -37,7 +37,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
     made_from = ("candidates",)
 
     def config(self, found: RegressionInputs) -> dict[str, Any]:
-        """What else the run remembers of its inputs."""
+        """Return the means of the targets, as the run's configuration stores them."""
         return {"target_means": target_means(found.targets.reshape(found.rows.n, -1)).tolist()}
 
     def fit(
@@ -49,18 +49,18 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
-        """From wherever the run stands to its stored result and report."""
+        """Fit or resume the run, and store its result and report."""
         from dkl.estimators.regression.store import fit_in_run
 
         y, offsets = found().centered(settings, run.config.get("target_means"))
         return fit_in_run(run, found().rows, y, None, offsets, settings, session, watch=watch, notes=notes).result
 
     def facts(self, run: RunStore) -> Facts:
-        """What `dkl info` says of the run."""
+        """Return the facts of the run that `dkl info` shows."""
         return facts(run)
 
     def claims(self, run: RunStore, found: Lazy[RegressionInputs], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.regression import verify
 
         return verify.claims(run, found(), settings_of(run, {}), budget)
@@ -72,7 +72,7 @@ class RegressionRuns(RegressionPlanner, SupervisedRuns[RegressionSettings, Regre
         return load_regressor(run)
 
     def predictor(self, run: RunStore, request: Request) -> Predictor:
-        """Of the stored model."""
+        """Return a predictor by the stored model."""
         return predictor(run, request)
 
     def draw(self, figure: Any, model: LowRankKernelRegressor, X: Any, y: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a run of kernel regression takes, from shapes alone."""
+"""Plan of a run of kernel regression, from shapes alone."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ REPORT_BYTES, TARGET_BYTES = 20_000, 1_000
 
 
 class RegressionPlanner(SupervisedPlanner[RegressionSettings, RegressionInputs]):
-    """Of SLKL."""
+    """Planner of SLKL, kernel regression."""
 
     def kernels(self, found: RegressionInputs, settings: RegressionSettings) -> list[Kernel]:
-        """That of the columns."""
+        """Return the kernel of the columns."""
         return [kernel_of(settings)]
 
     def adapted(self, settings: RegressionSettings, found: RegressionInputs) -> RegressionSettings:

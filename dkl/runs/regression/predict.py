@@ -1,4 +1,4 @@
-"""What a regression predicts, and how good that is."""
+"""Predictions of a regression, and their score."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dkl.stores.run import RunStore
 
 
 def predictor(run: RunStore, request: Request) -> Predictor:
-    """Of the stored model. InputError where decision values are asked for."""
+    """Return a predictor by the stored model; InputError if decision values are asked for."""
     if request.decision:
         raise InputError("a regression has no decision values", where="--decision", remedy="leave it out")
     model = load_model(run)
@@ -56,7 +56,7 @@ def _features_wanted(run: RunStore, model: Model, found: int) -> int:
 
 @dataclass
 class RegressionScore:
-    """Errors of predictions as they pass by, beside targets (n, T)."""
+    """Errors of predictions against targets (n, T), summed block by block."""
 
     targets: NDArray[np.float64]
     seen: int = 0
@@ -64,12 +64,12 @@ class RegressionScore:
 
     @property
     def nbytes(self) -> int:
-        """Of the targets, twice more while their spread is computed."""
+        """Return the bytes of the targets, three times: their spread takes two more copies."""
         return 3 * self.targets.nbytes
 
     @classmethod
     def of(cls, files: Files, n: int, n_targets: int) -> RegressionScore:
-        """With the targets in the files; InputError for another number of them."""
+        """Return a score with the targets in the files; InputError for another number of them."""
         y = read_targets(files, n).reshape(n, -1)
         if y.shape[1] != n_targets:
             where = where_targets(files)

@@ -1,6 +1,6 @@
 """`dkl verify` of a regression: objective and gap once more, from the training data and what is stored.
 
-Nothing here comes from the solvers, nor from the sums that they work on: columns are scikit-learn's kernels, made anew
+Nothing here comes from the solvers, nor from the sums that they work on: columns are scikit-learn's kernels, recomputed
 block by block in double precision, and the residual is taken row by row. With r = y - C w - c and kappa = sqrt(lam nu),
 
     P = |r|^2 + 2 kappa |w|_1,    D = max of 2 s y'r - s^2 |r|^2 over the s with |s C'r| <= kappa,    gap = P - D
@@ -37,7 +37,7 @@ def claims(run: RunStore, inputs: RegressionInputs, settings: RegressionSettings
     y, offsets = inputs.centered(settings, run.config.get("target_means"))
     intercepts, refit, models = found["intercepts"] - offsets, report.get("refit"), []
     if refit is not None:
-        # The numbers of the targets are the lasso's, which has weights of its own.
+        # The numbers of the targets are the lasso's, which has its own weights.
         models.append((found["lasso_weights"], found["lasso_intercepts"] - offsets))
     held_out = verify_held_out.model(run, report, w.shape)
     if held_out is not None:

@@ -32,7 +32,7 @@ ROUNDED = 1e-6
 
 
 def model(run: RunStore, report: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any] | None:
-    """Return the stored model of the rows that were not held out, weights (T, M) of this shape; None where there is none to compare."""
+    """Return the stored model of the rows not held out, weights (T, M) of `shape`; None if not stored."""
     if report.get("quality") is None or not (run.path / "held_out").is_dir():
         return None
     found = run.read_arrays("held_out")

@@ -38,7 +38,8 @@ def claims(
     lasso: Matrix | None,
     settings: RegressionSettings,
 ) -> Iterator[Comparison]:
-    """Each target's numbers. told: the report's "refit"; sums: of the ridge's weights w (T, M); lasso (T, M): the lasso's."""
+    """Yield comparisons of each target's numbers.
+    told: the report's "refit"; sums: of the ridge's weights w (T, M); lasso: the lasso's weights (T, M)."""
     if lasso is None or lasso.shape != w.shape or len(told["outputs"]) != len(w):
         raise StoreError("model and refit do not fit together", where=str(run.path))
     S = np.flatnonzero((lasso != 0).any(axis=0)) if told["columns"] == "active" else np.arange(w.shape[1])

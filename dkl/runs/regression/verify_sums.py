@@ -1,4 +1,4 @@
-"""One pass over the rows for `dkl verify`: the residuals of a stored model, and what they are beside the columns."""
+"""A pass over the rows for `dkl verify`: a model's residuals, and their sums with the columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from dkl.stores.run import RunStore
 AGREE = 1e-9
 """Relative to the objective."""
 ROUNDINGS = 16
-"""Of the columns' precision, relative to the squares that are summed up: they cancel in the solver's sums."""
+"""Tolerance in units of the columns' precision, relative to the summed squares.
+They cancel in the solver's sums."""
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -27,7 +28,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sums:
-    """What one pass over n rows gives: |r|^2, y'r, sum r and y'y (T,), C'r (M, T), and |c_m|^2 (M,)."""
+    """Sums of one pass over n rows: |r|^2, y'r, sum r and y'y (T,), C'r (M, T), and |c_m|^2 (M,)."""
 
     residual: Vector
     with_targets: Vector
@@ -104,7 +105,7 @@ def bounds(
 
 
 def scale_of(rows: RowSource, points: Any, kernel: Any) -> Vector:
-    """1 / sqrt(k(x_m, x_m)), and 0 where that is 0."""
+    """Return 1 / sqrt(k(x_m, x_m)), and 0 for k = 0."""
     if kernel.name == "precomputed":
         diagonal = np.array([rows.read(int(m), int(m) + 1)[0, m] for m in points], np.float64)
     else:
@@ -114,5 +115,5 @@ def scale_of(rows: RowSource, points: Any, kernel: Any) -> Vector:
 
 
 def same(found: NDArray[np.float64], wanted: NDArray[np.float64]) -> bool:
-    """Whether two arrays are equal but for roundings."""
+    """Return whether two arrays are equal up to rounding."""
     return found.shape == wanted.shape and bool(np.allclose(found, wanted, rtol=1e-9, atol=0))

@@ -1,4 +1,4 @@
-"""What a classifier's run holds."""
+"""Facts of a classifier's run for `dkl info`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _result(found: dict[str, Any]) -> dict[str, str]:
 
 
 def _rho(found: dict[str, Any]) -> str:
-    """Of all machines, and where it comes from."""
+    """Return the rho of all machines, and where it comes from, as text."""
     setting = found["settings"]["rho"]
     rhos = [reported_rho(output, setting) for output in found["outputs"]]
     return report.spread(rhos) + ('   by the rule "scale"' if setting == "scale" else "   given")

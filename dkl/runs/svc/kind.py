@@ -47,7 +47,7 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         watch: Watch,
         notes: Notes = dict,
     ) -> Result:
-        """From wherever the run stands to its stored result and report."""
+        """Fit or resume the run, and store its result and report."""
         from dkl.estimators.svc.store import fit_in_run
         from dkl.estimators.svc.training import Training
 
@@ -57,11 +57,11 @@ class SVCRuns(SVCPlanner, ClassifierRuns[SVCSettings]):
         return fit_in_run(run, training, settings, session, watch, notes).result
 
     def facts(self, run: RunStore) -> Facts:
-        """What `dkl info` says of the run."""
+        """Return the facts of the run that `dkl info` shows."""
         return facts.facts(run)
 
     def claims(self, run: RunStore, found: Lazy[ClassInputs], budget: int) -> Iterator[Comparison]:
-        """The report's numbers beside the same recomputed, by verify.py beside this file."""
+        """Return comparisons of the report's numbers with the same recomputed by verify.py in this folder."""
         from dkl.runs.svc import verify
 
         return verify.claims(run, found(), settings_of(run, {}), budget)

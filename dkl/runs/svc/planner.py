@@ -1,4 +1,4 @@
-"""What a run of the classifier takes, from shapes and labels alone."""
+"""Plan of a run of the classifier, from shapes and labels alone."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from dkl.runs.supervised_planner import SupervisedPlanner
 from dkl.solvers.svm_pairs import TwoClasses, machines
 
 STATE_VECTORS = 20
-"""That a machine's solver goes on from, at most: machines that are at their limit keep them."""
+"""Most vectors in the state of a machine's solver, which is stored if its limit stopped it."""
 CUTS = 500
-"""Of the level method, which keeps them all; more are not to be expected."""
+"""Most cuts to be expected of the level method, which keeps them all."""
 
 
 class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
-    """Of ONK."""
+    """Planner of ONK, the classifier."""
 
     def kernels(self, found: ClassInputs, settings: SVCSettings) -> list[Kernel]:
-        """One, or those that are combined."""
+        """Return the kernel, or those that are combined."""
         return kernels_of(settings, found.rows)
 
     def check_values(self, found: ClassInputs, settings: SVCSettings) -> None:
-        """As of any learner by kernels; and InputError for a small precomputed matrix that is no kernel matrix."""
+        """Check the values as for other kernels; InputError for a small matrix that is not a kernel's."""
         super().check_values(found, settings)
         if kernels_for_plans(settings)[0].is_precomputed:
             check_small_matrix(found.rows)
@@ -57,7 +57,7 @@ class SVCPlanner(SupervisedPlanner[SVCSettings, ClassInputs]):
         return states + rows.n * (models * 8 * (len(pairs) + 1) + rows.row_bytes)
 
     def estimate(self, found: ClassInputs, settings: SVCSettings, plan: Plan, session: Session) -> Estimate:
-        """Sizes before the plan, seconds after it: of kernels whose width no value of the rows has to tell."""
+        """Return sizes, shown before the plan, and seconds, after it, of kernels whose width needs no values."""
         rows, pairs = found.rows, _machines(found, settings)
         sizes = f"{len(pairs)} machine(s) of {max(len(pair.rows) for pair in pairs):,} rows at most"
         before = f"{rows.n:,} rows, {rows.n_features:,} features, {len(found.classes)} classes, {sizes}"

@@ -91,8 +91,8 @@ def _of_machine(
     objective, gap, gap_at_b, allowed, of_gap = machine.proven(scores, rho)
     slack = _weights_gap(scores @ (y * alpha), machine.shares, scales)
     outside = float(max(0.0, -alpha.min(), (alpha - C).max()))
-    # A gap may be larger than it need be: the claim holds all the same. The level method has a bound of all its cuts, of
-    # which the last alpha does not tell.
+    # A gap may be larger than it need be: the claim holds all the same. The level method has a bound of all its cuts,
+    # which the last alpha does not show.
     on_gap = np.inf if settings.solver == "level" else of_gap
     yield Comparison("rho", claim["rho"], rho, AGREE * rho)
     yield Comparison("objective", claim["objective"], objective, allowed)

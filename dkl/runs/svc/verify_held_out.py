@@ -1,7 +1,7 @@
-"""`dkl verify` of a classifier's accuracy on held-out rows, from the stored machines of the other rows.
+"""`dkl verify` of a classifier's accuracy on held-out rows, by the stored machines of the other rows.
 
-The rows are drawn once more. A machine without them is feasible, and its gap at its intercept is small, over the other rows, or over
-those of them that are support vectors of the fit where all of its own are: it was solved on these alone where the kernel matrix was
+The rows are drawn once more. A machine without them is feasible, and its gap at its intercept is small, over the other
+rows, or over those of them that are support vectors of the fit where these include all of the machine's: it was solved
 not in memory.
 """
 
@@ -35,7 +35,7 @@ Rows = NDArray[np.intp]
 
 
 def model(run: RunStore) -> dict[str, Any] | None:
-    """Return the stored machines of the rows that were not held out; None where there are none to compare."""
+    """Return the stored machines of the rows not held out; None if not stored."""
     if run.report().get("quality") is None or not (run.path / "held_out").is_dir():
         return None
     return run.read_arrays("held_out")

@@ -1,4 +1,4 @@
-"""A machine's numbers for `dkl verify`, from labels, bounds, alpha and scores alone: see verify.py beside this file."""
+"""A machine's numbers for `dkl verify`, from labels, bounds, alpha and scores alone: see verify.py in this folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dkl.runs.recomputed import Vector, least_charge, middle_intercept
 AGREE = 1e-9
 """Relative to the sizes that are summed up."""
 SHARE = 0.25
-"""Of the margin, by which rho="scale" is a number. Runs keep the word: with another share it would have to be another."""
+"""Share of the margin that rho="scale" means. Runs store the word: another share would need another."""
 
 
 @dataclass(frozen=True)

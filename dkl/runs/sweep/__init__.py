@@ -1,1 +1,1 @@
-"""Fits over a grid of sizes and settings, each in a process of its own: what they cost, and how that grows with n."""
+"""Fits over a grid of sizes and settings, each in its own process: their cost and its growth with n."""

@@ -34,9 +34,9 @@ CHANCE = 0.01
 FLOOR = 0.03
 """A share that a change must exceed, however alike the repeats are."""
 SIZES = ("workers", "threads")
-"""Of a place."""
+"""Options of a place that distinguish points."""
 GAP_FACTOR = 2.0
-"""Of a proven gap that is told as changed."""
+"""Factor from which a change of a proven gap is reported."""
 
 Measure = Callable[[Line], float | None]
 NO_SPREAD = (
@@ -48,12 +48,13 @@ COSTS: dict[str, tuple[Measure, str, str]] = {
     "peak memory": (peak, "more memory", "less memory"),
     "disk": (lambda line: line.get("disk_bytes"), "more disk", "less disk"),
 }
-"""What is measured, and what a rise and a fall of it are called. Of resumed points no seconds are: they hold a part twice."""
+"""Measured costs, and the words for a rise and a fall of each.
+Resumed points are left out: they hold a part twice."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """Of one cost at one point: means before and after, the share by which it grew, and the verdict ("" for no change that counts).
+    """Change of one cost at one point: means before and after, growth, verdict ("" if it does not count).
 
     counts_from: the share from which a change counts; None where nothing was repeated and no threshold given.
     """
@@ -89,7 +90,7 @@ def compare(before: str, after: str, threshold: float | None, *, as_json: bool) 
 
 
 def _read(path: str, where: str) -> dict[str, list[Line]]:
-    """Lines of a sweep by what tells its points apart, a list of repeats each; InputError for what is no sweep."""
+    """Return a sweep's lines by their points' keys, a list of repeats each; InputError for no sweep."""
     folder = as_path(path, where).absolute()
     if not (folder / SWEEP).is_file():
         raise InputError("no sweep", where=str(folder), wanted="a folder made by `dkl sweep`")
@@ -123,7 +124,7 @@ def _changes(
     common: list[str],
     threshold: float | None,
 ) -> list[Change]:
-    """Of one cost at all common points that have it in both sweeps."""
+    """Return the changes of one cost at all common points that have it in both sweeps."""
     measure, rise, fall = COSTS[cost]
     logs = {key: (_logs(first[key], measure), _logs(second[key], measure)) for key in common}
     logs = {key: pair for key, pair in logs.items() if len(pair[0]) and len(pair[1])}
@@ -157,7 +158,7 @@ def _pooled(parts: list[Any]) -> tuple[float, int]:
 
 
 def _end(key: str, before: list[Line], after: list[Line]) -> dict[str, Any] | None:
-    """How the outcome or the gap of a point changed; None where neither did."""
+    """Return how the outcome or the gap of a point changed; None if neither did."""
     was, now = (sorted({outcome(line) for line in lines}) for lines in (before, after))
     gaps = [_gap(before), _gap(after)]
     status = [max(abs(int(line["status"])) for line in lines) for lines in (before, after)]
@@ -175,7 +176,7 @@ def _gap(lines: list[Line]) -> float | None:
 
 
 def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) -> list[str]:
-    """What stands in one alone, and whether the machine is another."""
+    """Return notes on points in one sweep alone, and on different machines."""
     found = [f"only before: {key}" for key in first if key not in second]
     found += [f"only after: {key}" for key in second if key not in first]
     machines = [
@@ -195,7 +196,7 @@ def _notes(first: Mapping[str, list[Line]], second: Mapping[str, list[Line]]) ->
 def _show(
     common: list[str], changes: list[Change], ends: list[dict[str, Any]], notes: list[str], is_worse: bool
 ) -> None:
-    """For a person: a line a cost under each point, then what ended otherwise."""
+    """Print for a person: a line per cost under each point, then what ended otherwise."""
     echo(f"{'':<16}{'before':>10}{'after':>12}{'change':>10}{'counts from':>13}")
     for key in common:
         echo(key)

@@ -31,17 +31,17 @@ from dkl.stores.private_files import create_private
 from dkl.triplets import Triplets
 
 READ_BYTES = 16_000_000
-"""Of given rows that are read at a time."""
+"""Bytes of given rows that are read at a time."""
 
 
 class Data(Protocol):
-    """What points learn from."""
+    """Data that the points of a sweep learn from."""
 
     def bytes_of(self, n: int) -> int:
         """On disk, for n rows."""
 
     def is_there(self, n: int) -> bool:
-        """Whether the folder for n rows is."""
+        """Return whether the folder for n rows exists."""
 
     def files(self, n: int, count: int | None) -> dict[str, str]:
         """Paths by the inputs' names for n rows, `count` of side information; written where they are not there."""
@@ -73,11 +73,11 @@ class MadeUpData:
         return self.made.bytes_of(n)
 
     def is_there(self, n: int) -> bool:
-        """As `Data.is_there`."""
+        """Return whether the folder for n rows exists."""
         return _folder(self.folder, n).exists()
 
     def files(self, n: int, count: int | None) -> dict[str, str]:
-        """As `Data.files`."""
+        """Return paths by the inputs' names for n rows, drawn and written if missing; see `Data.files`."""
         made, place = self.made, _place(self.folder, n)
         found = {"data": _rows(place / "X.npy", (n, made.n_features), (X for X, _ in made.blocks(n, self.seed)))}
         if made.targets:
@@ -126,11 +126,11 @@ class GivenData:
         return 0 if self._is_all(n) else n * (self.rows.row_bytes + 8 * self.has_targets)
 
     def is_there(self, n: int) -> bool:
-        """As `Data.is_there`."""
+        """Return whether the data for n rows exist: all those given, or a folder."""
         return self._is_all(n) or _folder(self.folder, n).exists()
 
     def files(self, n: int, count: int | None) -> dict[str, str]:
-        """As `Data.files`."""
+        """Return paths by the inputs' names for n rows: the files given, or written subsets; see `Data.files`."""
         if self._is_all(n):
             return {name: str(path) for name, path in self.given.paths.items() if path is not None}
         place = _place(self.folder, n)

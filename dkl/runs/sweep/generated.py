@@ -28,8 +28,9 @@ Side = Callable[[NDArray[Any], int | None, int], dict[str, Any]]
 
 @dataclass(frozen=True)
 class MadeUp:
-    """rows: (X (count, d), y (count,) or None) of a stream. side: what is drawn by y, and the input that it is; None: y
-    itself is the input "targets", or there is none."""
+    """Synthetic data: a stream of rows, and side information drawn by their y.
+    rows: (X (count, d), y (count,) or None) of a stream. side: what is drawn by y, for the input `side_input`; None: y
+    itself is the input "targets" if `targets`."""
 
     rows: Callable[[int, list[int]], Block]
     n_features: int

@@ -1,4 +1,4 @@
-"""Whether the points of a sweep fit: memory by the learner's own plan, the disk by all that the sweep will leave there."""
+"""Check that a sweep's points fit: memory by the learner's plan, the disk by all that is left there."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def misfits(points: Sequence[Point], request: Request, data: Data, folder: Path)
 
 
 class _Room:
-    """Of the disk, for one point after the other."""
+    """Space of the disk, taken by one point after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.taken = folder, 0
 
     def take(self, what: str, size: int, *, written: bool = False) -> None:
-        """DiskError where so many bytes are not there beside those that are taken; what is written now is not counted again."""
+        """Raise DiskError if `size` bytes are not free next to those taken; `written` is not counted again."""
         free = shutil.disk_usage(self.folder).free
         if self.taken + size > free:
             got, wanted = f"{format_bytes(free)} free", format_bytes(self.taken + size)

@@ -1,4 +1,4 @@
-"""One point of a sweep: its fit begun or resumed, and the line that says what it took."""
+"""Fits of a sweep's points, started or resumed, and the line of each one's costs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dkl.stores.sealed_json import read_json, write_json
 
 INTERRUPTED = 4
 TAIL_BYTES = 2000
-"""Of a log, in which its last line is looked for."""
+"""Bytes at the end of a log, in which its last line is looked for."""
 
 
 def work(point: Point, request: Request, data: Data, folder: Path, processes: Processes) -> results.Line:
-    """Fit a point in a process of its own, from wherever its run stands; the line for the results.
+    """Fit or resume a point in its own process; return the line for the results.
 
     KeyboardInterrupt where the process was interrupted: its run can be resumed. InputError where another process works on it.
     """
@@ -65,7 +65,7 @@ def work(point: Point, request: Request, data: Data, folder: Path, processes: Pr
 
 
 def _words(point: Point, request: Request, data: Data, run: Path) -> list[str]:
-    """`dkl fit`, or `dkl resume` of what stands there."""
+    """Return the words of `dkl fit`, or of `dkl resume` for an existing run."""
     placing = place_words(request.placing(point))
     if run.exists() and not is_unbegun(run):
         with suppress(StoreError):  # a damaged run says so itself
@@ -96,7 +96,7 @@ def _status(ended: Ended, report: Mapping[str, Any], broken: str | None) -> int:
 
 
 def _last_line(log: Path) -> str | None:
-    """What a process has printed last: its error."""
+    """Return the last line that a process has printed: its error. None without."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, log.stat().st_size - TAIL_BYTES))
@@ -107,7 +107,7 @@ def _last_line(log: Path) -> str | None:
 
 
 class _Attempts:
-    """What the processes of a point took, one after the other; None of one whose sweep was killed."""
+    """Costs of the processes of a point, one after the other; None of one whose sweep was killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,7 +117,7 @@ class _Attempts:
                 self.known = list(read_json(path, sealed=True)["attempts"])
 
     def begin(self) -> None:
-        """One begins."""
+        """Record that an attempt begins."""
         self.known.append({"seconds": None, "cpu_seconds": None})
         write_json(self.path, {"attempts": self.known})
 
@@ -127,7 +127,7 @@ class _Attempts:
         write_json(self.path, {"attempts": self.known})
 
     def told(self) -> dict[str, Any]:
-        """How many there were, and their sums; None where one is not known."""
+        """Return the number of attempts and the sums of their costs; None for a sum of unknown ones."""
         found: dict[str, Any] = {"attempts": len(self.known)}
         for name, told in (("seconds", "process_seconds"), ("cpu_seconds", "cpu_seconds")):
             values = [attempt[name] for attempt in self.known]

@@ -1,4 +1,4 @@
-"""A point's fit as a process of its own: its seconds, processor seconds and exit code; and signals, which it answers."""
+"""Processes of points' fits: seconds, processor seconds, exit codes; and signals, which are passed on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ended:
 
 
 def start(words: Sequence[str], output: IO[bytes], alive: int) -> subprocess.Popen[bytes]:
-    """`dkl` with these words, in a session of its own: a terminal sends Ctrl-C to all of a group, and twice is more than once.
+    """Start `dkl` with `words` in a new session, so that a terminal's Ctrl-C does not reach it twice.
 
     alive: the end to read from of a pipe that ends with this process; see dkl/cli/point_process.py.
     """

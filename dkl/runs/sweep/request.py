@@ -1,4 +1,4 @@
-"""What a sweep is asked for, and the points that this stands for.
+"""Request of a sweep, and the points that it makes.
 
 sweep.json keeps it: the same command continues the sweep, another one in the same folder is refused.
 """
@@ -25,7 +25,7 @@ MEMORY = "memory_limit"
 
 @dataclass(frozen=True)
 class Point:
-    """One fit of a sweep. varied: values, by name, of whatever has several in the sweep, beside n."""
+    """A fit of a sweep. varied: values, by name, of all but n that have several in the sweep."""
 
     n: int
     varied: Mapping[str, Any]
@@ -38,12 +38,12 @@ class Point:
 
     @property
     def label(self) -> str:
-        """For a person: "n 10,000, rank 64"."""
+        """Return the label for a person: "n 10,000, rank 64"."""
         return ", ".join(part for part in (f"n {self.n:,}", self.group) if part)
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Return the name of the point's folder."""
         parts = [f"n{self.n}", *(f"{name}-{value}" for name, value in self.varied.items()), f"repeat{self.repeat}"]
         return "_".join(parts).replace("/", "-")
 
@@ -70,7 +70,7 @@ class Request:
     table: dict[str, Any] = field(default_factory=dict)
 
     def checked(self) -> Request:
-        """The same; InputError for a value that is there twice."""
+        """Return the request itself; InputError for a value that is there twice."""
         lists = {"n": self.n, CONSTRAINTS: self.constraints, **self.settings, **self.place}
         for name, values in lists.items():
             twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
@@ -80,7 +80,7 @@ class Request:
 
     @property
     def varied(self) -> dict[str, list[Any]]:
-        """Whatever has several values, beside n, in the options' order."""
+        """Return all but n that have several values, by name, in the options' order."""
         lists = {CONSTRAINTS: self.constraints, **self.settings, **self.place}
         return {name: values for name, values in lists.items() if len(values) > 1}
 
@@ -104,17 +104,17 @@ class Request:
         return _at(self.place, point)
 
     def constraints_of(self, point: Point) -> int | None:
-        """How much side information it has; None: by the data's own rule."""
+        """Return the point's amount of side information; None: by the data's own rule."""
         return _at({CONSTRAINTS: self.constraints}, point).get(CONSTRAINTS)
 
     def as_dict(self) -> dict[str, Any]:
-        """As sweep.json keeps it."""
+        """Return the request as sweep.json stores it."""
         found = {"dkl": version("dkl"), **asdict(self)}
         return found if self.table else {name: value for name, value in found.items() if name != "table"}
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Request:
-        """What `as_dict` gave."""
+        """Return the request from what `as_dict` gave."""
         return cls(**{name: value for name, value in found.items() if name != "dkl"})
 
 

@@ -20,7 +20,7 @@ FILE = "results.jsonl"
 PACKAGES = ("dkl", "numpy", "scipy", "scikit-learn", "numba", "dask", "distributed", "zarr")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 NEEDED = {"point": str, "task": str, "n": int, "status": int, "repeat": int, "varied": dict, "environment": dict}
-"""Of every line; others are left out."""
+"""Names and types of what every line has; a line without is ignored."""
 
 Line = dict[str, Any]
 
@@ -62,7 +62,7 @@ def read(folder: Path) -> dict[str, Line]:
 
 
 def of_report(report: Mapping[str, Any]) -> Line:
-    """What a run's report says of its costs and its end; {} where there is none."""
+    """Return costs and end of a run from its report; {} for an empty one."""
     if not report:
         return {}
     seconds = dict(report["seconds"])
@@ -88,7 +88,7 @@ def proven_gap(report: Mapping[str, Any]) -> float | None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Of all files below."""
+    """Return the bytes of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 

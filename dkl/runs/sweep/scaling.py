@@ -1,4 +1,4 @@
-"""How cost grows with n: slopes in logarithms, of the whole and of its stages, and the picture of both."""
+"""Growth of cost with n: logarithmic slopes of the whole and of its stages, and the picture of both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dkl.runs.sweep.results import Line
 from dkl.runs.sweep.table import number
 
 LEAST_SHARE = 0.01
-"""Of a stage that is told of, in the largest n's seconds."""
+"""Share of the largest n's seconds from which a stage is shown."""
 Numbers = Sequence[float] | NDArray[np.float64]
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -50,7 +50,7 @@ def _medians(lines: Sequence[Line], cost: Callable[[Line], float | None]) -> Cur
 
 
 def slopes(lines: Sequence[Line], varied: Sequence[str]) -> list[str]:
-    """For a person: of each group the slope over all n and between the last two, and those of its stages."""
+    """Return lines for a person: each group's slope over all n, between the last two, and its stages'."""
     told = []
     for name, members in groups(lines, varied).items():
         n, seconds = curve(members)
@@ -73,7 +73,7 @@ def _powers(n: NDArray[np.float64], seconds: NDArray[np.float64]) -> str:
 
 
 def stages_of(lines: Sequence[Line]) -> list[str]:
-    """Stages of a group that take a share worth telling at its largest n, the longest first."""
+    """Return the stages of a group that take at least LEAST_SHARE at its largest n, the longest first."""
     largest = [line for line in lines if line["n"] == max(line["n"] for line in lines)]
     whole = float(np.median([line["seconds"] for line in largest]))
     costs = {stage: curve(largest, stage)[1][-1] for line in largest for stage in line["stages"]}
@@ -83,7 +83,7 @@ def stages_of(lines: Sequence[Line]) -> list[str]:
 
 
 def draw(lines: Sequence[Line], varied: Sequence[str], task: str) -> Any:
-    """A figure: seconds against n on logarithmic axes, a line a group, beside them the stages of the slowest group."""
+    """Return a figure: seconds against n, logarithmic, a line per group, and the slowest group's stages."""
     found = groups(lines, varied)
     slowest = max(found, key=lambda name: curve(found[name])[1][-1])
     wholes = {name: curve(members) for name, members in found.items()}

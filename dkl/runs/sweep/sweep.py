@@ -60,10 +60,10 @@ def sweep(
     skip: bool,
     again: str,
 ) -> int:
-    """Everything, from wherever the sweep in the folder `out` stands. The exit code.
+    """Run or continue the sweep in the folder `out`; return the exit code.
 
     shape: n, repeat, constraints, data_seed and shuffled, as typed. chosen, placing: values of settings and of options of
-    the place. skip: points that do not fit are left out. again: the command, for whoever is to continue.
+    the place. skip: points that do not fit are left out. again: the command that continues it.
     """
     if picture:
         check_matplotlib("--picture")
@@ -155,12 +155,12 @@ def _under_way(point: Point) -> Iterator[None]:
 
 
 def is_finished(line: results.Line) -> bool:
-    """Whether a point came to an end that another attempt would not change: its run has a report."""
+    """Return whether another attempt would not change a point's end: its run has a report."""
     return line["status"] in (0, 3)
 
 
 def exit_code(line: results.Line) -> int:
-    """Of a point; a process that the system has killed was too large for it."""
+    """Return the exit code of a point: 5 (too large) for a process that the system has killed."""
     status = int(line["status"])
     return 5 if status < 0 else status
 

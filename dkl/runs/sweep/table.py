@@ -11,7 +11,7 @@ from dkl.runs.sweep.results import Line
 
 NONE = "-"
 WIDEST = 19
-"""Of an outcome: stopped_by_callback."""
+"""Width of the longest outcome, stopped_by_callback."""
 
 
 def number(value: Any, form: str = ".3g") -> str:
@@ -31,7 +31,7 @@ def size(value: Any) -> str:
 
 
 def outcome(line: Mapping[str, Any]) -> str:
-    """How a point ended: the run's outcome, or the exit code of a process that left none."""
+    """Return how a point ended: the run's outcome, or the exit code of a process that left none."""
     if line.get("outcome"):
         return str(line["outcome"])
     status = int(line["status"])
