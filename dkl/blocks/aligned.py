@@ -23,8 +23,8 @@ class Aligned:
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         from distributed.protocol import pickle  # which knows classes of a user's session
 
-        # Buffers stand beside what is pickled, and so are not copied here; before protocol 5, which Dask does without in places,
-        # they stand within, and what is made of them has memory of its own.
+        # Buffers are kept apart from the pickle, and so are not copied here; before protocol 5, which Dask does without
+        # in places, they are within it, and arrays made of them have new memory.
         buffers: list[Any] = []
         beside = {"buffer_callback": buffers.append} if int(protocol) >= 5 else {}
         return _received, (pickle.dumps(self.value, **beside), *buffers)

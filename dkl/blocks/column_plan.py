@@ -21,11 +21,13 @@ from dkl.blocks.row_groups import n_groups, reading_bytes
 SMALLEST_PANEL = 64
 """Rows of B computed in one pass at least: a pass costs as much for few rows as for many."""
 TILE_BYTES = 8_000_000
-"""Of the centered rows that a thread works on at a time, and of its other temporary arrays."""
+"""Bytes of the centered rows that a thread works on at a time, and of its other temporary arrays."""
 PIECES = 4
-"""In which rows are sent to a worker that has no room for all of them."""
+"""Number of pieces in which rows are sent to a worker whose memory they do not fit all at once."""
 WORKER_EXTRA = 30_000_000
-"""Of a Dask worker beside PROCESS_BASE: its server, connections and keys; measured 312 to 336 MB with little data."""
+"""Bytes of a Dask worker on top of PROCESS_BASE: its server, connections and keys.
+
+With little data a worker was measured to take 312 to 336 MB."""
 LARGEST_DENSE_POINTS = 64_000_000
 """Bytes up to which sparse points are made dense; see `dkl.linalg.kernel_columns`."""
 
@@ -34,7 +36,7 @@ Items = dict[str, int]
 
 @dataclass(frozen=True)
 class RowsHeld:
-    """How a process gets the rows of X.
+    """Description of how a process gets the rows of X, for memory plans.
 
     row_bytes: of a row once read, on average. kept: "here" (X itself, in memory or mapped), "streamed" (block by block),
     "read" (from disk; kept where they fit) or "sent" (to workers, which have to keep them). chunk_rows: rows that are read
@@ -59,8 +61,8 @@ class Shape:
     solvers: threads that solve. columns: how candidates are drawn ("rpcholesky" needs 6 M x M arrays for it).
     store_columns, checkpoints: what goes to disk. whole_columns: the solver takes C itself (n x M). between_columns: it takes
     the kernel between the columns' points too (M x M). in_place: the kernel
-    writes its columns into the buffer given to it, instead of an array of its own. held_out: bytes of rows, and of the columns of
-    those that are held out, to measure the quality by; 0: it is not measured.
+    writes its columns into the buffer given to it, instead of a new array. held_out: bytes of rows, and of the columns
+    of those that are held out, to measure the quality by; 0: it is not measured.
     """
 
     n_columns: int
@@ -162,7 +164,7 @@ def _plan(
 
 
 def _base(place: Place) -> int:
-    """Of a process that holds no data."""
+    """Return the bytes of a process that holds no data."""
     return PROCESS_BASE + (WORKER_EXTRA if place.distributed else 0)
 
 
@@ -170,7 +172,7 @@ def _base(place: Place) -> int:
 
 
 def _rows_and_pass(rows: RowsHeld, shape: Shape, place: Place, limit: int, panel: int | None) -> Items:
-    """Stage 1, of a process that passes over rows: its work arrays, and as many rows as fit beside them."""
+    """Return bytes of stage 1, a process' pass over rows: its work arrays, and the rows that still fit."""
     M, size, count = shape.n_columns, np.dtype(shape.dtype).itemsize, n_groups(rows.n, shape.block_rows)
     threads, height = min(place.threads, count), M if panel is None else panel
     # In single precision, or of a panel, a block's product is made apart and then added (see column_moments).

@@ -21,10 +21,12 @@ from dkl.errors import StateLost, WorkersLostError
 from dkl.linalg.one_blas_thread import blas_controller, blas_thread_count, one_blas_thread
 
 SHARED_ROWS = 4000
-"""Of a square matrix from which on BLAS shares it among its threads. These wait for each other by spinning, hundreds of times in
-a factorization: where another process keeps one processor busy, each wait is one for the scheduler. Of 1,700 rows two threads
-took 3 to 30 times as long as one beside two busy processes. Of 2,007, with nothing else running, they save a quarter of the time of a
-factorization with its inverse, and go on spinning after it: figure 2's path of LogDet kernels took 28.3 s by two and 24.7 s by one."""
+"""Number of rows of a square matrix from which on BLAS shares it among its threads.
+
+These wait for each other by spinning, hundreds of times in a factorization: where another process keeps one processor
+busy, each wait is one for the scheduler. Of 1,700 rows two threads took 3 to 30 times as long as one next to two busy
+processes. Of 2,007, with nothing else running, they save a quarter of the time of a factorization with its inverse, and
+spin on after it: figure 2's path of LogDet kernels took 28.3 s by two and 24.7 s by one."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,15 @@ class DensePlace:
     limit: int | None = None
 
     def for_rows(self, rows: int) -> Self:
-        """With the threads that square matrices of so many rows gain by: one where they are small."""
+        """Return the place with one thread if square matrices of `rows` rows are too small to share."""
         return self if rows >= SHARED_ROWS else replace(self, threads=1)
 
 
 def dense_place(session: Session, needed: int, memory_limit: int | None) -> DensePlace:
-    """Where `needed` bytes, a process with its libraries included, have room: the worker with the most free memory, or here.
+    """Choose where `needed` bytes fit: the worker that may use the most memory, or else this process.
 
-    Where no worker has room it is here, if `memory_limit` allows that: who asks holds the plan to it.
+    needed: includes a process with its libraries. If no worker can hold it the place is this process, without a check:
+    the caller compares its plan with `memory_limit`.
     """
     if not session.is_distributed:
         return DensePlace(None, session.threads)
@@ -88,8 +91,8 @@ def blas_threads_for(rows: int) -> AbstractContextManager[None]:
 class DenseWork:
     """Calls of functions in one place, on data that is sent there once: function(data, *arguments).
 
-    Functions must be importable on workers and keep no state. A worker that is lost has the call made again elsewhere:
-    `choose` says where, and its MemoryBudgetError is raised where nobody else has room.
+    Functions must be importable on workers and keep no state. The call of a worker that is lost is repeated elsewhere:
+    `choose` says where, and its MemoryBudgetError is raised where it fits nowhere else.
     """
 
     def __init__(self, session: Session, data: Any, place: DensePlace, choose: Callable[[], DensePlace]) -> None:
@@ -98,7 +101,7 @@ class DenseWork:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is done by this process."""
+        """Return whether the work is done by this process."""
         return self.place.worker is None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:

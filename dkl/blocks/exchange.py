@@ -17,7 +17,7 @@ from dkl.blocks import waiting
 from dkl.errors import InputError, StateLost
 
 TAKE_SECONDS = 900.0
-"""How long to wait for another owner: a slow disk is no failure, and the driver notices a dead worker long before."""
+"""Seconds to wait for another owner: a slow disk is no failure; the driver sees a dead worker sooner."""
 ASK_SECONDS = 1.0
 """Seconds to wait for a part before its owner is asked whether it still has the run, and between two such questions."""
 OP = "dkl_exchange"
@@ -29,7 +29,7 @@ _inboxes: dict[str, Inbox] = {}
 
 
 class Inbox:
-    """What the other owners of a run have sent to this one, by (step, owner).
+    """Parts that the other owners of a run have sent to this one, by (step, owner).
 
     Written by the worker's event loop, read by the thread that iterates; hence the lock.
     """
@@ -74,7 +74,7 @@ class Inbox:
 
 
 class Exchange:
-    """One owner's connection to the others: `addresses` of all owners in their order, this one the `index`-th.
+    """Connection of one owner, the `index`-th of all `addresses`, to the others.
 
     `key` names the run, as several may share a worker. Must be made inside a task of the worker. InputError where another owner
     has been made in this process.
@@ -119,7 +119,10 @@ class Exchange:
         return self.inbox.take(step, owner, lambda: sync(self.worker.loop, self._send, QUESTION, {owner: None}))
 
     def _send_all(self, step: int, parts: dict[int, Any]) -> None:
-        """Each owner its part, all at once. Nobody answers: an owner's next part says that it has this one, for half the messages."""
+        """Send each owner its part, all at once, without a reply.
+
+        An owner's next part says that it has this one, for half the messages.
+        """
         from distributed.utils import sync
 
         if parts:
@@ -162,7 +165,7 @@ def close_inbox(key: str) -> None:
 
 
 def _receive(key: str, step: int, owner: int, part: Any) -> bool:
-    """The handler: runs on the receiving worker's event loop. False tells the sender that the run is unknown here."""
+    """Store a received part, on the worker's event loop; return False if the run is unknown here."""
     # A late part of a run that is closed here is not an error of this worker's, but its sender must know: when it asks.
     inbox = _inboxes.get(key)
     if inbox is not None and step != QUESTION:

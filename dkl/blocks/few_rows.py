@@ -18,7 +18,7 @@ from dkl.resources import parse_bytes
 FEW, FEW_BYTES = 64, 2 * 10**6
 """Rows, and bytes of theirs: one block of a pass, whose bytes they have."""
 KEPT_BYTES = 256 * 10**6
-"""Largest size of prepared points that a model keeps beside its own."""
+"""Largest bytes of prepared points that a model keeps in addition to its own."""
 
 
 MAX_KERNELS = 8

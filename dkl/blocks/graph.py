@@ -97,7 +97,7 @@ class Graph:
         return f"{self.n_components:,} components ({sizes}{', ...' if self.n_components > 5 else ''} rows)"
 
     def describe(self) -> str:
-        """One line: size, edges, width, components, isolated and duplicate patterns, how it was built and how fast."""
+        """Return a line on the graph: size, edges, width, components, odd rows, how built, how fast."""
         given = self.method == "precomputed"
         parts = [
             f"{'given' if given else f'{self.n_neighbors}-nearest-neighbor'} graph of {self.n:,} patterns",
@@ -131,7 +131,7 @@ def build_graph(
     session: Session | None = None,
     random_state: int | np.random.Generator | None = 0,
 ) -> Graph:
-    """The graph of the rows of `X` (n, features) with their `n_neighbors` nearest by Euclidean distance.
+    """Build the graph of rows of `X` (n, features) and their `n_neighbors` nearest, by Euclidean distance.
 
     X: ndarray, memory map, scipy sparse, dask or zarr array, a path to .npy or zarr, or any object with shape, dtype
     and slices of rows. Rows in memory are sent to the workers of a cluster, each of which gets them all; rows on disk
@@ -145,7 +145,7 @@ def build_graph(
     joined_above: where there are more components than this, they are joined by the shortest edges between them, each of the least
     local weight, exp(-sharpness).
     warns_of_cuts: whether rows that weights of one width all but cut off are worth a warning.
-    memory_limit: bytes that a process may use for this beside X; beside: those of it that are taken already; see `plan_graph`.
+    memory_limit: bytes that a process may use for this, without X; beside: those taken already; see `plan_graph`.
     random_state: for the samples of "approximate".
 
     Raises InputError (arguments; NaN, infinity or overflow in X, with its row and column), MemoryBudgetError. Warns
@@ -169,7 +169,7 @@ def build_graph(
     _check_distances(lists.dist2, n_duplicates)
     similarity, affinity = _affinity(lists, n_neighbors, sigma, sharpness)
     cut = _cut_off(lists, affinity, similarity) if warns_of_cuts and not similarity.is_local else ""
-    del lists  # the plan counts them beside W, not beside L
+    del lists  # the plan counts them together with W, but not with L
     count, labels = component_labels(affinity)
     sizes, n_joined = component_sizes(labels), 0
     if joined_above is not None and count > joined_above:
@@ -209,7 +209,7 @@ def _affinity(lists: Lists, n_neighbors: int, sigma: float | str, sharpness: flo
 
 
 def _cut_off(lists: Lists, affinity: csr_array, similarity: Similarity) -> str:
-    """What to warn of where one width for all rows cuts some from the others, or ""."""
+    """Return the warning where one width for all rows cuts some from the others, or ""."""
     dist2, rows = lists.dist2[:, : similarity.n_neighbors], lists.rows[:, : similarity.n_neighbors]
     pattern = directed_graph(rows, np.ones(rows.shape, np.int8))
     cut = cut_rows(affinity, np.asarray(affinity.sum(axis=1)).ravel(), pattern)

@@ -1,4 +1,4 @@
-"""What building a neighbor graph will hold in memory, from shapes alone; how many rows are read at a time."""
+"""Memory plan of building a neighbor graph, from shapes alone, and numbers of rows to read at a time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plan_graph(
     is_joined: bool = False,
     beside: int = 0,
 ) -> dict[str, int]:
-    """Bytes that `build_graph` holds beside X, and the two block sizes that make it so.
+    """Return the bytes that `build_graph` holds in addition to X, and the two block sizes for that.
 
     X is (n, n_features) of `itemsize` bytes once read, of which the share `density` is stored (1: dense), in chunks of
     `chunk_rows`, or in this process' memory already (`in_place`). At a time `n_slots` tasks run in a process, which may
@@ -68,7 +68,8 @@ def plan_graph(
 
     Returns `query_rows` and `reference_rows` (counts) and, in bytes: `block` (one task), `blocks` (all slots), `index`,
     `lists` (neighbors, twice while they are gathered), `search` (these three), `check` (the first pass), `assembly`
-    (W and L, beside the lists), `joining` and `peak`, the largest stage. Raises MemoryBudgetError if that and `beside` exceed the limit.
+    (W and L, with the lists), `joining` and `peak`, the largest stage. Raises MemoryBudgetError if that and `beside`
+    exceed the limit.
     """
     given = {"n_neighbors": n_neighbors, "n_slots": n_slots, "chunk_rows": chunk_rows, "index": index}
     given["is_joined"] = is_joined
@@ -119,7 +120,8 @@ def _plan(
     tiles = (
         8 * (n_features + 1) + 4 * 8 * (QUERY_TILE + REFERENCE_TILE) * (entries + 1) + 8 * QUERY_TILE * REFERENCE_TILE
     )
-    # Beside the block, the rest of its window of whole chunks, and a chunk as it is stored, unpacked and handed over.
+    # In addition to the block, the rest of its window of whole chunks, and a chunk as it is stored, unpacked and handed
+    # over.
     chunk = 2 * read * min(n, chunk_rows) if chunk_rows > 1 else 0
     held = {"none": 0, "tree": tree_bytes(n, n_features), "ivf": _ivf_bytes(n, n_features)}[index]
     lists = 2 * n * k * 16  # twice: the parts, and what they are concatenated to
@@ -152,7 +154,7 @@ def _plan(
 
 
 def _ways(n_slots: int, n_neighbors: int, chunk_rows: int, index: str, fits: Callable[..., bool]) -> list[Way]:
-    """What may make the graph's plan smaller."""
+    """Return the changes, as remedies with their checks, that may make the graph's plan fit."""
     ways = fewer("use {} thread(s)", lambda count: fits(n_slots=count), n_slots)
     ways += fewer("lower n_neighbors to {}", lambda count: fits(n_neighbors=count), n_neighbors)
     if chunk_rows > 1:

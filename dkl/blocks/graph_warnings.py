@@ -16,7 +16,7 @@ _NAMED_ONLY = "the graph is connected by name only"
 
 
 def isolated_text(graph: Graph) -> str:
-    """What to warn of where rows have no edges, or ""."""
+    """Return the warning of rows without edges, or ""."""
     if not graph.isolated.size:
         return ""
     what = f"{graph.isolated.size:,} of {graph.n:,} patterns are isolated"
@@ -27,7 +27,7 @@ def isolated_text(graph: Graph) -> str:
 
 
 def width_text(cut: NDArray[np.int64], dist2: NDArray[np.float64], index: NDArray[np.int64], sigma: float) -> str:
-    """What to warn of where one width cuts rows from the others. dist2, index (n, k): their neighbors."""
+    """Return the warning that one width cuts rows from the others. dist2, index: (n, k) neighbors."""
     return (
         f'sigma={sigma:.4g} cuts {_cut(cut, len(index))}; take sigma="local", or at least '
         f"{joining_width(dist2, index):.3g}"
@@ -35,7 +35,7 @@ def width_text(cut: NDArray[np.int64], dist2: NDArray[np.float64], index: NDArra
 
 
 def affinity_text(cut: NDArray[np.int64], n: int) -> str:
-    """What to warn of where weights that were given cut rows from the others."""
+    """Return the warning that the affinities that were passed cut rows from the others."""
     return f"the affinity cuts {_cut(cut, n)}; raise these weights"
 
 
@@ -45,7 +45,7 @@ def _cut(cut: NDArray[np.int64], n: int) -> str:
 
 
 def joined_text(graph: Graph) -> str:
-    """What to warn of where components were joined, or ""."""
+    """Return the warning that components were joined, or ""."""
     if not graph.n_joined:
         return ""
     edges = f"{graph.n_joined:,} shortest edges" if graph.n_joined > 1 else "shortest edge"
@@ -53,12 +53,12 @@ def joined_text(graph: Graph) -> str:
 
 
 def parts_text(graph: Graph, so: str) -> str:
-    """What to warn of where a graph has several components. so: what follows from it."""
+    """Return the warning that a graph has several components. so: the consequence of that, as text."""
     return f"the neighbor graph has {graph.parts}: {so}; {parts_remedy(graph)}"
 
 
 def parts_remedy(graph: Graph) -> str:
-    """What makes components fewer."""
+    """Return the advice on how to get fewer components."""
     if graph.method == "precomputed":
         return "give affinities between them"
     if graph.most_copies > graph.n_neighbors:

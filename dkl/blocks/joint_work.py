@@ -1,8 +1,8 @@
-"""One function that all workers run at a time, each on its part, while this process watches the rows of its history.
+"""One function run by all workers at once, each on its part, with its history watched by this process.
 
-The function is a solver as it runs in one process; what it sums over the parts it exchanges with the others, so that all take the same way.
-On a worker it runs on a thread of its own, which stands still after as many rows as this process has allowed: in between,
-callbacks and limits here may end it.
+The function is a solver as it runs in one process; what it sums over the parts it exchanges with the others, so that
+all take the same way. On a worker it runs on a separate thread, which pauses after as many rows as this process has
+allowed: in between, callbacks and limits here may end it.
 """
 
 from __future__ import annotations
@@ -23,37 +23,38 @@ Row = dict[str, Any]
 
 
 class Told(Protocol):
-    """Where a function stands: small notes, and arrays by name."""
+    """State of a function that can be resumed: small notes, and arrays by name."""
 
     @property
     def notes(self) -> Any:
-        """The same for all parts."""
+        """Return the notes, which are the same for all parts."""
 
     def arrays(self) -> dict[str, Any]:
-        """Of this part."""
+        """Return the arrays of this part, by name."""
 
 
 class Tell(Protocol):
-    """To be called with each row of the history; True ends the work."""
+    """Callable that takes each row of the history; True ends the work."""
 
     def __call__(self, row: Row) -> bool:
-        """Keep a row, and wait until the next one may be worked on. Whether that is over."""
+        """Keep a row, wait until the next may be worked on, and return whether the work is to end."""
 
     def offer(self, state: Callable[[], Told]) -> None:
-        """What tells where the function stands, for whoever asks during the next row."""
+        """Register a callable that returns the current state; it is valid until the next row."""
 
 
 class Joint(Protocol):
-    """What workers run together; importable on them."""
+    """Function that workers run together, each on its part; importable on them."""
 
     def __call__(self, part: Any, others: Exchange, threads: int, tell: Tell, /) -> Any:
-        """The result for this part."""
+        """Return the result for this part."""
 
 
 class JointWork(Owners):
-    """function(part, ...) on as many workers as there are parts. Raises StateLost where one is lost, from its making on.
+    """A run of function(part, ...) on as many workers as parts; raises StateLost as soon as one is lost.
 
-    cut: makes the parts for so many workers at most, each when it is about to be sent, as this process need not hold them all.
+    cut: called with the number of workers, returns at most as many callables, each of which makes a part when it is
+    about to be sent: this process need not hold them all.
     """
 
     def __init__(
@@ -75,27 +76,30 @@ class JointWork(Owners):
             raise
 
     def advance(self, steps: int, is_over: bool) -> tuple[list[Row], bool]:
-        """(rows, whether it has ended) after so many rows more at most; is_over: what the next row is to be answered."""
+        """Advance by at most `steps` rows; return (rows, whether it has ended). is_over: ask it to end."""
         (rows, is_done), *_ = self._wait(self._all(_more, steps, is_over))
         return rows, is_done
 
     def notes(self) -> tuple[Any, tuple[str, ...]]:
-        """(the first part's notes on where it stands, the names of its arrays), after an `advance` that has not ended it."""
+        """Return (notes of the current state, names of its arrays), of the first part.
+
+        Called after an `advance` that has not ended the function.
+        """
         return self._wait([self._submit(0, _notes, self.key)])[0]
 
     def pieces(self, name: str) -> Iterator[Any]:
-        """An array of where each part stands, one after the other."""
+        """Yield the array `name` of each part's current state, one after the other."""
         for k in range(len(self.addresses)):
             yield self._wait([self._submit(k, _piece, self.key, name)])[0]
 
     def results(self) -> Iterator[Any]:
-        """The result of each part, one after the other."""
+        """Yield the result of each part, one after the other."""
         for k in range(len(self.addresses)):
             yield self._wait([self._submit(k, _result, self.key)])[0]
 
 
 class _Turns:
-    """A function on a thread of its own, which waits in `tell` for leave to go on."""
+    """A function on a separate thread, which waits at each row until it may continue."""
 
     def __init__(self, function: Joint, part: Any, others: Exchange, threads: int) -> None:
         self.rows: list[Row] = []
@@ -120,11 +124,11 @@ class _Turns:
             self.changed.notify_all()
 
     def offer(self, state: Callable[[], Told]) -> None:
-        """See `Tell`."""
+        """Register a callable that returns the current state; it is valid until the next row."""
         self.state, self.told = state, None
 
     def stands(self) -> Told:
-        """Where the function stands, which waits meanwhile; asked for once a row."""
+        """Return the current state of the function, which waits meanwhile; computed once a row."""
         with self.changed:
             if self.told is None:
                 assert self.state is not None
@@ -132,7 +136,7 @@ class _Turns:
             return self.told
 
     def __call__(self, row: Row) -> bool:
-        """See `Tell`."""
+        """Keep a row, wait until the next may be worked on, and return whether the work is to end."""
         with self.changed:
             self.rows.append(row)
             self.allowed -= 1
@@ -144,7 +148,7 @@ class _Turns:
             return self.is_over
 
     def more(self, steps: int, is_over: bool) -> tuple[list[Row], bool]:
-        """The rows of so many steps, and whether these were the last; raises what the function did."""
+        """Return the rows of up to `steps` steps and whether the function has ended; raises its error."""
         with self.changed:
             self.allowed, self.is_over = steps, is_over
             if not self.thread.is_alive() and not self.is_done:
@@ -166,7 +170,7 @@ class _Turns:
 
 
 def _begin(key: str, part: Aligned, index: int, addresses: list[str], function: Joint) -> None:
-    """Task: hold the part, and what is to be done with it, with as many threads as the worker has."""
+    """Task: hold the part and the function to run on it, with as many threads as the worker has."""
     from distributed import get_worker
 
     others = Exchange(key, index, addresses)
@@ -174,7 +178,10 @@ def _begin(key: str, part: Aligned, index: int, addresses: list[str], function: 
 
 
 def _more(key: str, steps: int, is_over: bool) -> tuple[list[Row], bool]:
-    """Task: go on, together with the other owners. Rows are the same on all of them, and the first one's are read."""
+    """Task: continue together with the other owners; return the rows and whether the function has ended.
+
+    Rows are the same on all owners, so that only the first returns them.
+    """
     with slab_worker.using(key) as turns:
         slab_worker.leave_the_slot()
         rows, is_done = turns.more(steps, is_over)
@@ -182,14 +189,14 @@ def _more(key: str, steps: int, is_over: bool) -> tuple[list[Row], bool]:
 
 
 def _notes(key: str) -> tuple[Any, tuple[str, ...]]:
-    """Task: of where the function stands, and the names of its arrays."""
+    """Task: return the notes of the function's state and the names of its arrays."""
     with slab_worker.using(key) as turns:
         told = turns.stands()
         return told.notes, tuple(told.arrays())
 
 
 def _piece(key: str, name: str) -> Any:
-    """Task: an array of where the function stands."""
+    """Task: return the array `name` of the function's state."""
     with slab_worker.using(key) as turns:
         return turns.stands().arrays()[name]
 

@@ -1,4 +1,4 @@
-"""Whether a matrix is a kernel matrix: symmetric, and positive semidefinite; of one in memory, or of one that is known by its products."""
+"""Checks that a matrix, in memory or known by its products, is a kernel: symmetric and PSD."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASYMMETRY = 1e-6
 INDEFINITE = 1e-8
 """Share of the largest diagonal entry times n: how far below zero rounding may take an eigenvalue."""
 ROWS_AT_A_TIME = 1024
-"""That are compared with columns."""
+"""Number of rows that are compared with the columns at a time."""
 
 
 def check_square(n: int, n_columns: int, where: str = "X") -> None:

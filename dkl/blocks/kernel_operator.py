@@ -106,7 +106,7 @@ class MemoryKernel:
         return self.packed.diagonal()
 
     def sub(self, chosen: NDArray[np.intp]) -> MemoryKernel:
-        """The kernel of the rows `chosen`, copied into tiles of its own."""
+        """Return the kernel of the rows `chosen`, copied into new tiles."""
         packed = PackedSymmetric(len(chosen), self.packed.tiles.dtype)
         for row in range(packed.side):
             lo = row * TILE
@@ -114,7 +114,7 @@ class MemoryKernel:
         return MemoryKernel(packed, self.threads)
 
     def part(self, chosen: NDArray[np.intp]) -> MemoryKernel:
-        """The same, or this kernel itself where all rows are chosen."""
+        """Return the kernel of the rows `chosen`: a copy, or this kernel itself if all are chosen."""
         return self if len(chosen) == self.n else self.sub(chosen)
 
 
@@ -155,7 +155,7 @@ class RecomputedKernel:
         return self._product(v, self.dtype)
 
     def roughly(self, v: Vector) -> Vector:
-        """K v in `part_dtype`: half the cost where that is float32."""
+        """Return K v in `part_dtype`, at half the cost if float32."""
         return self._product(v, self.part_dtype)
 
     def _product(self, v: Vector, dtype: np.dtype) -> Vector:
@@ -173,7 +173,7 @@ class RecomputedKernel:
 
     @property
     def fits(self) -> bool:
-        """Whether the part of all rows would be held in memory."""
+        """Return whether a part of all rows would be held in memory."""
         return packed_bytes(self.n, self.part_dtype) <= self.part_bytes
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Whether a kernel matrix is held, kept on disk, or recomputed where it is needed: bytes from shapes alone."""
+"""Plans of a kernel matrix: held, kept on disk or recomputed when needed; bytes from shapes alone."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COMMON = ("X, read from its file", "machines", "vectors", "face")
 
 @dataclass(frozen=True)
 class KernelShape:
-    """What a plan asks of the matrices: n_kernels of n rows, in `dtype`.
+    """Shape and use of the kernel matrices of a plan: n_kernels of n rows, in `dtype`.
 
     largest_machine: rows of the largest pair of classes, where its part of the kernel is copied out. is_whole: whether
     many products with all of K are to come, so that holding it pays; else parts of it, at the support, will do.
-    rows_in_place: the rows are in this process' memory already, beside the plan. own_bytes: of X in this process, where it
-    was read for this fit. machines: bytes of all machines' states, which are held wherever K is.
+    rows_in_place: the rows are in this process' memory already, outside the plan. own_bytes: of X in this process,
+    where it was read for this fit. machines: bytes of all machines' states, which are held wherever K is.
     """
 
     n: int
@@ -48,7 +48,7 @@ class KernelShape:
         return {
             "kernel matrix" if one else "kernel matrices": self.n_kernels * (packed_bytes(self.n, self.dtype) + copied),
             "rows": 0 if self.rows_in_place else 8 * self.n * self.n_features,
-            # Prepared for products, a part of them in double precision beside its multiple.
+            # Prepared for products, a part of them in double precision next to its multiple.
             "points of the kernel": (self.n_features + 2)
             * (np.dtype(self.dtype).itemsize * self.n + 2 * 8 * min(self.n, POINTS_AT_A_TIME)),
         }
@@ -145,7 +145,8 @@ def _with_working_set(plan: Plan, shape: KernelShape, driver_limit: int | None, 
     """The plan with what is left for K of a working set: in this process, which may be the one that works. A larger working
     set goes to the disk, if `may_use_disk`.
     """
-    # On a cluster the working set is solved by this process, which holds little else; alone, beside all the plan counts.
+    # On a cluster the working set is solved by this process, which holds little else; alone, with all that the plan
+    # counts.
     processes = plan.processes
     wanted = packed_bytes(shape.n, shape.dtype)
     used = plan.process_bytes if processes == 1 else plan.base + sum(plan.items.get(name, 0) for name in COMMON)

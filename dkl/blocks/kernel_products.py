@@ -1,10 +1,11 @@
-"""K V for a block of vectors V (n, b): of a kernel of rows, of one that is given as a matrix, and of one that is a factor's.
+"""Products K V with a block of vectors V (n, b): K of rows, given as a matrix, or of a factor.
 
     (K V)_I += K_IJ V_J    and    (K V)_J += K_IJ' V_I,    I a block of rows, J rows of the half circle of blocks after it
 
-The blocks stand in a circle, and each computes its tiles with the half circle that follows: so each unordered pair of rows is computed
-once for all vectors, and all blocks have equally much to do. Tiles stay in the blocks' memos as far as memory allows, a share of
-them in each block, and are computed anew otherwise: which of the two makes no difference to the bits.
+The blocks form a circle, and each computes its tiles with the half circle that follows: so each unordered pair of rows
+is computed once for all vectors, and all blocks have equally much to do. Tiles stay in the blocks' memos as far as
+memory allows, a share of them in each block, and are recomputed otherwise: which of the two makes no difference to the
+bits.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ Range = tuple[int, int]
 LEAST_ROWS, MOST_BLOCKS = 256, 256
 """Rows of a block at least, for its products to be large ones; and blocks at most, but where more are needed to keep them small."""
 TILE_COLUMNS = 1024
-"""Of a tile: 4 MB in double with 500 rows, which stay in the cache between the kernel and its products with V."""
+"""Columns of a tile: 4 MB in double with 500 rows, which stay in the cache until the products with V."""
 
 OVERFLOWING = partial(np.errstate, over="ignore", invalid="ignore")
-"""What is not finite is refused by an error, without a warning before."""
+"""Context without NumPy's warnings of numbers that are not finite: an error refuses these later."""
 
 
 def tile_bounds(n: int, row_bytes: int) -> list[Range]:
@@ -108,7 +109,7 @@ class KernelProducts:
             return np.asarray(finite(self.kernel.columns(rows, rows), self.kernel), np.float64)
 
     def forget(self) -> None:
-        """Let go of all tiles and points."""
+        """Release all tiles and points."""
         self._ready = None
         self.rows.forget()
 
@@ -120,7 +121,7 @@ class KernelProducts:
 
 
 class RowsKernel:
-    """k(x, .) of new rows x with the rows of `source`, of which so many are ready at a time as a third of memory_limit holds."""
+    """Kernel of new rows with the rows of `source`, prepared a third of memory_limit at a time."""
 
     def __init__(self, kernel: Kernel, source: RowSource, dtype: Any, memory_limit: Any = None) -> None:
         self.kernel, self.source, self.dtype = kernel, source, np.dtype(dtype)

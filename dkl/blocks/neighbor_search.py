@@ -100,7 +100,7 @@ class NeighborSearch:
 
     @cached_property
     def _copies(self) -> dict[int, tuple[Any, Any]]:
-        """What was sent to the workers, by the id of the item."""
+        """Return the items that were sent to the workers, (item, as sent) by the item's id."""
         # A cached property of a frozen dataclass: the search itself never changes.
         return {}
 

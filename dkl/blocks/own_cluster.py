@@ -1,8 +1,8 @@
-"""What only a cluster in this process tells of its workers (`LocalCluster`): which of them its nannies know, and who starts them again.
+"""Workers of a cluster in this process (`LocalCluster`): those its nannies know, and their restart.
 
-Workers that are killed while they start leave Dask in states of its own. One that had said to the scheduler that it is there, but not
-yet to its nanny, stays among the scheduler's workers until it has been silent for `worker-ttl`: whoever sends to it waits for half a
-minute. And the nanny of one that could not start ends, and is counted as a worker for 15 s.
+Workers that are killed while they start leave Dask in odd states. One that had said to the scheduler that it is there,
+but not yet to its nanny, stays among the scheduler's workers until it has been silent for `worker-ttl`: sending to it
+takes half a minute. And the nanny of one that could not start ends, and is counted as a worker for 15 s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 UNKNOWN_SECONDS = 1.0
-"""For which a worker may be the scheduler's and not its nanny's: a nanny is told some hundredths of a second later."""
+"""Seconds for which the scheduler alone may know a worker: its nanny hears of it some 0.01 s later."""
 OVER = ("closing", "closed", "failed")
 
 
@@ -25,8 +25,10 @@ class Ghosts:
         self.since: dict[str, float] = {}
 
     def among(self, members: Mapping[str, Mapping[str, Any]]) -> set[str]:
-        """Addresses of those of these (`Session.members`) that have a nanny which has known another, or none, for UNKNOWN_SECONDS,
-        as far as was asked; nobody of a cluster elsewhere, or who joined by himself.
+        """Return addresses of `members` that their nannies have not known for UNKNOWN_SECONDS.
+
+        members: as of `Session.members`. Such a nanny has known another worker, or none, at each call since. Workers of
+        a cluster elsewhere, or that joined by themselves, are never among these.
         """
         nannies = getattr(self.cluster, "workers", {})
         now, unknown = time.monotonic(), set()
@@ -39,7 +41,7 @@ class Ghosts:
 
 
 def bring_back(cluster: Any, wanted: int) -> None:
-    """Ask a cluster of our own for so many workers, in place of those whose nannies have ended too; nothing of another."""
+    """Ask our own cluster for `wanted` workers, replacing those whose nannies ended; no-op for others."""
     if cluster is None or not hasattr(cluster, "scale"):
         return
     with contextlib.suppress(Exception):

@@ -1,7 +1,7 @@
-"""State that is shared out over the workers of a cluster, seen from the process that asks for it: tasks of owners, and their end.
+"""State shared out over the workers of a cluster, as the client sees it: its owners and their tasks.
 
-Each owner is one object in the memory of one worker (`slab_worker`), outside Dask's own bookkeeping. So a lost worker is not
-repaired in place: what is asked of its owner raises StateLost, and the caller makes new owners.
+Each owner is one object in the memory of one worker (`slab_worker`), outside Dask's bookkeeping. So a lost worker is
+not repaired in place: what is asked of its owner raises StateLost, and the caller makes new owners.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from dkl.resources import format_bytes
 
 
 def check_room(needed: int, room: int | None, owners: int, what: str, where: str, remedy: str) -> None:
-    """MemoryBudgetError where the worker at `where` has no room for its rows of so many owners; room: bytes, None for any."""
+    """Raise MemoryBudgetError if the rows of a worker, `needed` bytes, do not fit into `room` bytes.
+
+    room: None for any. owners: number of workers that share the rows; where: the worker, for the error.
+    """
     if room is not None and needed > room:
         raise MemoryBudgetError(
             f"the rows of {owners} workers, for {what}, do not fit",
@@ -29,9 +32,9 @@ def check_room(needed: int, room: int | None, owners: int, what: str, where: str
 
 
 class Owners:
-    """Owners on these workers, one each, under the name `key`; whoever derives from this makes them.
+    """Owners on the workers at `addresses`, one each, under the name `key`; subclasses create them.
 
-    silence: what is known of workers that stand still, where one that does so is lost.
+    silence: record of silent workers, which count as lost; None: silence is no loss.
     """
 
     def __init__(
@@ -41,13 +44,13 @@ class Owners:
         self.silence = silence
 
     def _submit(self, k: int, function: Any, *arguments: Any) -> Any:
-        """One task on the worker of share k, and on no other: only that one has the slabs. Never retried by Dask."""
+        """Submit a task to the worker of share k alone, which has the slabs; it is never retried by Dask."""
         return self.client.submit(
             function, *arguments, pure=False, workers=[self.addresses[k]], allow_other_workers=False, retries=0
         )
 
     def _all(self, function: Any, *arguments: Any) -> list[Any]:
-        """The same task on every owner, as they wait for each other."""
+        """Submit the same task to every owner, as they wait for each other; return the futures."""
         return [self._submit(k, function, self.key, *arguments) for k in range(len(self.addresses))]
 
     def _wait(self, futures: list[Any]) -> list[Any]:
@@ -78,7 +81,7 @@ class Owners:
                 looked = time.monotonic()
 
     def _look(self) -> None:
-        """StateLost where one of our workers is gone, or stands still."""
+        """Raise StateLost if one of our workers is gone or silent."""
         members = self.session.members()
         if gone := set(self.addresses) - set(members):
             raise StateLost(f"worker {min(gone)} is gone")
@@ -94,7 +97,10 @@ class Owners:
         return list(found)
 
     def _lost(self, error: Exception) -> Exception:
-        """What to raise for `error`: StateLost where the cluster failed, WorkersLostError where the scheduler is gone, else itself."""
+        """Return the error to raise for `error`: itself, unless the cluster failed.
+
+        Then StateLost, or WorkersLostError where the scheduler is gone.
+        """
         if isinstance(error, StateLost) or not slab_worker.is_cluster_failure(error):
             return error
         try:
@@ -104,11 +110,11 @@ class Owners:
         return StateLost(f"lost with a worker: {type(error).__name__}: {' '.join(str(error).split())}")
 
     def close(self) -> None:
-        """Have the workers forget the slabs; not an error where they are gone, or where one stands still."""
+        """Release the slabs on all workers; ignores workers that are gone or unresponsive."""
         if self.client.status != "running":
             return
         try:
-            # All are told at once; of one that does not answer the lease runs out, or it hears of it when it goes on.
+            # Sent to all at once; if one does not answer, its lease runs out, or it receives this when it continues.
             self.client.sync(
                 lambda: self.client.run(slab_worker.forget, self.key, on_error="ignore"),
                 callback_timeout=waiting.LOOK_AGAIN_SECONDS,

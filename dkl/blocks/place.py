@@ -1,4 +1,4 @@
-"""Where a run works, as memory plans see it."""
+"""Processes, threads and memory limits that a run works with, for memory plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dkl.resources import format_bytes, machine_memory
 
 LOG = logging.getLogger("dkl")
 WORKER_SHARE = 0.75
-"""Of a Dask worker's limit: it pauses at 0.8 of it."""
+"""Share of a Dask worker's memory limit that a plan may take: the worker pauses at 0.8 of it."""
 OWN_SHARE = 0.25
 """Share of this machine's memory that this process may take for work that workers would do no sooner."""
 ROUND_SECONDS = 0.001
@@ -25,14 +25,14 @@ BYTES_A_SECOND = 5e8
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run works: processes and their threads, what each may use, and whether these are a cluster's workers."""
+    """Processes of a run, their threads and memory limit, and whether these are a cluster's workers."""
 
     processes: int
     threads: int
     limit: int | None = None
     distributed: bool = False
     more_memory: str = ""
-    """What gives the workers more."""
+    """Advice on how to give the workers more memory."""
 
     @classmethod
     def of(cls, session: Session) -> Place:
@@ -51,7 +51,10 @@ class Place:
         return min((value for value in (memory_limit, share) if value is not None), default=None)
 
     def checked(self, plan: Plan, memory_limit: int | None) -> Plan:
-        """The plan. Raises MemoryBudgetError where it does not fit; a limit that nobody gave is told by the one that it is a share of."""
+        """Return the plan; raise MemoryBudgetError if it does not fit.
+
+        A limit that is a share of a worker's is reported with the worker's.
+        """
         share = self._share()
         if plan.fits or share is None or share == memory_limit or plan.limit != share:
             return plan.validate()
@@ -69,7 +72,7 @@ class Place:
 
 
 def idle_workers(place: Place, here: float, there: float, held: int) -> str:
-    """Return the line on workers that are left idle; "" where they work, or where there are none.
+    """Return the line on workers that are left idle; "" if they work or there are no workers.
 
     here, there: seconds of an iteration in this process and on the workers, by sizes alone; held: bytes that this process would take.
     Workers are idle where they are no faster and the work fits here; the bytes of the result are the same. The setting "dkl.workers"
@@ -84,7 +87,7 @@ def idle_workers(place: Place, here: float, there: float, held: int) -> str:
 
 
 def spare_workers(session: Session, used: int, why: str) -> str:
-    """Return the line on workers beyond the `used` ones of a plan, which are left idle; "" where there are none.
+    """Return the line on idle workers, beyond the `used` ones of a plan; "" if no others exist.
 
     Unlike `idle_workers`, of plans that no number of workers makes faster. Waits for no worker.
     """

@@ -1,4 +1,4 @@
-"""Where the slabs are: all in this process, or shared out over the workers of a cluster. One interface for both.
+"""Placements of the slabs, with one interface: in this process, or shared out over workers.
 
 `advance` runs iterations of a program's cycle of phases and returns the carry after each: a loop over the slabs of an
 owner, in this process or in one pinned task on each worker. Owners on workers exchange their sums after every phase
@@ -33,7 +33,7 @@ from dkl.stores.slab_arrays import SlabArray
 BATCH_SECONDS = 1.0
 """A task on a worker iterates for about as long before it returns: a round through the scheduler costs milliseconds."""
 ASK_AGAIN_SECONDS = 1.0
-"""How often a cluster of our own is asked for its workers again."""
+"""Seconds between requests to a cluster of our own for its missing workers."""
 LARGEST_BATCH = 64
 """Iterations of a batch at most, however short: the driver logs, checks limits and commits only between batches."""
 
@@ -86,8 +86,10 @@ def create_scratch(program: SlabProgram, folder: Path) -> str:
 
 
 class LocalPlacement:
-    """All slabs in this process, visited by `threads`; in memory, or in the folder `scratch`, of which so many slabs more are in memory
-    as are `ahead`: read or written while others are computed."""
+    """All slabs in this process, visited by `threads` threads; in memory, or in the folder `scratch`.
+
+    ahead: slabs of the folder that are in memory in addition, read or written while others are computed.
+    """
 
     lookahead = 1  # nothing to gain: no round through a scheduler
 
@@ -187,7 +189,7 @@ class ClusterPlacement(Owners):
         self._open()
 
     def _open(self) -> None:
-        """Run the opening phase: a task of its own, because owners wait for each other in it and not before."""
+        """Run the opening phase: a separate task, because owners wait for each other in it and not before."""
         self._wait(self._all(slab_worker.open_state))
 
     @property
@@ -235,7 +237,7 @@ def columns_to_factor(program: SlabProgram, slabs: list[NDArray]) -> NDArray:
 def wait_for_workers(session: Session, count: int, timeout: float) -> None:
     """Wait until the cluster has `count` workers again, or at least one after `timeout` seconds.
 
-    Raises WorkersLostError where there is none then.
+    Raises WorkersLostError if it has no worker then.
     """
     cluster, began, asked = getattr(session.client, "cluster", None), time.monotonic(), -ASK_AGAIN_SECONDS
     if len(session.workers()) < count:

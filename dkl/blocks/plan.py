@@ -30,7 +30,10 @@ SUMS_PER_PATTERN = 8.6
 
 @dataclass(frozen=True)
 class Plan:
-    """Bytes by name. `items` are held by each process at once, beside `base`; `disk` is what the run writes at most.
+    """Memory plan of a run: bytes, by name, that each process holds and that the run writes to disk.
+
+    base, items             bytes of a process without data, and what it holds at once on top of that
+    disk                    what the run writes at most
 
     placement               "memory", "disk" or "recomputed": where the large state is
     processes, threads      of each process
@@ -38,7 +41,7 @@ class Plan:
     tasks_per_iteration     Dask tasks; 0 in one process
     exchanged_per_iteration bytes between processes
     shape                   the sizes the plan was made for, for reports
-    stages                  by name, what is held beside `base` before or after `items` are, each stage by itself
+    stages                  by name, what is held on top of `base` before or after `items` are, each stage by itself
     remedy                  what the error of `validate` advises; by default by placement
     own_bytes               that the process holds which has workers do the work; 0 where it is one of them, or takes no more
     idle_workers            why the workers that there are stay idle, a line; "" where they work
@@ -71,7 +74,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether a process stays within `limit`."""
+        """Return whether a process stays within `limit`."""
         return self.limit is None or self.process_bytes <= self.limit
 
     def validate(self) -> Plan:
@@ -99,7 +102,7 @@ class Plan:
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as JSON takes it, with the entries of `shape` beside the others."""
+        """Return the plan as JSON takes it, with the entries of `shape` among the others."""
         names = (
             "placement",
             "processes",
@@ -153,12 +156,13 @@ def plan_pairwise(
     checkpoints: bool = False,
     driver_shares: bool = False,
 ) -> Plan:
-    """What KL-ADMM (Hu & Kwok 2013) needs for n patterns at `rank`. `processes` own the slabs, each with `threads`.
+    """Plan the memory of KL-ADMM (Hu & Kwok 2013) for n patterns at `rank`.
 
-    laplacian_entries, target_entries: stored entries of L and T. dot_products: entries of the vector of sums, if the pairs
-    are known. gathered_rows: rows of hubs that are exchanged. on_disk: the factors are in a work folder, a slab a thread in
-    memory, and `ahead` more that are read or written meanwhile. checkpoints: a work folder with commits. driver_shares: the only
-    owner is this process, which also holds the graph and makes the result. Computes only; `Plan.validate` raises.
+    processes, threads: owners of the slabs, and the threads of each. laplacian_entries, target_entries: stored entries
+    of L and T. dot_products: entries of the vector of sums, if the pairs are known. gathered_rows: rows of hubs that
+    are exchanged. on_disk: the factors are in a work folder, a slab a thread in memory, and `ahead` more that are read
+    or written meanwhile. checkpoints: a work folder with commits. driver_shares: the only owner is this process, which
+    also holds the graph and makes the result. Computes only; `Plan.validate` raises.
     """
     # The same functions that cut the state decide here, so that plan and run cannot differ.
     size = np.dtype(dtype).itemsize
@@ -213,9 +217,10 @@ def plan_pairwise(
 
 
 def _vectors(shares: Sequence[range], entries: int, at_once: int) -> tuple[float, int]:
-    """Vectors of sums, of so many entries: those that an owner sends in a half-step, and those that it holds at most."""
-    # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors that owners send and
-    # hold, each its subtrees to all, or in ranges what comes to those of one and the sum (blocks/sums_exchange.py).
+    """Return the vectors of `entries` sums that an owner sends in a half-step, and that it holds at most."""
+    # A path up the tree and one being filled by each thread; all parts twice, as received and as summed: the vectors
+    # that owners send and hold, each its subtrees to all, or in ranges as much as those of one and the sum
+    # (blocks/sums_exchange.py).
     sent = sum(map(subtrees, shares))
     parts = sent / len(shares) + 1 if in_ranges(len(shares), entries) else sent
     groups = max(map(len, shares))

@@ -1,4 +1,4 @@
-"""What to advise where a plan does not fit: each change is tried on the plan itself, and only those that help are named."""
+"""Remedies for a plan that does not fit: each is tried on the plan, and only those that help named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fewer(words: str, fits: Callable[[int], bool], count: int, least: int = 1) -
 
 
 def fits_in(attempt: Callable[[], object]) -> bool:
-    """Whether a plan that raises where it does not fit is made."""
+    """Return whether `attempt`, which makes a plan, succeeds without MemoryBudgetError."""
     try:
         attempt()
     except MemoryBudgetError:

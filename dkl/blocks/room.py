@@ -1,4 +1,4 @@
-"""How much memory a search for eigenvectors may take, here and in workers."""
+"""Memory that a search for eigenvectors may take, in this process and in workers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ class Room:
 
     @classmethod
     def of(cls, place: Place, allowed: int, memory_limit: int | None, held: int) -> Room:
-        """In a process that may use `allowed` bytes and holds so many beside itself, and in workers that memory_limit binds as well."""
+        """Compute the memory left in this process and in workers.
+
+        This process may use `allowed` bytes and holds `held` on top of its base; memory_limit binds workers as well.
+        """
         worker = place.allowed(memory_limit) if place.distributed else None
         return cls(allowed - PROCESS_BASE - held, None if worker is None else worker - PROCESS_BASE - WORKER_EXTRA)
 
     def has(self, needed: int) -> bool:
-        """Whether so many bytes are free here."""
+        """Return whether `needed` bytes fit in this process."""
         return self.here is None or needed <= self.here
 
     def workers_have(self, needed: int) -> bool:
-        """The same of each worker."""
+        """Return whether `needed` bytes fit in each worker."""
         return self.worker is None or needed <= self.worker

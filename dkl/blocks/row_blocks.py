@@ -53,7 +53,7 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 2 * 10**6, 16 * 10**6
 BLOCKS_AIMED_AT = 256
 """Between the two sizes: enough blocks for the threads of a large cluster."""
 MEMORY_SHARE = 0.75
-"""Of the machine's memory, which a plan without a limit may take."""
+"""Share of the machine's memory that a plan without a limit may take."""
 LARGE_ARGUMENT = 10**6
 """Bytes above which an argument is sent to each worker once, instead of inside each task."""
 
@@ -116,9 +116,9 @@ class RowBlocks:
         return [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
 
     def sum(self, function: Callable[..., Sums], *shared: Any) -> Sums:
-        """The sum over all blocks of the tuple of arrays function(block, *shared), component by component.
+        """Return the sum over all blocks of the tuple of arrays function(block, *shared), by component.
 
-        The function returns arrays of its own, which are added in place. Only sums of whole subtrees are sent between
+        The function returns new arrays, which are added in place. Only sums of whole subtrees are sent between
         processes. Errors as of `map`.
         """
         merged: dict[Node, Sums] = {}
@@ -129,7 +129,7 @@ class RowBlocks:
         return total
 
     def keeps(self, bytes_per_row: float) -> bool:
-        """Whether memos of `bytes_per_row` a row fit into the budget of a process beside the rows that it keeps."""
+        """Return whether memos of `bytes_per_row` a row fit into a process' budget next to its kept rows."""
         kept = self._share if self._holds_copies else self._pass_bytes
         return kept + bytes_per_row * self.n / self._processes <= self.budget
 
@@ -155,7 +155,7 @@ class RowBlocks:
 
     @property
     def _holds_copies(self) -> bool:
-        """Whether passes run over copies of the rows in memory, rather than over X itself or what is read each time."""
+        """Return whether passes run over copies of the rows in memory, not X itself or rows read each time."""
         if self.source.is_mapped or (self._once and self.source.is_stored):
             return False
         if self.source.is_stored or not self.session.is_distributed:
@@ -177,7 +177,7 @@ class RowBlocks:
         return [cuts[worker * rounds + turn] for turn in range(rounds) for worker in range(processes)]
 
     def _deal(self, pieces: int) -> list[list[tuple[int, int, int]]]:
-        """The blocks [(index, start, stop)] in so many contiguous parts."""
+        """Return the blocks [(index, start, stop)] in `pieces` contiguous parts."""
         blocks = [(index, start, stop) for index, (start, stop) in enumerate(self.bounds)]
         return [blocks[k * len(blocks) // pieces : (k + 1) * len(blocks) // pieces] for k in range(pieces)]
 
@@ -202,8 +202,11 @@ class RowBlocks:
         raise AssertionError("waiting.attempts() ends with WorkersLostError")
 
     def _run_on_workers(self, task: Callable[..., Any], *shared: Any) -> list[Any]:
-        """One attempt of `_run`. Raises CancelledError where a task will never run, StateLost where it could not be sent what it
-        needs; all pieces are then placed again."""
+        """Make one attempt of `_run` on the workers; return the results in order.
+
+        Raises CancelledError where a task will never run, StateLost where it could not be sent what it needs; all
+        pieces are then placed again.
+        """
         # Not Session.map: it would wait for ever for pieces that Dask set aside when all workers were lost. For the same
         # reason tasks name a worker but may run on others.
         client = self.session.client
@@ -287,8 +290,10 @@ class RowBlocks:
 
     @property
     def _pass_bytes(self) -> int:
-        """What a pass over rows that are read holds at a time: blocks on two threads, one being read, and the chunks
-        that it is cut from, packed and unpacked."""
+        """Return the bytes that a pass over rows that are read holds at a time.
+
+        These are blocks on two threads, one being read, and the chunks that it is cut from, packed and unpacked.
+        """
         if self.source.is_in_memory or self.source.is_mapped:
             return 0
         rows = max(stop - start for start, stop in self.bounds)

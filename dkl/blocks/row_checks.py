@@ -1,4 +1,4 @@
-"""Whether the values of rows are ones that distances can be computed of, and which rows repeat others: in one pass, block by block."""
+"""Checks of rows in one pass, block by block: values unfit for distances, and repeated rows."""
 
 from __future__ import annotations
 

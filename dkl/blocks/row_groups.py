@@ -31,7 +31,10 @@ Partials = dict[Node, Sums]
 
 
 def n_groups(n: int, block_rows: int) -> int:
-    """How many groups n rows make: the largest power of two of which each has 4096 rows and a block at least, up to 256."""
+    """Return the number of groups of n rows: a power of two, up to 256.
+
+    It is the largest with 4096 rows and a block at least in each.
+    """
     most = min(MOST_GROUPS, n // ROWS_IN_GROUP, -(-n // block_rows))
     return 1 << max(0, most.bit_length() - 1)
 
@@ -80,7 +83,7 @@ class RowGroups(RowBlocks):
 
     @property
     def slots(self) -> int:
-        """How many groups are worked on at a time: one a thread of all processes."""
+        """Return the number of groups that are worked on at a time: one a thread of all processes."""
         threads = self.session.most_threads
         return min(self.n_groups, threads * self._processes)
 
@@ -141,7 +144,7 @@ def fold_piece(piece: Piece, function: Fold, group_of: list[int], wanted: frozen
             held.setdefault(group_of[bound[0]], []).append(bound)
 
     def fold(groups: list[int]) -> Partials:
-        # Threads read side by side, each with a window of its own, over groups that follow each other: a chunk that
+        # Threads read side by side, each with its own window, over groups that follow each other: a chunk that
         # several groups lie in is read once.
         source = copy.copy(piece.source)
         source.array = copy.copy(source.array) if source.is_stored else source.array

@@ -1,8 +1,8 @@
-"""What one process does in a pass over rows: its piece of the blocks, its threads, its partial sums.
+"""One process' part in a pass over rows: its piece of the blocks, its threads, its partial sums.
 
-Sums are added up a binary tree whose leaves are all blocks, a power of two of them. Whoever holds both children of a node may
-add them, so a piece returns only the largest whole subtrees of its range, and the sum's bits do not depend on the cut
-into pieces. While it runs, a piece holds one partial sum a level.
+Sums are added up a binary tree whose leaves are all blocks, a power of two of them. A process that holds both children
+of a node may add them, so a piece returns only the largest whole subtrees of its range, and the sum's bits do not
+depend on the cut into pieces. While it runs, a piece holds one partial sum a level.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Node = tuple[int, int]
 """(level, index) in the tree of blocks: level 0 are the blocks."""
 
 Sums = tuple[Any, ...]
-"""What a summed function returns: arrays of its own (they are added in place), one tuple a block."""
+"""Result of a summed function for a block: a tuple of new arrays, which are added in place."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def worker_threads() -> int:
 
 
 def in_order(function: Callable[[Any], Any], blocks: Iterable[Any], threads: int) -> Iterator[Any]:
-    """function over blocks on threads, results in order; never more than `threads` + 1 blocks are held.
+    """Yield function(block) in order, computed on threads; at most `threads` + 1 blocks are held.
 
-    Where the caller stops early, or a block fails, what has not begun is cancelled.
+    Where the caller stops early, or a block fails, calls that have not started are cancelled.
     """
     if threads <= 1:
         yield from map(function, blocks)
@@ -133,7 +133,7 @@ def absorb(partials: dict[Node, Sums], node: Node, value: Sums) -> None:
 
 def load_piece(piece: Piece) -> Piece:
     """Task: the piece with its rows in the worker's memory, and no memos."""
-    # Read in the piece's own blocks: a chunked file is not read at once beside its copy.
+    # Read in the piece's own blocks: a chunked file is not read at once next to its copy.
     source = piece.source.load([(start, stop) for _, start, stop in piece.bounds])
     return Piece(source, piece.bounds, piece.threads)
 

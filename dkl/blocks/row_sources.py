@@ -1,4 +1,4 @@
-"""Where rows come from, behind one interface: n, n_features, the dtype they are worked on in, and reading a range of them.
+"""Sources of rows with one interface: n, n_features, dtype to work in, and reading a range of rows.
 
 A source reads in the process that holds it. What a worker can open by itself (`StoredRows`) is sent as it is; what
 only this process has is sent as rows.
@@ -24,14 +24,16 @@ Rows = Any
 
 
 MOST_SPARSE_COLUMNS = 2**26
-"""Of sparse rows, empty columns too: transposed, or spread out one by one, they take 8 bytes a column, half a gigabyte."""
+"""Largest number of columns, empty ones too, of sparse rows.
+
+Transposed, or made dense one by one, these take 8 bytes a column, half a gigabyte."""
 
 
 class RowSource:
     """Rows of a 2-d `array`, of which `array[start:stop]` or `array.read(start, stop)` gives some.
 
     start: number of its first row in the whole, where the array is a part. own_bytes: of the array where it was read from
-    a file for this work, and so counts in its memory plan; a user's own array is beside the plan. is_scaled: whether its columns
+    a file for this work, and so counts in its memory plan; a user's own array does not. is_scaled: whether its columns
     are standardized (blocks/standardized_rows.py). Attributes: n, n_features, dtype (float32 or float64, in which rows are read); names
     (n_features) of columns and ids (n,) of rows, where they come from a table that has them, and a note of how that was read.
     """
@@ -74,32 +76,32 @@ class RowSource:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the rows are an ndarray or sparse matrix of this process."""
+        """Return whether the rows are an ndarray or sparse matrix of this process."""
         return isinstance(self.array, np.ndarray) or bool(sp.issparse(self.array))
 
     @property
     def is_in_place(self) -> bool:
-        """Whether rows are worked on where they are, in this process' memory or in a mapped file; else each read is a copy."""
+        """Return whether rows are used without copies, from this process' memory or a mapped file."""
         return (self.is_in_memory or self.is_mapped) and self.array.dtype == self.dtype
 
     @property
     def is_stored(self) -> bool:
-        """Whether the rows are on disk, under a path that a worker can open."""
+        """Return whether the rows are stored on disk or in a store, so that a worker can open them itself."""
         return isinstance(self.array, StoredRows)
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the rows are a memory-mapped file, whose pages the system can drop at any time."""
+        """Return whether the rows are a memory-mapped file, whose pages the system can drop at any time."""
         return isinstance(self.array, StoredRows) and self.array.mapped
 
     @property
     def is_dask(self) -> bool:
-        """Whether the rows are a dask array."""
+        """Return whether the rows are a dask array."""
         return is_dask_array(self.array)
 
     @property
     def is_foreign(self) -> bool:
-        """Of a kind that only this process is known to be able to read, block by block."""
+        """Return whether the rows are of another kind, which only this process is known to be able to read."""
         return not (self.is_in_memory or self.is_stored or self.is_dask)
 
     def read(self, start: int, stop: int) -> Rows:
@@ -115,7 +117,7 @@ class RowSource:
         return tidy(part, self.dtype)
 
     def load(self, bounds: list[tuple[int, int]]) -> RowSource:
-        """The same rows, from the first bound to the last, in this process' memory; read block by block."""
+        """Read the rows from the first bound to the last into this process' memory, block by block."""
         start, stop = bounds[0][0], bounds[-1][1]
         if self.is_dask:
             return RowSource(self.read(start, stop), start)  # one graph, and Dask's own threads
@@ -131,9 +133,10 @@ class RowSource:
 
 
 def row_source(X: Any, *, where: str = "X") -> RowSource:
-    """A source on `X`: ndarray, memory map, scipy sparse, dask or zarr array, dask data frame, a path to .npy or zarr or the
-    address of one in a store, or any other 2-d object with shape, dtype and slices of rows; or a source already. Raises
-    InputError when it is none of these, or empty, or not real numbers.
+    """Return a source of the rows of `X`; raise InputError if unsupported, empty or not of real numbers.
+
+    X: ndarray, memory map, scipy sparse, dask or zarr array, dask data frame, a path to .npy or zarr or the address of
+    one in a store, or any other 2-d object with shape, dtype and slices of rows; or a source already.
     """
     if isinstance(X, RowSource):
         return X
@@ -186,7 +189,7 @@ def tidy(rows: Any, dtype: np.dtype) -> Rows:
 
 
 def is_dask_array(array: Any) -> bool:
-    """Whether `array` is a dask array.
+    """Return whether `array` is a dask array.
 
     Decided by the name of its class: dask.array takes 0.3 s to import, and only its own arrays need it.
     """

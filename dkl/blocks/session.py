@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 RECONNECT_SECONDS = 10.0
-"""How long a scheduler whose connection broke has to answer again."""
+"""Seconds that a scheduler whose connection broke has to answer again."""
 
 ALL = -1
 """Number of threads that stands for all processors, as in scikit-learn."""
@@ -48,11 +48,11 @@ class Session:
 
     @classmethod
     def find(cls, client: Any = None, *, threads: int | None = None) -> Session:
-        """A session on `client`; else on the `distributed.Client` that is current, if any; else on threads.
+        """Return a session on `client`; else on the current `distributed.Client`, if any; else on threads.
 
         Inside a Dask task the work stays on the threads that fall to it of its worker's, unless a client is given: then the
         task gives its place on the worker to others (`distributed.secede`), as it would wait for them. No cluster is ever
-        started here. Raises InputError for a client that is none.
+        started here. Raises InputError for a client that is not one of Dask's, or is asynchronous.
         """
         if client is None:
             if (of_task := _threads_of_task()) is not None:
@@ -62,7 +62,7 @@ class Session:
             raise InputError(
                 "not a Dask client", where="client", got=type(client).__name__, wanted="distributed.Client"
             )
-        elif client.asynchronous:  # its calls give coroutines, which nobody here awaits
+        elif client.asynchronous:  # its calls give coroutines, which are not awaited here
             raise InputError(
                 "an asynchronous client",
                 where="client",
@@ -86,7 +86,7 @@ class Session:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether work runs on the workers of a cluster."""
+        """Return whether work runs on the workers of a cluster."""
         return self.client is not None
 
     def workers(self) -> list[str]:
@@ -100,7 +100,7 @@ class Session:
         return [address for _, address in sorted((str(data.get("name")), address) for address, data in known)]
 
     def members(self) -> dict[str, dict[str, Any]]:
-        """What the scheduler knows of the cluster's workers, by address ("name", "nthreads", "memory_limit", ...).
+        """Return the scheduler's data on its workers by address ("name", "nthreads", "memory_limit", ...).
 
         Asked of the scheduler itself: `client.scheduler_info()` answers from a cache that the client's own heartbeat
         replaces, now and then, by one without any worker. Raises WorkersLostError where the scheduler is gone.
@@ -119,7 +119,7 @@ class Session:
 
     @property
     def n_slots(self) -> int:
-        """How many pieces of work run at a time: the number of threads, or of workers (1 at least)."""
+        """Return how many pieces of work run at a time: the number of threads, or of workers (1 at least)."""
         return self.threads if self.client is None else max(1, len(self.workers()))
 
     @property
@@ -152,13 +152,13 @@ class Session:
             raise
 
     def send(self, item: Any, workers: Sequence[str] | None = None, *, pinned: bool = False) -> Any:
-        """A future of `item`, which is copied to one of these workers, or to all; it is lost with them. What is small, or goes to
-        `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it with their first task that takes it.
+        """Copy `item` to one of `workers`, or to all; return its future, which is lost with them.
 
-        Raises WorkersLostError where there are no workers or all of these have paused, and StateLost where the transfer fails: a
-        worker that dies meanwhile is told of by the worker, the scheduler or the connection, each with errors of its own (among
-        them a KeyError), and sending it again is the answer to all. What cannot be sent at all raises what it did (TypeError,
-        AttributeError, MemoryError).
+        What is small, or goes to `pinned` tasks alone, is copied to one of few that takes tasks: the others fetch it
+        with their first task that takes it. Raises WorkersLostError where there are no workers or all of these have
+        paused, and StateLost where the transfer fails: a worker that dies meanwhile is reported by the worker, the
+        scheduler or the connection, each with different errors (among them a KeyError), and sending it again is the
+        answer to all. What cannot be sent at all raises what it did (TypeError, AttributeError, MemoryError).
         """
         to = set(waiting.workers(self) if workers is None else workers)  # a cluster may have let all of them go
         how: dict[str, Any] = {"workers": list(workers or ()) or None}
@@ -187,12 +187,12 @@ class Session:
             raise StateLost(f"a worker was lost while it was sent to: {type(error).__name__}: {error}") from error
 
     def more_workers(self) -> str:
-        """What to do where workers are gone: those that we started died, and are not the user's to add."""
+        """Return the remedy where workers are gone: those that we started died, and are not the user's to add."""
         again = "then try again, or `dkl resume` the run if there is one"
         return f"{self.more_memory()}, {again}" if self.own else f"start workers, {again}"
 
     def more_memory(self) -> str:
-        """How workers come by more memory."""
+        """Return the advice on giving the workers more memory."""
         if self.own:
             return "give each worker more memory (a higher --memory-limit, or fewer --workers)"
         return "give workers more memory"

@@ -1,8 +1,9 @@
-"""Filtered subspaces with the rows of the matrix and of the block shared out over the workers of a cluster.
+"""Filtered subspaces with the rows of the matrix and of the block shared out over a cluster's workers.
 
-Between products rows stay where they are: an owner sends another what that one's entries meet, and sums of k x k numbers. This process has
-the matrix, which it hands out once, and after each pass the block, which it is asked for in the end. Where a worker is lost, or stands
-still, the pass that was under way is made again from there, by the workers that there are: the bits are the same on any number of them.
+Between products rows stay where they are: an owner sends another what that one's entries meet, and sums of k x k
+numbers. This process has the matrix, which it hands out once, and after each pass the block, which it is asked for in
+the end. Where a worker is lost or silent, the pass that was under way is repeated from there, by the workers that there
+are: the bits are the same on any number of them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ rows from the other for every product, and on one machine both take longer than 
 def passes_on(
     session: Session, *, room: Room | None = None, least: int | None = None
 ) -> Callable[[sparse.csr_array, int], Passes]:
-    """What makes `Passes` of a matrix and a block of k columns, here or on the session's workers.
+    """Return a function that makes `Passes` of a matrix and a block of k columns, here or on workers.
 
-    On workers where they take `least` bytes here (WORTHWHILE) or more and each worker surely has room for a share, and where
-    this process has none.
+    On the session's workers if they take `least` bytes here (WORTHWHILE) or more and each worker surely can hold a
+    share, or if they do not fit here.
     """
     room, least = room or Room(), WORTHWHILE if least is None else least
 
@@ -60,8 +61,10 @@ def passes_on(
 
 
 class SharedPasses:
-    """`Passes` on the workers. WorkersLostError where there are none, or some are lost in each of `waiting.attempts()`;
-    MemoryBudgetError where a worker has no room for its share, before it is sent.
+    """`Passes` on the workers of a cluster.
+
+    Raises WorkersLostError without workers, or if some are lost in each of `waiting.attempts()`; MemoryBudgetError
+    where a worker has no room for its share, before it is sent.
     """
 
     def __init__(self, matrix: sparse.csr_array, k: int, session: Session, room: Room | None = None) -> None:
@@ -72,7 +75,7 @@ class SharedPasses:
         self.silence = waiting.Silence()
 
     def advance(self, count: int) -> Ritz:
-        """One pass over all rows; where an owner is lost in it, again by new ones."""
+        """Make one pass over all rows; where an owner is lost in it, repeat it by new ones."""
         for attempt in waiting.attempts():
             if attempt:
                 LOG.warning("a worker was lost: a pass for eigenvectors is made again")
@@ -121,7 +124,7 @@ class RowOwners(Owners):
         bounds = (*(groups[part.start][0] for part in shares), len(order))
         try:
             for index, address in enumerate(self.addresses):
-                # One after the other: this process holds one copy of one part beside the matrix.
+                # One after the other: this process holds one copy of one part next to the matrix.
                 rows = rows_in_order(matrix, order, bounds, index)
                 self._check_room(rows, address, room)
                 begun = standing and replace(standing, block=standing.block[bounds[index] : bounds[index + 1]])
@@ -137,12 +140,12 @@ class RowOwners(Owners):
         check_room(needed, room.worker, owners, "eigenvectors", address, remedy)
 
     def advance(self, count: int) -> Ritz:
-        """One pass: all owners find the same values."""
+        """Make one pass; return the values of the first owner, as all find the same."""
         found: Ritz = self._wait(self._all(advance, count))[0]
         return found
 
     def standing(self) -> Standing:
-        """Where they stand: one part at a time is here beside the whole."""
+        """Collect the state of the owners; this process holds one part at a time next to the whole."""
         block, lo = np.empty((self.n, self.k)), 0
         for k in range(len(self.addresses)):
             part = self._wait([self._submit(k, standing, self.key)])[0]
@@ -152,7 +155,7 @@ class RowOwners(Owners):
 
 
 def make_rows(key: str, part: Aligned, k: int, top: float, addresses: list[str]) -> None:
-    """Task: hold these rows, and where they stand if that is known, with as many threads as the worker has."""
+    """Task: hold rows, and their state if they have one, with as many threads as the worker has."""
     from distributed import get_worker
 
     rows, begun = part.value
@@ -170,6 +173,6 @@ def advance(key: str, count: int) -> Ritz:
 
 
 def standing(key: str) -> Standing:
-    """Task: where these rows stand. Nothing is copied: no pass is made before the block has been sent."""
+    """Task: return the state of the rows, not copied: no pass is made before the block has been sent."""
     with slab_worker.using(key) as owner:
         return Standing(owner.block, owner.filter)

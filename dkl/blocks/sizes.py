@@ -1,7 +1,7 @@
-"""How many bytes Dask should count for our objects. It looks neither into dataclasses nor into scipy's sparse arrays.
+"""Numbers of bytes that Dask should count for our objects.
 
-Loaded by Dask itself, in every process, through the entry point `dask.sizeof`. Without it a worker would take a graph of
-gigabytes for a few bytes, and never spill.
+It looks neither into dataclasses nor into scipy's sparse arrays. Loaded by Dask itself, in every process, through the
+entry point `dask.sizeof`. Without it a worker would take a graph of gigabytes for a few bytes, and never spill.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ one on each worker of a cluster.
 
 An iteration is a cycle of phases. Each phase visits every slab and adds up a vector of sums; the sums of all owners make
 the message of the next phase. After a phase owners exchange only sums (and the rows that hubs need), so the same bytes
-come out whoever owns what (see linalg/tree_sum.py). What follows from the sums for each pattern by itself, the small systems, is
-computed by all for all, or of many by each for its share (blocks/sums_exchange.py).
+come out however slabs are shared (see linalg/tree_sum.py). What follows from the sums for each pattern by itself, the
+small systems, is computed by all for all, or of many by each for its share (blocks/sums_exchange.py).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SlabOwner:
         self.last = Combined(np.zeros(0), {})  # the same of all owners
         self.carry: Carry = {}
         self.carry_step = -1  # the step that the carry has taken in
-        # More threads than compute at a time: while so many compute, others wait for the disk.
+        # More threads than compute at a time: while those compute, others wait for the disk.
         at_once = self.threads + storage.ahead
         self.pool = ThreadPoolExecutor(at_once) if at_once > 1 else None
         self.computing = threading.BoundedSemaphore(self.threads)
@@ -111,7 +111,7 @@ class SlabOwner:
         return self.carry
 
     def _run(self, phase: str, step: int, message: Any) -> PhaseSums:
-        """One phase over all slabs here."""
+        """Run one phase over all slabs of this owner."""
         result = PhaseSums(phase, step, {}, {})
         self._each(lambda group: self._visit_group(phase, group, message, result), self.groups)
         return result
@@ -121,7 +121,7 @@ class SlabOwner:
         return self.last.sums
 
     def _visit_group(self, phase: str, group: tuple[int, range], message: Any, result: PhaseSums) -> None:
-        """One phase on the slabs of a group, in order, and its sums added to the tree."""
+        """Run one phase on the slabs of a group, in order, and add its sums to the tree."""
         index, slabs = group
         vector = self._take(self.program.sums_size(phase))
         reads, writes = self.program.io(phase)
@@ -138,7 +138,7 @@ class SlabOwner:
             self.spare += absorb(result.partials, (0, index), vector)
 
     def _empty(self, size: int) -> NDArray[np.float64]:
-        """A vector for sums, with anything in it: one that is free, or a new one."""
+        """Return an uninitialized vector for sums: one that is free, or a new one."""
         with self.lock:
             for position, vector in enumerate(self.spare):
                 if vector.size == size:
@@ -146,13 +146,13 @@ class SlabOwner:
         return np.empty(size)
 
     def _take(self, size: int) -> NDArray[np.float64]:
-        """The same of zeros."""
+        """Return a vector of zeros for sums: one that is free, or a new one."""
         vector = self._empty(size)
         vector[:] = 0
         return vector
 
     def _recycle(self, part: PhaseSums, sums: NDArray[np.float64]) -> None:
-        """Take back the vectors of sums that nobody will read again."""
+        """Take back the vectors of sums that will not be read again."""
         free = list(part.partials.values())
         if not any(sums is vector for vector in free):
             free.append(sums)

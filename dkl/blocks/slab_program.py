@@ -1,4 +1,4 @@
-"""What is done on the slabs of a factored state: the phases of an iteration, and what follows from their sums."""
+"""Work on the slabs of a factored state: the phases of an iteration, and what follows from their sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Carry = dict[str, Any]
 
 
 class SlabProgram(Protocol):
-    """What to do on a slab. Immutable and picklable; every owner holds the same one."""
+    """Protocol of the work on a slab: immutable and picklable; every owner holds the same one."""
 
     @property
     def rank(self) -> int:
@@ -28,7 +28,7 @@ class SlabProgram(Protocol):
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the arrays."""
+        """Return the dtype of the arrays."""
 
     @property
     def n(self) -> int:
@@ -57,13 +57,13 @@ class SlabProgram(Protocol):
         """Length of the vector of sums of a phase."""
 
     def gathers(self, phase: str) -> tuple[str, NDArray[np.int64]] | None:
-        """(array, row numbers) whose rows owners exchange after the phase, for hubs; None where there are none."""
+        """Return (array, numbers of its rows that owners exchange after the phase, for hubs), or None."""
 
     def next_carry(self, phase: str, sums: NDArray[np.float64], carry: Carry) -> Carry:
         """The carry after a phase, from its sums over all slabs; the same on all owners."""
 
     def message(self, phase: str, sums: NDArray[np.float64], rows: NDArray | None, carry: Carry, filled: Filled) -> Any:
-        """What `visit` gets, from the sums and gathered rows (k, r) of the phase before; the same on all owners.
+        """Return what `visit` gets, from the last phase's sums and gathered rows (k, r); equal on all owners.
 
         `filled(function, vector, ends)` has function(lo, hi) set vector[ends[lo] : ends[hi]] for ranges of items, over threads and owners.
         """

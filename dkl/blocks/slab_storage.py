@@ -1,4 +1,4 @@
-"""Where the arrays of a factored state stand: in memory, or on disk a slab at a time."""
+"""Storage of the arrays of a factored state: in memory, or on disk a slab at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dkl.stores import uncached
 from dkl.stores.slab_arrays import SlabArray
 
 CACHED = 0.5
-"""Of a machine's memory, that files of a run may count on as the system's cache."""
+"""Share of a machine's memory that files of a run may count on as the system's cache."""
 
 
 class MemorySlabs:
@@ -32,7 +32,7 @@ class MemorySlabs:
         return {name: array[slab - self.first] for name, array in self.arrays.items()}
 
     def close(self, slab: int, arrays: Slab, writes: tuple[str, ...]) -> None:
-        """Nothing: the views were written to."""
+        """Do nothing: the views were written to."""
 
 
 class DiskSlabs:
@@ -71,9 +71,10 @@ class DiskSlabs:
 
 
 def make_storage(program: SlabProgram, slabs: range, scratch: str | None, ahead: int = 0) -> MemorySlabs | DiskSlabs:
-    """Storage of these slabs: memory, or (given a folder made by `create_scratch`) its zarr arrays, of so many slabs `ahead`.
+    """Return storage for `slabs`: memory, or (given a folder made by `create_scratch`) its zarr arrays.
 
-    Arrays that the system's cache could not hold (CACHED of this machine's memory) are read and written past it, where that can be done.
+    ahead: slabs on disk to read or write while others are computed. Arrays that the system's cache could not hold
+    (CACHED of this machine's memory) are read and written past it, where that can be done.
     """
     if scratch is None:
         return MemorySlabs(program, slabs)

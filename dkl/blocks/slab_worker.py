@@ -1,4 +1,4 @@
-"""What runs on a worker: its owner, kept in the process between tasks, and the tasks that use it.
+"""Code that runs on a worker: its owner, kept in the process between tasks, and the tasks that use it.
 
 State lives in the worker's memory and not in Dask's: a future's value can be spilled, copied or recomputed, and this must
 not. A worker that has lost its owner raises StateLost, and the run restarts from its last commit. An owner that no task has
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 def is_cluster_failure(error: BaseException) -> bool:
-    """Whether an error means that a worker or the scheduler is lost, rather than that our code failed."""
+    """Return whether `error` means that a worker or the scheduler is lost, not that our code failed."""
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -90,7 +90,7 @@ def _drop_unused() -> None:
 
 @contextmanager
 def using(key: str) -> Iterator[Any]:
-    """The owner of run `key`, whose lease does not run out meanwhile. Raises StateLost where there is none."""
+    """Yield the owner of run `key`, whose lease does not run out meanwhile. Raises StateLost without one."""
     with _lock:
         if key not in _owners:
             raise StateLost(f"this worker no longer holds the slabs of run {key}")

@@ -42,7 +42,8 @@ def product_on(session: Session, *, least: int = WORTHWHILE) -> Callable[[sparse
 class SharedMatrix:
     """Row blocks of a matrix on the workers, cut so that each has about as many entries.
 
-    The whole matrix stays in this process too, which takes over where a worker is lost. Raises WorkersLostError where there are none.
+    The whole matrix stays in this process too, which takes over where a worker is lost. Raises WorkersLostError without
+    workers.
     """
 
     def __init__(self, matrix: sparse.csr_array, session: Session) -> None:

@@ -54,8 +54,11 @@ def _block_moments(block: Block) -> tuple[ColumnMoments]:
 
 
 def standardized(source: RowSource, scale: ColumnScale) -> RowSource:
-    """The same rows, scaled, unless they are already: floating arrays in memory as a copy, or in place where they were read for this
-    work alone; all others block by block, as they are read."""
+    """Return a source of the same rows with standardized columns, unless they are scaled already.
+
+    Floating arrays in memory are scaled as a copy, or in place where they were read for this work alone; all others
+    block by block, as they are read.
+    """
     if source.is_scaled:
         return source
     array, dtype = source.array, source.dtype

@@ -86,7 +86,7 @@ class StoredKernel:
 
     @property
     def fits(self) -> bool:
-        """Whether the part of all rows would be held in memory."""
+        """Return whether a part of all rows would be held in memory."""
         return self.source.fits
 
     def columns(self, chosen: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What the owners of slabs tell each other after a phase, so that each has the sums over all slabs and the rows that hubs need.
+"""Exchange between owners of slabs after a phase: each gets the sums over all slabs and hubs' rows.
 
 Of two owners, or of few numbers, each sends all that it has to all others: one round. Else each adds up one range of the numbers,
 which the others send it, and sends the result to all: two rounds, in which each owner sends and holds about twice the vector of sums
@@ -44,7 +44,7 @@ class PhaseSums:
 
 @dataclass
 class Combined:
-    """What all owners have after a phase: the sums over all slabs, read-only, and the gathered rows of all by slab."""
+    """Result of a phase on every owner: the sums over all slabs, read-only, and all gathered rows by slab."""
 
     sums: NDArray[np.float64]
     rows: dict[int, NDArray]
@@ -64,12 +64,12 @@ class Peers(Protocol):
 
 
 def in_ranges(owners: int, numbers: int) -> bool:
-    """Whether so many owners of so many numbers add up a range each."""
+    """Return whether each of `owners` owners adds up one range of a vector of `numbers` numbers."""
     return owners > FEW and numbers >= WORTHWHILE
 
 
 def worth_sharing(owners: int, numbers: int) -> bool:
-    """Whether so many owners share out what so many numbers are computed by."""
+    """Return whether `owners` owners share out the computation of `numbers` numbers."""
     return owners > 1 and numbers >= WORTHWHILE
 
 
@@ -88,7 +88,7 @@ class Alone:
 
 
 class AmongOwners:
-    """One of several owners: all make the same calls in the same order. Each raises StateLost where another owner is lost."""
+    """Sums of one of several owners, which all make the same calls in order; StateLost if another is lost."""
 
     def __init__(self, peers: Peers) -> None:
         self.peers, self.index, self.owners = peers, peers.index, len(peers.addresses)

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("dkl")
 
 LOOK_SECONDS, MOST_LOOK_SECONDS = 0.05, 0.5
-"""How often it is asked who is there, while what certain workers do is waited for: at first, of up to ten; and of a hundred and more, or
-after ten seconds. The answer takes the scheduler 0.5 ms, and 0.04 for each worker."""
+"""Seconds between two looks at which workers are there, while certain workers' results are waited for.
+
+At first, for up to ten workers; and at most, for a hundred and more, or after ten seconds. The answer takes the
+scheduler 0.5 ms, and 0.04 for each worker."""
 LOOK_AGAIN_SECONDS = 5.0
-"""How often `gather` asks the scheduler whether its tasks can still run."""
+"""Seconds after which `gather` asks the scheduler again whether its tasks can still run."""
 GIVE_UP_SECONDS = 25.0
-"""How long a cluster may be without any worker: with a look more, half a minute until the command has ended."""
+"""Seconds that a cluster may be without any worker: with a look more, half a minute until the end."""
 RESEND_PAUSES = (0.1, 0.5, 2.0, 5.0, 10.0)
-"""Seconds before each further attempt at a pass whose rows were lost. They grow, for a busy scheduler may be told of a
+"""Seconds before each further attempt at a pass whose rows were lost. They grow, for a busy scheduler may notice a
 worker's end only after seconds: until then it names that worker, and whatever is sent there fails at once."""
 
 
@@ -86,7 +88,7 @@ def called_for(client: Any, count: int, seconds: float) -> Iterator[None]:
 
 
 def all_done(client: Any, futures: Sequence[Any], seconds: float) -> bool:
-    """Waits until all futures have ended, with results or errors; False after so many seconds."""
+    """Wait until all futures have ended, with results or errors; return False after `seconds` seconds."""
     from distributed import wait
 
     try:
@@ -99,7 +101,10 @@ def all_done(client: Any, futures: Sequence[Any], seconds: float) -> bool:
 
 
 def pause(workers: int, waited: float) -> float:
-    """Seconds until the next look at who of so many workers is there, after so many seconds: a twentieth more is soon enough."""
+    """Return seconds until the next look at which of `workers` workers are there, after `waited` seconds.
+
+    A twentieth of the time waited is soon enough.
+    """
     return min(max(LOOK_SECONDS * max(1.0, workers / 10), waited / 20), MOST_LOOK_SECONDS)
 
 
@@ -124,7 +129,7 @@ def watched(
             look()
     except BaseException:
         if futures and not task.done():
-            # Or what waits for each of them would stay, and be logged one day as an error that nobody has asked for.
+            # Or what waits for each of them would stay, and be logged one day as an error that was never retrieved.
             session.client.cancel(list(futures))
             concurrent.wait([task], MOST_LOOK_SECONDS)
         raise
@@ -133,11 +138,11 @@ def watched(
 
 
 def forget_frames(error: BaseException) -> None:
-    """Have the error hold nothing of where it was raised.
+    """Remove the traceback of an error, so that it holds no frames and their arrays.
 
-    One that comes from Dask is held by a future of Dask's, which it holds itself: until the next full collection of garbage, and these
-    are rare where few objects are made, all frames on its way live on, with the arrays in them. A driver at n = 10^6 that waited
-    through four fits came to 7.5 GB by that.
+    One that comes from Dask is held by a future of Dask's, which it holds itself: until the next full collection of
+    garbage, and these are rare where few objects are made, all frames on its way live on, with the arrays in them. A
+    driver at n = 10^6 that waited through four fits grew to 7.5 GB by that.
     """
     error.__traceback__ = None
 
@@ -161,7 +166,7 @@ def gather(session: Session, futures: Sequence[Any], inputs: Sequence[Any] = ())
 
 
 class HeldUp:
-    """For how long tasks have waited for workers that are not there, or that have paused.
+    """Clock of how long tasks have waited for workers that are not there, or that have paused.
 
     Dask pauses a worker at 80 % of its memory limit: it begins no task until it has less. What it holds for a fit stays, so
     that it may never have.
@@ -171,7 +176,7 @@ class HeldUp:
         self.session, self.keys, self.seconds = session, {future.key for future in futures}, 0.0
 
     def look(self, since: float) -> int:
-        """How many of the tasks will never run, though workers do; `since` seconds have passed since the last look.
+        """Return how many of the tasks will never run, though workers do. since: seconds since the last look.
 
         Raises WorkersLostError where some have been held up at every look for GIVE_UP_SECONDS.
         """
@@ -188,7 +193,7 @@ class HeldUp:
 
 
 class Silence:
-    """For how long each worker has said nothing, as its scheduler tells.
+    """Clock of how long the scheduler has not heard from each worker.
 
     A worker whose process is stopped, or whose host hangs, is one of the scheduler's for five minutes by Dask's default. It still takes
     what is sent to it, and answers nothing.
@@ -197,10 +202,10 @@ class Silence:
     def __init__(self) -> None:
         self.looked = time.monotonic()
         self.heard: dict[str, tuple[float, float]] = {}
-        """By address: when the scheduler last heard of it, by the scheduler's clock, and seconds since then that were looked at."""
+        """Per worker address: time last heard of, by the scheduler's clock; seconds observed since then."""
 
     def look(self, members: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Addresses of those (`Session.members`) of whom nothing has been heard for GIVE_UP_SECONDS."""
+        """Return addresses of `members` (`Session.members`) not heard of for GIVE_UP_SECONDS."""
         # Where this process itself stood still, and the scheduler with it, that says nothing of the workers.
         now, most = time.monotonic(), LOOK_AGAIN_SECONDS
         since, self.looked = min(now - self.looked, most), now
@@ -231,7 +236,7 @@ def _no_workers(session: Session, seconds: float) -> WorkersLostError:
 
 
 def paused_error(session: Session, addresses: Sequence[str], seconds: float) -> WorkersLostError:
-    """Of workers that have been waited for so long."""
+    """Return the error for paused workers that have been waited for `seconds` seconds."""
     return WorkersLostError(
         "workers have paused, since their memory is nearly full, and tasks wait for them",
         where=", ".join(addresses),
@@ -241,11 +246,12 @@ def paused_error(session: Session, addresses: Sequence[str], seconds: float) -> 
 
 
 def _look(keys: set[str], dask_scheduler: Any = None) -> tuple[int, list[str], int, int]:
-    """(workers that take tasks, addresses of the paused ones, tasks that these hold up, tasks that will never run) of the
-    tasks that `keys` wait for; runs on the scheduler.
+    """Count the tasks, among `keys` and those they wait for, that are held up or will never run.
 
-    Never run those that were set aside, and data that was scattered and lost with its worker: it has no task to compute it
-    again. Held up is what a paused worker has not begun, or what waits for that worker and no other.
+    Runs on the scheduler. Returns (number of workers that take tasks, addresses of the paused ones, tasks that these
+    hold up, tasks that will never run). Never run those that were set aside, and data that was scattered and lost with
+    its worker: it has no task to compute it again. Held up is what a paused worker has not started, or what waits for
+    that worker and no other.
     """
     waiting, seen, held_up, lost = [dask_scheduler.tasks.get(key) for key in keys], set(), 0, 0
     while waiting:

@@ -1,4 +1,4 @@
-"""What the workers of somebody's cluster must be and have, asked of each before a fit starts there.
+"""Checks of each worker of a user's cluster, its paths, disk and memory, before a fit starts there.
 
 Workers of our own are this process' children, on this machine: they need no asking.
 """
@@ -24,14 +24,14 @@ from dkl.resources import format_bytes, machine_memory, physical_memory
 LEAST_FREE = 100_000_000
 """Bytes of a worker's local disk. One that is full holds its worker up, without an error."""
 LATE_SECONDS = 5.0
-"""For what has just been written to be seen on a shared file system."""
+"""Seconds within which new files must be seen on a shared file system."""
 
 
 @dataclass(frozen=True)
 class Needed:
-    """What workers must see under the same path as this process: `files` to read, with their bytes; `folders` to write to.
+    """Paths that workers must see as this process does: `files`, with bytes; `folders` to write to.
 
-    token: what `LOCK` in the first folder says while it is ours; "" where none is.
+    token: what `LOCK` in the first folder says while it is ours; "" if it is not checked.
     """
 
     files: Mapping[str, int]
@@ -41,7 +41,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a worker says: the first thing that is amiss with a path, and what its machine has."""
+    """Answer of a worker: the first thing that is amiss with a path, and what its machine has."""
 
     host: str
     amiss: tuple[str, str, str] | None
@@ -105,7 +105,7 @@ def _check_memory(members: Mapping[str, Mapping[str, Any]], told: Mapping[str, S
 
 
 def look(needed: Needed, dask_worker: Any = None) -> Seen:
-    """On a worker: what it sees of the paths, and what its machine has."""
+    """Return, on a worker, what it sees of the paths, and what its machine has."""
     local = str(dask_worker.local_directory)
     end = time.monotonic() + LATE_SECONDS
     while (amiss := _amiss(needed)) is not None and time.monotonic() < end:
@@ -141,7 +141,7 @@ def _amiss(needed: Needed) -> tuple[str, str, str] | None:
 
 
 def bytes_of(path: AnyPath) -> int:
-    """Of a file; of a folder, those of its `zarr.json`. It must be readable."""
+    """Return the bytes of a file, or of a folder's `zarr.json`. It must be readable."""
     file = path / "zarr.json" if path.is_dir() else path
     with file.open("rb"):
         return int(file.stat().st_size)

@@ -1,4 +1,4 @@
-"""What computes on the workers of a cluster: versions, which must be those of this process, and processors, which had better be."""
+"""Checks of a cluster's workers: versions must be those of this process, and processors had better be."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dkl.errors import InputError
 from dkl.linalg.one_blas_thread import blas_controller
 
 ALIKE = ("dkl", "numpy", "scipy", "zarr", "numba", "scikit-learn")
-"""What workers compute, read and write with: other versions round differently, or do not understand what they are sent."""
+"""Packages that workers compute, read and write with; other versions may differ in bits or formats."""
 ANSWER_SECONDS = 10.0
-"""For workers to say what they are."""
+"""Seconds that workers have to report their versions and processors."""
 LOG = logging.getLogger("dkl")
 _asked: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """Addresses of workers that were asked what they are, by client."""
@@ -73,7 +73,7 @@ def require_alike(client: Any, workers: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the last bits of results depend on: versions by package, and the kernels that BLAS takes for the processor."""
+    """Versions by package, and BLAS' kernels for the processor: the last bits of results depend on both."""
 
     versions: Mapping[str, str | None]
     kernels: str

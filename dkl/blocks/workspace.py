@@ -46,7 +46,7 @@ class Workspace:
         scratch = None
         if self.plan.placement == "disk":
             assert self._scratch_run is not None
-            # A folder of its own for every placement: tasks of a lost one may still be writing into theirs.
+            # A new folder for every placement: tasks of a lost one may still be writing into theirs.
             folder = self._scratch_run.scratch / f"{self._placements:03d}"
             self._scratch_run.drop_scratch()
             try:
@@ -73,7 +73,7 @@ class Workspace:
         wait_for_workers(self.session, self.plan.processes, waiting.GIVE_UP_SECONDS)
 
     def newest(self, restore: Callable[[Generation], None]) -> Generation | None:
-        """`restore` of the newest commit that is whole, of this run; None where there is none."""
+        """Apply `restore` to this run's newest commit that is whole; return that commit, or None."""
         return None if self.run is None else restore_newest(self.run, restore)
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ class RunCheckpoints(RunKeeper[dict[str, Any]]):
         return None if generation is None else generation.carry
 
     def steps_until_due(self, iteration: int) -> int:
-        """How many iterations may pass before the next commit is due."""
-        if iteration < self.rule.committed:  # sent back past a damaged commit, which is to be made again
+        """Return the number of iterations that may pass before the next commit is due."""
+        if iteration < self.rule.committed:  # sent back past a damaged commit, which is to be repeated
             self.rule.committed = NOTHING
         self.rule.step = iteration
         return self.rule.steps_until_due()

@@ -38,7 +38,7 @@ class PartialSums(KeptStates):
         self.write(number, arrays, {"nodes": nodes, "pass": pass_number})
 
     def load(self, pass_number: int) -> tuple[int, Partials]:
-        """Return (number, state) to resume a pass from: its newest state if whole, or {}.
+        """Return (number, state) to resume a pass from: its newest whole state, or {}.
 
         No state, of any pass, has a higher number.
         """
